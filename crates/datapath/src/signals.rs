@@ -1,0 +1,123 @@
+//! What a datapath tells the engine at every ACK: one struct for every datapath.
+
+use ccplane_units::Time;
+
+/// Congestion signals at one ACK or timeout. What a datapath cannot know stays zero, and its
+/// [`Capabilities`] say so. Terms follow Linux `rate_sample` and RFC 9002.
+///
+/// The order of the fields is the order of the registers (see [`crate::reg`]) and is frozen for 0 to 14, CCP's primitives.
+/// `Ack.now` (5) is not here: the engine fills it in from `now`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Signals {
+    /// 0 `Ack.bytes_acked`: bytes newly cumulatively acknowledged.
+    pub bytes_acked: u64,
+    /// 1 `Ack.bytes_misordered`: bytes newly selectively acknowledged out of order.
+    pub bytes_misordered: u64,
+    /// 2 `Ack.ecn_bytes`: bytes acknowledged by this ACK that carried an ECN echo.
+    pub ecn_bytes: u64,
+    /// 3 `Ack.ecn_packets`: the same in packets.
+    pub ecn_packets: u64,
+    /// 4 `Ack.lost_pkts_sample`: packets newly marked lost at this ACK.
+    pub lost_pkts_sample: u64,
+    /// 5 `Ack.now`: filled by the engine, µs since the flow's datapath started.
+    pub now_us: u64,
+    /// 6 `Ack.packets_acked`: packets newly cumulatively acknowledged.
+    pub packets_acked: u64,
+    /// 7 `Ack.packets_misordered`: packets newly selectively acknowledged.
+    pub packets_misordered: u64,
+    /// 8 `Flow.bytes_in_flight`.
+    pub bytes_in_flight: u64,
+    /// 9 `Flow.bytes_pending`: written by the application, not yet acknowledged.
+    pub bytes_pending: u64,
+    /// 10 `Flow.packets_in_flight`.
+    pub packets_in_flight: u64,
+    /// 11 `Flow.rate_incoming`: delivery rate over the receive interval, bytes/s.
+    pub rate_incoming: u64,
+    /// 12 `Flow.rate_outgoing`: rate over the send interval of the same packets, bytes/s.
+    pub rate_outgoing: u64,
+    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as 0xffffffff.
+    pub rtt_sample_us: u64,
+    /// 14 `Flow.was_timeout`: 1 when this call is due to a retransmission timeout.
+    pub was_timeout: u64,
+    /// 15 `Flow.srtt_us`: smoothed RTT, µs; 0 before the first sample is read as 0xffffffff.
+    pub srtt_us: u64,
+    /// 16 `Flow.min_rtt_us`: the transport's windowed minimum RTT, µs; 0 is read as 0xffffffff.
+    pub min_rtt_us: u64,
+    /// 17 `Flow.mss`: bytes of payload in a full segment.
+    pub mss: u64,
+    /// 18 `Flow.app_limited`: 1 when the rate sample was limited by the application.
+    pub app_limited: u64,
+    /// 19 `Flow.in_recovery`: 1 while the transport repairs losses (fast recovery or after a timeout).
+    pub in_recovery: u64,
+    /// 20 `Flow.undone`: 1 when this event revealed that the last reduction was spurious and the transport undid it.
+    pub undone: u64,
+    /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last round.
+    pub cwnd_limited: u64,
+}
+
+/// Values of transport state that come with every call beside the [`Signals`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    /// Congestion window in force, bytes.
+    pub cwnd: u64,
+    /// Pacing rate in force, bytes/s; 0 when not paced.
+    pub rate: u64,
+    /// Slow-start threshold in force, bytes; `u64::MAX` before the first loss.
+    pub ssthresh: u64,
+    /// The moment of the call.
+    pub now: Time,
+}
+
+/// What a datapath can do; an algorithm says what it needs and is refused, by name, where it is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Sets a window.
+    pub const CWND: Capabilities = Capabilities(1);
+    /// Paces at a rate that the algorithm sets.
+    pub const PACING: Capabilities = Capabilities(1 << 1);
+    /// RTT samples.
+    pub const RTT: Capabilities = Capabilities(1 << 2);
+    /// Delivery-rate samples.
+    pub const DELIVERY_RATE: Capabilities = Capabilities(1 << 3);
+    /// ECN counts per ACK.
+    pub const ECN: Capabilities = Capabilities(1 << 4);
+    /// Conditions on `Micros` fire at their time without an ACK.
+    pub const TIMERS: Capabilities = Capabilities(1 << 5);
+    /// The datapath does loss recovery (PRR towards ssthresh, undo) by itself.
+    pub const RECOVERY: Capabilities = Capabilities(1 << 6);
+
+    const NAMES: [(Capabilities, &'static str); 7] = [
+        (Self::CWND, "a congestion window"),
+        (Self::PACING, "pacing"),
+        (Self::RTT, "RTT samples"),
+        (Self::DELIVERY_RATE, "delivery-rate samples"),
+        (Self::ECN, "ECN counts"),
+        (Self::TIMERS, "timers"),
+        (Self::RECOVERY, "loss recovery in the datapath"),
+    ];
+
+    /// Both sets.
+    #[must_use]
+    pub const fn with(self, other: Capabilities) -> Capabilities {
+        Capabilities(self.0 | other.0)
+    }
+
+    /// What `self` needs and `offered` lacks.
+    #[must_use]
+    pub const fn missing_from(self, offered: Capabilities) -> Capabilities {
+        Capabilities(self.0 & !offered.0)
+    }
+
+    /// True when nothing is in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The names of what is in the set, as a person reads them.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().filter(move |(bit, _)| self.0 & bit.0 != 0).map(|(_, name)| name)
+    }
+}

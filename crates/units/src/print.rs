@@ -1,0 +1,1 @@
+//! Quantities as people read them.
