@@ -118,6 +118,9 @@ impl Capabilities {
 
     /// The names of what is in the set, as a person reads them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Self::NAMES.into_iter().filter(move |(bit, _)| self.0 & bit.0 != 0).map(|(_, name)| name)
+        Self::NAMES
+            .into_iter()
+            .filter(move |(bit, _)| self.0 & bit.0 != 0)
+            .map(|(_, name)| name)
     }
 }

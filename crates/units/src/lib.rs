@@ -262,6 +262,10 @@ impl Rate {
     /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the BDP.
     pub const fn bytes_in(self, time: Duration) -> Bytes {
         let bytes = self.0 as u128 * time.0 as u128 / NANOS_PER_SEC;
-        Bytes(if bytes > u64::MAX as u128 { u64::MAX } else { bytes as u64 })
+        Bytes(if bytes > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            bytes as u64
+        })
     }
 }
