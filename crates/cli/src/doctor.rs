@@ -1,0 +1,209 @@
+//! `ccplane doctor`: what this host can do, and the exact package, capability or setting that is missing.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::exit::{Failure, Kind};
+
+/// What a check stands in the way of when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    /// Kernel TCP as a datapath: `run`, `attach`, `bench kernel`.
+    KernelTcp,
+    /// The emulator: `run`, `emu`, `paper`.
+    Emulator,
+    /// Nothing fails without it.
+    Comfort,
+}
+
+/// One thing looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What fails without it.
+    pub need: Need,
+    /// Whether it is as needed.
+    pub ok: bool,
+    /// What was found.
+    pub found: String,
+    /// What to do where it is not.
+    pub fix: Option<String>,
+}
+
+fn check(name: &'static str, need: Need, ok: bool, found: impl Into<String>, fix: &str) -> Check {
+    Check { name, need, ok, found: found.into(), fix: (!ok).then(|| fix.to_owned()) }
+}
+
+/// Looks at this host. Changes nothing.
+pub fn examine() -> Vec<Check> {
+    vec![kernel(), btf(), capabilities(Need::KernelTcp), jit(), bpffs(), tun(), namespaces(), cgroup2(), algorithms()]
+}
+
+/// What `run`, `attach` and `emu` need, as an error that names all that is missing and what can run instead.
+pub fn require(needs: &[Need]) -> Result<(), Failure> {
+    let missing: Vec<Check> = examine().into_iter().filter(|c| !c.ok && needs.contains(&c.need)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = missing
+        .iter()
+        .map(|c| format!("{}: {}; {}", c.name, c.found, c.fix.as_deref().unwrap_or("no remedy known")))
+        .collect();
+    Err(Failure::text(Kind::Unsupported, format!("this host cannot do that yet:\n  - {}", list.join("\n  - "))).hint(
+        "what runs without privileges: `ccplane check PROGRAM`, `ccplane bench datapath`, `ccplane bench control-loop`, \
+         `ccplane bench agent`; `ccplane doctor` shows everything that was looked at",
+    ))
+}
+
+/// Runs the command: a table, or JSON.
+pub fn run(json: bool) -> Result<(), Failure> {
+    let checks = examine();
+    let able = |need| checks.iter().all(|c| c.ok || c.need != need);
+    if json {
+        let object = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "kernel_tcp": able(Need::KernelTcp),
+            "emulator": able(Need::Emulator),
+            "checks": checks,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    for c in &checks {
+        let mark = if c.ok { "ok     " } else if c.need == Need::Comfort { "note   " } else { "MISSING" };
+        println!("{mark}  {:<28} {}", c.name, c.found);
+        if let Some(fix) = &c.fix {
+            println!("         {:<28} -> {fix}", "");
+        }
+    }
+    let word = |yes| if yes { "yes" } else { "no" };
+    println!();
+    println!("kernel TCP as a datapath (run, attach): {}", word(able(Need::KernelTcp)));
+    println!("emulated links (run, emu, paper):       {}", word(able(Need::Emulator)));
+    Ok(())
+}
+
+fn kernel() -> Check {
+    let release = nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_else(|e| format!("unknown ({e})"));
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let ok = version >= (6, 0);
+    check("kernel", Need::KernelTcp, ok, release, "Linux 6.0 or later is needed: Debian 12's own kernel is 6.1 (apt-get install linux-image-amd64)")
+}
+
+fn btf() -> Check {
+    let path = "/sys/kernel/btf/vmlinux";
+    match fs::read(path) {
+        Ok(bytes) => {
+            let name = b"bpf_struct_ops_tcp_congestion_ops";
+            let has = bytes.windows(name.len()).any(|w| w == name);
+            check(
+                "kernel BTF with TCP struct_ops",
+                Need::KernelTcp,
+                has,
+                if has { format!("{path}, {} KiB", bytes.len() / 1024) } else { "BTF without tcp_congestion_ops".into() },
+                "the kernel was built without CONFIG_BPF_JIT or CONFIG_INET: use a distribution kernel",
+            )
+        }
+        Err(e) => {
+            let why = if e.kind() == ErrorKind::NotFound { "absent".to_owned() } else { e.to_string() };
+            check(
+                "kernel BTF with TCP struct_ops",
+                Need::KernelTcp,
+                false,
+                format!("{path}: {why}"),
+                "a kernel with CONFIG_DEBUG_INFO_BTF=y: every Debian kernel since 11 has it (apt-get install linux-image-amd64)",
+            )
+        }
+    }
+}
+
+/// Bits of the effective capability set (include/uapi/linux/capability.h).
+const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+
+fn capabilities(need: Need) -> Check {
+    let effective = fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| s.lines().find_map(|l| l.strip_prefix("CapEff:").map(|v| v.trim().to_owned())))
+        .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
+        .unwrap_or(0);
+    let missing: Vec<&str> = CAPS.iter().filter(|(bit, _)| effective & (1 << bit) == 0).map(|(_, name)| *name).collect();
+    check(
+        "capabilities",
+        need,
+        missing.is_empty(),
+        if missing.is_empty() { "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN".into() } else { format!("lacks {}", missing.join(", ")) },
+        "run as root (sudo), or give the binary what it lacks with setcap",
+    )
+}
+
+fn jit() -> Check {
+    let value = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
+    let on = !value.trim().starts_with('0');
+    check("BPF JIT", Need::KernelTcp, on, if on { "on" } else { "off" }, "sysctl -w net.core.bpf_jit_enable=1 (struct_ops needs it)")
+}
+
+fn bpffs() -> Check {
+    let mounted = fs::read_to_string("/proc/mounts")
+        .is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("bpf")));
+    check(
+        "bpffs",
+        Need::Comfort,
+        mounted,
+        if mounted { "mounted" } else { "not mounted" },
+        "`ccplane attach` mounts it itself: mount -t bpf bpf /sys/fs/bpf",
+    )
+}
+
+fn tun() -> Check {
+    let there = Path::new("/dev/net/tun").exists();
+    check(
+        "TUN device",
+        Need::Emulator,
+        there,
+        if there { "/dev/net/tun" } else { "/dev/net/tun is absent" },
+        "modprobe tun; in a container pass --device /dev/net/tun",
+    )
+}
+
+fn namespaces() -> Check {
+    let root = nix::unistd::geteuid().is_root();
+    check(
+        "network namespaces",
+        Need::Emulator,
+        root && Path::new("/proc/self/ns/net").exists(),
+        if root { "root" } else { "not root" },
+        "run as root (sudo): the emulator makes namespaces and TUN devices",
+    )
+}
+
+fn cgroup2() -> Check {
+    let mounted = fs::read_to_string("/proc/mounts")
+        .is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")));
+    check(
+        "cgroup v2",
+        Need::Comfort,
+        mounted,
+        if mounted { "mounted" } else { "not mounted" },
+        "`attach --cgroup`, `--to`, `--system` and `--percent` need it: mount -t cgroup2 none /sys/fs/cgroup",
+    )
+}
+
+fn algorithms() -> Check {
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let names: Vec<&str> = list.split_whitespace().collect();
+    check(
+        "congestion controls",
+        Need::Comfort,
+        ["reno", "cubic"].iter().all(|n| names.contains(n)),
+        names.join(" "),
+        "modprobe tcp_cubic, to compare with the kernel's own",
+    )
+}

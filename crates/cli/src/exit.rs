@@ -1,0 +1,100 @@
+//! How the command ends: one message with its cause and the likely fix, and an exit code that means something.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use miette::Diagnostic;
+
+/// What went wrong, as the exit code tells it: 0 is success, 2 (usage) is clap's own as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The run failed: exit code 1.
+    Failed = 1,
+    /// The request makes no sense: exit code 2.
+    Usage = 2,
+    /// This host cannot do it (kernel, capability, device): exit code 3.
+    Unsupported = 3,
+}
+
+/// An error for a person: what failed, why, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// Decides the exit code.
+    pub kind: Kind,
+    what: String,
+    hint: Option<String>,
+    cause: Option<Box<dyn Diagnostic + Send + Sync>>,
+}
+
+impl Failure {
+    /// `what` failed, with the causes of `error` behind it.
+    pub fn new(kind: Kind, error: impl std::error::Error) -> Failure {
+        let mut what = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !what.contains(&cause_text) {
+                what = format!("{what}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Failure { kind, what, hint: None, cause: None }
+    }
+
+    /// `what` failed.
+    pub fn text(kind: Kind, what: impl Into<String>) -> Failure {
+        Failure { kind, what: what.into(), hint: None, cause: None }
+    }
+
+    /// A failure that draws its own source excerpts.
+    pub fn diagnostic(kind: Kind, error: impl Diagnostic + Send + Sync + 'static) -> Failure {
+        Failure { kind, what: error.to_string(), hint: None, cause: Some(Box::new(error)) }
+    }
+
+    /// Adds what the reader can do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.
+    pub fn report(self, json: bool) -> ExitCode {
+        if json {
+            let object = serde_json::json!({
+                "error": self.what, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
+            });
+            println!("{object}");
+        }
+        let code = ExitCode::from(self.kind as u8);
+        eprintln!("{:?}", miette::Report::new(self));
+        code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        match (&self.hint, &self.cause) {
+            (Some(hint), _) => Some(Box::new(hint)),
+            (None, Some(cause)) => cause.help(),
+            (None, None) => None,
+        }
+    }
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        self.cause.as_ref()?.source_code()
+    }
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
+        self.cause.as_ref()?.labels()
+    }
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        self.cause.as_ref()?.related()
+    }
+}
