@@ -1,1 +1,4 @@
-//! ccplane lab.
+//! Experiments on real packets: orchestration, metrics, result files, the report page, published figures.
+#![forbid(unsafe_code)]
+mod diag;
+pub mod metrics;
