@@ -3,6 +3,7 @@
 //! A program is a list of *clauses* (`when`): straight-line guard code, then straight-line body code. The engine runs
 //! the clauses in order and stops after the first whose guard was true and whose body did not say `(fallthrough)`.
 //! Only [`Op::SkipIfZero`] jumps, and only forward inside its own range, so a program of n instructions runs at most n.
+//! A guard writes temporaries only, so that looking at it changes nothing; a temporary lives inside one guard or body.
 //! All values are u64, truth is 0 or 1, arithmetic is total: what CCP's reference aborts on saturates here and counts a fault.
 
 /// The register file: who lives where. An index is a u8.
@@ -83,7 +84,8 @@ pub enum Op {
     Lt,
     /// dst = a <= b
     Le,
-    /// dst = Micros > b, and while that is false the flow's deadline is at most b + 1 µs after Micros was zero.
+    /// dst = Micros > b, and while that is false the flow's deadline is at most b + 1 µs after Micros was zero. In guards
+    /// only; a body that wants to know compares with `Gt`.
     After,
     /// dst = a && b, both 0 or 1 (any other value counts as 1)
     And,
@@ -109,7 +111,8 @@ pub enum Op {
 pub struct Instr {
     /// The operation.
     pub op: Op,
-    /// True where the second operand is `imm` rather than register `b`.
+    /// True where the second operand is `imm` rather than register `b`. Not looked at by the operations that give `imm`
+    /// a meaning of its own: [`Op::MulRatio`], [`Op::Ewma`] and [`Op::SkipIfZero`].
     pub has_imm: bool,
     /// The register written.
     pub dst: u8,
@@ -121,7 +124,8 @@ pub struct Instr {
     pub imm: u64,
 }
 
-/// A `when`: instructions `guard_start..body_start` compute `flag`, `body_start..body_end` is the body.
+/// A `when`: instructions `guard_start..body_start` compute `flag`, `body_start..body_end` is the body. Clauses lie one
+/// behind the other, without gaps, and cover all instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Clause {

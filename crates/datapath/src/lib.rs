@@ -1,9 +1,23 @@
-//! What a datapath embeds.
+//! What a datapath embeds: checked programs, the flows that run them at every ACK, and the fallback for a silent agent.
+//!
+//! `no_std`, no allocation, no clock: whoever embeds it passes the time. A [`ProgramTable`] holds an algorithm's programs
+//! and its owner's [`Limits`]; a [`Flow`] takes [`Signals`] at every ACK and answers with an [`Outcome`]: the window and
+//! rate to use, and whether a report is due.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod bytecode;
+mod check;
+mod command;
+mod flow;
+mod program;
 mod signals;
+mod table;
 
 pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+pub use check::{CheckError, Place, Reason};
+pub use command::{Command, Refused, Target, Update};
+pub use flow::{Outcome, Urgency};
+pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};
+pub use table::{Compat, Limits, ProgramTable};

@@ -1,0 +1,338 @@
+//! The check that makes a program safe to run: done once, on arrival, so that the interpreter need not look again.
+
+use core::fmt;
+
+use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+use crate::program::Facts;
+
+/// Why a program is not fit to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckError {
+    /// Where it is wrong.
+    pub place: Place,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// Where in a program something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the program as a whole.
+    Program,
+    /// In the clause of this index.
+    Clause(usize),
+    /// In the instruction of this index.
+    Instr(usize),
+    /// In the variable of this index.
+    Var(usize),
+}
+
+/// What can be wrong with a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// More than [`MAX_INSTRS`] instructions.
+    TooManyInstrs,
+    /// More than [`MAX_CLAUSES`] clauses.
+    TooManyClauses,
+    /// More than [`MAX_VARS`] variables.
+    TooManyVars,
+    /// Variables do not come as report, control, local.
+    VarOrder,
+    /// A clause does not begin where the one before it ended, or its parts are out of order.
+    ClauseRange,
+    /// Instructions after the last clause.
+    Unreachable,
+    /// A register that is no signal, no built-in state and none of the program's variables.
+    NoSuchRegister(u8),
+    /// A register that programs may not write.
+    ReadOnly(u8),
+    /// A guard writes something other than a temporary.
+    ImpureGuard(u8),
+    /// A temporary is read on a path on which nothing wrote it.
+    Unwritten(u8),
+    /// A skip that leaves its guard or body.
+    SkipTooFar,
+    /// A ratio whose denominator is 0.
+    ZeroDenominator,
+    /// A weight above 1.
+    WeightAboveOne,
+    /// A wait for `Micros` outside a guard.
+    AfterInBody,
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Place::Program => f.write_str("the program ")?,
+            Place::Clause(n) => write!(f, "clause {n} ")?,
+            Place::Instr(n) => write!(f, "instruction {n} ")?,
+            Place::Var(n) => write!(f, "variable {n} ")?,
+        }
+        match self.reason {
+            Reason::TooManyInstrs => write!(
+                f,
+                "has more than {MAX_INSTRS} instructions; split the work between programs"
+            ),
+            Reason::TooManyClauses => write!(f, "has more than {MAX_CLAUSES} clauses"),
+            Reason::TooManyVars => write!(f, "has more than {MAX_VARS} variables"),
+            Reason::VarOrder => {
+                f.write_str("is out of order: report variables come first, then control, then local ones")
+            }
+            Reason::ClauseRange => {
+                f.write_str("does not lie right behind the clause before it, guard before body, inside the program")
+            }
+            Reason::Unreachable => f.write_str("belongs to no clause"),
+            Reason::NoSuchRegister(r) => {
+                write!(
+                    f,
+                    "names register {r}, which is no signal, no built-in state and no variable of this program"
+                )
+            }
+            Reason::ReadOnly(r) => write!(f, "writes register {r}, which programs may only read"),
+            Reason::ImpureGuard(r) => write!(
+                f,
+                "stands in a guard and writes register {r}; guards may write temporaries only"
+            ),
+            Reason::Unwritten(r) => {
+                write!(
+                    f,
+                    "reads temporary {r}, which is not written on every path to it within this guard or body"
+                )
+            }
+            Reason::SkipTooFar => f.write_str("skips beyond the end of its guard or body"),
+            Reason::ZeroDenominator => f.write_str("has a ratio with denominator 0"),
+            Reason::WeightAboveOne => f.write_str("has a weight above 1"),
+            Reason::AfterInBody => f.write_str("waits for Micros in a body; only guards may, a body compares"),
+        }
+    }
+}
+
+impl core::error::Error for CheckError {}
+
+/// Fills what a program does not use of its capacity.
+pub(crate) const NOTHING: Instr = Instr {
+    op: Op::Move,
+    has_imm: true,
+    dst: reg::TEMPS,
+    a: reg::ONE,
+    b: reg::ONE,
+    imm: 0,
+};
+
+/// Checks everything [`crate::Program`] promises.
+pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Result<Facts, CheckError> {
+    let program = |reason| {
+        Err(CheckError {
+            place: Place::Program,
+            reason,
+        })
+    };
+    if instrs.len() > MAX_INSTRS {
+        return program(Reason::TooManyInstrs);
+    }
+    if clauses.len() > MAX_CLAUSES {
+        return program(Reason::TooManyClauses);
+    }
+    if vars.len() > MAX_VARS {
+        return program(Reason::TooManyVars);
+    }
+    if let Some(late) = (1..vars.len()).find(|&n| order(vars[n].kind) < order(vars[n - 1].kind)) {
+        return Err(CheckError {
+            place: Place::Var(late),
+            reason: Reason::VarOrder,
+        });
+    }
+
+    let mut checker = Checker {
+        instrs,
+        vars: vars.len(),
+        facts: Facts::default(),
+    };
+    let mut end = 0;
+    for (n, clause) in clauses.iter().enumerate() {
+        let at = |reason| CheckError {
+            place: Place::Clause(n),
+            reason,
+        };
+        let [start, body, next] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        if start != end || body < start || next < body || next > instrs.len() {
+            return Err(at(Reason::ClauseRange));
+        }
+        let written = checker.range(start, body, Part::Guard)?;
+        checker.read(clause.flag, written).map_err(at)?;
+        checker.range(body, next, Part::Body)?;
+        checker.facts.guard_instrs += (body - start) as u16;
+        end = next;
+    }
+    if end != instrs.len() {
+        return Err(CheckError {
+            place: Place::Instr(end),
+            reason: Reason::Unreachable,
+        });
+    }
+    Ok(checker.facts)
+}
+
+fn order(kind: VarKind) -> u8 {
+    match kind {
+        VarKind::Report => 0,
+        VarKind::Control => 1,
+        VarKind::Local => 2,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Guard,
+    Body,
+}
+
+/// One bit for each register.
+fn bit(register: u8) -> u128 {
+    1 << (register & 127)
+}
+
+struct Checker<'a> {
+    instrs: &'a [Instr],
+    vars: usize,
+    facts: Facts,
+}
+
+impl Checker<'_> {
+    /// Checks the straight-line code `start..end`; returns the temporaries written on every path to its end.
+    fn range(&mut self, start: usize, end: usize, part: Part) -> Result<u128, CheckError> {
+        // All jumps go forward, so one pass suffices: `landing[n]` is what every skip that lands on n had written.
+        let mut landing = [u128::MAX; MAX_INSTRS + 1];
+        let mut written = 0;
+        for n in start..end {
+            written &= landing[n];
+            let target = self.instr(n, end, part, &mut written).map_err(|reason| CheckError {
+                place: Place::Instr(n),
+                reason,
+            })?;
+            if let Some(target) = target {
+                landing[target] &= written;
+            }
+        }
+        Ok(written & landing[end])
+    }
+
+    /// Checks instruction `n`, adds what it writes, and returns where it may jump to.
+    fn instr(&mut self, n: usize, end: usize, part: Part, written: &mut u128) -> Result<Option<usize>, Reason> {
+        let instr = self.instrs[n];
+        let Operands { a, b, dst } = Operands::of(instr.op);
+        if a {
+            self.read(instr.a, *written)?;
+        }
+        if b == Second::Register || (b == Second::Either && !instr.has_imm) {
+            self.read(instr.b, *written)?;
+        }
+        if dst == Dst::Updated {
+            self.read(instr.dst, *written)?;
+        }
+        if dst != Dst::None {
+            self.write(instr.dst, part)?;
+            *written |= bit(instr.dst);
+        }
+        match instr.op {
+            Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => Err(Reason::ZeroDenominator),
+            Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(Reason::WeightAboveOne),
+            Op::After if part == Part::Body => Err(Reason::AfterInBody),
+            Op::After => {
+                self.facts.timers = true;
+                self.facts.reads |= bit(reg::MICROS);
+                Ok(None)
+            }
+            Op::SkipIfZero => {
+                let room = end - n - 1;
+                match usize::try_from(instr.imm) {
+                    Ok(distance) if distance <= room => Ok(Some(n + 1 + distance)),
+                    _ => Err(Reason::SkipTooFar),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks that `register` may be read when `written` are the temporaries written so far.
+    fn read(&mut self, register: u8, written: u128) -> Result<(), Reason> {
+        match register {
+            reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::ONE => {}
+            reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => return Err(Reason::Unwritten(register)),
+            reg::TEMPS..reg::TEMPS_END => {}
+            _ => self.variable(register)?,
+        }
+        self.facts.reads |= bit(register);
+        Ok(())
+    }
+
+    /// Checks that code in a `part` may write `register`.
+    fn write(&mut self, register: u8, part: Part) -> Result<(), Reason> {
+        match register {
+            reg::TEMPS..reg::TEMPS_END => {}
+            reg::SIGNALS..reg::SIGNALS_END | reg::ONE => return Err(Reason::ReadOnly(register)),
+            reg::MICROS..reg::ONE => {}
+            _ => self.variable(register)?,
+        }
+        if part == Part::Guard && !(reg::TEMPS..reg::TEMPS_END).contains(&register) {
+            return Err(Reason::ImpureGuard(register));
+        }
+        self.facts.writes |= bit(register);
+        Ok(())
+    }
+
+    fn variable(&self, register: u8) -> Result<(), Reason> {
+        match register.checked_sub(reg::VARS) {
+            Some(index) if usize::from(index) < self.vars => Ok(()),
+            _ => Err(Reason::NoSuchRegister(register)),
+        }
+    }
+}
+
+/// Which of its operands an operation uses.
+struct Operands {
+    a: bool,
+    b: Second,
+    dst: Dst,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Second {
+    None,
+    Register,
+    /// A register or an immediate, as the instruction says.
+    Either,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dst {
+    None,
+    Written,
+    /// Read, then written.
+    Updated,
+}
+
+impl Operands {
+    fn of(op: Op) -> Operands {
+        let (a, b, dst) = match op {
+            Op::Move | Op::Not | Op::After => (false, Second::Either, Dst::Written),
+            Op::MulRatio => (true, Second::None, Dst::Written),
+            Op::If | Op::NotIf | Op::EwmaVar => (true, Second::Either, Dst::Updated),
+            Op::Ewma => (false, Second::Register, Dst::Updated),
+            Op::SkipIfZero => (true, Second::None, Dst::None),
+            Op::Add | Op::Sub | Op::Diff | Op::Mul | Op::Div | Op::Max | Op::Min | Op::MaxWrap => {
+                (true, Second::Either, Dst::Written)
+            }
+            Op::Eq | Op::Ne | Op::Gt | Op::Ge | Op::Lt | Op::Le | Op::And | Op::Or => {
+                (true, Second::Either, Dst::Written)
+            }
+        };
+        Operands { a, b, dst }
+    }
+}
+
+/// Numerator and denominator of an immediate ratio.
+pub(crate) fn ratio(imm: u64) -> (u64, u64) {
+    (imm >> 32, imm & 0xffff_ffff)
+}
