@@ -1,1 +1,21 @@
-//! ccplane agent.
+//! The agent: runs congestion-control algorithms outside the datapath.
+//!
+//! [`Agent`] is a state machine: [`Event`](ccplane_wire::Event)s of datapaths go in, [`Command`](ccplane_wire::Command)s
+//! for them come out, time is what the driver says it is. An algorithm implements [`Algorithm`].
+#![forbid(unsafe_code)]
+
+mod agent;
+mod algorithm;
+mod control;
+mod flows;
+mod pending;
+mod program;
+mod report;
+
+pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
+pub use algorithm::{Algorithm, DynAlgorithm, boxed};
+pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal};
+pub use control::Control;
+pub use flows::{DatapathId, FlowId};
+pub use program::{Hosted, HostedProgram, Programs};
+pub use report::{Batch, Report};

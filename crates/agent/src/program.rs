@@ -1,0 +1,132 @@
+//! The programs of a hosted algorithm, compiled once and shared by all its flows.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ccplane_datapath::{Capabilities, Program};
+use ccplane_units::Duration;
+
+use crate::pending::lang;
+
+/// The programs that an algorithm declares: names, and texts in the language of the datapath.
+#[derive(Clone, Debug, Default)]
+pub struct Programs(Vec<(Cow<'static, str>, Cow<'static, str>)>);
+
+impl Programs {
+    /// None yet.
+    pub fn new() -> Programs {
+        Programs::default()
+    }
+
+    /// One more. A name that is there already is replaced.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, source: impl Into<Cow<'static, str>>) -> Programs {
+        let name = name.into();
+        self.0.retain(|(n, _)| *n != name);
+        self.0.push((name, source.into()));
+        self
+    }
+
+    /// Names and texts, in order of declaration.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, source)| (&**name, &**source))
+    }
+}
+
+/// An algorithm as an agent hosts it: what a driver needs in order to offer it to a datapath.
+#[derive(Debug)]
+pub struct Hosted {
+    /// The name by which flows choose it.
+    pub name: Arc<str>,
+    /// Its name among the kernel's congestion controls.
+    pub kernel_name: String,
+    /// What it needs of a datapath.
+    pub needs: Capabilities,
+    /// How long a report that is not urgent may wait.
+    pub latency: Duration,
+    /// Its programs.
+    pub programs: Vec<HostedProgram>,
+}
+
+impl Hosted {
+    pub(crate) fn program_by_name(&self, name: &str) -> Option<usize> {
+        self.programs.iter().position(|p| p.name == name)
+    }
+}
+
+/// A compiled program and its identity.
+#[derive(Debug)]
+pub struct HostedProgram {
+    /// The name under which the algorithm declared it.
+    pub name: String,
+    /// Its identity in reports and commands: a hash of algorithm, name and text, so that an agent that restarts meets
+    /// its own programs under the same numbers, and never another's.
+    pub uid: u32,
+    /// With names, tree and source.
+    pub compiled: Arc<lang::Program>,
+    /// What a datapath runs, the uid in it.
+    pub code: Arc<Program>,
+    report_names: Vec<Box<str>>,
+    controls: Vec<(Box<str>, u8)>,
+}
+
+impl HostedProgram {
+    pub(crate) fn compile(
+        algorithm: &str,
+        name: &str,
+        source: &str,
+        taken: impl Fn(u32) -> bool,
+    ) -> Result<HostedProgram, lang::Diagnostics> {
+        let compiled = lang::compile(source, &lang::Limits::default())?;
+        let mut uid = fnv1a([algorithm, name, source]);
+        while uid == 0 || taken(uid) {
+            uid = uid.wrapping_add(1);
+        }
+        let report_names = compiled
+            .report_names()
+            .map(|n| n.trim_start_matches("Report.").into())
+            .collect();
+        let controls = compiled
+            .control_names()
+            .filter_map(|n| Some((n.into(), compiled.var_index(n)?)))
+            .collect();
+        let code = Arc::new(compiled.code().with_uid(uid));
+        Ok(HostedProgram {
+            name: name.to_owned(),
+            uid,
+            code,
+            compiled: Arc::new(compiled),
+            report_names,
+            controls,
+        })
+    }
+
+    /// Which field of a report `name` is; both `acked` and `Report.acked` are understood.
+    pub fn field(&self, name: &str) -> Option<usize> {
+        let short = name.strip_prefix("Report.").unwrap_or(name);
+        self.report_names.iter().position(|n| **n == *short)
+    }
+
+    /// Which variable the control variable `name` is.
+    pub fn control(&self, name: &str) -> Option<u8> {
+        self.controls
+            .iter()
+            .find(|(n, _)| **n == *name)
+            .map(|(_, index)| *index)
+    }
+
+    /// Names of the report's fields, in order, without `Report.`.
+    pub fn report_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.report_names.iter().map(|n| &**n)
+    }
+}
+
+/// FNV-1a, 32 bits, with a separator between the parts.
+fn fnv1a<const N: usize>(parts: [&str; N]) -> u32 {
+    parts
+        .iter()
+        .flat_map(|part| part.bytes().chain([0]))
+        .fold(0x811c_9dc5, |hash: u32, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        })
+}

@@ -1,0 +1,120 @@
+//! What an algorithm receives.
+
+use ccplane_wire::Event;
+
+use crate::{Control, FlowId, HostedProgram};
+
+/// A report of a flow's program.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    program: &'a HostedProgram,
+    fields: &'a [u64],
+    urgent: bool,
+    flow: FlowId,
+}
+
+impl<'a> Report<'a> {
+    /// The value of a report variable, by name with or without `Report.`; `None` if the program has none such.
+    /// It compares the name with those of the program, some nanoseconds; [`HostedProgram::field`] and
+    /// [`Report::at`] save even these.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.at(self.program.field(name)?)
+    }
+
+    /// The value of the n-th report variable.
+    pub fn at(&self, field: usize) -> Option<u64> {
+        self.fields.get(field).copied()
+    }
+
+    /// All values, in order of declaration.
+    pub fn fields(&self) -> &'a [u64] {
+        self.fields
+    }
+
+    /// The program that made it.
+    pub fn program(&self) -> &'a HostedProgram {
+        self.program
+    }
+
+    /// True when a loss, a timeout or an undo was in it.
+    pub fn urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// The flow it is of.
+    pub fn flow(&self) -> FlowId {
+        self.flow
+    }
+}
+
+/// Reports that arrived together, of one or several flows of an algorithm.
+pub struct Batch<'a, F> {
+    raw: Raw<'a>,
+    states: &'a mut [Option<F>],
+}
+
+impl<'a, F> Batch<'a, F> {
+    pub(crate) fn new(raw: Raw<'a>, states: &'a mut [Option<F>]) -> Batch<'a, F> {
+        Batch { raw, states }
+    }
+
+    /// The next report and the state of its flow, which becomes the flow that `control` steers.
+    pub fn next(&mut self, control: &mut Control<'_>) -> Option<(&mut F, Report<'a>)> {
+        loop {
+            let (at, event) = self.raw.next()?;
+            let Event::Report {
+                program: uid,
+                urgent,
+                fields,
+                ..
+            } = *event
+            else {
+                continue;
+            };
+            let Some(entry) = control.turn_to(at) else { continue };
+            let program = entry.program.and_then(|index| self.raw.programs.get(index as usize));
+            let Some(program) = program.filter(|p| p.uid == uid) else {
+                control.stats_mut().stale_reports += 1;
+                continue;
+            };
+            if fields.len() != program.report_names().len() {
+                control.stats_mut().malformed_reports += 1;
+                continue;
+            }
+            control.stats_mut().reports += 1;
+            control.stats_mut().urgent_reports += u64::from(urgent);
+            let report = Report {
+                program,
+                fields,
+                urgent,
+                flow: entry.id,
+            };
+            // Two lookups: a reference kept from this one would be borrowed over the next turn of the loop.
+            if !matches!(self.states.get(entry.slot as usize), Some(Some(_))) {
+                continue;
+            }
+            return self
+                .states
+                .get_mut(entry.slot as usize)?
+                .as_mut()
+                .map(|state| (state, report));
+        }
+    }
+}
+
+/// A batch before the type of the flows' state is known: events, and which flow each is of.
+pub struct Raw<'a> {
+    pub(crate) events: &'a [Event<'a>],
+    /// Index of each event's flow; `events` and `flows` have the same length.
+    pub(crate) flows: &'a [u32],
+    pub(crate) programs: &'a [HostedProgram],
+}
+
+impl<'a> Raw<'a> {
+    fn next(&mut self) -> Option<(u32, &'a Event<'a>)> {
+        let (event, events) = self.events.split_first()?;
+        let (flow, flows) = self.flows.split_first()?;
+        (self.events, self.flows) = (events, flows);
+        Some((*flow, event))
+    }
+}
