@@ -2,3 +2,7 @@
 #![forbid(unsafe_code)]
 mod diag;
 pub mod metrics;
+pub mod report;
+pub mod result;
+pub mod table;
+pub mod traffic;

@@ -1,0 +1,188 @@
+"use strict";
+// Everything is drawn from the JSON in #data: { setup, contenders: [{ label, algorithm, native, cwnd, throughput, … }] }.
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// One hue an algorithm (Okabe and Ito's set, which the colour-blind can tell apart); ccplane's lines are solid and
+// heavy, native ones dashed and in the hue's other shade, so that they differ in grey print too.
+const HUES = [
+  { light: ["#0072b2", "#3aa0dd"], dark: ["#4db2f0", "#9cd3f7"] },
+  { light: ["#c04a00", "#f08a45"], dark: ["#ff8f4a", "#ffc29c"] },
+  { light: ["#00805c", "#37b892"], dark: ["#2fcf9f", "#9be5cd"] },
+  { light: ["#a3427a", "#d98bb8"], dark: ["#ee8fc6", "#f6c4e1"] },
+  { light: ["#6b5b00", "#b39a1c"], dark: ["#dcc437", "#efe08e"] },
+  { light: ["#444b52", "#8b949e"], dark: ["#c2cad2", "#8b949e"] },
+];
+const families = [...new Set(data.contenders.map(c => c.algorithm))];
+const shown = data.contenders.map(() => true);
+const theme = () => document.documentElement.dataset.theme === "dark" ? "dark" : "light";
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A second variant of the same kind (same algorithm with other parameters) is told apart by its dashes.
+const VARIANTS = [[], [2, 3], [9, 3, 2, 3]];
+const NATIVE_VARIANTS = [[7, 4], [4, 3], [7, 3, 2, 3]];
+function look(contender) {
+  const hue = HUES[families.indexOf(contender.algorithm) % HUES.length][theme()];
+  const kin = data.contenders.filter(c => c.algorithm === contender.algorithm && c.native === contender.native);
+  const dashes = contender.native ? NATIVE_VARIANTS : VARIANTS;
+  return { stroke: hue[contender.native ? 1 : 0], width: contender.native ? 1.6 : 1.8, dash: dashes[kin.indexOf(contender) % 3] };
+}
+
+function swatch(contender) {
+  const { stroke, width, dash } = look(contender);
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  for (const [k, v] of Object.entries({ width: 30, height: 10, "aria-hidden": true })) svg.setAttribute(k, v);
+  const shape = { x1: 1, x2: 29, y1: 5, y2: 5, stroke, "stroke-width": width + 1, "stroke-dasharray": dash.join(" ") };
+  for (const [k, v] of Object.entries(shape)) line.setAttribute(k, v);
+  svg.append(line);
+  return svg;
+}
+
+const max = values => values.reduce((most, v) => (v > most ? v : most), 0);
+const format = (v, digits) => (v == null ? "–" : v.toFixed(digits));
+const charts = [];
+
+// A chart of `lines` [{ contender, label, values, thin }] over the shared `x`, under the same y range as its siblings.
+function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMax, sync, height = 270, share = false }) {
+  const box = parent.appendChild(document.createElement("div"));
+  box.className = "chart";
+  box.appendChild(document.createElement("h3")).textContent = title;
+  const reading = document.createElement("div");
+  const axis = { stroke: css("--muted"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 5 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20 };
+  const options = {
+    width: Math.max(280, box.clientWidth), height, legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, sync: sync ? { key: sync, setSeries: false } : undefined },
+    padding: [10, 12, 0, 0],
+    scales: { x: { time: false }, y: { range: [0, yMax] } },
+    axes: [
+      { ...axis, label: unitX, size: 34 },
+      { ...axis, label: unitY, size: 52, values: share ? (_, v) => v.map(n => Math.round(n * 100) + " %") : undefined },
+    ],
+    series: [{}, ...lines.map(line => {
+      const style = look(line.contender);
+      return { ...style, label: line.label, width: line.thin ? 1 : style.width, alpha: line.thin ? 0.75 : 1, points: { show: false }, spanGaps: true, show: shown[data.contenders.indexOf(line.contender)] };
+    })],
+    hooks: {
+      drawClear: [u => {
+        const { ctx, bbox } = u, ratio = devicePixelRatio;
+        ctx.save();
+        ctx.font = `${11.5 * ratio}px system-ui, sans-serif`;
+        ctx.textAlign = "right";
+        for (const guide of guides.filter(g => g.at > 0 && g.at <= yMax)) {
+          const y = Math.round(u.valToPos(guide.at, "y", true));
+          ctx.strokeStyle = ctx.fillStyle = css("--guide");
+          ctx.lineWidth = ratio;
+          ctx.setLineDash([2 * ratio, 3 * ratio]);
+          ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
+          ctx.fillText(guide.label, bbox.left + bbox.width - 3 * ratio, y - 4 * ratio);
+        }
+        ctx.restore();
+      }],
+      setCursor: [u => {
+        const i = u.cursor.idx;
+        reading.replaceChildren();
+        if (i == null) return;
+        reading.append(`${format(xs[i], share ? digits : 2)} ${unitX.replace(/^[^(]*\(|\)$/g, "")}`);
+        lines.slice(0, 8).forEach((line, n) => {
+          if (!u.series[n + 1].show) return;
+          const value = line.values[i];
+          const name = document.createElement("b");
+          name.style.color = look(line.contender).stroke;
+          name.textContent = line.label;
+          reading.append("  ·  ", name, " ", share ? format(value * 100, 1) + " %" : format(value, digits));
+        });
+      }],
+    },
+  };
+  const plot = new uPlot(options, [xs, ...lines.map(l => l.values)], box);
+  reading.className = "reading";
+  box.append(reading);
+  charts.push({ plot, box, lines });
+}
+
+const places = name => document.querySelector(`[data-chart="${name}"]`);
+// Contenders side by side by algorithm, when an algorithm has more than one of them; else all in one.
+const facets = data.contenders.length > families.length
+  ? families.map(f => ({ title: f, members: data.contenders.filter(c => c.algorithm === f) }))
+  : [{ title: families.join(", "), members: data.contenders }];
+const head = values => max(values) * 1.08 || 1;
+
+// A grid that every contender's values are read on: the ECDFs of all on one x.
+function ecdf(sorted, grid) {
+  let n = 0;
+  return grid.map(x => { while (n < sorted.length && sorted[n] <= x) n++; return sorted.length ? n / sorted.length : null; });
+}
+
+function drawAll() {
+  charts.splice(0).forEach(({ plot, box }) => { plot.destroy(); box.remove(); });
+  const { setup } = data, all = data.contenders;
+  for (const name of ["cwnd", "throughput", "delay"]) {
+    const row = places(name);
+    row.style.setProperty("--columns", Math.min(facets.length, 2));
+  }
+  const holds = all.map(c => max(c.cwnd.map(max)));
+  const cwndGuides = [{ at: setup.bdp_segments, label: "BDP" }];
+  if (setup.full_segments) cwndGuides.push({ at: setup.full_segments, label: "BDP + queue" });
+  const fullDelay = setup.full_delay_ms;
+  for (const { title, members } of facets) {
+    draw(places("cwnd"), {
+      title, xs: data.sample_s, unitX: "time (s)", unitY: "cwnd (segments)", digits: 0, guides: cwndGuides, yMax: head([...holds.filter(Number.isFinite), setup.bdp_segments]), sync: "time",
+      lines: members.flatMap(c => c.cwnd.map((values, i) => ({ contender: c, values, thin: c.cwnd.length > 1, label: c.cwnd.length > 1 ? `${c.label} ${i + 1}` : c.label }))),
+    });
+    const line = key => members.map(c => ({ contender: c, label: c.label, values: c[key] }));
+    draw(places("throughput"), {
+      title, xs: data.bin_s, unitX: "time (s)", unitY: "Mbit/s", digits: 2, guides: [{ at: setup.rate_mbit, label: "link" }], yMax: head([...all.map(c => max(c.smoothed)), setup.rate_mbit]), sync: "time", lines: line("smoothed"),
+    });
+    draw(places("delay"), {
+      title, xs: data.bin_s, unitX: "time (s)", unitY: "ms", digits: 2, guides: fullDelay ? [{ at: fullDelay, label: "full queue" }] : [], yMax: head([...all.map(c => max(c.delay)), fullDelay && fullDelay < 2 * max(all.map(c => max(c.delay))) ? fullDelay : 0]), sync: "time", lines: line("delay"),
+    });
+  }
+  const distribution = (title, key, unitX, digits) => {
+    const sorted = all.map(c => c[key].filter(v => v != null).sort((a, b) => a - b));
+    const top = max(sorted.map(s => s[s.length - 1] ?? 0)) * 1.02 || 1;
+    const low = Math.min(...sorted.map(s => s[Math.floor(s.length / 200)] ?? 0));
+    const from = low > top / 2 ? low * 0.98 : 0;
+    const grid = Array.from({ length: 501 }, (_, i) => from + (top - from) * i / 500);
+    draw(places("cdf"), {
+      title, xs: grid, unitX, unitY: "share of bins", digits, yMax: 1, height: 300, share: true,
+      lines: all.map((c, i) => ({ contender: c, label: c.label, values: ecdf(sorted[i], grid) })),
+    });
+  };
+  distribution("Throughput", "throughput", "throughput (Mbit/s)", 1);
+  distribution("Queueing delay", "delay", "queueing delay (ms)", 2);
+}
+
+function drawKeys() {
+  const keys = document.querySelector(".keys");
+  keys.replaceChildren();
+  data.contenders.forEach((c, i) => {
+    const key = keys.appendChild(document.createElement("button"));
+    key.type = "button";
+    key.setAttribute("aria-pressed", shown[i]);
+    key.append(swatch(c), c.label);
+    key.onclick = () => {
+      shown[i] = !shown[i];
+      key.setAttribute("aria-pressed", shown[i]);
+      charts.forEach(({ plot, lines }) => lines.forEach((l, n) => l.contender === c && plot.setSeries(n + 1, { show: shown[i] })));
+    };
+  });
+  document.querySelectorAll("td[data-contender]").forEach(cell => {
+    cell.querySelector("svg")?.remove();
+    cell.prepend(swatch(data.contenders[cell.dataset.contender]));
+  });
+}
+
+function wear(name) {
+  document.documentElement.dataset.theme = name;
+  document.querySelector(".theme").textContent = name === "dark" ? "Light" : "Dark";
+  drawKeys();
+  drawAll();
+}
+document.querySelector(".theme").onclick = () => wear(theme() === "dark" ? "light" : "dark");
+let waiting;
+addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
+// Paper is white, and as wide as the sheet.
+let before = "light";
+addEventListener("beforeprint", () => { before = theme(); wear("light"); });
+addEventListener("afterprint", () => wear(before));
+wear(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

@@ -1,0 +1,352 @@
+//! `report.html`: one page with the run's pictures, figures, parameters, audit and command line, everything inside.
+//!
+//! Text and tables are written here, so that they are there without JavaScript and in a search; the pictures are
+//! drawn in the browser by uPlot, kept in `assets/` with its licence, from JSON in the page.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::metrics;
+use crate::result::{ContenderResult, RunResult, Setup};
+use crate::table;
+
+/// Bins that the throughput's line averages over on either side; the CDF takes the bins as they are.
+const SMOOTH_REACH: usize = 2;
+
+/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make a page of many MB.
+const MAX_POINTS: usize = 3_000;
+
+/// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
+const MAX_FLOWS: usize = 16;
+
+/// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers and time stamps.
+const SEGMENT: f64 = 1448.0;
+
+/// The page.
+pub fn page(result: &RunResult) -> String {
+    let setup = &result.setup;
+    let mut page = String::new();
+    // One pass over the template: what is put in is never searched for further marks.
+    let mut rest = include_str!("../assets/report.html");
+    while let Some((text, (mark, after))) = rest
+        .split_once("{{")
+        .and_then(|(text, tail)| Some((text, tail.split_once("}}")?)))
+    {
+        page += text;
+        page += &fill(mark, result, setup);
+        rest = after;
+    }
+    page + rest
+}
+
+fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
+    match mark {
+        "title" => escape(&title(result)),
+        "subtitle" => escape(&subtitle(setup)),
+        "warnings" => warnings(result),
+        "table" => figures_table(result),
+        "table_note" => table_note(result),
+        "flows" => flows_table(result),
+        "parameters" => parameters(setup),
+        "audit" => audit(result),
+        "command" => escape(&result.command),
+        "version" => escape(&result.version),
+        "sample_ms" => number(setup.sample_ms),
+        "bin_ms" => number(setup.bin_ms),
+        "smooth_bins" => (2 * SMOOTH_REACH + 1).to_string(),
+        "data" => data(result),
+        "css" => include_str!("../assets/report.css").into(),
+        "js" => include_str!("../assets/report.js").into(),
+        "uplot_css" => include_str!("../assets/uPlot-1.6.32.min.css").into(),
+        "uplot_js" => include_str!("../assets/uPlot-1.6.32.iife.min.js").into(),
+        unknown => format!("{{{{{unknown}}}}}"),
+    }
+}
+
+fn title(result: &RunResult) -> String {
+    let names = |native: bool| -> Vec<&str> {
+        result
+            .contenders
+            .iter()
+            .filter(|c| c.native == native)
+            .map(|c| c.label.as_str())
+            .collect()
+    };
+    match (names(false).join(", "), names(true).join(", ")) {
+        (ours, native) if ours.is_empty() => native,
+        (ours, native) if native.is_empty() => ours,
+        (ours, native) => format!("{ours} against {native}"),
+    }
+}
+
+fn subtitle(setup: &Setup) -> String {
+    let flows = if setup.flows == 1 {
+        "1 flow".to_owned()
+    } else {
+        format!("{} flows", setup.flows)
+    };
+    format!(
+        "{} · {} ms round trip · {} · {flows} · {} s · {}",
+        setup.rate,
+        number(setup.rtt_ms),
+        setup.queue,
+        number(setup.duration_s),
+        setup.datapath
+    )
+}
+
+fn warnings(result: &RunResult) -> String {
+    let mut items = String::new();
+    for (label, text) in result.complaints() {
+        let _ = write!(items, "<li><b>{}</b>: {}</li>", escape(label), escape(text));
+    }
+    if items.is_empty() {
+        return items;
+    }
+    format!("<div class=\"warning\" role=\"alert\">Read these figures with care:<ul>{items}</ul></div>")
+}
+
+fn figures_table(result: &RunResult) -> String {
+    let rows = table::rows(result);
+    let shown = |column: usize| rows.iter().any(|row| row.get(column).is_some_and(|cell| cell != "–"));
+    let mut out = String::from("<table class=\"figures\"><thead><tr><th scope=\"col\"></th>");
+    for (i, (heading, unit, meaning)) in table::COLUMNS.iter().enumerate().filter(|(i, _)| shown(i + 1)) {
+        let _ = i;
+        let _ = write!(
+            out,
+            "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>",
+            escape(meaning)
+        );
+    }
+    out += "</tr></thead><tbody>";
+    for (i, row) in rows.iter().enumerate() {
+        out += "<tr>";
+        for (column, cell) in row.iter().enumerate().filter(|(c, _)| *c == 0 || shown(*c)) {
+            let mark = if column == 0 {
+                format!(" data-contender=\"{i}\"")
+            } else {
+                String::new()
+            };
+            let _ = write!(out, "<td{mark}>{}</td>", escape(cell));
+        }
+        out += "</tr>";
+    }
+    out + "</tbody></table>"
+}
+
+fn table_note(result: &RunResult) -> String {
+    let distances: Vec<String> = pairs(result)
+        .map(|(ours, native)| {
+            let ks = |a: metrics::Distribution, b: metrics::Distribution| {
+                a.ks(&b).map_or("–".to_owned(), |d| format!("{d:.3}"))
+            };
+            format!(
+                "{} and {}: {} in throughput, {} in queueing delay",
+                escape(&ours.label),
+                escape(&native.label),
+                ks(throughput(ours), throughput(native)),
+                ks(delay(ours), delay(native))
+            )
+        })
+        .collect();
+    if distances.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Kolmogorov-Smirnov distance (0 the same, 1 disjoint) between the distributions below: {}. One run each: \
+         native against itself is not 0 either.",
+        distances.join("; ")
+    )
+}
+
+/// Each of ccplane's with the native contender of the same algorithm.
+fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &ContenderResult)> {
+    result.contenders.iter().filter(|c| !c.native).filter_map(|ours| {
+        result
+            .contenders
+            .iter()
+            .find(|c| c.native && c.algorithm == ours.algorithm)
+            .map(|native| (ours, native))
+    })
+}
+
+fn throughput(c: &ContenderResult) -> metrics::Distribution {
+    metrics::Distribution::new(c.series.throughput_mbit.iter().copied())
+}
+
+fn delay(c: &ContenderResult) -> metrics::Distribution {
+    metrics::Distribution::new(c.series.delay_ms.iter().flatten().copied())
+}
+
+fn flows_table(result: &RunResult) -> String {
+    if result.setup.flows < 2 {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<section><h2>Flows</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\"></th><th>flow</th>\
+         <th>goodput<small>Mbit/s</small></th><th>retrans<small>segments</small></th><th>cwnd<small>mean segments</small></th>\
+         <th>srtt<small>mean ms</small></th></tr></thead><tbody>",
+    );
+    for c in &result.contenders {
+        for (i, f) in c.figures.flows.iter().enumerate().take(MAX_FLOWS) {
+            let name = if i == 0 { escape(&c.label) } else { String::new() };
+            let _ = write!(
+                out,
+                "<tr><td>{name}</td><td>{}</td><td>{:.2}</td><td>{}</td><td>{:.1}</td><td>{:.2}</td></tr>",
+                i + 1,
+                f.goodput_mbit,
+                f.retransmissions,
+                f.cwnd_mean,
+                f.srtt_mean_ms
+            );
+        }
+    }
+    out += "</tbody></table></div>";
+    if result.setup.flows > MAX_FLOWS {
+        let _ = write!(
+            out,
+            "<p class=\"note\">The first {MAX_FLOWS} of each; all are in flows.csv.</p>"
+        );
+    }
+    out + "</section>"
+}
+
+fn parameters(s: &Setup) -> String {
+    let queue = match s.queue_bytes {
+        Some(bytes) => format!("{}, which is {:.1} kB", s.queue, bytes as f64 / 1e3),
+        None => format!("{}, without limit", s.queue),
+    };
+    definitions(&[
+        ("datapath", s.datapath.clone()),
+        ("link", format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit))),
+        (
+            "round-trip time",
+            format!("{} ms, half of it each way", number(s.rtt_ms)),
+        ),
+        ("BDP", format!("{:.1} kB", s.bdp_bytes as f64 / 1e3)),
+        ("queue", queue),
+        ("random loss", s.loss.clone()),
+        ("seed", s.seed.to_string()),
+        ("flows", format!("{}, all from the start", s.flows)),
+        ("duration", format!("{} s for each contender", number(s.duration_s))),
+        ("bins", format!("{} ms", number(s.bin_ms))),
+        ("socket samples", format!("every {} ms", number(s.sample_ms))),
+        (
+            "socket buffers",
+            format!("{:.1} MB, fixed", s.socket_buffer_bytes as f64 / 1e6),
+        ),
+    ])
+}
+
+fn audit(result: &RunResult) -> String {
+    let rows: Vec<(&str, String)> = result
+        .contenders
+        .iter()
+        .map(|c| {
+            let a = &c.audit;
+            let text = format!(
+                "{}: packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at worst; \
+                 {} dropped by the emulator itself",
+                if a.sound { "sound" } else { "not sound" },
+                a.lateness_p50_us,
+                a.lateness_p99_us,
+                a.lateness_max_us,
+                a.own_drops
+            );
+            (c.label.as_str(), text)
+        })
+        .collect();
+    definitions(&rows)
+}
+
+fn definitions(rows: &[(&str, String)]) -> String {
+    let mut out = String::from("<dl>");
+    for (name, value) in rows {
+        let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+    }
+    out + "</dl>"
+}
+
+/// What the script draws: series on common grids, rounded to what a picture can show.
+fn data(result: &RunResult) -> String {
+    let setup = &result.setup;
+    let bins = result
+        .contenders
+        .iter()
+        .map(|c| c.series.throughput_mbit.len())
+        .max()
+        .unwrap_or(0);
+    let bin_step = bins.div_ceil(MAX_POINTS).max(1);
+    let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
+    let sample_step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
+    let samples = (setup.duration_s / sample_step).ceil() as usize + 1;
+    let bytes_per_ms = setup.rate_mbit * 125.0;
+    let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
+    let contender = |c: &ContenderResult| {
+        let smoothed = metrics::smooth(&c.series.throughput_mbit, SMOOTH_REACH);
+        let thin = |values: Vec<Value>| -> Vec<Value> { values.into_iter().step_by(bin_step).collect() };
+        json!({
+            "label": c.label,
+            "algorithm": c.algorithm,
+            "native": c.native,
+            "cwnd": c.series.flows.iter().take(MAX_FLOWS).map(|f| on_grid(f, sample_step, samples)).collect::<Vec<_>>(),
+            "smoothed": thin(smoothed.iter().map(|v| round(*v, 3)).collect()),
+            "throughput": c.series.throughput_mbit.iter().map(|v| round(*v, 3)).collect::<Vec<_>>(),
+            "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
+        })
+    };
+    let value = json!({
+        "setup": {
+            "rate_mbit": setup.rate_mbit,
+            "bdp_segments": round(segments(setup.bdp_bytes), 1),
+            "full_segments": setup.queue_bytes.map(|q| round(segments(setup.bdp_bytes + q), 1)),
+            "full_delay_ms": setup.queue_bytes.filter(|_| bytes_per_ms > 0.0).map(|q| round(q as f64 / bytes_per_ms, 3)),
+        },
+        "sample_s": (0..samples).map(|i| round(i as f64 * sample_step, 4)).collect::<Vec<_>>(),
+        "bin_s": (0..bins).step_by(bin_step).map(|i| round((i as f64 + 0.5) * setup.bin_ms / 1e3, 4)).collect::<Vec<_>>(),
+        "contenders": result.contenders.iter().map(contender).collect::<Vec<_>>(),
+    });
+    // Inside a script element only this could end it early.
+    value.to_string().replace('<', "\\u003c")
+}
+
+/// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.
+fn on_grid(flow: &[crate::traffic::Sample], step: f64, points: usize) -> Vec<Option<u32>> {
+    let mut at = 0;
+    (0..points)
+        .map(|i| {
+            let until = ((i as f64 + 0.5) * step * 1e9) as u64;
+            while flow.get(at).is_some_and(|s| s.at_ns <= until) {
+                at += 1;
+            }
+            at.checked_sub(1).and_then(|last| flow.get(last)).map(|s| s.tcp.cwnd)
+        })
+        .collect()
+}
+
+fn round(value: f64, digits: i32) -> Value {
+    let scale = 10f64.powi(digits);
+    json!((value * scale).round() / scale)
+}
+
+/// Without needless zeros: 20, 0.5.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            '\'' => out += "&#39;",
+            c => out.push(c),
+        }
+    }
+    out
+}

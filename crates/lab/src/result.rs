@@ -1,0 +1,181 @@
+//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the emulator's audit.
+//!
+//! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
+//! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
+
+use serde::{Deserialize, Serialize};
+
+/// The result of one run: every contender on the same kind of link with the same seed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Version of ccplane that made it.
+    pub version: String,
+    /// The command line that makes it again.
+    pub command: String,
+    /// The experiment.
+    pub setup: Setup,
+    /// In the order in which they ran.
+    pub contenders: Vec<ContenderResult>,
+}
+
+/// The experiment as it was run; text as a person writes it, numbers in the unit of their name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Setup {
+    /// Where the packets ran.
+    pub datapath: String,
+    /// The bottleneck: `96mbit`, or the name of the trace.
+    pub rate: String,
+    /// The bottleneck's rate, or the mean of its trace.
+    pub rate_mbit: f64,
+    /// Round-trip time without a queue.
+    pub rtt_ms: f64,
+    /// The queue: `droptail:1bdp`.
+    pub queue: String,
+    /// What it holds, where it has a limit.
+    pub queue_bytes: Option<u64>,
+    /// Bandwidth-delay product.
+    pub bdp_bytes: u64,
+    /// Random loss on the forward path.
+    pub loss: String,
+    /// Connections a contender.
+    pub flows: usize,
+    /// For how long each contender sent.
+    pub duration_s: f64,
+    /// Seed of the random loss.
+    pub seed: u64,
+    /// Width of the bins of throughput and delay: one round-trip time, but 10 ms at least.
+    pub bin_ms: f64,
+    /// Between two looks at a socket.
+    pub sample_ms: f64,
+    /// Socket buffers, see [`crate::traffic::buffer_for`].
+    pub socket_buffer_bytes: usize,
+}
+
+/// One contender.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ContenderResult {
+    /// `reno`, `native:reno`, `cubic(report=acks)`.
+    pub label: String,
+    /// The algorithm without its parameters; contenders that share it are compared with each other.
+    pub algorithm: String,
+    /// The kernel's own.
+    pub native: bool,
+    /// The congestion control that the sockets chose.
+    pub kernel_name: String,
+    /// What it achieved.
+    pub figures: Figures,
+    /// What it cost on this host.
+    pub host: HostFigures,
+    /// What the emulator says about itself during this contender's run.
+    pub audit: Audit,
+    /// For pictures and CSV; not in `summary.json`.
+    #[serde(skip)]
+    pub series: Series,
+}
+
+/// What a contender achieved.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Bytes that the receiving applications read, all flows.
+    pub goodput_mbit: f64,
+    /// What the link delivered of what it could have delivered, 0 to 1, headers included.
+    pub utilisation: f64,
+    /// Time in the bottleneck's queue, over delivered packets, from the emulator's own log.
+    pub delay_mean_ms: f64,
+    /// Median.
+    pub delay_p50_ms: f64,
+    /// 95th percentile.
+    pub delay_p95_ms: f64,
+    /// 99th percentile.
+    pub delay_p99_ms: f64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Packets that a full queue dropped.
+    pub queue_drops: u64,
+    /// Packets that the emulated path lost at random.
+    pub random_losses: u64,
+    /// Jain's fairness index of the flows' goodputs; absent with one flow.
+    pub jain: Option<f64>,
+    /// Each flow.
+    pub flows: Vec<FlowFigures>,
+}
+
+/// One flow of a contender.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowFigures {
+    /// Bytes that the receiving application read.
+    pub received_bytes: u64,
+    /// The same as a rate.
+    pub goodput_mbit: f64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Bytes sent again.
+    pub retransmitted_bytes: u64,
+    /// Mean congestion window over the samples, segments.
+    pub cwnd_mean: f64,
+    /// Mean smoothed round-trip time over the samples.
+    pub srtt_mean_ms: f64,
+    /// Smallest round-trip time that the kernel saw.
+    pub min_rtt_ms: f64,
+    /// Share of the time in which the receiver's window, not the congestion window, held the flow back.
+    pub rwnd_limited: f64,
+    /// Share of the time in which the sender's socket buffer held the flow back.
+    pub sndbuf_limited: f64,
+}
+
+/// What a contender cost; true of this host at that time only.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HostFigures {
+    /// Reports that reached the algorithm, a second; absent for a native contender.
+    pub reports_per_s: Option<f64>,
+    /// CPU of the algorithm's thread, in percent of one CPU; absent for a native contender.
+    pub agent_cpu_percent: Option<f64>,
+    /// CPU of the whole process: emulator, sender, receiver, sampler and algorithm, in percent of one CPU.
+    pub process_cpu_percent: f64,
+    /// CPU of the whole machine, everything that ran on it, in percent of one CPU.
+    pub machine_cpu_percent: f64,
+    /// CPU seconds of the process for each GB (10^9 bytes) received.
+    pub cpu_s_per_gb: f64,
+}
+
+/// The emulator's account of its own errors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Audit {
+    /// How late packets left, against the instant the link says: median.
+    pub lateness_p50_us: f64,
+    /// 99th percentile.
+    pub lateness_p99_us: f64,
+    /// The worst.
+    pub lateness_max_us: f64,
+    /// Packets that the emulator itself dropped, which no real link would have.
+    pub own_drops: u64,
+    /// Whether the figures can be trusted; else see `complaints`.
+    pub sound: bool,
+    /// What is wrong, one sentence each.
+    pub complaints: Vec<String>,
+}
+
+/// A contender's records over time.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Width of a bin.
+    pub bin_ns: u64,
+    /// Delivered by the link in each bin.
+    pub throughput_mbit: Vec<f64>,
+    /// Mean queueing delay of the packets delivered in each bin; `None` when there was none.
+    pub delay_ms: Vec<Option<f64>>,
+    /// The sockets' samples, one list a flow.
+    pub flows: Vec<Vec<crate::traffic::Sample>>,
+}
+
+impl RunResult {
+    /// Every complaint of every audit, with its contender's name.
+    pub fn complaints(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.contenders.iter().flat_map(|c| {
+            c.audit
+                .complaints
+                .iter()
+                .map(move |text| (c.label.as_str(), text.as_str()))
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! Tables for a terminal: columns as wide as their widest cell, numbers to the right.
+
+use crate::result::RunResult;
+
+/// Renders rows under their headings; the first column is text, the others are numbers.
+pub fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count());
+        cells
+            .chain(headings.get(column).map(|h| h.chars().count()))
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut out = String::new();
+        for (column, (cell, width)) in cells.zip(&widths).enumerate() {
+            let padding = " ".repeat(width - cell.chars().count());
+            let gap = if column == 0 { "" } else { "  " };
+            if column == 0 {
+                out += &format!("{gap}{cell}{padding}");
+            } else {
+                out += &format!("{gap}{padding}{cell}");
+            }
+        }
+        out.trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut headings.iter().copied());
+    out += &format!(
+        "{}\n",
+        "─".repeat(widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1))
+    );
+    for row in rows {
+        out += &line(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+/// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
+pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
+    (
+        "goodput",
+        "Mbit/s",
+        "Bytes that the receiving applications read, all flows together.",
+    ),
+    (
+        "utilisation",
+        "%",
+        "What the link delivered of what it could have delivered, headers included.",
+    ),
+    (
+        "delay",
+        "mean ms",
+        "Time in the bottleneck's queue over delivered packets, from the emulator's log.",
+    ),
+    ("", "p50", "Median queueing delay."),
+    ("", "p95", "95th percentile of the queueing delay."),
+    ("", "p99", "99th percentile of the queueing delay."),
+    ("retrans", "segments", "Segments sent again."),
+    ("drops", "packets", "Packets that the full queue dropped."),
+    (
+        "Jain",
+        "index",
+        "Jain's fairness index of the flows' goodputs; 1 is equal.",
+    ),
+    ("reports", "1/s", "Reports that reached the algorithm."),
+    (
+        "agent",
+        "CPU %",
+        "CPU of the algorithm's thread, in percent of one CPU.",
+    ),
+    (
+        "process",
+        "CPU %",
+        "CPU of the whole process, emulator and traffic included.",
+    ),
+];
+
+/// A run's rows, one cell for each of [`COLUMNS`], after the contender's name.
+pub(crate) fn rows(result: &RunResult) -> Vec<Vec<String>> {
+    let optional = |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
+    let row = |c: &crate::result::ContenderResult| {
+        let f = &c.figures;
+        vec![
+            c.label.clone(),
+            format!("{:.2}", f.goodput_mbit),
+            format!("{:.1}", f.utilisation * 100.0),
+            format!("{:.2}", f.delay_mean_ms),
+            format!("{:.2}", f.delay_p50_ms),
+            format!("{:.2}", f.delay_p95_ms),
+            format!("{:.2}", f.delay_p99_ms),
+            f.retransmissions.to_string(),
+            f.queue_drops.to_string(),
+            optional(f.jain, 3),
+            optional(c.host.reports_per_s, 0),
+            optional(c.host.agent_cpu_percent, 1),
+            format!("{:.1}", c.host.process_cpu_percent),
+        ]
+    };
+    result.contenders.iter().map(row).collect()
+}
+
+/// The table that ends `ccplane run`. Columns that say nothing in this run (Jain's index with one flow) are left out.
+pub fn of_run(result: &RunResult) -> String {
+    let rows = rows(result);
+    let shown: Vec<usize> = (0..=COLUMNS.len())
+        .filter(|column| rows.iter().any(|row| row.get(*column).is_some_and(|cell| cell != "–")))
+        .collect();
+    let pick = |row: &[String]| shown.iter().filter_map(|c| row.get(*c).cloned()).collect::<Vec<_>>();
+    let name = |(heading, unit, _): &(&str, &str, &str)| format!("{heading} {unit}").trim().to_owned();
+    let headings: Vec<String> = std::iter::once(String::new()).chain(COLUMNS.iter().map(name)).collect();
+    let headings = pick(&headings);
+    render(
+        &headings.iter().map(String::as_str).collect::<Vec<_>>(),
+        &rows.iter().map(|row| pick(row)).collect::<Vec<_>>(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_numbers_stand_to_the_right() {
+        let rows = vec![
+            vec!["reno".into(), "95.1".into()],
+            vec!["native:reno".into(), "5.0".into()],
+        ];
+        let table = render(&["", "goodput"], &rows);
+        assert_eq!(
+            table,
+            "             goodput\n────────────────────\nreno            95.1\nnative:reno      5.0\n"
+        );
+    }
+}

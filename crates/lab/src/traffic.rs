@@ -1,0 +1,319 @@
+//! A bulk sender and receiver of our own: N TCP connections that always have data, each with the congestion control
+//! it was told to use, and a sampler that looks at every one of them at a fixed interval.
+//!
+//! Sockets belong to the network namespace of the thread that opens them, and may be used from any thread afterwards:
+//! so [`listen`], [`connect`] and [`Diag::open`] are called inside a namespace, [`transfer`] anywhere.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use ccplane_units::{Bytes, Duration};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, getsockopt, listen as nix_listen,
+    setsockopt, socket, sockopt,
+};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::diag::{Diag, TcpInfo};
+
+/// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
+const BLOCK: usize = 128 << 10;
+
+/// How long a blocked write or read waits before it looks whether the run is over.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// How long a connection may take: several retransmissions of a SYN.
+const CONNECT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// One look at one flow from both ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// Nanoseconds since the transfer began.
+    pub at_ns: u64,
+    /// Bytes that the receiving application has read.
+    pub received: u64,
+    /// The sender's socket.
+    pub tcp: TcpInfo,
+}
+
+/// A transfer's record.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds.
+    pub started_ns: u64,
+    /// For how long bytes were counted.
+    pub elapsed_ns: u64,
+    /// Each flow's samples in time order; the first at 0, the last at `elapsed_ns`.
+    pub flows: Vec<Vec<Sample>>,
+}
+
+/// The socket buffer for a path that holds `in_flight` at most (bandwidth-delay product and queue): four times that,
+/// because the kernel charges a buffer about twice the payload and the sender holds what is not yet acknowledged and
+/// what is not yet sent; at least 4 MiB, at most 1 GiB. A buffer too small would make the receiver's window, not the
+/// congestion control, decide; one too large only costs memory. It is set on the socket, so that the kernel's
+/// automatic tuning plays no part in a comparison.
+pub fn buffer_for(in_flight: Bytes) -> usize {
+    usize::try_from(in_flight.get().saturating_mul(4))
+        .unwrap_or(usize::MAX)
+        .clamp(4 << 20, 1 << 30)
+}
+
+/// A listening socket on any free port of `ip`, in the calling thread's network namespace.
+pub fn listen(ip: IpAddr, buffer: usize) -> io::Result<TcpListener> {
+    let fd = tcp_socket(ip)?;
+    // Before `listen`: the window scale is fixed by the handshake.
+    if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
+        setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
+    }
+    bind(
+        std::os::fd::AsRawFd::as_raw_fd(&fd),
+        &SockaddrStorage::from(SocketAddr::new(ip, 0)),
+    )?;
+    nix_listen(&fd, Backlog::new(1024)?)?;
+    Ok(TcpListener::from(fd))
+}
+
+/// A connection to `to` under the congestion control named `congestion`, in the calling thread's network namespace.
+/// `ErrorKind::NotFound` when the kernel knows no such congestion control.
+pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<TcpStream> {
+    let fd = tcp_socket(to.ip())?;
+    setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
+    if setsockopt(&fd, sockopt::SndBufForce, &buffer).is_err() {
+        setsockopt(&fd, sockopt::SndBuf, &buffer)?;
+    }
+    let stream = TcpStream::from(fd);
+    // The send timeout bounds `connect` too.
+    stream.set_write_timeout(Some(CONNECT_PATIENCE))?;
+    nix::sys::socket::connect(std::os::fd::AsRawFd::as_raw_fd(&stream), &SockaddrStorage::from(to))?;
+    let in_force = getsockopt(&stream, sockopt::TcpCongestion)?;
+    let in_force = in_force.to_string_lossy();
+    if in_force.trim_end_matches('\0') != congestion {
+        return Err(io::Error::other(format!(
+            "asked for congestion control {congestion}, the socket has {in_force}"
+        )));
+    }
+    Ok(stream)
+}
+
+/// The congestion controls that this kernel has loaded.
+pub fn available() -> Vec<String> {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .map(|names| names.split_whitespace().map(str::to_owned).collect())
+        .unwrap_or_default()
+}
+
+/// Whether the kernel has, or can load, a congestion control of that name.
+pub fn exists(congestion: &str) -> bool {
+    tcp_socket(IpAddr::from([127, 0, 0, 1]))
+        .and_then(|fd| Ok(setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?))
+        .is_ok()
+}
+
+fn tcp_socket(ip: IpAddr) -> io::Result<OwnedFd> {
+    let family = if ip.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    Ok(socket(
+        family,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Tcp,
+    )?)
+}
+
+/// Accepts the other ends of `senders`, in their order.
+pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<TcpStream>> {
+    // They are in the accept queue already, or their connection failed: nothing here waits for long.
+    setsockopt(listener, sockopt::ReceiveTimeout, &nix::sys::time::TimeVal::new(5, 0))?;
+    let mut accepted: Vec<(SocketAddr, TcpStream)> = Vec::with_capacity(senders.len());
+    for _ in senders {
+        let (stream, peer) = listener.accept()?;
+        accepted.push((peer, stream));
+    }
+    senders
+        .iter()
+        .map(|sender| {
+            let local = sender.local_addr()?;
+            let found = accepted.iter().position(|(peer, _)| *peer == local);
+            let at = found.ok_or_else(|| io::Error::other(format!("a connection that is not ours, for {local}")))?;
+            Ok(accepted.swap_remove(at).1)
+        })
+        .collect()
+}
+
+/// Sends as fast as the congestion controls allow on every connection for `duration`, looking at each every
+/// `sample_every`, and resets them at the end: what is queued then belongs to no figure. `watch` sees the latest
+/// samples and says whether to go on.
+pub fn transfer(
+    senders: Vec<TcpStream>,
+    receivers: Vec<TcpStream>,
+    mut diag: Diag,
+    duration: Duration,
+    sample_every: Duration,
+    mut watch: impl FnMut(u64, &[Vec<Sample>]) -> bool,
+) -> io::Result<Transfer> {
+    let addresses: Vec<(SocketAddr, SocketAddr)> = senders
+        .iter()
+        .map(|s| Ok((s.local_addr()?, s.peer_addr()?)))
+        .collect::<io::Result<_>>()?;
+    let received: Vec<AtomicU64> = receivers.iter().map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let mut flows = vec![Vec::new(); senders.len()];
+
+    let mut look = |flows: &mut [Vec<Sample>], at_ns: u64| -> io::Result<()> {
+        for ((samples, (local, peer)), count) in flows.iter_mut().zip(&addresses).zip(&received) {
+            // A connection that broke keeps its last state: its goodput then shows what happened.
+            let tcp = diag.query(*local, *peer)?;
+            let tcp = tcp
+                .or_else(|| samples.last().map(|s: &Sample| s.tcp))
+                .unwrap_or_default();
+            samples.push(Sample {
+                at_ns,
+                received: count.load(Ordering::Relaxed),
+                tcp,
+            });
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let (stop, flows) = (&stop, &mut flows);
+        let run = || -> io::Result<(u64, u64)> {
+            for (stream, count) in receivers.into_iter().zip(&received) {
+                let body = move || drain(stream, count, stop);
+                thread::Builder::new()
+                    .name("lab-receive".into())
+                    .spawn_scoped(scope, body)?;
+            }
+            let started = monotonic_ns();
+            for stream in senders {
+                thread::Builder::new()
+                    .name("lab-send".into())
+                    .spawn_scoped(scope, move || fill(stream, stop))?;
+            }
+            let mut next = started;
+            loop {
+                let now = monotonic_ns();
+                look(flows, now - started)?;
+                if now - started >= duration.as_nanos() || !watch(now - started, flows) {
+                    return Ok((started, now - started));
+                }
+                // On the grid even when a look came late; a missed one is skipped, not made up for.
+                next = (next + sample_every.as_nanos().max(1_000_000))
+                    .max(now)
+                    .min(started + duration.as_nanos());
+                thread::sleep(std::time::Duration::from_nanos(next.saturating_sub(monotonic_ns())));
+            }
+        };
+        let outcome = run();
+        stop.store(true, Ordering::Relaxed);
+        outcome
+    })
+    .map(|(started_ns, elapsed_ns)| Transfer {
+        started_ns,
+        elapsed_ns,
+        flows,
+    })
+}
+
+fn fill(mut stream: TcpStream, stop: &AtomicBool) {
+    let block = vec![0x5a; BLOCK];
+    if stream.set_write_timeout(Some(PATIENCE)).is_err() {
+        return;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        match stream.write(&block) {
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => break, // broken: the flow's samples stand still from here on
+        }
+    }
+    let reset_on_close = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let _ = setsockopt(&stream, sockopt::Linger, &reset_on_close);
+}
+
+fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
+    let mut block = vec![0; BLOCK];
+    if stream.set_read_timeout(Some(PATIENCE)).is_err() {
+        return;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut block) {
+            Ok(0) => break,
+            Ok(n) => {
+                count.fetch_add(n as u64, Ordering::Relaxed);
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => break,
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC`, the clock that the emulator's log keeps too.
+pub fn monotonic_ns() -> u64 {
+    // Cannot fail for this clock; 0 would only show as an absurd duration.
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map(|t| t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_flows_over_loopback_are_counted_and_sampled() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let listener = listen(here, 4 << 20).unwrap();
+        let to = listener.local_addr().unwrap();
+        let senders: Vec<_> = (0..2).map(|_| connect(to, "reno", 4 << 20).unwrap()).collect();
+        let receivers = accept(&listener, &senders).unwrap();
+        let mut seen = 0;
+        let t = transfer(
+            senders,
+            receivers,
+            Diag::open().unwrap(),
+            Duration::from_millis(300),
+            Duration::from_millis(20),
+            |_, _| {
+                seen += 1;
+                true
+            },
+        )
+        .unwrap();
+        assert!(t.elapsed_ns >= 300_000_000);
+        assert_eq!(t.flows.len(), 2);
+        for flow in &t.flows {
+            assert!(flow.len() >= 4 && flow.len() <= 17, "{} looks", flow.len());
+            let last = flow.last().unwrap();
+            assert!(
+                last.received > 1_000_000,
+                "loopback carries more than {} bytes in 0.3 s",
+                last.received
+            );
+            assert!(last.tcp.bytes_acked > 0 && last.tcp.cwnd >= 2);
+            assert!(
+                flow.windows(2)
+                    .all(|w| w[0].at_ns < w[1].at_ns && w[0].received <= w[1].received)
+            );
+        }
+        assert!(seen >= 3);
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_not_found() {
+        let listener = listen(IpAddr::from([127, 0, 0, 1]), 4 << 20).unwrap();
+        let error = connect(listener.local_addr().unwrap(), "no_such_cc", 4 << 20).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(!exists("no_such_cc") && exists("reno"));
+        assert!(available().iter().any(|name| name == "reno"));
+    }
+}
