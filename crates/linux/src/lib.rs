@@ -1,1 +1,7 @@
 //! ccplane linux.
+
+pub mod asm;
+pub mod codegen;
+#[cfg(test)]
+mod oracle;
+pub mod pad;

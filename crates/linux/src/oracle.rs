@@ -1,0 +1,295 @@
+//! Random programs and register files, and the reference that everything in the kernel is compared with.
+
+use ccplane_datapath::{Clause, Instr, Op, Program, Var, reg};
+use proptest::prelude::*;
+
+/// What a program works on; `struct fold_ctx`.
+pub type Registers = [u64; 128];
+
+const VARS: u8 = 6;
+
+/// Raw material of an instruction; whatever it is, `Builder` makes something valid of it.
+#[derive(Clone, Debug)]
+struct Gene {
+    op: u8,
+    has_imm: bool,
+    dst: u8,
+    a: u8,
+    b: u8,
+    imm: u64,
+}
+
+fn value() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => 0..3u64,
+        3 => 0..20_000u64,
+        1 => Just(0x7fff_ffff),
+        1 => Just(0x8000_0000),
+        1 => Just(0xffff_ffff),
+        1 => Just(0x1_0000_0000),
+        1 => Just(u64::MAX),
+        1 => Just(u64::MAX - 1),
+        2 => any::<u32>().prop_map(u64::from),
+        2 => any::<u64>(),
+        1 => (any::<u64>(), 0..64u32).prop_map(|(value, shift)| value >> shift),
+    ]
+}
+
+fn gene() -> impl Strategy<Value = Gene> {
+    (
+        0..=Op::SkipIfZero as u8,
+        any::<bool>(),
+        any::<u8>(),
+        any::<u8>(),
+        any::<u8>(),
+        value(),
+    )
+        .prop_map(|(op, has_imm, dst, a, b, imm)| Gene {
+            op,
+            has_imm,
+            dst,
+            a,
+            b,
+            imm,
+        })
+}
+
+/// Any valid program, up to `clauses` clauses of up to `length` instructions in guard and body each.
+pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> {
+    let genes = || prop::collection::vec(gene(), 0..=length);
+    prop::collection::vec((any::<u8>(), genes(), genes()), 0..=clauses).prop_map(|clauses| {
+        let mut builder = Builder::default();
+        for (flag, guard, body) in &clauses {
+            builder.clause(*flag, guard, body);
+        }
+        let vars = [Var::default(); VARS as usize];
+        Program::check(1, &builder.instrs, &builder.clauses, &vars).expect("the builder makes valid programs")
+    })
+}
+
+/// A register file with values that programs meet and such that they should not.
+pub fn registers() -> impl Strategy<Value = Registers> {
+    prop::array::uniform32(value()).prop_map(|values| {
+        let mut regs = [0; 128];
+        for (n, value) in values.into_iter().enumerate() {
+            // Signals, built-in state, variables: 16, 8 and 8 of them are enough to tell registers apart.
+            let first = [reg::SIGNALS, reg::SIGNALS + 8, reg::MICROS, reg::VARS][n / 8];
+            regs[usize::from(first) + n % 8] = value;
+        }
+        for special in reg::SHOULD_REPORT..reg::ONE {
+            regs[usize::from(special)] = 0;
+        }
+        regs[usize::from(reg::ONE)] = 1;
+        regs
+    })
+}
+
+#[derive(Default)]
+struct Builder {
+    instrs: Vec<Instr>,
+    clauses: Vec<Clause>,
+}
+
+impl Builder {
+    fn clause(&mut self, flag: u8, guard: &[Gene], body: &[Gene]) {
+        let guard_start = self.instrs.len() as u16;
+        let written = self.range(guard, true);
+        let body_start = self.instrs.len() as u16;
+        self.range(body, false);
+        let flag = pick(flag, &readable(&written));
+        let body_end = self.instrs.len() as u16;
+        self.clauses.push(Clause {
+            flag,
+            guard_start,
+            body_start,
+            body_end,
+        });
+    }
+
+    /// Appends a guard or body; gives the temporaries that are written at its end whatever was skipped.
+    fn range(&mut self, genes: &[Gene], guard: bool) -> Vec<u8> {
+        let mut written = Vec::new();
+        let mut skipped_until = 0;
+        for (n, gene) in genes.iter().enumerate() {
+            let mut op = op(gene.op);
+            if op == Op::After && !guard {
+                op = Op::Gt;
+            }
+            let sources = readable(&written);
+            let reads_dst = matches!(op, Op::If | Op::NotIf | Op::Ewma | Op::EwmaVar);
+            let mut targets: Vec<u8> = if reads_dst {
+                written.clone()
+            } else {
+                (reg::TEMPS..reg::TEMPS + 4).collect()
+            };
+            if !guard {
+                targets.extend(reg::MICROS..reg::ONE);
+                targets.extend(reg::VARS..reg::VARS + VARS);
+            }
+            if targets.is_empty() {
+                op = Op::Move;
+                targets.push(reg::TEMPS);
+            }
+            let dst = pick(gene.dst, &targets);
+            let has_imm = match op {
+                Op::MulRatio | Op::Ewma | Op::SkipIfZero => true,
+                Op::EwmaVar => false,
+                _ => gene.has_imm,
+            };
+            let imm = match op {
+                Op::MulRatio => gene.imm | 1,
+                Op::Ewma => {
+                    let den = gene.imm.max(1) as u32 | 1;
+                    (gene.imm >> 32) % (u64::from(den) + 1) << 32 | u64::from(den)
+                }
+                Op::SkipIfZero => gene.imm % (genes.len() - n) as u64,
+                _ => gene.imm,
+            };
+            if op == Op::SkipIfZero {
+                skipped_until = skipped_until.max(n + 1 + imm as usize);
+            } else if n >= skipped_until && dst < reg::TEMPS_END && dst >= reg::TEMPS && !written.contains(&dst) {
+                written.push(dst);
+            }
+            let (a, b) = (pick(gene.a, &sources), pick(gene.b, &sources));
+            self.instrs.push(Instr {
+                op,
+                has_imm,
+                dst,
+                a,
+                b,
+                imm,
+            });
+        }
+        written
+    }
+}
+
+fn readable(written: &[u8]) -> Vec<u8> {
+    let mut readable = written.to_vec();
+    readable.extend(reg::VARS..reg::VARS + VARS);
+    readable.extend([0, 4, 13, reg::MICROS, reg::CWND, reg::RATE, reg::SSTHRESH, reg::ONE]);
+    readable
+}
+
+fn pick(selector: u8, from: &[u8]) -> u8 {
+    from[usize::from(selector) % from.len()]
+}
+
+fn op(code: u8) -> Op {
+    const ALL: [Op; 25] = [
+        Op::Move,
+        Op::Add,
+        Op::Sub,
+        Op::Diff,
+        Op::Mul,
+        Op::Div,
+        Op::MulRatio,
+        Op::Max,
+        Op::Min,
+        Op::MaxWrap,
+        Op::Eq,
+        Op::Ne,
+        Op::Gt,
+        Op::Ge,
+        Op::Lt,
+        Op::Le,
+        Op::After,
+        Op::And,
+        Op::Or,
+        Op::Not,
+        Op::If,
+        Op::NotIf,
+        Op::Ewma,
+        Op::EwmaVar,
+        Op::SkipIfZero,
+    ];
+    ALL[usize::from(code)]
+}
+
+/// Runs a program with 128-bit arithmetic; gives the faults.
+pub fn reference(program: &Program, regs: &mut Registers) -> u64 {
+    let mut faults = 0;
+    for clause in program.clauses() {
+        let [guard, body, end] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        reference_range(&program.instrs()[guard..body], regs, &mut faults);
+        if regs[usize::from(clause.flag)] == 0 {
+            continue;
+        }
+        regs[usize::from(reg::SHOULD_CONTINUE)] = 0;
+        reference_range(&program.instrs()[body..end], regs, &mut faults);
+        if regs[usize::from(reg::SHOULD_CONTINUE)] == 0 {
+            break;
+        }
+    }
+    faults
+}
+
+fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
+    let mut at = 0;
+    while let Some(i) = instrs.get(at) {
+        at += 1;
+        let a = regs[usize::from(i.a)];
+        let b = if i.has_imm { i.imm } else { regs[usize::from(i.b)] };
+        let old = regs[usize::from(i.dst)];
+        let (num, den) = (u128::from(i.imm >> 32), u128::from(i.imm as u32));
+        let mut or_fault = |value: Option<u64>, instead: u64| {
+            value.unwrap_or_else(|| {
+                *faults += 1;
+                instead
+            })
+        };
+        let ewma = |num: u128, den: u128, new: u64| match old {
+            0 => new,
+            _ => ((num * u128::from(old) + (den - num) * u128::from(new)) / den) as u64,
+        };
+        regs[usize::from(i.dst)] = match i.op {
+            Op::Move => b,
+            Op::Add => or_fault(a.checked_add(b), u64::MAX),
+            Op::Sub => or_fault(a.checked_sub(b), 0),
+            Op::Diff => a.saturating_sub(b),
+            Op::Mul => or_fault(a.checked_mul(b), u64::MAX),
+            Op::Div => or_fault(a.checked_div(b), 0),
+            Op::MulRatio => u64::try_from(u128::from(a) * num / den).unwrap_or(u64::MAX),
+            Op::Max => a.max(b),
+            Op::Min => a.min(b),
+            Op::MaxWrap if a == 0 => b,
+            Op::MaxWrap if (b.wrapping_sub(a) as u32) < (a.wrapping_sub(b) as u32) => b,
+            Op::MaxWrap => a,
+            Op::Eq => (a == b).into(),
+            Op::Ne => (a != b).into(),
+            Op::Gt => (a > b).into(),
+            Op::Ge => (a >= b).into(),
+            Op::Lt => (a < b).into(),
+            Op::Le => (a <= b).into(),
+            Op::After => (regs[usize::from(reg::MICROS)] > b).into(),
+            Op::And => (a != 0 && b != 0).into(),
+            Op::Or => (a != 0 || b != 0).into(),
+            Op::Not => (b == 0).into(),
+            Op::If => {
+                if a != 0 {
+                    b
+                } else {
+                    old
+                }
+            }
+            Op::NotIf => {
+                if a == 0 {
+                    b
+                } else {
+                    old
+                }
+            }
+            Op::Ewma => ewma(num, den, regs[usize::from(i.b)]),
+            Op::EwmaVar => {
+                let weight = or_fault((a <= 10).then_some(a), 10);
+                ewma(weight.into(), 10, b)
+            }
+            Op::SkipIfZero => {
+                if a == 0 {
+                    at += i.imm as usize;
+                }
+                old
+            }
+        };
+    }
+}

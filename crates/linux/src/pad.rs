@@ -1,0 +1,84 @@
+//! Writes generated code into a pad of the compiled BPF object, before it is loaded.
+//!
+//! A pad is a global function `ccp_fold_N` whose body is many times `r0 = 0`. Code of any length can take the place of
+//! some of them without moving anything else, so that the object's relocations, line and type information stay valid.
+//! Behind the code stands `r0 = 0; if r0 == 0 goto <end of the pad>`: to the verifier's first pass the unused tail is
+//! reachable (it refuses dead code there), to its second the jump is always taken, and it removes the tail.
+
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::asm::Insn;
+
+/// Slots of a pad that generated code cannot have: `r0 = 0`, the jump, and the place it jumps to.
+pub const OVERHEAD: usize = 3;
+
+const SLOT: usize = 8;
+
+/// Why a pad could not be filled. Each means that the object is not the one this crate was built with.
+#[derive(Debug, thiserror::Error)]
+pub enum PadError {
+    /// The bytes are no ELF object.
+    #[error("the BPF object cannot be read: {0}; rebuild it with crates/linux/bpf/build.sh")]
+    Object(#[from] object::Error),
+    /// There is no such pad.
+    #[error("the BPF object has no function {symbol}; rebuild it with crates/linux/bpf/build.sh")]
+    Missing {
+        /// The function looked for.
+        symbol: String,
+    },
+    /// The pad has fewer slots in a row than the code needs: it is smaller than expected or was filled before.
+    #[error(
+        "{symbol} in the BPF object has {room} free instruction slots and {needed} are needed; fill a fresh copy of the object"
+    )]
+    NoRoom {
+        /// The pad's function.
+        symbol: String,
+        /// Slots of generated code that it can take.
+        room: usize,
+        /// Slots of the generated code.
+        needed: usize,
+    },
+}
+
+/// Puts `code` into pad number `pad` of a copy of the object.
+pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadError> {
+    let symbol = format!("ccp_fold_{pad}");
+    let (start, slots) = empty_slots(object, &symbol)?;
+    if code.len() + OVERHEAD > slots {
+        let (room, needed) = (slots.saturating_sub(OVERHEAD), code.len());
+        return Err(PadError::NoRoom { symbol, room, needed });
+    }
+    // The last empty slot stays as it is: the jump lands there.
+    let over_tail = slots - code.len() - OVERHEAD;
+    let distance = i16::try_from(over_tail).map_err(|_| PadError::NoRoom {
+        symbol,
+        room: i16::MAX as usize,
+        needed: over_tail,
+    })?;
+    let end = [Insn::CLEAR_RESULT, Insn::skip_if_result_is_zero(distance)];
+    let places = object[start..start + slots * SLOT].chunks_exact_mut(SLOT);
+    for (place, insn) in places.zip(code.iter().chain(&end)) {
+        place.copy_from_slice(&insn.to_bytes());
+    }
+    Ok(())
+}
+
+/// Where the pad's empty slots begin in the file, and how many follow each other.
+fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> {
+    let missing = || PadError::Missing {
+        symbol: symbol.to_owned(),
+    };
+    let elf = ElfFile64::<object::LittleEndian>::parse(object)?;
+    let function = elf.symbols().find(|s| s.name() == Ok(symbol)).ok_or_else(missing)?;
+    let section = elf.section_by_index(function.section_index().ok_or_else(missing)?)?;
+    let (offset, _) = section.file_range().ok_or_else(missing)?;
+    // In an object file a symbol's address is its offset in its section.
+    let body = section
+        .data_range(function.address(), function.size())?
+        .ok_or_else(missing)?;
+    let start = usize::try_from(offset + function.address()).map_err(|_| missing())?;
+    let empty = Insn::CLEAR_RESULT.to_bytes();
+    let slots = body.chunks_exact(SLOT).take_while(|slot| **slot == empty).count();
+    Ok((start, slots))
+}
