@@ -1,1 +1,30 @@
-//! ccplane qdisc.
+//! Queues and links as values: what a bottleneck does to packets, with no clock, no socket and no thread of its own.
+//!
+//! The simulator drives these types in virtual time, the emulator and the gateway in real time. Everything takes
+//! `now`, counts in integers and keeps the remainder below the nanosecond, so that the same input gives the same
+//! departures everywhere and nothing drifts.
+//!
+//! * [`Line`]: what serves a queue: a constant rate, a trace of delivery opportunities, or no limit.
+//! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet comes.
+//! * [`Qdisc`], [`DropTail`], [`Shaped`]: the same link built from a queue that decides when it is asked, the form
+//!   that schedulers and active queue management need. Both forms give the same departures.
+//! * [`QueueSpec`]: `droptail:1bdp` as people write it; [`Trace`]: Mahimahi's trace files; [`Loss`]: seeded loss.
+#![forbid(unsafe_code)]
+
+mod droptail;
+mod fifo;
+mod line;
+//mod loss;
+mod qdisc;
+mod shaped;
+mod spec;
+mod trace;
+
+pub use droptail::DropTail;
+pub use fifo::FifoLink;
+pub use line::{Line, LineSpec};
+//pub use loss::Loss;
+pub use qdisc::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
+pub use shaped::Shaped;
+pub use spec::{QueueSpec, QueueSpecError, Size};
+pub use trace::{Trace, TraceError};

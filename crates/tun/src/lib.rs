@@ -1,1 +1,17 @@
-//! ccplane tun.
+//! Network namespaces and TUN devices: the only place in ccplane that opens them.
+//!
+//! Everything made here goes when its owner goes, however it ends: a [`Tun`] belongs to its file descriptor, and a
+//! [`Namespace`] lives as long as its descriptor or a process inside. A name in `/run/netns` is only a link to the
+//! descriptor, for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes.
+
+mod device;
+mod error;
+mod interface;
+mod namespace;
+mod priority;
+
+pub use device::Tun;
+pub use error::Error;
+pub use interface::{InterfaceStats, add_default_route, interface_stats};
+pub use namespace::{Namespace, sweep};
+pub use priority::raise_priority;

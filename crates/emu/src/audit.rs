@@ -1,0 +1,77 @@
+//! The emulator's account of itself.
+
+use ccplane_units::Duration;
+use hdrhistogram::Histogram;
+
+/// What the audit accepts; beyond it a run's figures should not be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Largest 99th percentile of lateness. Too small and a busy machine fails every run; too large and the
+    /// emulator's own delay hides in the measured one.
+    pub lateness_p99: Duration,
+    /// Most packets that the emulator or its devices may drop on their own.
+    pub drops: u64,
+}
+
+impl Default for Bounds {
+    /// One millisecond, the resolution of Mahimahi, and no drops.
+    fn default() -> Bounds {
+        Bounds {
+            lateness_p99: Duration::from_millis(1),
+            drops: 0,
+        }
+    }
+}
+
+/// What the emulator did to packets beyond what it was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Audit {
+    /// Median of the time between a packet's due time and its delivery.
+    pub lateness_p50: Duration,
+    /// 99th percentile of the same.
+    pub lateness_p99: Duration,
+    /// The latest packet.
+    pub lateness_max: Duration,
+    /// Share of packets later than [`Bounds::lateness_p99`].
+    pub late_fraction: f64,
+    /// Packets that the emulator dropped for want of memory or because a device refused them.
+    pub own_drops: u64,
+    /// Packets that the kernel dropped in front of the emulator because it did not read in time.
+    pub tun_drops: u64,
+    /// Whether all of this lies within the bounds.
+    pub ok: bool,
+}
+
+/// Collects lateness.
+#[derive(Debug)]
+pub(crate) struct Lateness(Histogram<u64>);
+
+/// A minute: nothing later than that is told apart.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+impl Lateness {
+    pub(crate) fn new() -> Lateness {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        Lateness(histogram.expect("constant bounds that the histogram accepts: 1 <= low, 2 low <= high, digits <= 5"))
+    }
+
+    pub(crate) fn record(&mut self, late: Duration) {
+        self.0.saturating_record(late.as_nanos());
+    }
+
+    /// The audit, given what was dropped.
+    pub(crate) fn audit(&self, own_drops: u64, tun_drops: u64, bounds: &Bounds) -> Audit {
+        let quantile = |q| Duration::from_nanos(self.0.value_at_quantile(q));
+        let in_time = self.0.percentile_below(bounds.lateness_p99.as_nanos()) / 100.0;
+        let lateness_p99 = quantile(0.99);
+        Audit {
+            lateness_p50: quantile(0.5),
+            lateness_p99,
+            lateness_max: Duration::from_nanos(self.0.max()),
+            late_fraction: if self.0.is_empty() { 0.0 } else { 1.0 - in_time },
+            own_drops,
+            tun_drops,
+            ok: lateness_p99 <= bounds.lateness_p99 && own_drops + tun_drops <= bounds.drops,
+        }
+    }
+}

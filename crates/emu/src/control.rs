@@ -1,0 +1,171 @@
+//! Watching and changing an emulation while it runs.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ccplane_qdisc::LineSpec;
+use ccplane_units::{Duration, Rate};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::Error;
+
+/// A direction of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the sender to the receiver.
+    Forward,
+    /// From the receiver to the sender.
+    Reverse,
+}
+
+impl Way {
+    pub(crate) const BOTH: [Way; 2] = [Way::Forward, Way::Reverse];
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Forward => "forward",
+            Way::Reverse => "reverse",
+        })
+    }
+}
+
+/// A handle to a running emulation; clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Shared>);
+
+/// What one direction has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Packets handed over.
+    pub delivered: u64,
+    /// Bytes handed over.
+    pub delivered_bytes: u64,
+    /// Packets that found the queue full.
+    pub queue_drops: u64,
+    /// Packets lost at random.
+    pub losses: u64,
+    /// Bytes that have not left the queue.
+    pub backlog_bytes: u64,
+}
+
+impl Control {
+    pub(crate) fn new() -> Result<Control, Error> {
+        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| Error::System {
+            what: "make an event descriptor",
+            source: e.into(),
+        })?;
+        Ok(Control(Arc::new(Shared {
+            wake,
+            stop: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
+            changes: Mutex::new(Vec::new()),
+            progress: Default::default(),
+        })))
+    }
+
+    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew.
+    pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
+        if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
+            return Err(Error::ZeroRate { way });
+        }
+        self.change(way, Change::Line(line));
+        Ok(())
+    }
+
+    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes.
+    pub fn set_delay(&self, way: Way, delay: Duration) {
+        self.change(way, Change::Delay(delay));
+    }
+
+    /// What a direction has done so far.
+    pub fn progress(&self, way: Way) -> Progress {
+        let [delivered, delivered_bytes, queue_drops, losses, backlog_bytes] = self.0.progress[way.index()]
+            .each_ref()
+            .map(|counter| counter.load(Ordering::Relaxed));
+        Progress {
+            delivered,
+            delivered_bytes,
+            queue_drops,
+            losses,
+            backlog_bytes,
+        }
+    }
+
+    pub(crate) fn publish(&self, way: Way, progress: Progress) {
+        let Progress {
+            delivered,
+            delivered_bytes,
+            queue_drops,
+            losses,
+            backlog_bytes,
+        } = progress;
+        let values = [delivered, delivered_bytes, queue_drops, losses, backlog_bytes];
+        for (counter, value) in self.0.progress[way.index()].iter().zip(values) {
+            counter.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.0.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.0.stop.load(Ordering::Acquire)
+    }
+
+    /// Changes asked for since the last call, in order.
+    pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
+        if !self.0.pending.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        // The counter only wakes; reading it resets it.
+        let _ = self.0.wake.read();
+        std::mem::take(&mut *self.0.changes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, way: Way, change: Change) {
+        let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.push((way, change));
+        self.0.pending.store(true, Ordering::Release);
+        drop(changes);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // Fails only when the counter is full, and then the emulator is being woken already.
+        let _ = self.0.wake.write(1);
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.wake.as_fd()
+    }
+}
+
+/// What may change while packets fly.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Line(LineSpec),
+    Delay(Duration),
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Readable when there is something to do besides packets.
+    wake: EventFd,
+    stop: AtomicBool,
+    pending: AtomicBool,
+    changes: Mutex<Vec<(Way, Change)>>,
+    /// By [`Way`], in the order of the fields of [`Progress`].
+    progress: [[AtomicU64; 5]; 2],
+}

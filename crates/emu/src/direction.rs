@@ -1,0 +1,132 @@
+//! One direction of the path as a state machine: packets in, packets out at their time. No clock, no device.
+
+use std::collections::VecDeque;
+
+use ccplane_qdisc::{FifoLink, Limit, LineSpec};
+use ccplane_units::{Duration, Time};
+
+use crate::log::{Fate, LinkLog, Record, Summary};
+use crate::store::Store;
+
+/// A link with the packets that are in it.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    link: FifoLink,
+    delay: Duration,
+    /// Admitted and not yet delivered, in order; the last ones wait in `link`, the others are past it.
+    inside: VecDeque<Admitted>,
+    store: Store,
+    log: LinkLog,
+    /// When the packet before the oldest one was due: nothing overtakes, whatever the delay becomes.
+    last_due: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    arrived: Time,
+    departs: Time,
+    due: Time,
+    summary: Summary,
+}
+
+impl Direction {
+    /// An empty link; a trace begins at `now`.
+    pub(crate) fn new(line: &LineSpec, limit: Limit, delay: Duration, store: Store, log: LinkLog, now: Time) -> Self {
+        Direction {
+            link: FifoLink::new(line, limit, now),
+            delay,
+            inside: VecDeque::with_capacity(4_096),
+            store,
+            log,
+            last_due: now,
+        }
+    }
+
+    /// Memory to put the next packet in, of at most `bytes`; then say how long it was with
+    /// [`arrive`](Direction::arrive). `None` when memory is used up.
+    pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.store.room(bytes)
+    }
+
+    /// A packet came, and is in the first `bytes` of [`room`](Direction::room).
+    pub(crate) fn arrive(&mut self, now: Time, summary: Summary) {
+        self.log.arrived += 1;
+        match self.link.enqueue(now, u32::from(summary.bytes)) {
+            Ok(departs) => {
+                self.store.keep(usize::from(summary.bytes));
+                let before = self.inside.back().map_or(self.last_due, |last| last.due);
+                self.inside.push_back(Admitted {
+                    arrived: now,
+                    departs,
+                    due: before.max(departs + self.delay),
+                    summary,
+                });
+            }
+            Err(_) => self.log.add(Record::new(now, summary, Fate::QueueFull)),
+        }
+    }
+
+    /// When the oldest packet is to be delivered.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.inside.front().map(|oldest| oldest.due)
+    }
+
+    /// The oldest packet.
+    pub(crate) fn oldest(&mut self) -> Option<&[u8]> {
+        let oldest = self.inside.front()?;
+        Some(self.store.oldest(usize::from(oldest.summary.bytes)))
+    }
+
+    /// The oldest packet has been delivered.
+    pub(crate) fn delivered(&mut self) {
+        if let Some(oldest) = self.inside.pop_front() {
+            self.store.forget(usize::from(oldest.summary.bytes));
+            self.last_due = oldest.due;
+            let fate = Fate::Departed(oldest.departs);
+            self.log.add(Record::new(oldest.arrived, oldest.summary, fate));
+        }
+    }
+
+    /// Changes the line. What waits is planned anew.
+    pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec) {
+        self.link.set_line(now, line);
+        self.plan();
+    }
+
+    /// Changes the delay of what has not left the queue; what is past it arrives as planned.
+    pub(crate) fn set_delay(&mut self, now: Time, delay: Duration) {
+        self.delay = delay;
+        self.link.advance(now);
+        self.plan();
+    }
+
+    fn plan(&mut self) {
+        let departures = self.link.departures();
+        let past = self.inside.len().saturating_sub(departures.len());
+        let mut before = match past.checked_sub(1) {
+            Some(last) => self.inside.get(last).map_or(self.last_due, |last| last.due),
+            None => self.last_due,
+        };
+        for (packet, departs) in self.inside.iter_mut().skip(past).zip(departures) {
+            packet.departs = departs;
+            packet.due = before.max(departs + self.delay);
+            before = packet.due;
+        }
+    }
+
+    /// Counters and records so far.
+    pub(crate) fn log(&self) -> &LinkLog {
+        &self.log
+    }
+
+    /// Bytes that have not left the queue.
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        self.link.backlog().bytes
+    }
+
+    /// The log, at the end.
+    pub(crate) fn finish(mut self) -> LinkLog {
+        self.log.inside = self.inside.len() as u64;
+        self.log
+    }
+}

@@ -1,0 +1,41 @@
+//! What can go wrong.
+
+use std::io;
+
+use ccplane_qdisc::QueueSpecError;
+
+use crate::Way;
+
+/// Why an emulation could not start or ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A namespace or a device could not be made.
+    #[error(transparent)]
+    Tun(#[from] ccplane_tun::Error),
+    /// A queue that cannot be.
+    #[error("{way} link: {source}")]
+    Queue {
+        /// Which direction.
+        way: Way,
+        /// What is wrong with it.
+        source: QueueSpecError,
+    },
+    /// A rate of zero.
+    #[error("{way} link: a rate of 0 never delivers anything; give a rate above 0 (to cut the link, use loss 100%)")]
+    ZeroRate {
+        /// Which direction.
+        way: Way,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The emulator's thread ended by a panic, which is a bug in ccplane.
+    #[error("the emulator's thread panicked; please report this with the command that led to it")]
+    Panicked,
+}

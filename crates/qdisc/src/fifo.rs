@@ -1,0 +1,105 @@
+//! A drop-tail queue and its line in one: because nothing overtakes, a packet's departure is known when it comes.
+
+use std::collections::VecDeque;
+
+use ccplane_units::Time;
+
+use crate::{Backlog, DropReason, Limit, Line, LineSpec};
+
+/// A FIFO link. It keeps sizes and times only; the caller keeps the packets, in the same order.
+///
+/// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)): nothing is flushed, and
+/// what a packet being sent has already put on the line stays sent.
+#[derive(Clone, Debug)]
+pub struct FifoLink {
+    line: Line,
+    limit: Limit,
+    /// What has not left, in order. The front one may have begun.
+    inside: VecDeque<Planned>,
+    backlog: Backlog,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    starts: Time,
+    departs: Time,
+    bytes: u32,
+}
+
+impl FifoLink {
+    /// An empty link; a trace begins at `now`.
+    pub fn new(line: &LineSpec, limit: Limit, now: Time) -> FifoLink {
+        FifoLink {
+            line: Line::new(line, now),
+            limit,
+            inside: VecDeque::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Takes a packet and says when its last bit will have left, or that the queue is full.
+    pub fn enqueue(&mut self, now: Time, bytes: u32) -> Result<Time, DropReason> {
+        self.advance(now);
+        let starts = self.line.next_start(now);
+        // A packet that begins at once never waits.
+        if starts > now && !self.limit.admits(self.waiting(now), bytes) {
+            return Err(DropReason::Full);
+        }
+        let departs = self.line.send(starts, bytes);
+        self.inside.push_back(Planned { starts, departs, bytes });
+        self.backlog.add(bytes);
+        Ok(departs)
+    }
+
+    /// Forgets what has left by `now`.
+    pub fn advance(&mut self, now: Time) {
+        while let Some(front) = self.inside.front()
+            && front.departs <= now
+        {
+            self.backlog.remove(front.bytes);
+            self.inside.pop_front();
+        }
+    }
+
+    /// Changes the line at `now`. [`departures`](FifoLink::departures) then has the new plan.
+    pub fn set_line(&mut self, now: Time, line: &LineSpec) {
+        self.advance(now);
+        let behind: u64 = self.inside.iter().skip(1).map(|p| u64::from(p.bytes)).sum();
+        let rest_of_first = self
+            .line
+            .work_after(now)
+            .saturating_sub(u128::from(behind) * 1_000_000_000);
+        self.line = Line::new(line, now);
+        for (index, planned) in self.inside.iter_mut().enumerate() {
+            let starts = self.line.next_start(now);
+            if index > 0 || planned.starts > now {
+                planned.starts = starts;
+            }
+            planned.departs = match index {
+                0 => self.line.send_work(starts, rest_of_first),
+                _ => self.line.send(starts, planned.bytes),
+            };
+        }
+    }
+
+    /// Departures of everything that has not left, in order.
+    pub fn departures(&self) -> impl ExactSizeIterator<Item = Time> + '_ {
+        self.inside.iter().map(|planned| planned.departs)
+    }
+
+    /// What has not left by the last call, the packet being sent included.
+    pub fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    /// What waits behind the packet being sent.
+    fn waiting(&self, now: Time) -> Backlog {
+        let mut waiting = self.backlog;
+        if let Some(front) = self.inside.front()
+            && front.starts <= now
+        {
+            waiting.remove(front.bytes);
+        }
+        waiting
+    }
+}

@@ -1,0 +1,55 @@
+//! What can go wrong, with the cause and the way out.
+
+use std::io;
+
+/// Why a namespace or a device could not be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Namespaces and devices need privileges that this process does not have.
+    #[error("no permission to {what}; run as root, or with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
+    Permission {
+        /// What was tried.
+        what: String,
+    },
+    /// The kernel, or the container, has no TUN driver.
+    #[error("there is no /dev/net/tun; load the module with `modprobe tun`, or give the container that device")]
+    NoTunDriver,
+    /// Something of that name is there already.
+    #[error("{what} exists already; choose another name, or remove it if nobody uses it (`{remove}`)")]
+    Exists {
+        /// The kind and name of what is there.
+        what: String,
+        /// The command that removes it.
+        remove: String,
+    },
+    /// A name that cannot be an interface's or a namespace's.
+    #[error("`{name}` is no name for {what}: {why}")]
+    BadName {
+        /// The name given.
+        name: String,
+        /// What it should have named.
+        what: &'static str,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+    /// Any other refusal by the system.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The error for `what` that the system refused with `source`.
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
+        let (what, source) = (what.into(), source.into());
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission { what },
+            _ => Error::System { what, source },
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Interfaces of the calling thread's namespace: up, addresses, routes, MTU, statistics.
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use crate::Error;
+
+/// An interface name and its terminating zero fit in this many bytes, linux/if.h.
+const NAME_BYTES: usize = libc::IFNAMSIZ;
+
+/// What the kernel counted on an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceStats {
+    /// Packets that the host sent through it.
+    pub tx_packets: u64,
+    /// Packets that the host wanted to send and that were dropped, for a TUN device because its queue was full.
+    pub tx_dropped: u64,
+    /// Packets that the host received.
+    pub rx_packets: u64,
+    /// Packets that came in and were dropped before the host saw them.
+    pub rx_dropped: u64,
+}
+
+/// The statistics of an interface in the calling thread's namespace.
+pub fn interface_stats(name: &str) -> Result<InterfaceStats, Error> {
+    let path = "/proc/thread-self/net/dev";
+    let text = fs::read_to_string(path).map_err(|e| Error::system(format!("read {path}"), e))?;
+    parse_stats(&text, name).ok_or_else(|| {
+        Error::system(
+            format!("read the statistics of {name}"),
+            io::Error::from(io::ErrorKind::NotFound),
+        )
+    })
+}
+
+/// Sends what has no better route, of the address family of `family`, to `interface` (of the calling thread's
+/// namespace).
+pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
+    let what = || format!("add a default route through {interface}");
+    match family {
+        IpAddr::V4(_) => {
+            let any = sockaddr_v4(Ipv4Addr::UNSPECIFIED);
+            let mut device = name_bytes(interface)?;
+            // SAFETY: an rtentry of zeros is valid: numbers, addresses and null pointers.
+            let mut route: libc::rtentry = unsafe { mem::zeroed() };
+            route.rt_dst = any;
+            route.rt_genmask = any;
+            route.rt_flags = libc::RTF_UP;
+            route.rt_dev = device.as_mut_ptr();
+            control(AddressFamily::Inet, libc::SIOCADDRT, &mut route).map_err(|e| Error::system(what(), e))
+        }
+        IpAddr::V6(_) => {
+            let mut route = RouteV6 {
+                destination: [0; 16],
+                source: [0; 16],
+                gateway: [0; 16],
+                kind: 0,
+                destination_bits: 0,
+                source_bits: 0,
+                metric: 1,
+                info: 0,
+                flags: u32::from(libc::RTF_UP),
+                interface: index(interface)? as libc::c_int,
+            };
+            control(AddressFamily::Inet6, libc::SIOCADDRT, &mut route).map_err(|e| Error::system(what(), e))
+        }
+    }
+}
+
+/// `struct in6_rtmsg` of linux/ipv6_route.h, whose fields libc keeps to itself.
+#[repr(C)]
+struct RouteV6 {
+    destination: [u8; 16],
+    source: [u8; 16],
+    gateway: [u8; 16],
+    kind: u32,
+    destination_bits: u16,
+    source_bits: u16,
+    metric: u32,
+    info: libc::c_ulong,
+    flags: u32,
+    interface: libc::c_int,
+}
+
+/// Sets a variable below `/proc/sys/` in the calling thread's namespace.
+pub(crate) fn set_sysctl(variable: &str, value: &str) -> Result<(), Error> {
+    fs::write(format!("/proc/sys/{variable}"), value)
+        .map_err(|e| Error::system(format!("set {variable} to `{value}`"), e))
+}
+
+/// Brings an interface up.
+pub(crate) fn up(name: &str) -> Result<(), Error> {
+    let what = || format!("bring the interface {name} up");
+    let mut request = request(name)?;
+    control(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request).map_err(|e| Error::system(what(), e))?;
+    // SAFETY: SIOCGIFFLAGS wrote this field of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request).map_err(|e| Error::system(what(), e))
+}
+
+/// Sets the largest packet, in bytes.
+pub(crate) fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_mtu = bytes as libc::c_int;
+    control(AddressFamily::Inet, libc::SIOCSIFMTU, &mut request)
+        .map_err(|e| Error::system(format!("set the MTU of {name} to {bytes}"), e))
+}
+
+/// Sets how many packets wait between host and reader before the kernel drops.
+pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_metric = packets as libc::c_int;
+    control(AddressFamily::Inet, libc::SIOCSIFTXQLEN, &mut request)
+        .map_err(|e| Error::system(format!("set the queue of {name} to {packets} packets"), e))
+}
+
+/// Adds an address; what lies in its prefix is reached through the interface.
+pub(crate) fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
+    let what = || format!("give {name} the address {address}/{prefix}");
+    match address {
+        IpAddr::V4(v4) => {
+            let mut request = request(name)?;
+            request.ifr_ifru.ifru_addr = sockaddr_v4(v4);
+            control(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))?;
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+            request.ifr_ifru.ifru_netmask = sockaddr_v4(Ipv4Addr::from(mask));
+            control(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request).map_err(|e| Error::system(what(), e))
+        }
+        IpAddr::V6(v6) => {
+            let mut request = libc::in6_ifreq {
+                ifr6_addr: in6_addr(v6),
+                ifr6_prefixlen: u32::from(prefix.min(128)),
+                ifr6_ifindex: index(name)? as libc::c_int,
+            };
+            control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))
+        }
+    }
+}
+
+/// An interface request about `name`, everything else zero.
+pub(crate) fn request(name: &str) -> Result<libc::ifreq, Error> {
+    // SAFETY: an ifreq of zeros is valid: numbers, addresses and null pointers.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    request.ifr_name = name_bytes(name)?;
+    Ok(request)
+}
+
+fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
+    let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
+    if !fits {
+        return Err(Error::BadName {
+            name: name.into(),
+            what: "an interface",
+            why: "1 to 15 printable characters, none of them `/`",
+        });
+    }
+    let mut bytes = [0; NAME_BYTES];
+    for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(bytes)
+}
+
+fn index(name: &str) -> Result<u32, Error> {
+    nix::net::if_::if_nametoindex(name).map_err(|e| Error::system(format!("find the interface {name}"), e))
+}
+
+/// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined with.
+fn control<T>(family: AddressFamily, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+    let socket: OwnedFd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: the callers pair each request with the structure that it reads and writes (netdevice(7), ipv6(7),
+    // rtentry in linux/route.h); the kernel touches nothing beyond it, and what it points to outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument as *mut T) };
+    nix::errno::Errno::result(result)?;
+    Ok(())
+}
+
+fn sockaddr_v4(address: Ipv4Addr) -> libc::sockaddr {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(SocketAddrV4::new(address, 0).ip().octets()),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: sockaddr is the general form of sockaddr_in, of the same size; both are plain numbers.
+    unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
+}
+
+fn in6_addr(address: Ipv6Addr) -> libc::in6_addr {
+    libc::in6_addr {
+        s6_addr: address.octets(),
+    }
+}
+
+/// Finds an interface in the format of `/proc/net/dev`: name, then eight receive and eight transmit counters.
+fn parse_stats(text: &str, name: &str) -> Option<InterfaceStats> {
+    let counters = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    let mut numbers = counters.split_ascii_whitespace().map(|number| number.parse().ok());
+    Some(InterfaceStats {
+        rx_packets: numbers.nth(1)??,
+        rx_dropped: numbers.nth(1)??,
+        tx_packets: numbers.nth(5)??,
+        tx_dropped: numbers.nth(1)??,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_found_by_name_and_column() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
+             lo:       1       2    3    4    5     6          7         8        9      10   11   12   13\n \
+             link0:     100   200    0   400    0     0          0         0      900    1000    0  1200    0\n";
+        let stats = parse_stats(text, "link0");
+        let expected = InterfaceStats {
+            rx_packets: 200,
+            rx_dropped: 400,
+            tx_packets: 1000,
+            tx_dropped: 1200,
+        };
+        assert_eq!(stats, Some(expected));
+        assert_eq!(parse_stats(text, "link"), None);
+        assert_eq!(parse_stats("link0: 1 2", "link0"), None);
+    }
+
+    #[test]
+    fn names_that_the_kernel_would_cut_are_refused() {
+        assert!(name_bytes("link0").is_ok());
+        for bad in ["", "sixteen-letters-", "a/b", "a b", "ä"] {
+            assert!(matches!(name_bytes(bad), Err(Error::BadName { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Network namespaces with a name that `ip netns` knows.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{io, thread};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{FsType, statfs};
+
+use crate::{Error, interface};
+
+/// Where `ip netns` looks.
+const NAMES: &str = "/run/netns";
+/// Every name of ours begins so.
+const PREFIX: &str = "ccplane-";
+/// The file system of namespaces, `NSFS_MAGIC` in linux/magic.h.
+const NSFS: FsType = FsType(0x6e73_6673);
+
+/// A network namespace of our own.
+///
+/// It has its loopback interface up and nothing else. The kernel removes it when this value and every process inside
+/// are gone, also after `kill -9`.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// Makes a namespace. The name has to begin with `ccplane-`.
+    pub fn create(name: &str) -> Result<Namespace, Error> {
+        let rest = name.strip_prefix(PREFIX).unwrap_or_default();
+        if rest.is_empty() || !rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+            return Err(Error::BadName {
+                name: name.into(),
+                what: "a network namespace",
+                why: "it begins with `ccplane-` and goes on with letters, digits and `-_.`",
+            });
+        }
+        let fd = in_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|e| Error::system(format!("make the network namespace {name}"), e))?;
+            interface::up("lo")?;
+            let path = "/proc/thread-self/ns/net";
+            Ok(OwnedFd::from(
+                fs::File::open(path).map_err(|e| Error::system(format!("open {path}"), e))?,
+            ))
+        })?;
+        let target = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
+        let link = link_of(name);
+        fs::create_dir_all(NAMES).map_err(|e| Error::system(format!("make {NAMES}"), e))?;
+        std::os::unix::fs::symlink(target, &link).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Error::Exists {
+                what: format!("the network namespace {name}"),
+                remove: format!("ip netns delete {name}"),
+            },
+            _ => Error::system(format!("write {}", link.display()), e),
+        })?;
+        Ok(Namespace { name: name.into(), fd })
+    }
+
+    /// The name, for `ip netns exec`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Moves the calling thread into the namespace; it stays there. Threads and processes that it starts begin there.
+    pub fn enter(&self) -> Result<(), Error> {
+        setns(&self.fd, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| Error::system(format!("enter the network namespace {}", self.name), e))
+    }
+
+    /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace wherever they go.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        in_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })
+    }
+
+    /// Makes `command` start inside.
+    pub fn confine<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command, Error> {
+        let fd = self
+            .fd
+            .try_clone()
+            .map_err(|e| Error::system("duplicate a descriptor", e))?;
+        // SAFETY: between fork and exec the closure makes one system call on a descriptor that it owns, and neither
+        // allocates nor takes a lock.
+        Ok(unsafe { command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)) })
+    }
+
+    /// Sets a variable below `/proc/sys/` for this namespace, for example `net/ipv4/tcp_rmem`.
+    pub fn set_sysctl(&self, variable: &str, value: &str) -> Result<(), Error> {
+        self.run(|| interface::set_sysctl(variable, value))?
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Without the name the namespace still goes with its descriptor; the next sweep takes the name.
+        let _ = fs::remove_file(link_of(&self.name));
+    }
+}
+
+/// Removes the names of namespaces whose owner is gone, and says which.
+pub fn sweep() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(NAMES) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| is_ours(path) && !is_alive(path) && fs::remove_file(path).is_ok())
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect()
+}
+
+fn is_ours(path: &Path) -> bool {
+    let named = path
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    // `ip netns add` makes plain files: those are somebody else's.
+    named && path.is_symlink()
+}
+
+fn is_alive(path: &Path) -> bool {
+    statfs(path).is_ok_and(|fs| fs.filesystem_type() == NSFS)
+}
+
+fn link_of(name: &str) -> PathBuf {
+    Path::new(NAMES).join(name)
+}
+
+/// Does `work` in a thread that ends with it, so that the caller stays in its own namespace.
+fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
