@@ -3,6 +3,7 @@
 
 mod doctor;
 mod exit;
+mod metrics;
 
 use std::process::ExitCode;
 
