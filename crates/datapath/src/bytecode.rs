@@ -10,6 +10,12 @@
 pub mod reg {
     /// The first signal; signal n of [`crate::Signals`] is register n. 22 to 31 are reserved for signals to come.
     pub const SIGNALS: u8 = 0;
+    /// `Ack.now`, which the engine fills in.
+    pub const NOW: u8 = 5;
+    /// `Flow.was_timeout`.
+    pub const WAS_TIMEOUT: u8 = 14;
+    /// `Flow.undone`.
+    pub const UNDONE: u8 = 20;
     /// One past the last signal in use.
     pub const SIGNALS_END: u8 = 22;
     /// µs since the program was set or `(:= Micros v)`. Writable.

@@ -147,6 +147,7 @@ pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Resul
     let mut checker = Checker {
         instrs,
         vars: vars.len(),
+        clause: 0,
         facts: Facts::default(),
     };
     let mut end = 0;
@@ -159,6 +160,7 @@ pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Resul
         if start != end || body < start || next < body || next > instrs.len() {
             return Err(at(Reason::ClauseRange));
         }
+        checker.clause = n;
         let written = checker.range(start, body, Part::Guard)?;
         checker.read(clause.flag, written).map_err(at)?;
         checker.range(body, next, Part::Body)?;
@@ -196,6 +198,7 @@ fn bit(register: u8) -> u128 {
 struct Checker<'a> {
     instrs: &'a [Instr],
     vars: usize,
+    clause: usize,
     facts: Facts,
 }
 
@@ -240,7 +243,7 @@ impl Checker<'_> {
             Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(Reason::WeightAboveOne),
             Op::After if part == Part::Body => Err(Reason::AfterInBody),
             Op::After => {
-                self.facts.timers = true;
+                self.facts.waiting_clauses |= 1 << self.clause;
                 self.facts.reads |= bit(reg::MICROS);
                 Ok(None)
             }

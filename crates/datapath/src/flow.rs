@@ -1,4 +1,14 @@
-//! One flow: its variables, its timers, its commands, run at every ACK.
+//! One flow: its variables, its clock, what its agent told it; run at every ACK and every deadline.
+
+use ccplane_units::{Duration, Time};
+
+use crate::bytecode::{VarKind, reg};
+use crate::command::{Command, Refused, Target, Update};
+use crate::fallback::Fallback;
+use crate::interpreter::{self, Registers};
+use crate::program::Program;
+use crate::signals::{Signals, Transport};
+use crate::table::{Compat, Limits, ProgramTable, SlotRef};
 
 /// What a call asks of the transport. `None` leaves a value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,7 +20,7 @@ pub struct Outcome {
     pub rate: Option<u64>,
     /// The slow-start threshold to use from now on, bytes.
     pub ssthresh: Option<u64>,
-    /// A report is to be sent.
+    /// A report is to be sent: [`Flow::report`] has its fields. Asked for again at every call until [`Flow::report_queued`].
     pub report: Option<Urgency>,
     /// The flow runs its own NewReno, because its agent is silent.
     pub fallback: bool,
@@ -24,3 +34,470 @@ pub enum Urgency {
     /// At once: the call had a loss, a timeout or an undo.
     Urgent,
 }
+
+/// Least time between two runs by timer with no ACK between them. A program such as `(when (> Micros 0) (report) (:= Micros 0))`
+/// would otherwise keep a processor busy with a flow on which nothing happens. Longer would delay the timers of flows
+/// whose round-trip time is of this order; they are on the ACK clock nearly always.
+const TIMER_SPACING: Duration = Duration::from_micros(100);
+
+/// A flow with room for `V` variables, at most 64. Plain data: it allocates nothing and points nowhere.
+///
+/// The fields that every ACK touches come first, so that a flow that has gone cold costs few cache lines.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Flow<const V: usize = 16> {
+    program: Option<SlotRef>,
+    faults: u32,
+    /// A report is due and not yet queued.
+    report: Option<Urgency>,
+    /// Something in `pending` waits for the next call.
+    staged: bool,
+    /// When `Micros` was 0, in ns and modulo 2^64, since it may lie before the epoch of the clock.
+    zero: u64,
+    /// When a guard that waits for `Micros` has waited long enough.
+    timer: Time,
+    /// When the silence of the agent will have lasted too long.
+    fallback_at: Time,
+    /// When the flow began.
+    opened: Time,
+    vars: [u64; V],
+    /// The signals from number 8 on at the last ACK, kept for programs that also run without one.
+    state: [u64; STATES],
+    fallback: Fallback,
+    pending: Pending,
+}
+
+/// What an agent set since the last call. 0 stands for nothing, as it does in CCP: no window, rate or threshold is 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    cwnd: u64,
+    rate: u64,
+    ssthresh: u64,
+    micros: Option<u64>,
+    since: Time,
+}
+
+impl<const V: usize> Flow<V> {
+    /// A flow that runs no program yet. `initial_cwnd` is its window in bytes: up to it the fallback takes a flow to be in
+    /// its first slow start.
+    pub fn new(now: Time, initial_cwnd: u64) -> Flow<V> {
+        const { assert!(V <= crate::MAX_VARS, "a program has at most 64 variables") }
+        Flow {
+            program: None,
+            faults: 0,
+            report: None,
+            staged: false,
+            zero: now.as_nanos(),
+            timer: Time::MAX,
+            fallback_at: Time::MAX,
+            opened: now,
+            vars: [0; V],
+            state: [0; STATES],
+            fallback: Fallback::new(initial_cwnd),
+            pending: Pending::default(),
+        }
+    }
+
+    /// Takes the signals of one ACK or timeout, and says what the transport is to do. Call it for each of them, once.
+    #[inline]
+    pub fn on_ack<const P: usize>(
+        &mut self,
+        transport: &Transport,
+        signals: &Signals,
+        programs: &ProgramTable<P>,
+    ) -> Outcome {
+        let mut wanted = Controls::of(transport);
+        let program = self.begin(transport, programs, &mut wanted);
+        if let Some(program) = program {
+            let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
+            let signals = signals.registers();
+            if program.uses_timers() {
+                self.state.copy_from_slice(&signals[FIRST_STATE..]);
+            }
+            let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
+            self.run(program, &signals, transport.now, programs.compat, &mut wanted, urgency);
+        }
+        if self.fallback.is_active() {
+            wanted = self.fallback.step(transport, signals);
+        }
+        self.outcome(transport, wanted, &programs.limits)
+    }
+
+    /// Call it when [`Flow::next_deadline`] has come: applies what the agent set, runs the program where one of its guards
+    /// has waited long enough (with the last known state and no new events), and starts the fallback when the agent has
+    /// been silent too long. Calling it early or twice does no harm.
+    pub fn on_deadline<const P: usize>(&mut self, transport: &Transport, programs: &ProgramTable<P>) -> Outcome {
+        let now = transport.now;
+        let mut wanted = Controls::of(transport);
+        let staged = self.staged;
+        let program = self.begin(transport, programs, &mut wanted);
+        if let Some(program) = program
+            && programs.compat == Compat::Documented
+        {
+            let due = self.timer <= now;
+            if due || (staged && self.look_ahead(program, now, wanted)) {
+                let signals = self.quiet_signals();
+                self.run(program, &signals, now, programs.compat, &mut wanted, Urgency::Normal);
+                self.timer = self.timer.max(now + TIMER_SPACING);
+            }
+        }
+        if self.fallback.is_active() {
+            wanted = Controls::of(transport);
+        }
+        self.outcome(transport, wanted, &programs.limits)
+    }
+
+    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in flight and nothing to send
+    /// may leave it for later: there is nothing to measure then.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let staged = if self.staged { self.pending.since } else { Time::MAX };
+        let next = self.timer.min(self.fallback_at).min(staged);
+        (next != Time::MAX).then_some(next)
+    }
+
+    /// Takes a command, which counts from the next call on. Either all of it is accepted or none.
+    pub fn apply<const P: usize>(
+        &mut self,
+        now: Time,
+        command: &Command<'_>,
+        programs: &ProgramTable<P>,
+    ) -> Result<(), Refused> {
+        let updates = match *command {
+            Command::SetProgram { uid, updates } => {
+                let (slot, program) = programs.find(uid).ok_or(Refused::UnknownProgram { uid })?;
+                Self::fits(program)?;
+                allowed(updates, Some(program))?;
+                if programs.compat == Compat::Libccp {
+                    self.pending = Pending::default();
+                }
+                self.start(slot, program);
+                updates
+            }
+            Command::Update(updates) => {
+                self.relocate(programs);
+                allowed(updates, self.current(programs))?;
+                updates
+            }
+        };
+        for &Update { target, value } in updates {
+            match target {
+                // Nothing reads a control variable before the next call, so it need not wait elsewhere.
+                Target::Var(index) => {
+                    if let Some(var) = self.vars.get_mut(usize::from(index)) {
+                        *var = value;
+                    }
+                }
+                Target::Cwnd => self.pending.cwnd = value,
+                Target::Rate => self.pending.rate = value,
+                Target::Ssthresh => self.pending.ssthresh = value,
+                Target::Micros => self.pending.micros = Some(value),
+            }
+        }
+        self.pending.since = match programs.compat {
+            Compat::Documented if self.staged => self.pending.since.min(now),
+            Compat::Documented => now,
+            // The reference has no clock but the ACKs.
+            Compat::Libccp => Time::MAX,
+        };
+        self.staged = true;
+        Ok(())
+    }
+
+    /// The fields of a report: the values of the report variables, in order of declaration.
+    pub fn report<const P: usize>(&self, programs: &ProgramTable<P>) -> &[u64] {
+        let fields = self.current(programs).map_or(0, Program::report_vars);
+        self.vars.get(..fields).unwrap_or_default()
+    }
+
+    /// The report is on its way: volatile variables start over. Until this is called they go on accumulating, so that a
+    /// full queue delays what was measured and loses none of it.
+    pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
+        self.report = None;
+        if let Some(program) = self.current(programs) {
+            reset_volatiles(program, &mut self.vars);
+        }
+    }
+
+    /// The number of the program that the flow was set to; its reports carry it.
+    pub fn program_uid(&self) -> Option<u32> {
+        self.program.map(|slot| slot.uid)
+    }
+
+    /// Operations so far that had no result, so that another value was taken: overflows, divisions by 0, differences
+    /// below 0. Stays at its largest value.
+    pub fn faults(&self) -> u32 {
+        self.faults
+    }
+
+    /// True while the flow runs its own NewReno, because its agent is silent.
+    pub fn in_fallback(&self) -> bool {
+        self.fallback.is_active()
+    }
+}
+
+/// Window (bytes), rate (bytes/s) and slow-start threshold (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Controls {
+    pub cwnd: u64,
+    pub rate: u64,
+    pub ssthresh: u64,
+}
+
+impl Controls {
+    pub fn of(transport: &Transport) -> Controls {
+        Controls {
+            cwnd: transport.cwnd,
+            rate: transport.rate,
+            ssthresh: transport.ssthresh,
+        }
+    }
+
+    /// Takes over what is not 0: a window, a rate or a threshold of 0 is not an order but the absence of one, as in CCP.
+    #[inline(always)]
+    fn set(&mut self, cwnd: u64, rate: u64, ssthresh: u64) {
+        let or = |new: u64, old: u64| if new == 0 { old } else { new };
+        self.cwnd = or(cwnd, self.cwnd);
+        self.rate = or(rate, self.rate);
+        self.ssthresh = or(ssthresh, self.ssthresh);
+    }
+}
+
+/// The machinery.
+impl<const V: usize> Flow<V> {
+    /// Begins a call: judges whether the agent is silent, takes what it set, and finds the program to run.
+    #[inline(always)]
+    fn begin<'a, const P: usize>(
+        &mut self,
+        transport: &Transport,
+        programs: &'a ProgramTable<P>,
+        wanted: &mut Controls,
+    ) -> Option<&'a Program> {
+        let mut program = self.current(programs);
+        if program.is_none() && self.program.is_some() {
+            self.relocate(programs);
+            program = self.current(programs);
+        }
+        let heard = programs.last_heartbeat().unwrap_or(self.opened);
+        let deadline = heard + programs.limits.fallback_after;
+        // A program that was taken away leaves nobody in control, whoever is alive.
+        let orphan = program.is_none() && self.program.is_some();
+        let silent = transport.now >= deadline || orphan;
+        if silent != self.fallback.is_active() {
+            self.fallback.switch(silent);
+        }
+        self.fallback_at = if silent { Time::MAX } else { deadline };
+        if self.staged {
+            self.take_staged(transport.now, wanted);
+        }
+        program
+    }
+
+    #[cold]
+    fn take_staged(&mut self, now: Time, wanted: &mut Controls) {
+        let pending = core::mem::take(&mut self.pending);
+        self.staged = false;
+        if let Some(micros) = pending.micros {
+            self.zero = zero_at(now, micros);
+        }
+        wanted.set(pending.cwnd, pending.rate, pending.ssthresh);
+    }
+
+    /// Runs the program once and keeps what it left.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        program: &Program,
+        signals: &[u64; SIGNALS],
+        now: Time,
+        compat: Compat,
+        wanted: &mut Controls,
+        urgency: Urgency,
+    ) {
+        let mut registers = self.registers(signals, now, *wanted);
+        let micros = registers.get(reg::MICROS);
+        let trace = interpreter::run(program, &mut registers, compat == Compat::Libccp);
+
+        self.vars.copy_from_slice(&registers.0[VARS..VARS + V]);
+        self.faults = self.faults.saturating_add(trace.faults);
+        if registers.get(reg::MICROS) != micros {
+            self.zero = zero_at(now, registers.get(reg::MICROS));
+        }
+        wanted.set(
+            registers.get(reg::CWND),
+            registers.get(reg::RATE),
+            registers.get(reg::SSTHRESH),
+        );
+        let mut waits_for = trace.waits_for;
+        if registers.get(reg::SHOULD_REPORT) | registers.get(reg::SHOULD_RESET) != 0 {
+            waits_for = waits_for.min(self.report_or_reset(program, &mut registers, urgency));
+        }
+        self.timer = match compat {
+            Compat::Documented => self.when(waits_for, now),
+            Compat::Libccp => Time::MAX,
+        };
+    }
+
+    /// Asks for the report, or else resets; returns what guards wait for once the volatile variables have started over.
+    #[cold]
+    fn report_or_reset(&mut self, program: &Program, registers: &mut Registers, urgency: Urgency) -> u64 {
+        let report = registers.get(reg::SHOULD_REPORT) != 0;
+        if report {
+            self.report = self.report.max(Some(urgency));
+        } else {
+            reset_volatiles(program, &mut self.vars);
+        }
+        if !program.uses_timers() {
+            return u64::MAX;
+        }
+        reset_volatiles(program, &mut registers.0[VARS..]);
+        interpreter::look_ahead(program, registers).waits_for
+    }
+
+    /// After an update, without an ACK: notes when a guard will have waited long enough; true when one has already.
+    fn look_ahead(&mut self, program: &Program, now: Time, wanted: Controls) -> bool {
+        if !program.uses_timers() {
+            return false;
+        }
+        let mut registers = self.registers(&self.quiet_signals(), now, wanted);
+        let ahead = interpreter::look_ahead(program, &mut registers);
+        // What was known before still holds: it came from a run in which the program had looked at an ACK.
+        self.timer = self.timer.min(self.when(ahead.waits_for, now));
+        ahead.ready
+    }
+
+    /// The register file at the start of a run.
+    #[inline(always)]
+    fn registers(&self, signals: &[u64; SIGNALS], now: Time, wanted: Controls) -> Registers {
+        let mut registers = Registers([0; 128]);
+        registers.0[..SIGNALS].copy_from_slice(signals);
+        registers.set(reg::NOW, now.as_micros());
+        registers.set(reg::MICROS, elapsed(self.zero, now).as_micros());
+        registers.set(reg::CWND, wanted.cwnd);
+        registers.set(reg::RATE, wanted.rate);
+        registers.set(reg::SSTHRESH, wanted.ssthresh);
+        registers.set(reg::ONE, 1);
+        registers.0[VARS..VARS + V].copy_from_slice(&self.vars);
+        registers
+    }
+
+    /// The last known state, and no events.
+    fn quiet_signals(&self) -> [u64; SIGNALS] {
+        let mut signals = [0; SIGNALS];
+        signals[FIRST_STATE..].copy_from_slice(&self.state);
+        signals[usize::from(reg::WAS_TIMEOUT)] = 0;
+        signals[usize::from(reg::UNDONE)] = 0;
+        signals
+    }
+
+    /// When `Micros` will exceed `waits_for`.
+    #[inline(always)]
+    fn when(&self, waits_for: u64, now: Time) -> Time {
+        if waits_for == u64::MAX {
+            return Time::MAX;
+        }
+        let due = Duration::from_micros(waits_for.saturating_add(1));
+        now + due.saturating_sub(elapsed(self.zero, now))
+    }
+
+    /// What the transport has to change to be as wanted, within the owner's limits.
+    #[inline(always)]
+    fn outcome(&self, transport: &Transport, wanted: Controls, limits: &Limits) -> Outcome {
+        let changed = |new: u64, old: u64| (new != old).then_some(new);
+        Outcome {
+            cwnd: changed(limits.cwnd(wanted.cwnd), transport.cwnd),
+            rate: changed(limits.rate(wanted.rate), transport.rate),
+            ssthresh: changed(wanted.ssthresh.max(limits.min_cwnd), transport.ssthresh),
+            report: self.report,
+            fallback: self.fallback.is_active(),
+        }
+    }
+
+    /// The program, if it is still where the flow found it.
+    #[inline(always)]
+    fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Program> {
+        self.program.and_then(|slot| programs.at(slot))
+    }
+
+    /// Looks the program up again if it is no longer where it was: one that was replaced starts afresh.
+    #[cold]
+    fn relocate<const P: usize>(&mut self, programs: &ProgramTable<P>) {
+        if self.current(programs).is_some() {
+            return;
+        }
+        if let Some((slot, program)) = self.program_uid().and_then(|uid| programs.find(uid))
+            && Self::fits(program).is_ok()
+        {
+            self.start(slot, program);
+            self.pending.micros.get_or_insert(0);
+            self.staged = true;
+        }
+    }
+
+    /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next call on.
+    fn start(&mut self, slot: SlotRef, program: &Program) {
+        self.program = Some(slot);
+        self.vars = [0; V];
+        for (var, declared) in self.vars.iter_mut().zip(program.vars()) {
+            *var = declared.init;
+        }
+        self.timer = Time::MAX;
+        self.report = None;
+        self.pending.micros = Some(0);
+    }
+
+    fn fits(program: &Program) -> Result<(), Refused> {
+        let has = program.vars().len();
+        if has > V {
+            Err(Refused::TooManyVars { has, room: V })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Checks that an agent may set the targets.
+fn allowed(updates: &[Update], program: Option<&Program>) -> Result<(), Refused> {
+    for &Update { target, .. } in updates {
+        if let Target::Var(index) = target {
+            let vars = program.ok_or(Refused::NoProgram)?.vars();
+            let control = |var: &crate::Var| var.kind == VarKind::Control;
+            if !vars.get(usize::from(index)).is_some_and(control) {
+                return Err(Refused::BadTarget {
+                    target,
+                    vars: vars.len() as u8,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the volatile variables to their initial values.
+fn reset_volatiles(program: &Program, vars: &mut [u64]) {
+    for (var, declared) in vars.iter_mut().zip(program.vars()) {
+        if declared.volatile {
+            *var = declared.init;
+        }
+    }
+}
+
+/// The moment at which a clock that shows `micros` at `now` showed 0, modulo 2^64 ns. A clock that would have started more
+/// than 146 years ago is taken to have started then.
+fn zero_at(now: Time, micros: u64) -> u64 {
+    now.as_nanos()
+        .wrapping_sub(Duration::from_micros(micros).as_nanos().min(1 << 62))
+}
+
+/// How long ago `zero` was; nothing if the transport's clock went back behind it.
+#[inline(always)]
+fn elapsed(zero: u64, now: Time) -> Duration {
+    let ns = now.as_nanos().wrapping_sub(zero);
+    Duration::from_nanos(if ns > i64::MAX as u64 { 0 } else { ns })
+}
+
+const SIGNALS: usize = reg::SIGNALS_END as usize;
+const VARS: usize = reg::VARS as usize;
+/// The first signal that describes a state and not an event: `Flow.bytes_in_flight`. From here on only `Flow.was_timeout`
+/// and `Flow.undone` are events.
+const FIRST_STATE: usize = 8;
+const STATES: usize = SIGNALS - FIRST_STATE;

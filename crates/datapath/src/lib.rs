@@ -9,7 +9,9 @@
 mod bytecode;
 mod check;
 mod command;
+mod fallback;
 mod flow;
+mod interpreter;
 mod program;
 mod signals;
 mod table;
@@ -17,7 +19,7 @@ mod table;
 pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
 pub use check::{CheckError, Place, Reason};
 pub use command::{Command, Refused, Target, Update};
-pub use flow::{Outcome, Urgency};
+pub use flow::{Flow, Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};
 pub use table::{Compat, Limits, ProgramTable};

@@ -34,8 +34,8 @@ pub(crate) struct Facts {
     pub writes: u128,
     /// Instructions in guards, which a look-ahead for deadlines runs a second time.
     pub guard_instrs: u16,
-    /// Some guard has an [`Op::After`].
-    pub timers: bool,
+    /// One bit for each clause whose guard has an [`Op::After`].
+    pub waiting_clauses: u32,
 }
 
 impl Program {
@@ -94,14 +94,14 @@ impl Program {
     /// The most instructions that one ACK can cost: every clause once, and where timers are used every guard once more
     /// to find the next deadline.
     pub fn worst_case(&self) -> usize {
-        let again = if self.facts.timers { self.facts.guard_instrs } else { 0 };
+        let again = if self.uses_timers() { self.facts.guard_instrs } else { 0 };
         usize::from(self.instrs_len) + usize::from(again)
     }
 
     /// True when a guard waits for `Micros`, so that the program wants to be run at a time without an ACK. It also works,
     /// less punctually, on a datapath without timers, where such a guard is looked at on the ACK clock only.
     pub fn uses_timers(&self) -> bool {
-        self.facts.timers
+        self.facts.waiting_clauses != 0
     }
 
     /// True when it reads register `register`: a signal (the numbers of [`crate::Signals`]), a variable or built-in state.
@@ -129,6 +129,18 @@ impl Program {
             none,
             |all, &(needed, capability)| if needed { all.with(capability) } else { all },
         )
+    }
+
+    /// One bit for each clause whose guard waits for `Micros`.
+    #[inline(always)]
+    pub(crate) fn waiting_clauses(&self) -> u32 {
+        self.facts.waiting_clauses
+    }
+
+    /// The instructions in an array whose length is a power of two, so that an index needs no bounds check.
+    #[inline(always)]
+    pub(crate) fn code(&self) -> &[Instr; MAX_INSTRS] {
+        &self.instrs
     }
 
     /// Whether `op` occurs, for translators that lack it.

@@ -2,6 +2,8 @@
 
 use ccplane_units::Time;
 
+use crate::bytecode::{INFINITY, reg};
+
 /// Congestion signals at one ACK or timeout. What a datapath cannot know stays zero, and its
 /// [`Capabilities`] say so. Terms follow Linux `rate_sample` and RFC 9002.
 ///
@@ -20,7 +22,7 @@ pub struct Signals {
     pub ecn_packets: u64,
     /// 4 `Ack.lost_pkts_sample`: packets newly marked lost at this ACK.
     pub lost_pkts_sample: u64,
-    /// 5 `Ack.now`: filled by the engine, µs since the flow's datapath started.
+    /// 5 `Ack.now`: filled in by the engine, µs since the epoch of the transport's clock.
     pub now_us: u64,
     /// 6 `Ack.packets_acked`: packets newly cumulatively acknowledged.
     pub packets_acked: u64,
@@ -54,6 +56,43 @@ pub struct Signals {
     pub undone: u64,
     /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last round.
     pub cwnd_limited: u64,
+}
+
+impl Signals {
+    /// The values as programs read them, register by register.
+    #[inline(always)]
+    pub(crate) fn registers(&self) -> [u64; reg::SIGNALS_END as usize] {
+        [
+            self.bytes_acked,
+            self.bytes_misordered,
+            self.ecn_bytes,
+            self.ecn_packets,
+            self.lost_pkts_sample,
+            self.now_us,
+            self.packets_acked,
+            self.packets_misordered,
+            self.bytes_in_flight,
+            self.bytes_pending,
+            self.packets_in_flight,
+            self.rate_incoming,
+            self.rate_outgoing,
+            known(self.rtt_sample_us),
+            self.was_timeout,
+            known(self.srtt_us),
+            known(self.min_rtt_us),
+            self.mss,
+            self.app_limited,
+            self.in_recovery,
+            self.undone,
+            self.cwnd_limited,
+        ]
+    }
+}
+
+/// A time that is not known reads as infinity.
+#[inline(always)]
+fn known(us: u64) -> u64 {
+    if us == 0 { INFINITY } else { us }
 }
 
 /// Values of transport state that come with every call beside the [`Signals`].

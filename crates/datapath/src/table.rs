@@ -32,6 +32,24 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// `wanted` (bytes), brought within the limits.
+    #[inline(always)]
+    pub(crate) fn cwnd(&self, wanted: u64) -> u64 {
+        wanted.max(self.min_cwnd).min(self.max_cwnd)
+    }
+
+    /// `wanted` (bytes/s), brought within the limits. 0 is the rate of a flow that is not paced, which exceeds every limit.
+    #[inline(always)]
+    pub(crate) fn rate(&self, wanted: u64) -> u64 {
+        if wanted == 0 && self.max_rate != u64::MAX {
+            self.max_rate
+        } else {
+            wanted.min(self.max_rate)
+        }
+    }
+}
+
 /// How closely to follow the reference where its documentation says something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compat {
@@ -131,7 +149,7 @@ impl<const P: usize> ProgramTable<P> {
         self.heartbeat
     }
 
-    pub(crate) fn place(&self, uid: u32) -> Option<(SlotRef, &Program)> {
+    pub(crate) fn find(&self, uid: u32) -> Option<(SlotRef, &Program)> {
         self.slots.iter().enumerate().find_map(|(n, slot)| {
             let program = slot.program.as_ref().filter(|program| program.uid() == uid)?;
             Some((
@@ -145,12 +163,12 @@ impl<const P: usize> ProgramTable<P> {
         })
     }
 
-    /// The program at `place`, if it is still the one that was there.
+    /// The program at `slot`, if it is still the one that was there.
     #[inline]
-    pub(crate) fn at(&self, place: SlotRef) -> Option<&Program> {
-        let slot = self.slots.get(usize::from(place.slot))?;
-        if slot.generation == place.generation {
-            slot.program.as_ref()
+    pub(crate) fn at(&self, slot: SlotRef) -> Option<&Program> {
+        let found = self.slots.get(usize::from(slot.slot))?;
+        if found.generation == slot.generation {
+            found.program.as_ref()
         } else {
             None
         }

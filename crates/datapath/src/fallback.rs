@@ -1,0 +1,202 @@
+//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent: on the same window, rate and threshold,
+//! with no memory but what one flow needs.
+//!
+//! It takes a flow over where it stands. Loss recovery itself, which segment goes when, stays the transport's.
+
+use ccplane_units::{Duration, Time};
+
+use crate::flow::Controls;
+use crate::signals::{Signals, Transport};
+
+/// Segment size in bytes where a datapath does not tell: an Ethernet frame's worth with timestamps.
+const DEFAULT_MSS: u64 = 1448;
+
+/// Most segments by which one ACK may grow the window in slow start: L of RFC 3465, section 2.2. 1 makes receivers that
+/// delay ACKs grow at half the rate; more than 2 sends bursts when ACKs were compressed or lost.
+const SLOW_START_LIMIT: u64 = 2;
+
+/// A pacing rate is this much above cwnd/srtt, in percent: in slow start room to double each round, afterwards enough that
+/// the window and not the pacing limits the flow. Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+const PACING_SLOW_START: u64 = 200;
+const PACING_AVOIDANCE: u64 = 120;
+
+/// What NewReno remembers of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fallback {
+    /// The window with which the flow began, bytes.
+    initial_cwnd: u64,
+    /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465, section 2.1).
+    acked: u64,
+    /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is none to undo.
+    before: (u64, u64),
+    /// A reduction answers for all congestion until this time at least.
+    answered_until: Time,
+    phase: Phase,
+    active: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Took over just now.
+    Fresh,
+    /// Grows.
+    Open,
+    /// Has answered a loss and waits for the end of its recovery.
+    Recovery,
+    /// Had a timeout; nothing was acknowledged since.
+    Timeout,
+    /// Comes back from a timeout in slow start.
+    Restart,
+}
+
+impl Fallback {
+    pub fn new(initial_cwnd: u64) -> Fallback {
+        Fallback {
+            initial_cwnd,
+            acked: 0,
+            before: (0, 0),
+            answered_until: Time::ZERO,
+            phase: Phase::Fresh,
+            active: false,
+        }
+    }
+
+    #[inline(always)]
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Takes over, or gives back.
+    #[cold]
+    pub fn switch(&mut self, active: bool) {
+        *self = Fallback {
+            active,
+            ..Fallback::new(self.initial_cwnd)
+        };
+    }
+
+    /// Answers one ACK or timeout.
+    #[cold]
+    pub fn step(&mut self, transport: &Transport, signals: &Signals) -> Controls {
+        let mss = if signals.mss == 0 { DEFAULT_MSS } else { signals.mss };
+        let Controls { cwnd, rate, ssthresh } = Controls::of(transport);
+        let (cwnd, ssthresh) = if self.phase == Phase::Fresh {
+            self.take_over(cwnd, ssthresh, signals)
+        } else {
+            (cwnd, ssthresh)
+        };
+
+        let congested = signals.lost_pkts_sample > 0 || signals.ecn_packets > 0;
+        let (cwnd, ssthresh) = if signals.undone != 0 && self.before.0 != 0 {
+            self.undo(cwnd, ssthresh)
+        } else if signals.was_timeout != 0 {
+            self.timeout(cwnd, ssthresh, mss)
+        } else {
+            self.advance(transport.now, signals);
+            if congested && matches!(self.phase, Phase::Open) {
+                self.reduce(transport.now, cwnd, ssthresh, mss, signals.srtt_us)
+            } else {
+                (self.grow(cwnd, ssthresh, mss, signals), ssthresh)
+            }
+        };
+        Controls {
+            cwnd,
+            rate: pacing(rate, cwnd, ssthresh, signals.srtt_us),
+            ssthresh,
+        }
+    }
+
+    /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond the initial one says
+    /// that it had found its size, so that NewReno probes from there and does not double it.
+    fn take_over(&mut self, cwnd: u64, ssthresh: u64, signals: &Signals) -> (u64, u64) {
+        self.phase = if signals.in_recovery != 0 {
+            Phase::Recovery
+        } else {
+            Phase::Open
+        };
+        let unknown = ssthresh == u64::MAX && cwnd > self.initial_cwnd;
+        (cwnd, if unknown { cwnd } else { ssthresh })
+    }
+
+    /// Notes the end of a recovery, and the first progress after a timeout.
+    fn advance(&mut self, now: Time, signals: &Signals) {
+        let progress = signals.bytes_acked > 0;
+        self.phase = match self.phase {
+            Phase::Recovery if signals.in_recovery == 0 && now >= self.answered_until => Phase::Open,
+            Phase::Timeout if progress => Phase::Restart,
+            Phase::Restart if signals.in_recovery == 0 => Phase::Open,
+            phase => phase,
+        };
+    }
+
+    /// Congestion, the first of its episode: halve. RFC 5681 halves what is in flight; datapaths differ in whether that
+    /// still counts the segments just marked lost, so the window stands for it, as in RFC 9002, section 7.3.2.
+    fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64, srtt_us: u64) -> (u64, u64) {
+        self.before = (cwnd, ssthresh);
+        self.acked = 0;
+        self.phase = Phase::Recovery;
+        self.answered_until = now + Duration::from_micros(srtt_us);
+        let half = (cwnd / 2).max(mss.saturating_mul(2));
+        (half, half)
+    }
+
+    /// A retransmission timeout: one segment, then slow start to half the window (RFC 5681, section 3.1). A further timeout
+    /// before any progress leaves the threshold as it is.
+    fn timeout(&mut self, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
+        let first = self.phase != Phase::Timeout;
+        self.acked = 0;
+        self.phase = Phase::Timeout;
+        if first {
+            self.before = (cwnd, ssthresh);
+        }
+        (
+            mss,
+            if first {
+                (cwnd / 2).max(mss.saturating_mul(2))
+            } else {
+                ssthresh
+            },
+        )
+    }
+
+    /// The reduction was spurious: as if it had not been (RFC 4015).
+    fn undo(&mut self, cwnd: u64, ssthresh: u64) -> (u64, u64) {
+        let (cwnd_before, ssthresh_before) = core::mem::take(&mut self.before);
+        self.phase = Phase::Open;
+        (cwnd.max(cwnd_before), ssthresh.max(ssthresh_before))
+    }
+
+    /// Growth by bytes acknowledged (RFC 3465): none in fast recovery, and none while the application, not the window,
+    /// limits what is sent (RFC 9002, section 7.8).
+    fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
+        let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
+        if matches!(self.phase, Phase::Recovery) || !limited_by_window {
+            return cwnd;
+        }
+        if cwnd < ssthresh {
+            let limit = if self.phase == Phase::Open { SLOW_START_LIMIT } else { 1 };
+            return cwnd.saturating_add(signals.bytes_acked.min(limit.saturating_mul(mss)));
+        }
+        self.acked = self.acked.saturating_add(signals.bytes_acked);
+        if self.acked < cwnd {
+            return cwnd;
+        }
+        // At most one segment a round, however much one ACK covers.
+        self.acked = (self.acked - cwnd).min(cwnd);
+        cwnd.saturating_add(mss)
+    }
+}
+
+/// The rate for the window, where the flow is paced: that of the silent agent would hold it for ever.
+fn pacing(rate: u64, cwnd: u64, ssthresh: u64, srtt_us: u64) -> u64 {
+    if rate == 0 || srtt_us == 0 {
+        return rate;
+    }
+    let percent = if cwnd < ssthresh {
+        PACING_SLOW_START
+    } else {
+        PACING_AVOIDANCE
+    };
+    let per_second = u128::from(cwnd) * u128::from(percent) * 10_000 / u128::from(srtt_us);
+    u64::try_from(per_second).unwrap_or(u64::MAX).max(1)
+}
