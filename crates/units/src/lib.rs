@@ -1,4 +1,4 @@
-//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`].
+//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`], [`Probability`].
 //!
 //! `no_std`, no allocation. Time counts nanoseconds from an epoch that the driver chose; arithmetic between
 //! a time and a duration saturates, so that no input can make a state machine panic. `parse` reads quantities as
@@ -8,6 +8,8 @@
 
 mod parse;
 mod print;
+#[cfg(test)]
+mod tests;
 
 pub use parse::ParseError;
 
@@ -267,5 +269,36 @@ impl Rate {
         } else {
             bytes as u64
         })
+    }
+}
+
+/// A probability in parts of 2^32: one comparison with a random u32 decides, without floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Probability(u64);
+
+impl Probability {
+    /// 0
+    pub const NEVER: Probability = Probability(0);
+    /// 1
+    pub const ALWAYS: Probability = Probability(1 << 32);
+
+    /// `parts` of 2^32; more are 1.
+    pub const fn from_parts(parts: u64) -> Probability {
+        Probability(if parts > Self::ALWAYS.0 { Self::ALWAYS.0 } else { parts })
+    }
+
+    /// Parts of 2^32.
+    pub const fn parts(self) -> u64 {
+        self.0
+    }
+
+    /// Whether this draw of a uniform random number is a hit.
+    pub const fn hits(self, random: u32) -> bool {
+        (random as u64) < self.0
+    }
+
+    /// Between 0 and 1, for people and pictures.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / (1u64 << 32) as f64
     }
 }

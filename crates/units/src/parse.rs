@@ -1,3 +1,291 @@
-//! Quantities as people write them.
-/// Why a quantity could not be read.
-pub enum ParseError {}
+//! Quantities as people write them: a number and a unit, without a space, as iproute2 takes them.
+//!
+//! Numbers are read exactly, as decimals, never through floating point: `Display` then `FromStr` gives the same value.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{Bytes, Duration, Packets, Probability, Rate, Time};
+
+/// Why a quantity could not be read, and what would have been one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    reason: &'static str,
+    expected: &'static str,
+}
+
+impl ParseError {
+    /// What is wrong with the text.
+    pub const fn reason(self) -> &'static str {
+        self.reason
+    }
+
+    /// What to write instead.
+    pub const fn expected(self) -> &'static str {
+        self.expected
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.expected)
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+const RATE: &str = "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12mbps (bytes/s, as tc means it)";
+const DURATION: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
+const BYTES: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
+const PACKETS: &str = "write a number of packets as 160p";
+const PROBABILITY: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
+
+/// A decimal: `digits / 10^places`.
+#[derive(Clone, Copy)]
+struct Decimal {
+    digits: u128,
+    places: u32,
+}
+
+/// Most digits taken: enough for every u64 with nine places, few enough that no product below overflows.
+const MAX_DIGITS: usize = 29;
+
+impl Decimal {
+    /// Splits `text` into its number and its unit.
+    fn split<'t>(text: &'t str, expected: &'static str) -> Result<(Decimal, &'t str), ParseError> {
+        let fail = |reason| Err(ParseError { reason, expected });
+        let text = text.trim();
+        match text.as_bytes().first() {
+            None => return fail("nothing to read"),
+            Some(b'-') => return fail("a quantity cannot be negative"),
+            _ => {}
+        }
+        let lower = |word: &str| {
+            text.get(..word.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(word))
+        };
+        if lower("nan") || lower("inf") || lower("+inf") {
+            return fail("not a finite number");
+        }
+        let (mut digits, mut places, mut count, mut point) = (0u128, 0, 0, false);
+        let mut end = 0;
+        for byte in text.bytes() {
+            match byte {
+                b'0'..=b'9' => {
+                    // Leading zeros are free.
+                    count += usize::from(count > 0 || byte != b'0');
+                    if count > MAX_DIGITS {
+                        return fail("too many digits");
+                    }
+                    digits = digits * 10 + u128::from(byte - b'0');
+                    places += u32::from(point);
+                }
+                b'.' if !point => point = true,
+                _ => break,
+            }
+            end += 1;
+        }
+        if !text.as_bytes()[..end].iter().any(u8::is_ascii_digit) {
+            return fail("no number");
+        }
+        if places > MAX_DIGITS as u32 {
+            return fail("too many digits");
+        }
+        Ok((Decimal { digits, places }, text[end..].trim_start()))
+    }
+
+    /// Times `num / den`, in whole units; none when it does not fit. Rounds down.
+    fn scaled(self, num: u64, den: u64) -> Option<u64> {
+        let product = self.digits.checked_mul(u128::from(num))?;
+        u64::try_from(product / u128::from(den) / 10u128.pow(self.places)).ok()
+    }
+}
+
+/// Reads a number with one of `units`: name, and what one of it is worth as `num / den`.
+fn quantity(text: &str, units: &[(&str, u64, u64)], any_case: bool, expected: &'static str) -> Result<u64, ParseError> {
+    let fail = |reason| ParseError { reason, expected };
+    let (number, unit) = Decimal::split(text, expected)?;
+    if unit.is_empty() {
+        return Err(fail("a number without a unit"));
+    }
+    let same = |name: &str| {
+        if any_case {
+            name.eq_ignore_ascii_case(unit)
+        } else {
+            name == unit
+        }
+    };
+    let (_, num, den) = units.iter().find(|(name, ..)| same(name)).ok_or(fail("unknown unit"))?;
+    let value = number.scaled(*num, *den).ok_or(fail("too large"))?;
+    if value == 0 && number.digits != 0 {
+        return Err(fail("too small: it rounds to zero"));
+    }
+    Ok(value)
+}
+
+const K: u64 = 1_000;
+const M: u64 = K * K;
+const G: u64 = M * K;
+const T: u64 = G * K;
+const KI: u64 = 1 << 10;
+const MI: u64 = 1 << 20;
+const GI: u64 = 1 << 30;
+const TI: u64 = 1 << 40;
+
+impl FromStr for Rate {
+    type Err = ParseError;
+
+    /// `96mbit`, `1.5gbit`, `12mbps`: as in tc, `bit` units are bits/s, `bps` units bytes/s, with `k m g t` of 1000 and
+    /// `ki mi gi ti` of 1024, in any case. Rounds down to whole bytes/s; zero is an error.
+    fn from_str(text: &str) -> Result<Rate, ParseError> {
+        const UNITS: [(&str, u64, u64); 18] = [
+            ("bit", 1, 8),
+            ("kbit", K, 8),
+            ("mbit", M, 8),
+            ("gbit", G, 8),
+            ("tbit", T, 8),
+            ("kibit", KI, 8),
+            ("mibit", MI, 8),
+            ("gibit", GI, 8),
+            ("tibit", TI, 8),
+            ("bps", 1, 1),
+            ("kbps", K, 1),
+            ("mbps", M, 1),
+            ("gbps", G, 1),
+            ("tbps", T, 1),
+            ("kibps", KI, 1),
+            ("mibps", MI, 1),
+            ("gibps", GI, 1),
+            ("tibps", TI, 1),
+        ];
+        match quantity(text, &UNITS, true, RATE)? {
+            0 => Err(ParseError {
+                reason: "a rate of zero sends nothing",
+                expected: RATE,
+            }),
+            bytes => Ok(Rate::from_bytes_per_sec(bytes)),
+        }
+    }
+}
+
+impl FromStr for Duration {
+    type Err = ParseError;
+
+    /// `20ms`, `1.5s`, `10us`, `100ns`, `2m`. Rounds down to whole nanoseconds.
+    fn from_str(text: &str) -> Result<Duration, ParseError> {
+        const UNITS: [(&str, u64, u64); 8] = [
+            ("ns", 1, 1),
+            ("us", K, 1),
+            ("µs", K, 1),
+            ("ms", M, 1),
+            ("s", G, 1),
+            ("m", 60 * G, 1),
+            ("min", 60 * G, 1),
+            ("h", 3600 * G, 1),
+        ];
+        quantity(text, &UNITS, false, DURATION).map(Duration::from_nanos)
+    }
+}
+
+impl FromStr for Time {
+    type Err = ParseError;
+
+    /// A time since the driver's epoch, written as a [`Duration`].
+    fn from_str(text: &str) -> Result<Time, ParseError> {
+        text.parse::<Duration>().map(|since| Time::ZERO + since)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = ParseError;
+
+    /// `1500b`; `64k`, `1m` (powers of 1024, as in tc); `150kB`, `2MB` (powers of 1000); `64KiB`, `1MiB`.
+    fn from_str(text: &str) -> Result<Bytes, ParseError> {
+        const UNITS: [(&str, u64, u64); 19] = [
+            ("b", 1, 1),
+            ("B", 1, 1),
+            ("k", KI, 1),
+            ("m", MI, 1),
+            ("g", GI, 1),
+            ("K", KI, 1),
+            ("M", MI, 1),
+            ("G", GI, 1),
+            ("kB", K, 1),
+            ("MB", M, 1),
+            ("GB", G, 1),
+            ("TB", T, 1),
+            ("KiB", KI, 1),
+            ("kiB", KI, 1),
+            ("MiB", MI, 1),
+            ("GiB", GI, 1),
+            ("TiB", TI, 1),
+            ("bytes", 1, 1),
+            ("byte", 1, 1),
+        ];
+        quantity(text, &UNITS, false, BYTES).map(Bytes::new)
+    }
+}
+
+impl FromStr for Packets {
+    type Err = ParseError;
+
+    /// `160p`, `160pkt`, `160 packets`, or the bare number: what is counted needs no unit.
+    fn from_str(text: &str) -> Result<Packets, ParseError> {
+        let fail = |reason| ParseError {
+            reason,
+            expected: PACKETS,
+        };
+        let (number, unit) = Decimal::split(text, PACKETS)?;
+        if !matches!(unit, "" | "p" | "pkt" | "pkts" | "packet" | "packets") {
+            return Err(fail("unknown unit"));
+        }
+        if number.places != 0 {
+            return Err(fail("packets are whole"));
+        }
+        number.scaled(1, 1).map(Packets::new).ok_or(fail("too large"))
+    }
+}
+
+impl FromStr for Probability {
+    type Err = ParseError;
+
+    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts.
+    fn from_str(text: &str) -> Result<Probability, ParseError> {
+        let fail = |reason| ParseError {
+            reason,
+            expected: PROBABILITY,
+        };
+        let (number, unit) = Decimal::split(text, PROBABILITY)?;
+        let places = match unit {
+            "" => 0,
+            "%" => 2,
+            _ => {
+                let exponent = unit
+                    .strip_prefix(['e', 'E'])
+                    .and_then(|e| e.parse::<i32>().ok())
+                    .ok_or(fail("unknown unit"))?;
+                exponent.checked_neg().ok_or(fail("unknown unit"))?
+            }
+        };
+        let places = i64::from(number.places) + i64::from(places);
+        let too_small = fail("too small: the smallest probability is 2.4e-10");
+        let den = match places {
+            ..0 => return Err(fail("a probability is at most 1")),
+            0..=37 => 10u128.pow(places as u32),
+            _ if number.digits == 0 => 1,
+            _ => return Err(too_small),
+        };
+        if number.digits > den {
+            return Err(fail("a probability is at most 1"));
+        }
+        match round_div(number.digits << 32, den) {
+            0 if number.digits != 0 => Err(too_small),
+            parts => Ok(Probability::from_parts(parts as u64)),
+        }
+    }
+}
+
+/// The nearest whole number to `num / den`.
+pub(crate) fn round_div(num: u128, den: u128) -> u128 {
+    num / den + u128::from(num % den * 2 >= den)
+}

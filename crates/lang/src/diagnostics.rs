@@ -1,0 +1,274 @@
+//! What is wrong with a program, where, and what to write instead.
+
+use std::fmt;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// Most problems reported for one text; after that, more would only bury the first.
+const MAX_PROBLEMS: usize = 16;
+
+/// Bytes `start..end` of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Offset of the first byte.
+    pub start: u32,
+    /// Offset one past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        Span {
+            start: start as u32,
+            end: end as u32,
+        }
+    }
+
+    fn labeled(self, label: &str) -> LabeledSpan {
+        let (start, end) = (self.start as usize, self.end as usize);
+        LabeledSpan::new(Some(label.to_owned()), start, end - start)
+    }
+}
+
+/// The kind of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Code {
+    /// The text is not a program.
+    Syntax,
+    /// A name that is declared nowhere.
+    UnknownName,
+    /// A name that may not be declared, or is declared twice.
+    Name,
+    /// A truth value where a number is needed, or the other way round.
+    Type,
+    /// Something that cannot be written to.
+    ReadOnly,
+    /// A number, unit or constant expression without a value.
+    Value,
+    /// More than the datapath takes.
+    Limit,
+}
+
+impl Code {
+    fn as_str(self) -> &'static str {
+        match self {
+            Code::Syntax => "lang::syntax",
+            Code::UnknownName => "lang::unknown_name",
+            Code::Name => "lang::name",
+            Code::Type => "lang::type",
+            Code::ReadOnly => "lang::read_only",
+            Code::Value => "lang::value",
+            Code::Limit => "lang::limit",
+        }
+    }
+}
+
+/// One thing wrong with a program.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    code: Code,
+    span: Span,
+    message: String,
+    label: String,
+    help: Option<String>,
+    also: Option<(Span, &'static str)>,
+    line: usize,
+    column: usize,
+}
+
+impl Problem {
+    pub(crate) fn new(code: Code, span: Span, message: impl Into<String>, label: impl Into<String>) -> Problem {
+        Problem {
+            code,
+            span,
+            message: message.into(),
+            label: label.into(),
+            help: None,
+            also: None,
+            line: 0,
+            column: 0,
+        }
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub(crate) fn also(mut self, span: Span, label: &'static str) -> Problem {
+        self.also = Some((span, label));
+        self
+    }
+
+    /// What kind of problem it is.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The line, from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column in characters, from 1.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
+    /// What is wrong, in one sentence.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What was expected at the place itself.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The likely fix.
+    pub fn fix(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    fn locate(&mut self, source: &str) {
+        let before = &source[..(self.span.start as usize).min(source.len())];
+        self.line = before.matches('\n').count() + 1;
+        self.column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.code.as_str()))
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let also = self.also.iter().map(|(span, label)| span.labeled(label));
+        Some(Box::new(std::iter::once(self.span.labeled(&self.label)).chain(also)))
+    }
+}
+
+/// Gathers problems while a program is compiled.
+#[derive(Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    #[cold]
+    pub fn push(&mut self, problem: Problem) {
+        if self.0.len() < MAX_PROBLEMS {
+            self.0.push(problem);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cold]
+    pub fn into_diagnostics(mut self, source: &str) -> Diagnostics {
+        self.0.sort_by_key(|problem| problem.span.start);
+        for problem in &mut self.0 {
+            problem.locate(source);
+        }
+        Diagnostics {
+            source: Arc::new(NamedSource::new("program", source.to_owned())),
+            problems: self.0,
+        }
+    }
+}
+
+/// Everything that is wrong with a program, in the order of its text; at least one [`Problem`].
+///
+/// `Display` gives one line, `line:column: what; fix`, for logs. As a [`miette::Diagnostic`] it shows the text itself.
+#[derive(Clone, Debug)]
+pub struct Diagnostics {
+    source: Arc<NamedSource<String>>,
+    problems: Vec<Problem>,
+}
+
+impl Diagnostics {
+    /// The problems, in the order of the text.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// The same, with the name of the program or its file in place of `program`.
+    #[must_use]
+    pub fn named(self, name: &str) -> Diagnostics {
+        let source = Arc::new(NamedSource::new(name, self.source.inner().clone()));
+        Diagnostics { source, ..self }
+    }
+
+    fn only(&self) -> Option<&Problem> {
+        match self.problems.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.problems.iter().enumerate() {
+            let separator = if n == 0 { "" } else { "\n" };
+            write!(
+                f,
+                "{separator}{}:{}:{}: {}",
+                self.source.name(),
+                problem.line,
+                problem.column,
+                problem.message
+            )?;
+            if let Some(fix) = &problem.help {
+                write!(f, "; {fix}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl Diagnostic for Diagnostics {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.only().and_then(Diagnostic::code)
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.only().and_then(Diagnostic::help)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.only().and_then(Diagnostic::labels)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(self.source.as_ref())
+    }
+
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        if self.only().is_some() {
+            return None;
+        }
+        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+    }
+}

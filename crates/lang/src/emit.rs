@@ -1,0 +1,497 @@
+//! The typed tree to bytecode.
+//!
+//! A value is computed straight into the variable that it is bound to. Of two operands the needier one is computed
+//! first (Sethi and Ullman, 1970), and a temporary is free again once it was read, so that a program within the
+//! limit of instructions practically never runs out of them.
+
+use ccplane_datapath::{Clause, Instr, Op, reg};
+
+use crate::tree::{Expr, Id, Stmt, Tree};
+
+/// The bytecode of a program, not yet checked.
+pub(crate) struct Code {
+    pub instrs: Vec<Instr>,
+    pub clauses: Vec<Clause>,
+    /// Most instructions that one call can execute.
+    pub worst: usize,
+}
+
+/// A statement needs more temporaries than there are.
+pub(crate) struct OutOfTemps;
+
+type Emitted<T> = Result<T, OutOfTemps>;
+
+/// All temporaries, as bits from [`reg::TEMPS`].
+const ALL_FREE: u32 = (1 << (reg::TEMPS_END - reg::TEMPS)) - 1;
+
+pub(crate) fn emit(tree: &Tree) -> Emitted<Code> {
+    let mut emitter = Emitter {
+        tree,
+        instrs: Vec::with_capacity(tree.nodes.len()),
+        free: ALL_FREE,
+        in_guard: false,
+    };
+    let mut clauses = Vec::with_capacity(tree.clauses.len());
+    let mut worst = Worst::default();
+    for clause in &tree.clauses {
+        let guard_start = emitter.instrs.len();
+        let flag = emitter.guard(clause.guard)?;
+        let body_start = emitter.instrs.len();
+        let (body, may_continue) = emitter.body(clause.body_start, clause.body_end)?;
+        let body_end = emitter.instrs.len();
+        worst.clause(body_start - guard_start, body, may_continue);
+        clauses.push(Clause {
+            flag,
+            guard_start: guard_start as u16,
+            body_start: body_start as u16,
+            body_end: body_end as u16,
+        });
+    }
+    Ok(Code {
+        instrs: emitter.instrs,
+        clauses,
+        worst: worst.total(),
+    })
+}
+
+/// The longest way through the clauses: a body that cannot fall through is the last one to run.
+#[derive(Default)]
+struct Worst {
+    so_far: usize,
+    stopped: usize,
+}
+
+impl Worst {
+    fn clause(&mut self, guard: usize, body: usize, may_continue: bool) {
+        self.so_far += guard;
+        self.stopped = self.stopped.max(self.so_far + body);
+        if may_continue {
+            self.so_far += body;
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.stopped.max(self.so_far)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Operand {
+    Reg(u8),
+    Imm(u64),
+}
+
+impl Operand {
+    fn is(self, reg: u8) -> bool {
+        matches!(self, Operand::Reg(mine) if mine == reg)
+    }
+}
+
+/// `a < b` says the same as `b > a`.
+fn mirrored(op: Op) -> Option<Op> {
+    Some(match op {
+        Op::Add | Op::Mul | Op::Max | Op::Min | Op::Eq | Op::Ne | Op::And | Op::Or => op,
+        Op::Gt => Op::Lt,
+        Op::Lt => Op::Gt,
+        Op::Ge => Op::Le,
+        Op::Le => Op::Ge,
+        _ => return None,
+    })
+}
+
+struct Emitter<'t> {
+    tree: &'t Tree,
+    instrs: Vec<Instr>,
+    /// Bit n is set while temporary n holds nothing that is still to be read.
+    free: u32,
+    in_guard: bool,
+}
+
+impl Emitter<'_> {
+    fn take(&mut self) -> Emitted<u8> {
+        let n = self.free.trailing_zeros();
+        if n >= u32::from(reg::TEMPS_END - reg::TEMPS) {
+            return Err(OutOfTemps);
+        }
+        self.free &= !(1 << n);
+        Ok(reg::TEMPS + n as u8)
+    }
+
+    /// Gives an operand's register back if it is a temporary.
+    fn release(&mut self, operand: Operand) {
+        if let Operand::Reg(reg) = operand
+            && (reg::TEMPS..reg::TEMPS_END).contains(&reg)
+        {
+            self.free |= 1 << (reg - reg::TEMPS);
+        }
+    }
+
+    fn push(&mut self, op: Op, dst: u8, a: u8, b: Operand) {
+        let (has_imm, b, imm) = match b {
+            Operand::Reg(reg) => (false, reg, 0),
+            Operand::Imm(value) => (true, 0, value),
+        };
+        self.instrs.push(Instr {
+            op,
+            has_imm,
+            dst,
+            a,
+            b,
+            imm,
+        });
+    }
+
+    /// With a ratio or a distance in place of a second operand.
+    fn push_with(&mut self, op: Op, dst: u8, a: u8, b: u8, imm: u64) {
+        self.instrs.push(Instr {
+            op,
+            has_imm: op != Op::Ewma,
+            dst,
+            a,
+            b,
+            imm,
+        });
+    }
+
+    /// Computes a guard; gives the register that says whether the body is to run.
+    fn guard(&mut self, guard: Id) -> Emitted<u8> {
+        self.in_guard = true;
+        let value = self.operand(guard)?;
+        self.in_guard = false;
+        self.free = ALL_FREE;
+        Ok(match value {
+            Operand::Reg(flag) => flag,
+            Operand::Imm(0) => {
+                self.push(Op::Move, reg::TEMPS, 0, value);
+                reg::TEMPS
+            }
+            Operand::Imm(_) => reg::ONE,
+        })
+    }
+
+    /// Emits statements; gives the most instructions that can run in them, and whether they can fall through.
+    fn body(&mut self, start: u32, end: u32) -> Emitted<(usize, bool)> {
+        let (mut worst, mut may_continue) = (0, false);
+        let mut at = start;
+        while at < end {
+            let before = self.instrs.len();
+            match self.tree.stmts[at as usize] {
+                Stmt::Bind { dst, value } => {
+                    self.value_into(value, dst)?;
+                    worst += self.instrs.len() - before;
+                    at += 1;
+                }
+                Stmt::Set(flag) => {
+                    self.push(Op::Move, flag, 0, Operand::Imm(1));
+                    may_continue |= flag == reg::SHOULD_CONTINUE;
+                    worst += 1;
+                    at += 1;
+                }
+                Stmt::If {
+                    cond,
+                    then_end,
+                    else_end,
+                } => {
+                    let (most, continues) = self.branch(cond, at + 1, then_end, else_end)?;
+                    worst += most;
+                    may_continue |= continues;
+                    at = else_end;
+                }
+            }
+        }
+        Ok((worst, may_continue))
+    }
+
+    fn branch(&mut self, cond: Id, then: u32, then_end: u32, else_end: u32) -> Emitted<(usize, bool)> {
+        let before = self.instrs.len();
+        let cond = match self.tree.constant(cond) {
+            Some(0) => return self.body(then_end, else_end),
+            Some(_) => return self.body(then, then_end),
+            None if then_end == else_end => self.operand(cond)?,
+            // With an else the condition is looked at twice, and the first branch may change what it came from.
+            None => Operand::Reg(self.to_temp(cond)?),
+        };
+        let Operand::Reg(flag) = cond else {
+            return self.body(then, then_end);
+        };
+        if then_end == else_end {
+            self.release(cond);
+            if let Some((dst, value)) = self.simple(then, then_end) {
+                self.push(Op::If, dst, flag, value);
+                return Ok((self.instrs.len() - before, dst == reg::SHOULD_CONTINUE));
+            }
+        }
+        let skip = self.skip(flag);
+        let head = self.instrs.len() - before;
+        let (then_most, then_continues) = self.body(then, then_end)?;
+        self.land(skip);
+        if then_end == else_end {
+            return Ok((head + then_most, then_continues));
+        }
+        self.push(Op::Not, flag, 0, Operand::Reg(flag));
+        let skip = self.skip(flag);
+        self.release(cond);
+        let (else_most, else_continues) = self.body(then_end, else_end)?;
+        self.land(skip);
+        Ok((head + 2 + then_most.max(else_most), then_continues || else_continues))
+    }
+
+    /// The one assignment that a branch consists of, where its value needs no instruction of its own.
+    fn simple(&self, start: u32, end: u32) -> Option<(u8, Operand)> {
+        if end != start + 1 {
+            return None;
+        }
+        match self.tree.stmts[start as usize] {
+            Stmt::Set(flag) => Some((flag, Operand::Imm(1))),
+            Stmt::Bind { dst, value } => self.ready(value).map(|value| (dst, value)),
+            Stmt::If { .. } => None,
+        }
+    }
+
+    fn skip(&mut self, flag: u8) -> usize {
+        self.push_with(Op::SkipIfZero, 0, flag, 0, 0);
+        self.instrs.len() - 1
+    }
+
+    /// Lets a skip go on here.
+    fn land(&mut self, skip: usize) {
+        self.instrs[skip].imm = (self.instrs.len() - skip - 1) as u64;
+    }
+
+    /// A value that lies ready in a register or is a constant.
+    fn ready(&self, id: Id) -> Option<Operand> {
+        match self.tree.node(id).expr {
+            Expr::Reg(reg) => Some(Operand::Reg(reg)),
+            _ => self.tree.constant(id).map(Operand::Imm),
+        }
+    }
+
+    fn operand(&mut self, id: Id) -> Emitted<Operand> {
+        match self.ready(id) {
+            Some(ready) => Ok(ready),
+            None => self.to_temp(id).map(Operand::Reg),
+        }
+    }
+
+    /// An operand in a register, also where it is a constant.
+    fn register(&mut self, id: Id) -> Emitted<u8> {
+        match self.operand(id)? {
+            Operand::Reg(reg) => Ok(reg),
+            Operand::Imm(_) => self.to_temp(id),
+        }
+    }
+
+    fn to_temp(&mut self, id: Id) -> Emitted<u8> {
+        match self.tree.node(id).expr {
+            // Its operands are computed before the temporary is taken, which then may be one of theirs.
+            Expr::Choose(cond, a, b) => self.choose(cond, a, b),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = self.both(a, b)?;
+                self.release(a);
+                self.release(b);
+                let dst = self.take()?;
+                self.binary(op, dst, a, b)?;
+                Ok(dst)
+            }
+            Expr::Not(a) | Expr::Scale(a, _) => {
+                let a = self.operand(a)?;
+                self.release(a);
+                let dst = self.take()?;
+                self.unary(id, dst, a)?;
+                Ok(dst)
+            }
+            _ => {
+                let dst = self.take()?;
+                self.value_into(id, dst)?;
+                Ok(dst)
+            }
+        }
+    }
+
+    /// Two operands, the needier first.
+    fn both(&mut self, a: Id, b: Id) -> Emitted<(Operand, Operand)> {
+        if self.tree.node(b).needs > self.tree.node(a).needs {
+            let b = self.operand(b)?;
+            Ok((self.operand(a)?, b))
+        } else {
+            let a = self.operand(a)?;
+            Ok((a, self.operand(b)?))
+        }
+    }
+
+    /// Computes a value; only the last instruction writes `dst`, so that the value may read it.
+    fn value_into(&mut self, id: Id, dst: u8) -> Emitted<()> {
+        match self.tree.node(id).expr {
+            Expr::Num(_) | Expr::Bool(_) | Expr::Reg(_) | Expr::Ratio(_) => {
+                if let Some(value) = self.ready(id)
+                    && !value.is(dst)
+                {
+                    self.push(Op::Move, dst, 0, value);
+                }
+            }
+            Expr::Not(a) | Expr::Scale(a, _) => {
+                let a = self.operand(a)?;
+                self.release(a);
+                self.unary(id, dst, a)?;
+            }
+            Expr::Binary(op, a, b) => {
+                let (a, b) = self.both(a, b)?;
+                self.release(a);
+                self.release(b);
+                self.binary(op, dst, a, b)?;
+            }
+            Expr::Choose(cond, a, b) => self.choose_into(cond, a, b, dst)?,
+            Expr::If(cond, value) => self.keep(Op::If, cond, value, dst)?,
+            Expr::NotIf(cond, value) => self.keep(Op::NotIf, cond, value, dst)?,
+            Expr::Ewma(weight, value) => {
+                let value = self.register(value)?;
+                self.release(Operand::Reg(value));
+                self.push_with(Op::Ewma, dst, 0, value, weight.packed());
+            }
+            Expr::EwmaVar(weight, value) => {
+                let (weight, value) = self.both(weight, value)?;
+                let (weight, _) = (self.materialise(weight)?, ());
+                self.release(Operand::Reg(weight));
+                self.release(value);
+                self.push(Op::EwmaVar, dst, weight, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// A constant goes to a temporary where an instruction takes none.
+    fn materialise(&mut self, operand: Operand) -> Emitted<u8> {
+        match operand {
+            Operand::Reg(reg) => Ok(reg),
+            Operand::Imm(_) => {
+                let temp = self.take()?;
+                self.push(Op::Move, temp, 0, operand);
+                Ok(temp)
+            }
+        }
+    }
+
+    fn unary(&mut self, id: Id, dst: u8, operand: Operand) -> Emitted<()> {
+        match self.tree.node(id).expr {
+            Expr::Scale(_, ratio) => {
+                let a = self.materialise(operand)?;
+                self.release(Operand::Reg(a));
+                self.push_with(Op::MulRatio, dst, a, 0, ratio.packed());
+            }
+            _ => self.push(Op::Not, dst, 0, operand),
+        }
+        Ok(())
+    }
+
+    fn binary(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<()> {
+        if self.in_guard && self.wait(op, dst, a, b)? {
+            return Ok(());
+        }
+        match (a, b, mirrored(op)) {
+            (Operand::Reg(a), b, _) => self.push(op, dst, a, b),
+            (Operand::Imm(_), Operand::Reg(b), Some(op)) => self.push(op, dst, b, a),
+            (Operand::Imm(_), b, _) => {
+                // Both operands were given back already, and `b` may lie in the temporary that would come next.
+                let kept = self.free;
+                if let Operand::Reg(reg) = b
+                    && (reg::TEMPS..reg::TEMPS_END).contains(&reg)
+                {
+                    self.free &= !(1 << (reg - reg::TEMPS));
+                }
+                let a = self.materialise(a)?;
+                self.free = kept;
+                self.push(op, dst, a, b);
+            }
+        }
+        Ok(())
+    }
+
+    /// A guard that compares `Micros` waits for a time: the engine learns when it comes true.
+    fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<bool> {
+        let (op, limit) = match op {
+            _ if a.is(reg::MICROS) => (op, b),
+            _ if b.is(reg::MICROS) => (mirrored(op).unwrap_or(op), a),
+            _ => return Ok(false),
+        };
+        match (op, limit) {
+            (Op::Gt, _) => self.push(Op::After, dst, reg::MICROS, limit),
+            (Op::Ge, Operand::Imm(limit)) if limit > 0 => {
+                self.push(Op::After, dst, reg::MICROS, Operand::Imm(limit - 1))
+            }
+            // Micros >= x is Micros > x - 1, and true where x is 0.
+            (Op::Ge, Operand::Reg(limit)) => {
+                let kept = self.free;
+                if (reg::TEMPS..reg::TEMPS_END).contains(&limit) {
+                    self.free &= !(1 << (limit - reg::TEMPS));
+                }
+                let late = self.take()?;
+                self.free = kept;
+                self.push(Op::Diff, late, limit, Operand::Imm(1));
+                self.push(Op::After, late, reg::MICROS, Operand::Reg(late));
+                self.push(Op::NotIf, late, limit, Operand::Imm(1));
+                if late != dst {
+                    self.push(Op::Move, dst, 0, Operand::Reg(late));
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// `dst` becomes `value` where `cond` holds (or does not, for `NotIf`), else it stays.
+    fn keep(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> Emitted<()> {
+        if let Some(cond) = self.tree.constant(cond) {
+            if (cond != 0) == (op == Op::If) {
+                self.value_into(value, dst)?;
+            }
+            return Ok(());
+        }
+        let (cond, value) = self.both(cond, value)?;
+        self.release(cond);
+        self.release(value);
+        if let Operand::Reg(cond) = cond {
+            self.push(op, dst, cond, value);
+        }
+        Ok(())
+    }
+
+    fn choose_into(&mut self, cond: Id, a: Id, b: Id, dst: u8) -> Emitted<()> {
+        if self.ready(b).is_some_and(|b| b.is(dst)) {
+            return self.keep(Op::If, cond, a, dst);
+        }
+        if self.ready(a).is_some_and(|a| a.is(dst)) {
+            return self.keep(Op::NotIf, cond, b, dst);
+        }
+        if self.tree.reads(cond, dst) || self.tree.reads(a, dst) {
+            let chosen = self.choose(cond, a, b)?;
+            self.release(Operand::Reg(chosen));
+            self.push(Op::Move, dst, 0, Operand::Reg(chosen));
+            return Ok(());
+        }
+        self.value_into(b, dst)?;
+        self.keep(Op::If, cond, a, dst)
+    }
+
+    /// `(if cond a b)` in a temporary: b, replaced by a where the condition holds.
+    fn choose(&mut self, cond: Id, a: Id, b: Id) -> Emitted<u8> {
+        let needs = |id| self.tree.node(id).needs;
+        let first = needs(b) >= needs(cond).max(needs(a));
+        let early = if first { Some(self.own_temp(b)?) } else { None };
+        let (cond, a) = self.both(cond, a)?;
+        let chosen = match early {
+            Some(chosen) => chosen,
+            None => self.own_temp(b)?,
+        };
+        self.release(cond);
+        self.release(a);
+        if let Operand::Reg(cond) = cond {
+            self.push(Op::If, chosen, cond, a);
+        }
+        Ok(chosen)
+    }
+
+    /// A temporary that holds the value and nothing else.
+    fn own_temp(&mut self, id: Id) -> Emitted<u8> {
+        self.to_temp(id)
+    }
+}

@@ -1,0 +1,122 @@
+//! Constants are computed here, exactly; what has no value is an error of the program, not a fault of its flow.
+
+use ccplane_datapath::Op;
+
+use crate::literal::Literal;
+use crate::tree::Ratio;
+
+/// Why a constant expression has no value.
+pub(crate) struct NoValue {
+    pub what: &'static str,
+    pub fix: &'static str,
+}
+
+pub(crate) const BY_ZERO: NoValue = NoValue {
+    what: "division by zero",
+    fix: "divide by something that is not 0",
+};
+const TOO_LARGE: NoValue = NoValue {
+    what: "this does not fit 64 bits",
+    fix: "the largest value is 18446744073709551615",
+};
+const NEGATIVE: NoValue = NoValue {
+    what: "this is below zero",
+    fix: "there are no negative numbers; (diff a b) is a difference that stops at 0",
+};
+const TOO_FINE: NoValue = NoValue {
+    what: "too many digits for a ratio",
+    fix: "both terms of the reduced ratio must fit 32 bits",
+};
+
+/// `num / den` as a literal, whole if it is.
+pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
+    if den == 0 {
+        return Err(BY_ZERO);
+    }
+    if num.is_multiple_of(den) {
+        return u64::try_from(num / den).map(Literal::Num).map_err(|_| TOO_LARGE);
+    }
+    Ratio::new(num, den).map(Literal::Ratio).ok_or(TOO_FINE)
+}
+
+/// Two whole constants; none where the operator is left to the datapath.
+pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
+    Some(match op {
+        Op::Add => a.checked_add(b).ok_or(TOO_LARGE),
+        Op::Sub => a.checked_sub(b).ok_or(NEGATIVE),
+        Op::Mul => a.checked_mul(b).ok_or(TOO_LARGE),
+        Op::Div => a.checked_div(b).ok_or(BY_ZERO),
+        Op::Diff => Ok(a.saturating_sub(b)),
+        Op::Max => Ok(a.max(b)),
+        Op::Min => Ok(a.min(b)),
+        Op::Eq => Ok(u64::from(a == b)),
+        Op::Ne => Ok(u64::from(a != b)),
+        Op::Gt => Ok(u64::from(a > b)),
+        Op::Ge => Ok(u64::from(a >= b)),
+        Op::Lt => Ok(u64::from(a < b)),
+        Op::Le => Ok(u64::from(a <= b)),
+        Op::And => Ok(u64::from(a != 0 && b != 0)),
+        Op::Or => Ok(u64::from(a != 0 || b != 0)),
+        _ => return None,
+    })
+}
+
+/// The constants among the operands of `+ * max min && ||`: these may be gathered, as the operators commute.
+pub(crate) struct Fold {
+    op: Op,
+    value: Option<u64>,
+    num: u128,
+    den: u128,
+    why: Option<NoValue>,
+}
+
+/// What the constants of a chain come to.
+pub(crate) enum Constant {
+    None,
+    Num(u64),
+    Ratio(Ratio),
+}
+
+impl Fold {
+    pub fn new(op: Op) -> Fold {
+        Fold {
+            op,
+            value: None,
+            num: 1,
+            den: 1,
+            why: None,
+        }
+    }
+
+    pub fn num(&mut self, value: u64) {
+        match self
+            .value
+            .map_or(Some(Ok(value)), |before| pair(self.op, before, value))
+        {
+            Some(Ok(value)) => self.value = Some(value),
+            Some(Err(why)) => self.why = Some(why),
+            None => {}
+        }
+    }
+
+    pub fn ratio(&mut self, ratio: Ratio) {
+        match Ratio::new(self.num * u128::from(ratio.num), self.den * u128::from(ratio.den)) {
+            Some(product) => (self.num, self.den) = (product.num.into(), product.den.into()),
+            None => self.why = Some(TOO_FINE),
+        }
+    }
+
+    pub fn finish(self) -> Result<Constant, NoValue> {
+        if let Some(why) = self.why {
+            return Err(why);
+        }
+        if self.den == 1 && self.num == 1 {
+            return Ok(self.value.map_or(Constant::None, Constant::Num));
+        }
+        match exact(self.num * u128::from(self.value.unwrap_or(1)), self.den)? {
+            Literal::Num(value) => Ok(Constant::Num(value)),
+            Literal::Ratio(ratio) => Ok(Constant::Ratio(ratio)),
+            Literal::Bool(_) => unreachable!("exact gives numbers"),
+        }
+    }
+}

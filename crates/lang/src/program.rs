@@ -1,0 +1,183 @@
+//! A compiled program: bytecode, names, tree and cost.
+
+use ccplane_datapath as datapath;
+use ccplane_datapath::VarKind;
+
+use crate::Limits;
+use crate::check;
+use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::emit;
+use crate::reader::Forms;
+use crate::scope::Scope;
+use crate::tree::{Symbol, Tree};
+
+/// What a program costs its datapath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Instructions of the whole program.
+    pub instrs: usize,
+    /// Most instructions that one ACK can execute.
+    pub instrs_worst: usize,
+    /// Variables, each 8 bytes of state a flow.
+    pub vars: usize,
+}
+
+/// A program, compiled and checked; immutable, shared by every flow that runs it.
+#[derive(Debug)]
+pub struct Program {
+    source: Box<str>,
+    code: Box<datapath::Program>,
+    symbols: Vec<Symbol>,
+    tree: Tree,
+    cost: Cost,
+}
+
+pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems) -> Option<Program> {
+    let mut top = forms.top();
+    let def = top.next();
+    let is_def = |index| {
+        forms
+            .children(index)
+            .next()
+            .is_some_and(|head| forms.text(forms.get(head)) == "def")
+    };
+    let Some(def) = def.filter(|&def| is_def(def)) else {
+        let span = def.map_or(Span::new(0, 0), |index| forms.get(index).span);
+        let span = Span {
+            start: span.start,
+            end: span.end.min(span.start + 1),
+        };
+        problems.push(
+            Problem::new(Code::Syntax, span, "a program begins with (def …)", "expected (def …)")
+                .help("declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); (def) declares none"),
+        );
+        return None;
+    };
+    let mut scope = Scope::read(forms, def, limits, problems);
+    if top.clone().next().is_none() {
+        let span = forms.get(def).span;
+        problems.push(
+            Problem::new(
+                Code::Syntax,
+                Span {
+                    start: span.end,
+                    end: span.end,
+                },
+                "a program without a clause",
+                "expected (when condition statement …)",
+            )
+            .help("(when true …) runs at every ACK"),
+        );
+    }
+    let tree = check::check(forms, top, &mut scope, problems);
+    if !problems.is_empty() {
+        return None;
+    }
+    let Ok(code) = emit::emit(&tree) else {
+        problems.push(
+            Problem::new(
+                Code::Limit,
+                forms.get(def).span,
+                "a statement is nested too deeply",
+                "in this program",
+            )
+            .help("name intermediate values with (:= name …)"),
+        );
+        return None;
+    };
+    let over = [
+        ("instructions", code.instrs.len(), limits.max_instrs),
+        ("clauses", code.clauses.len(), limits.max_clauses),
+    ];
+    for (what, found, most) in over {
+        if found > most {
+            problems.push(Problem::new(
+                Code::Limit,
+                Span::new(0, 0),
+                format!("{found} {what}, but the datapath takes {most}"),
+                "this program is too large",
+            ));
+        }
+    }
+    if !problems.is_empty() {
+        return None;
+    }
+    let cost = Cost {
+        instrs: code.instrs.len(),
+        instrs_worst: code.worst,
+        vars: scope.vars.len(),
+    };
+    match datapath::Program::check(0, &code.instrs, &code.clauses, &scope.vars) {
+        Ok(checked) => Some(Program {
+            source: forms.source.into(),
+            code: Box::new(checked),
+            symbols: scope.symbols,
+            tree,
+            cost,
+        }),
+        Err(why) => {
+            problems.push(Problem::new(
+                Code::Limit,
+                Span::new(0, 0),
+                why.to_string(),
+                "the datapath refuses this program",
+            ));
+            None
+        }
+    }
+}
+
+impl Program {
+    /// The bytecode, under number 0.
+    pub fn code(&self) -> &datapath::Program {
+        &self.code
+    }
+
+    /// The text that it was compiled from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What it costs its datapath.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// The index of a variable among the bytecode's: `interval`, `Report.acked`, or `acked` where that is no control variable.
+    pub fn var_index(&self, name: &str) -> Option<u8> {
+        let find = |report, bare| {
+            let symbol = self
+                .symbols
+                .iter()
+                .find(|symbol| symbol.report == report && self.name(symbol) == bare);
+            symbol.map(|symbol| symbol.reg - datapath::reg::VARS)
+        };
+        match name.strip_prefix("Report.") {
+            Some(bare) => find(true, bare),
+            None => find(false, name).or_else(|| find(true, name)),
+        }
+    }
+
+    /// The fields of a report, in the order in which they are sent, without `Report.`
+    pub fn report_names(&self) -> impl Iterator<Item = &str> {
+        self.names(VarKind::Report)
+    }
+
+    /// The variables that the agent can set.
+    pub fn control_names(&self) -> impl Iterator<Item = &str> {
+        self.names(VarKind::Control)
+    }
+
+    fn names(&self, kind: VarKind) -> impl Iterator<Item = &str> {
+        let of_kind = self
+            .symbols
+            .iter()
+            .zip(self.code.vars())
+            .filter(move |(_, var)| var.kind == kind);
+        of_kind.map(|(symbol, _)| self.name(symbol))
+    }
+
+    fn name(&self, symbol: &Symbol) -> &str {
+        &self.source[symbol.name.start as usize..symbol.name.end as usize]
+    }
+}

@@ -1,0 +1,286 @@
+//! Text to forms: parentheses and atoms, comments dropped, without recursion.
+//!
+//! The forms lie in one flat list in source order; each knows where the next form on its own level begins. That is
+//! one allocation for a whole program, and nesting is bounded here, so that everything after may recurse.
+
+use crate::diagnostics::{Code, Problem, Problems, Span};
+
+/// Deepest nesting. Every published program stays below 10, and no program that fits the datapath's instructions
+/// needs 256; without a bound a hostile text would exhaust the stack.
+const MAX_DEPTH: usize = 256;
+
+/// Longest source: far above any program that fits the datapath, small enough to refuse a wrong file at once.
+pub(crate) const MAX_SOURCE: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `( … )`; its children follow it.
+    List,
+    /// A name, a number or `+infinity`.
+    Word,
+    /// An operator made of signs, such as `:=`.
+    Sign,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub kind: Kind,
+    pub span: Span,
+    /// Index of the form that follows this one and all its children.
+    pub next: u32,
+}
+
+/// The forms of a whole text.
+pub(crate) struct Forms<'s> {
+    pub source: &'s str,
+    list: Vec<Form>,
+}
+
+impl<'s> Forms<'s> {
+    /// Reads all of `source`; what is wrong with parentheses or characters goes to `problems`.
+    pub fn read(source: &'s str, problems: &mut Problems) -> Forms<'s> {
+        let mut forms = Forms {
+            source,
+            list: Vec::with_capacity(source.len() / 4 + 8),
+        };
+        if source.len() > MAX_SOURCE {
+            problems.push(Problem::new(
+                Code::Limit,
+                Span::new(0, 0),
+                "the program is too long",
+                "at most 1 MiB of text",
+            ));
+            return forms;
+        }
+        forms.fill(problems);
+        forms
+    }
+
+    fn fill(&mut self, problems: &mut Problems) {
+        let bytes = self.source.as_bytes();
+        let mut open: Vec<u32> = Vec::with_capacity(16);
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            let class = CLASS[usize::from(byte)];
+            let start = at;
+            at += 1;
+            let kind = match class {
+                Class::Space => continue,
+                Class::Comment => {
+                    while bytes.get(at).is_some_and(|&b| b != b'\n') {
+                        at += 1;
+                    }
+                    continue;
+                }
+                Class::Open => {
+                    if open.len() == MAX_DEPTH {
+                        let what = format!("nested more than {MAX_DEPTH} deep");
+                        problems.push(
+                            Problem::new(Code::Limit, Span::new(start, at), what, "one level too many")
+                                .help("name intermediate values with (:= name …)"),
+                        );
+                        break;
+                    }
+                    open.push(self.list.len() as u32);
+                    Kind::List
+                }
+                Class::Close => {
+                    match open.pop() {
+                        Some(list) => self.close(list, at),
+                        None => problems.push(
+                            Problem::new(
+                                Code::Syntax,
+                                Span::new(start, at),
+                                "a `)` without its `(`",
+                                "nothing is open here",
+                            )
+                            .help("remove it, or look for a `)` too many before it"),
+                        ),
+                    }
+                    continue;
+                }
+                Class::Word => {
+                    at = word_end(bytes, start);
+                    Kind::Word
+                }
+                Class::Sign => {
+                    let (end, kind) = sign_end(bytes, start);
+                    at = end;
+                    kind
+                }
+                Class::Other => {
+                    let end = start + self.source[start..].chars().next().map_or(1, char::len_utf8);
+                    at = end;
+                    problems.push(
+                        Problem::new(
+                            Code::Syntax,
+                            Span::new(start, end),
+                            "this character means nothing here",
+                            "unexpected",
+                        )
+                        .help("names are made of A-Z a-z 0-9 . and _; a comment starts with #"),
+                    );
+                    continue;
+                }
+            };
+            let next = self.list.len() as u32 + 1;
+            self.list.push(Form {
+                kind,
+                span: Span::new(start, at),
+                next,
+            });
+        }
+        self.report_unclosed(&open, problems);
+    }
+
+    fn close(&mut self, list: u32, end: usize) {
+        let next = self.list.len() as u32;
+        let form = &mut self.list[list as usize];
+        form.span.end = end as u32;
+        form.next = next;
+    }
+
+    /// The outermost open parenthesis is where the reader of the text starts to look, the innermost where it stops.
+    fn report_unclosed(&mut self, open: &[u32], problems: &mut Problems) {
+        let end = self.source.len();
+        for &list in open.iter().rev() {
+            self.close(list, end);
+        }
+        if let (Some(&outer), true) = (open.first(), problems.is_empty()) {
+            let start = self.list[outer as usize].span.start as usize;
+            let missing = open.len();
+            let what = format!("{missing} `)` missing at the end of the text");
+            problems.push(
+                Problem::new(
+                    Code::Syntax,
+                    Span::new(start, start + 1),
+                    what,
+                    "this `(` is not closed",
+                )
+                .help(format!("close it with {}", ")".repeat(missing.min(8)))),
+            );
+        }
+    }
+
+    pub fn get(&self, index: u32) -> Form {
+        self.list[index as usize]
+    }
+
+    pub fn at(&self, index: u32) -> Option<Form> {
+        self.list.get(index as usize).copied()
+    }
+
+    pub fn text(&self, form: Form) -> &'s str {
+        &self.source[form.span.start as usize..form.span.end as usize]
+    }
+
+    /// The forms on the outermost level.
+    pub fn top(&self) -> Children<'_> {
+        Children {
+            list: &self.list,
+            at: 0,
+            end: self.list.len() as u32,
+        }
+    }
+
+    /// The forms inside a list.
+    pub fn children(&self, list: u32) -> Children<'_> {
+        let form = self.get(list);
+        let at = if form.kind == Kind::List { list + 1 } else { form.next };
+        Children {
+            list: &self.list,
+            at,
+            end: form.next,
+        }
+    }
+}
+
+/// Indices of the forms on one level.
+#[derive(Clone)]
+pub(crate) struct Children<'f> {
+    list: &'f [Form],
+    at: u32,
+    end: u32,
+}
+
+impl Iterator for Children<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.at >= self.end {
+            return None;
+        }
+        let index = self.at;
+        self.at = self.list[index as usize].next;
+        Some(index)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Class {
+    Space,
+    Comment,
+    Open,
+    Close,
+    Word,
+    Sign,
+    Other,
+}
+
+const CLASS: [Class; 256] = {
+    let mut table = [Class::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b' ' | b'\t' | b'\r' | b'\n' => Class::Space,
+            b'#' => Class::Comment,
+            b'(' => Class::Open,
+            b')' => Class::Close,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => Class::Word,
+            b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' => Class::Sign,
+            _ => Class::Other,
+        };
+        byte += 1;
+    }
+    table
+};
+
+fn is_word(byte: Option<&u8>) -> bool {
+    byte.is_some_and(|&b| matches!(CLASS[usize::from(b)], Class::Word))
+}
+
+/// A word; a number may go on as a ratio, `7/8`.
+fn word_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while is_word(bytes.get(at)) {
+        at += 1;
+    }
+    let digits = |range: core::ops::Range<usize>| bytes.get(range).is_some_and(|d| d.iter().all(u8::is_ascii_digit));
+    if bytes.get(at) == Some(&b'/') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) && digits(start..at) {
+        at += 1;
+        while is_word(bytes.get(at)) {
+            at += 1;
+        }
+    }
+    at
+}
+
+/// A sign ends where a name may begin: CCP reads `(+a b)` as `(+ a b)`.
+fn sign_end(bytes: &[u8], start: usize) -> (usize, Kind) {
+    let rest = &bytes[start..];
+    let longer = |text: &[u8]| rest.starts_with(text) && !is_word(rest.get(text.len()));
+    if longer(b"+infinity") {
+        return (start + 9, Kind::Word);
+    }
+    if longer(b"!if") {
+        return (start + 3, Kind::Sign);
+    }
+    let mut at = start + 1;
+    while bytes
+        .get(at)
+        .is_some_and(|&b| matches!(CLASS[usize::from(b)], Class::Sign))
+    {
+        at += 1;
+    }
+    (at, Kind::Sign)
+}
