@@ -1,0 +1,76 @@
+//! `ccplane new NAME`: a crate to write an algorithm in, with a working one to start from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::exit::{Failure, Kind};
+
+/// The algorithm that a new crate starts from: compiled and run by our own tests as an example.
+const TEMPLATE: &str = include_str!("../examples/aimd.rs");
+
+/// Where ccplane's own crate lay when this binary was built.
+const CCPLANE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What to make.
+#[derive(Args)]
+pub struct NewArgs {
+    /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
+    name: String,
+    /// The `crates/cli` folder of a ccplane checkout.
+    #[arg(long, value_name = "DIR", default_value = CCPLANE)]
+    ccplane: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
+    let name = &args.name;
+    // 15 bytes is the kernel's limit for `ccp_<name>`.
+    let fits = !name.is_empty()
+        && name.len() <= 11
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if !fits {
+        return Err(Failure::text(Kind::Usage, format!("`{name}` cannot name an algorithm")).hint(
+            "a lower-case letter, then lower-case letters, digits and _, at most 11 in all: the kernel knows it as ccp_NAME, in 15 bytes",
+        ));
+    }
+    let ccplane = fs::canonicalize(&args.ccplane).ok().filter(|p| p.join("Cargo.toml").is_file()).ok_or_else(|| {
+        Failure::text(Kind::Usage, format!("there is no ccplane in {}", args.ccplane.display()))
+            .hint("name the crates/cli folder of a checkout with --ccplane DIR")
+    })?;
+    let folder = Path::new(name);
+    if folder.exists() {
+        return Err(Failure::text(Kind::Usage, format!("{name} exists already")).hint("choose another name, or remove it"));
+    }
+    write(folder, &ccplane).map_err(|e| Failure::text(Kind::Failed, format!("{name} cannot be written: {e}")))?;
+    if json {
+        println!("{}", serde_json::json!({ "folder": name }));
+    } else {
+        println!("{name}/src/main.rs is a working algorithm. Try it:");
+        println!("    cd {name}");
+        println!("    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s");
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
+    let name = folder.display().to_string();
+    let config = fs::read_to_string(ccplane.join("../../.cargo/config.toml"))?;
+    let mut capital = name.clone();
+    capital[..1].make_ascii_uppercase();
+    let source = TEMPLATE.replace("aimd", &name).replace("Aimd", &capital);
+    fs::create_dir_all(folder.join("src"))?;
+    fs::create_dir_all(folder.join(".cargo"))?;
+    fs::write(folder.join(".cargo/config.toml"), config)?;
+    fs::write(folder.join(".gitignore"), "target/\nccplane-results/\n")?;
+    fs::write(
+        folder.join("Cargo.toml"),
+        format!(
+            "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\nccplane = {{ path = {:?} }}\n\n[workspace]\n",
+            ccplane.display().to_string()
+        ),
+    )?;
+    fs::write(folder.join("src/main.rs"), source)
+}
