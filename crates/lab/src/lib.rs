@@ -1,8 +1,22 @@
 //! Experiments on real packets: orchestration, metrics, result files, the report page, published figures.
+//!
+//! [`run`] takes an [`Experiment`] and gives a [`RunResult`](result::RunResult); [`files::write`] makes the result
+//! directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
+
+mod cpu;
 mod diag;
+mod error;
+mod experiment;
+pub mod files;
 pub mod metrics;
 pub mod report;
 pub mod result;
+mod run;
 pub mod table;
 pub mod traffic;
+
+pub use diag::{Diag, TcpInfo};
+pub use error::Error;
+pub use experiment::{BadContender, Contender, Experiment, suggestions};
+pub use run::{Progress, Quiet, run};

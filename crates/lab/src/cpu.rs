@@ -1,0 +1,119 @@
+//! CPU time, as the kernel accounts it: this process, one thread of it, the whole machine.
+
+use std::fs;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+/// CPU time used so far, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// When, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// This process, all threads, user and system.
+    pub process_ns: u64,
+    /// Everything that ran on this machine, interrupts included, idle and waiting excluded.
+    pub machine_ns: u64,
+    /// The one thread asked for; 0 without one.
+    pub thread_ns: u64,
+}
+
+impl Reading {
+    /// Reads the counters now.
+    pub fn now(thread: Option<Pid>) -> Reading {
+        Reading {
+            at_ns: crate::traffic::monotonic_ns(),
+            process_ns: process_ns(),
+            machine_ns: fs::read_to_string("/proc/stat")
+                .ok()
+                .and_then(|text| busy_ns(&text, tick_ns()))
+                .unwrap_or(0),
+            thread_ns: thread.and_then(thread_ns).unwrap_or(0),
+        }
+    }
+
+    /// What was used since `earlier`, each in percent of one CPU: process, machine, thread.
+    pub fn percent_since(&self, earlier: &Reading) -> (f64, f64, f64) {
+        let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 * 100.0 / wall;
+        (
+            share(self.process_ns, earlier.process_ns),
+            share(self.machine_ns, earlier.machine_ns),
+            share(self.thread_ns, earlier.thread_ns),
+        )
+    }
+
+    /// CPU seconds of the process since `earlier`.
+    pub fn process_s_since(&self, earlier: &Reading) -> f64 {
+        self.process_ns.saturating_sub(earlier.process_ns) as f64 / 1e9
+    }
+
+    /// CPU seconds of the whole machine since `earlier`.
+    pub fn machine_s_since(&self, earlier: &Reading) -> f64 {
+        self.machine_ns.saturating_sub(earlier.machine_ns) as f64 / 1e9
+    }
+}
+
+fn process_ns() -> u64 {
+    // Cannot fail for the calling process.
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map(|usage| [usage.user_time(), usage.system_time()])
+        .map(|times| {
+            times
+                .iter()
+                .map(|t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000)
+                .sum()
+        })
+        .unwrap_or(0)
+}
+
+/// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every distribution sets.
+fn thread_ns(thread: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
+fn busy_ns(stat: &str, tick_ns: u64) -> Option<u64> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else {
+        return None;
+    };
+    Some((user + nice + system + irq + softirq).saturating_mul(tick_ns))
+}
+
+fn tick_ns() -> u64 {
+    let hertz = sysconf(SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .and_then(|hz| u64::try_from(hz).ok())
+        .unwrap_or(100);
+    1_000_000_000 / hertz.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_leaves_out_idle_wait_and_steal() {
+        let stat = "cpu  10 1 5 1000 50 2 3 99 0 0\ncpu0 1 1 1 1 1 1 1 1\n";
+        assert_eq!(busy_ns(stat, 10_000_000), Some(210_000_000));
+        assert_eq!(busy_ns("intr 5", 1), None);
+        assert_eq!(busy_ns("cpu  1 2", 1), None);
+    }
+
+    #[test]
+    fn work_shows_in_the_thread_and_in_the_process() {
+        let before = Reading::now(Some(nix::unistd::gettid()));
+        let mut x = 1u64;
+        while process_ns() < before.process_ns + 30_000_000 {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        let after = Reading::now(Some(nix::unistd::gettid()));
+        assert!(after.process_s_since(&before) >= 0.03);
+        assert!(after.thread_ns > before.thread_ns, "{before:?} {after:?}");
+        assert!(after.percent_since(&before).0 > 0.0);
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a run could not be made.
+
+use std::io;
+
+/// What went wrong, with the likely fix.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody to run.
+    #[error("nothing to run: name an algorithm with --alg, or one of the kernel's own with --vs native:cubic")]
+    NoContender,
+    /// A quantity that makes no sense.
+    #[error("{what} is {value}; {fix}")]
+    Bad {
+        /// Which parameter.
+        what: &'static str,
+        /// What was given.
+        value: String,
+        /// What to give instead.
+        fix: &'static str,
+    },
+    /// The kernel has no such congestion control.
+    #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
+    UnknownNative {
+        /// What was asked for.
+        name: String,
+        /// What it has.
+        known: Vec<String>,
+        /// What may have been meant.
+        near: Vec<String>,
+    },
+    /// The process may not make namespaces.
+    #[error(
+        "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \
+         try again with sudo. Without root, `ccplane check` and `ccplane doctor` run, and `ccplane bench datapath`, \
+         `bench control-loop` and `bench agent`",
+        if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
+    )]
+    NoPermission {
+        /// What the system said.
+        cause: String,
+        /// Whether an algorithm of ccplane's is among the contenders.
+        bpf: bool,
+    },
+    /// The emulated path failed.
+    #[error(transparent)]
+    Emulator(ccplane_emu::Error),
+    /// A connection or its observation failed.
+    #[error("cannot {what}: {source}{}", if .hint.is_empty() { String::new() } else { format!("; {}", .hint) })]
+    Traffic {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+        /// The likely fix, or nothing.
+        hint: &'static str,
+    },
+    /// The user asked to stop.
+    #[error("stopped before the end; nothing was written")]
+    Interrupted,
+}
+
+fn hint(near: &[String]) -> String {
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean `{}`?", near.join("` or `"))
+    }
+}
+
+fn module(name: &str) -> String {
+    let known_module = [
+        "bbr",
+        "bic",
+        "cdg",
+        "dctcp",
+        "highspeed",
+        "htcp",
+        "hybla",
+        "illinois",
+        "lp",
+        "nv",
+        "scalable",
+        "vegas",
+        "veno",
+        "westwood",
+        "yeah",
+    ];
+    let loadable = known_module.contains(&name);
+    if loadable {
+        format!("; if this kernel was built with it, `modprobe tcp_{name}` loads it")
+    } else {
+        String::new()
+    }
+}
+
+impl Error {
+    /// Tells the lack of privileges, which has a way out of its own, from everything else.
+    pub(crate) fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
+        match &error {
+            ccplane_emu::Error::Tun(ccplane_tun::Error::Permission { .. }) => Error::NoPermission {
+                cause: error.to_string(),
+                bpf,
+            },
+            _ => Error::Emulator(error),
+        }
+    }
+
+    pub(crate) fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Traffic { what, source, hint }
+    }
+}

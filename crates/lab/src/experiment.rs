@@ -1,0 +1,192 @@
+//! What to compare, over which link.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_units::{Duration, Probability};
+
+/// One run: each contender in turn on the same kind of link, with the same seed.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Who runs, in this order.
+    pub contenders: Vec<Contender>,
+    /// The bottleneck.
+    pub line: LineSpec,
+    /// The bottleneck as the user wrote it: `96mbit`, or the trace's file.
+    pub line_name: String,
+    /// Round-trip time without a queue, half of it each way.
+    pub rtt: Duration,
+    /// The bottleneck's queue. Under one BDP, Reno cannot keep the link full; far above, delay is all that grows.
+    pub queue: QueueSpec,
+    /// The queue as the user wrote it.
+    pub queue_name: String,
+    /// Random loss on the way to the receiver.
+    pub loss: Probability,
+    /// Seed of the random loss: the same for every contender.
+    pub seed: u64,
+    /// Connections a contender, all from the start.
+    pub flows: usize,
+    /// For how long each contender sends.
+    pub duration: Duration,
+    /// Between two looks at each socket. Below 10 ms the looking itself costs CPU; above the round-trip time, the
+    /// window's course is lost.
+    pub sample_every: Duration,
+    /// The command line that does this again, for the report.
+    pub command: String,
+}
+
+/// Which congestion control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// One of ccplane's: its name, then its parameters as the user wrote them.
+    Ccplane {
+        /// As the registry knows it.
+        name: String,
+        /// `key=value` pairs.
+        parameters: Vec<(String, String)>,
+    },
+    /// The kernel's own.
+    Native {
+        /// As `TCP_CONGESTION` takes it.
+        name: String,
+    },
+}
+
+impl Contender {
+    /// The algorithm without its parameters.
+    pub fn algorithm(&self) -> &str {
+        match self {
+            Contender::Ccplane { name, .. } | Contender::Native { name } => name,
+        }
+    }
+
+    /// Whether it is the kernel's own.
+    pub fn is_native(&self) -> bool {
+        matches!(self, Contender::Native { .. })
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contender::Native { name } => write!(f, "native:{name}"),
+            Contender::Ccplane { name, parameters } => {
+                f.write_str(name)?;
+                parameters
+                    .iter()
+                    .try_for_each(|(key, value)| write!(f, ":{key}={value}"))
+            }
+        }
+    }
+}
+
+/// Text that names no contender.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` names no contender; write an algorithm (`reno`), one with parameters (`reno:report=acks`), or the kernel's own (`native:reno`)"
+)]
+pub struct BadContender(String);
+
+impl FromStr for Contender {
+    type Err = BadContender;
+
+    /// `reno`, `reno:report=acks:start=agent`, `native:cubic`.
+    fn from_str(text: &str) -> Result<Contender, BadContender> {
+        let bad = || BadContender(text.to_owned());
+        let is_name =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
+        let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+        if name == "native" {
+            return is_name(rest)
+                .then(|| Contender::Native { name: rest.to_owned() })
+                .ok_or_else(bad);
+        }
+        let pair = |part: &str| {
+            part.split_once('=')
+                .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
+        };
+        let parameters: Option<Vec<_>> = rest.split(':').filter(|part| !part.is_empty()).map(pair).collect();
+        match parameters {
+            Some(parameters) if is_name(name) => Ok(Contender::Ccplane {
+                name: name.to_owned(),
+                parameters,
+            }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Names in `known` that someone who wrote `wrong` may have meant: at most two letters away, or beginning the same.
+pub fn suggestions<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut near: Vec<(usize, &str)> = known
+        .into_iter()
+        .map(|name| (distance(wrong, name), name))
+        .filter(|(d, name)| *d <= 2.min(name.len() / 2) || (wrong.len() > 2 && name.starts_with(wrong)))
+        .collect();
+    near.sort();
+    near.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (y, cell) in b.iter().zip(row.iter_mut().skip(1)) {
+            let here = (diagonal + usize::from(x != *y)).min(left + 1).min(*cell + 1);
+            diagonal = std::mem::replace(cell, here);
+            left = here;
+        }
+        row[0] = i + 1;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn contenders_are_read_and_printed_the_same_way() {
+        for text in ["reno", "native:cubic", "reno:report=acks:start=agent"] {
+            assert_eq!(text.parse::<Contender>().unwrap().to_string(), text);
+        }
+        for bad in ["", "native:", "native", "re no", "reno:acks", ":x=1", "native:a b"] {
+            assert!(bad.parse::<Contender>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_recognised() {
+        let known = ["reno", "cubic", "bbr"];
+        assert_eq!(suggestions("cubik", known), ["cubic"]);
+        assert_eq!(suggestions("renoo", known), ["reno"]);
+        assert_eq!(suggestions("cub", known), ["cubic"]);
+        assert!(suggestions("copa", known).is_empty());
+    }
+
+    #[test]
+    fn distance_has_known_answers() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", "abc"), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn distance_is_a_metric(a in "[abc]{0,6}", b in "[abc]{0,6}", c in "[abc]{0,6}") {
+            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
+            prop_assert_eq!(distance(&a, &b) == 0, a == b);
+            prop_assert!(distance(&a, &c) <= distance(&a, &b) + distance(&b, &c));
+        }
+
+        #[test]
+        fn no_text_can_panic(text in ".{0,40}") {
+            let _ = text.parse::<Contender>();
+        }
+    }
+}

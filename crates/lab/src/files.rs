@@ -1,0 +1,184 @@
+//! The directory that a run leaves: figures, series, page.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::report;
+use crate::result::RunResult;
+
+/// A file or directory could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}: {source}; choose another place with --out")]
+pub struct WriteError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv` and `report.html` into `directory`, which
+/// is made if it is not there. Returns the page's path.
+pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError> {
+    let fail = |path: &Path, source| WriteError {
+        path: path.to_owned(),
+        source,
+    };
+    fs::create_dir_all(directory).map_err(|e| fail(directory, e))?;
+    let put = |name: &str, text: String| {
+        let path = directory.join(name);
+        fs::write(&path, text).map_err(|e| fail(&path, e)).map(|()| path)
+    };
+    put("summary.json", pretty(&summary(result)))?;
+    put("host.json", pretty(&host(result)))?;
+    put("series.csv", series_csv(result))?;
+    put("bins.csv", bins_csv(result))?;
+    put("flows.csv", flows_csv(result))?;
+    put("report.html", report::page(result))
+}
+
+/// Set-up and figures, without what depends on this host's speed.
+pub fn summary(result: &RunResult) -> serde_json::Value {
+    let mut value = json!(result);
+    if let Some(contenders) = value.get_mut("contenders").and_then(|c| c.as_array_mut()) {
+        for contender in contenders.iter_mut().filter_map(|c| c.as_object_mut()) {
+            contender.remove("host");
+        }
+    }
+    value
+}
+
+/// The host, and what the run cost on it.
+fn host(result: &RunResult) -> serde_json::Value {
+    let read = |path: &str| {
+        fs::read_to_string(path)
+            .map(|text| text.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m));
+    json!({
+        "kernel": read("/proc/sys/kernel/osrelease"),
+        "cpu": model.unwrap_or("unknown"),
+        "cpus": std::thread::available_parallelism().map_or(0, |n| n.get()),
+        "load_average": read("/proc/loadavg"),
+        "contenders": result.contenders.iter().map(|c| json!({ "label": c.label, "host": c.host })).collect::<Vec<_>>(),
+    })
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    // A value made of strings, numbers and lists always has a text.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// Every look at every socket. Windows in segments; times in the unit of their name; rates in bytes/s.
+fn series_csv(result: &RunResult) -> String {
+    let mut csv = String::from(
+        "contender,flow,time_s,cwnd_segments,cwnd_bytes,ssthresh_segments,mss_bytes,srtt_us,rttvar_us,min_rtt_us,\
+         delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,retrans_segments,bytes_acked,\
+         received_bytes,ca_state,app_limited\n",
+    );
+    for c in &result.contenders {
+        for (flow, samples) in c.series.flows.iter().enumerate() {
+            for s in samples {
+                let t = &s.tcp;
+                // Both have a value for "none": no loss yet, not paced.
+                let ssthresh = if t.ssthresh >= 0x7fff_ffff {
+                    String::new()
+                } else {
+                    t.ssthresh.to_string()
+                };
+                let pacing = if t.pacing_rate == u64::MAX {
+                    String::new()
+                } else {
+                    t.pacing_rate.to_string()
+                };
+                let _ = writeln!(
+                    csv,
+                    "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}",
+                    quoted(&c.label),
+                    flow + 1,
+                    s.at_ns as f64 / 1e9,
+                    t.cwnd,
+                    u64::from(t.cwnd) * u64::from(t.mss),
+                    t.mss,
+                    t.srtt_us,
+                    t.rttvar_us,
+                    t.min_rtt_us,
+                    t.delivery_rate,
+                    t.unacked,
+                    t.lost,
+                    t.retrans,
+                    t.bytes_acked,
+                    s.received,
+                    t.ca_state,
+                    u8::from(t.app_limited)
+                );
+            }
+        }
+    }
+    csv
+}
+
+/// What the link did in each bin.
+fn bins_csv(result: &RunResult) -> String {
+    let mut csv = String::from("contender,time_s,throughput_mbit,delay_ms\n");
+    for c in &result.contenders {
+        for (i, (throughput, delay)) in c.series.throughput_mbit.iter().zip(&c.series.delay_ms).enumerate() {
+            let at = (i as u64 * c.series.bin_ns) as f64 / 1e9;
+            let delay = delay.map_or(String::new(), |d| format!("{d:.6}"));
+            let _ = writeln!(csv, "{},{at:.6},{throughput:.6},{delay}", quoted(&c.label));
+        }
+    }
+    csv
+}
+
+fn flows_csv(result: &RunResult) -> String {
+    let mut csv = String::from(
+        "contender,flow,goodput_mbit,received_bytes,retrans_segments,retrans_bytes,cwnd_mean_segments,srtt_mean_ms,\
+         min_rtt_ms,rwnd_limited,sndbuf_limited\n",
+    );
+    for c in &result.contenders {
+        for (flow, f) in c.figures.flows.iter().enumerate() {
+            let _ = writeln!(
+                csv,
+                "{},{},{:.6},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4}",
+                quoted(&c.label),
+                flow + 1,
+                f.goodput_mbit,
+                f.received_bytes,
+                f.retransmissions,
+                f.retransmitted_bytes,
+                f.cwnd_mean,
+                f.srtt_mean_ms,
+                f.min_rtt_ms,
+                f.rwnd_limited,
+                f.sndbuf_limited
+            );
+        }
+    }
+    csv
+}
+
+/// A field as RFC 4180 wants it.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_with_commas_are_quoted() {
+        assert_eq!(quoted("reno"), "reno");
+        assert_eq!(quoted("cubic(a=1,b=\"x\")"), "\"cubic(a=1,b=\"\"x\"\")\"");
+    }
+}

@@ -1,0 +1,171 @@
+//! Real packets in namespaces: needs root, says so loudly where it has none.
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ccplane_lab::{Error, Experiment, Quiet, run};
+use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_units::{Duration, Probability, Rate};
+
+/// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
+fn privileged(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() && std::path::Path::new("/dev/net/tun").exists() {
+        return true;
+    }
+    println!("SKIPPED: {test}: needs root and /dev/net/tun");
+    assert!(
+        std::env::var_os("CCPLANE_NO_SKIP").is_none(),
+        "{test} may not be skipped here"
+    );
+    false
+}
+
+fn experiment(contenders: &[&str]) -> Experiment {
+    Experiment {
+        contenders: contenders.iter().map(|c| c.parse().unwrap()).collect(),
+        line: LineSpec::Constant(Rate::from_bytes_per_sec(24_000_000 / 8)),
+        line_name: "24mbit".into(),
+        rtt: Duration::from_millis(20),
+        queue: QueueSpec::DropTail(Size::MilliBdp(1000)),
+        queue_name: "droptail:1bdp".into(),
+        loss: Probability::NEVER,
+        seed: 7,
+        flows: 1,
+        duration: Duration::from_secs(2),
+        sample_every: Duration::from_millis(10),
+        command: "ccplane run".into(),
+    }
+}
+
+/// One at a time: they load the machine, and each counts what is left behind by this process.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names of namespaces that this process made and that are still there.
+fn left_behind() -> Vec<String> {
+    let list = Command::new("ip").args(["netns", "list"]).output().unwrap().stdout;
+    let mine = format!("ccplane-{}-", std::process::id());
+    String::from_utf8_lossy(&list)
+        .lines()
+        .filter(|l| l.starts_with(&mine))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn native_flows_fill_the_link_and_every_figure_agrees() {
+    if !privileged("native_flows_fill_the_link_and_every_figure_agrees") {
+        return;
+    }
+    let _turn = alone();
+    let mut e = experiment(&["native:reno", "native:cubic"]);
+    e.flows = 2;
+    let result = run(&e, &mut Quiet).unwrap();
+    assert_eq!(result.contenders.len(), 2);
+    for c in &result.contenders {
+        let f = &c.figures;
+        assert!(f.goodput_mbit > 15.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
+        assert!(f.utilisation > 0.7 && f.utilisation < 1.02, "{}: {f:?}", c.label);
+        // Headers are in one and not in the other: 52 of 1500 bytes.
+        assert!(f.goodput_mbit / 24.0 < f.utilisation, "{}: {f:?}", c.label);
+        // The queue holds one BDP: 20 ms at most, and half a packet's rounding.
+        assert!(
+            f.delay_p99_ms <= 21.0 && f.delay_p50_ms > 0.5 && f.delay_p50_ms <= f.delay_p95_ms,
+            "{}: {f:?}",
+            c.label
+        );
+        assert!(
+            f.queue_drops > 0 && f.retransmissions > 0 && f.random_losses == 0,
+            "{}: {f:?}",
+            c.label
+        );
+        assert!(f.jain.unwrap() > 0.5, "{}: {f:?}", c.label);
+        assert_eq!(f.flows.len(), 2);
+        for flow in &f.flows {
+            assert!(
+                flow.min_rtt_ms >= 20.0 && flow.srtt_mean_ms >= flow.min_rtt_ms,
+                "{flow:?}"
+            );
+            assert!(flow.rwnd_limited < 0.01 && flow.sndbuf_limited < 0.01, "{flow:?}");
+        }
+        let mean: f64 = c.series.throughput_mbit.iter().sum::<f64>() / c.series.throughput_mbit.len() as f64;
+        assert!(
+            (mean - f.utilisation * 24.0).abs() < 1.0,
+            "bins {mean}, utilisation {}",
+            f.utilisation
+        );
+        assert_eq!(c.series.throughput_mbit.len(), 100);
+        assert!(c.host.process_cpu_percent > 0.0 && c.host.cpu_s_per_gb > 0.0);
+    }
+    assert_eq!(left_behind(), [] as [&str; 0]);
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
+    let page = ccplane_lab::files::write(&result, &directory).unwrap();
+    assert!(page.is_file());
+    for (file, rows) in [("series.csv", 300), ("bins.csv", 201), ("flows.csv", 5)] {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap();
+        let columns = text.lines().next().unwrap().split(',').count();
+        assert!(
+            text.lines().count() >= rows,
+            "{file} has {} lines",
+            text.lines().count()
+        );
+        assert!(
+            text.lines().all(|line| line.split(',').count() == columns),
+            "{file} is ragged"
+        );
+    }
+    let summary: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(directory.join("summary.json")).unwrap()).unwrap();
+    assert!(summary["contenders"][0]["figures"]["goodput_mbit"].is_number());
+    assert!(
+        summary["contenders"][0]["host"].is_null(),
+        "the host's figures stand in host.json"
+    );
+}
+
+#[test]
+fn bad_input_gives_one_clear_message_and_leaves_nothing() {
+    let _turn = alone();
+    let message = |change: &dyn Fn(&mut Experiment)| {
+        let mut e = experiment(&["native:reno"]);
+        change(&mut e);
+        run(&e, &mut Quiet).unwrap_err().to_string()
+    };
+    let cases: [(&str, String); 6] = [
+        (
+            "--rate 96mbit",
+            message(&|e| e.line = LineSpec::Constant(Rate::from_bytes_per_sec(0))),
+        ),
+        ("needs a bottleneck", message(&|e| e.line = LineSpec::Unlimited)),
+        (
+            "did you mean `cubic`",
+            message(&|e| e.contenders = vec!["native:cubik".parse().unwrap()]),
+        ),
+        ("nothing to run", message(&|e| e.contenders.clear())),
+        ("at least 100 ms", message(&|e| e.duration = Duration::from_millis(1))),
+        ("1 to 1000", message(&|e| e.flows = 0)),
+    ];
+    for (part, text) in cases {
+        assert!(text.contains(part) && !text.contains('\n'), "{text:?} lacks {part:?}");
+    }
+    assert_eq!(left_behind(), [] as [&str; 0]);
+}
+
+#[test]
+fn an_interrupted_run_says_so_and_leaves_nothing() {
+    if !privileged("an_interrupted_run_says_so_and_leaves_nothing") {
+        return;
+    }
+    let _turn = alone();
+    struct Impatient;
+    impl ccplane_lab::Progress for Impatient {
+        fn cancelled(&self) -> bool {
+            true
+        }
+    }
+    let error = run(&experiment(&["native:reno"]), &mut Impatient).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert_eq!(left_behind(), [] as [&str; 0]);
+}
