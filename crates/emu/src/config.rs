@@ -1,7 +1,7 @@
 //! What to emulate.
 
-use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_units::Duration;
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_units::{Duration, Probability};
 
 use crate::Bounds;
 
@@ -48,15 +48,22 @@ pub struct LinkConfig {
     pub delay: Duration,
     /// The queue in front of the line. A size in BDP takes the round trip of both delays.
     pub queue: QueueSpec,
+    /// Random loss, decided before the queue.
+    pub loss: Probability,
+    /// Where the random numbers for the loss begin: the same seed loses the same packets, counted from the first.
+    /// Give the two directions different ones, or they lose the same packets.
+    pub seed: u64,
 }
 
 impl Default for LinkConfig {
-    /// No limit, no delay.
+    /// No limit, no delay, no loss.
     fn default() -> LinkConfig {
         LinkConfig {
             line: LineSpec::Unlimited,
             delay: Duration::ZERO,
-            queue: QueueSpec::DropTail(Size::Unlimited),
+            queue: QueueSpec::UNLIMITED,
+            loss: Probability::NEVER,
+            seed: 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_qdisc::LineSpec;
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Duration, Probability, Rate};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::Error;
@@ -85,6 +85,11 @@ impl Control {
         self.change(way, Change::Delay(delay));
     }
 
+    /// Changes the random loss of a direction, for the packets to come.
+    pub fn set_loss(&self, way: Way, probability: Probability) {
+        self.change(way, Change::Loss(probability));
+    }
+
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
         let [delivered, delivered_bytes, queue_drops, losses, backlog_bytes] = self.0.progress[way.index()]
@@ -157,6 +162,7 @@ impl AsFd for Control {
 pub(crate) enum Change {
     Line(LineSpec),
     Delay(Duration),
+    Loss(Probability),
 }
 
 #[derive(Debug)]

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
-use ccplane_qdisc::{FifoLink, Limit, LineSpec};
-use ccplane_units::{Duration, Time};
+use ccplane_qdisc::{FifoLink, Limit, LineSpec, Loss};
+use ccplane_units::{Duration, Probability, Time};
 
+use crate::LinkConfig;
 use crate::log::{Fate, LinkLog, Record, Summary};
 use crate::store::Store;
 
 /// A link with the packets that are in it.
 #[derive(Debug)]
 pub(crate) struct Direction {
+    loss: Loss,
     link: FifoLink,
     delay: Duration,
     /// Admitted and not yet delivered, in order; the last ones wait in `link`, the others are past it.
@@ -31,10 +33,11 @@ struct Admitted {
 
 impl Direction {
     /// An empty link; a trace begins at `now`.
-    pub(crate) fn new(line: &LineSpec, limit: Limit, delay: Duration, store: Store, log: LinkLog, now: Time) -> Self {
+    pub(crate) fn new(config: &LinkConfig, limit: Limit, store: Store, log: LinkLog, now: Time) -> Direction {
         Direction {
-            link: FifoLink::new(line, limit, now),
-            delay,
+            loss: Loss::new(config.loss, config.seed),
+            link: FifoLink::new(&config.line, limit, now),
+            delay: config.delay,
             inside: VecDeque::with_capacity(4_096),
             store,
             log,
@@ -51,6 +54,10 @@ impl Direction {
     /// A packet came, and is in the first `bytes` of [`room`](Direction::room).
     pub(crate) fn arrive(&mut self, now: Time, summary: Summary) {
         self.log.arrived += 1;
+        if self.loss.next_is_lost() {
+            self.log.add(Record::new(now, summary, Fate::Lost));
+            return;
+        }
         match self.link.enqueue(now, u32::from(summary.bytes)) {
             Ok(departs) => {
                 self.store.keep(usize::from(summary.bytes));
@@ -98,6 +105,11 @@ impl Direction {
         self.delay = delay;
         self.link.advance(now);
         self.plan();
+    }
+
+    /// Changes the probability of random loss for the packets to come.
+    pub(crate) fn set_loss(&mut self, probability: Probability) {
+        self.loss.set_probability(probability);
     }
 
     fn plan(&mut self) {

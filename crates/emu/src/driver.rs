@@ -62,6 +62,7 @@ impl Driver {
             match change {
                 Change::Line(line) => link.set_line(now, &line),
                 Change::Delay(delay) => link.set_delay(now, delay),
+                Change::Loss(probability) => link.set_loss(probability),
             }
         }
     }

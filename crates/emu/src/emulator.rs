@@ -181,7 +181,7 @@ fn driver(config: &Config, limits: [Limit; 2], clock: Clock, control: Control, d
     let link = |link: &LinkConfig, limit| {
         let store = Store::new(config.memory_bytes);
         let log = LinkLog::new(config.log_records);
-        Direction::new(&link.line, limit, link.delay, store, log, now)
+        Direction::new(link, limit, store, log, now)
     };
     Driver {
         clock,

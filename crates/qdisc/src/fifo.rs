@@ -103,3 +103,67 @@ impl FifoLink {
         waiting
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_units::Rate;
+
+    use super::*;
+
+    fn rate(bytes_per_sec: u64) -> LineSpec {
+        LineSpec::Constant(Rate::from_bytes_per_sec(bytes_per_sec))
+    }
+
+    #[test]
+    fn departures_do_not_drift() {
+        // 7 000 003 bytes/s divides nothing, so that every departure has a remainder.
+        let mut link = FifoLink::new(&rate(7_000_003), Limit::Unlimited, Time::ZERO);
+        let mut bytes = 0_u128;
+        for n in 0..1_000_000_u32 {
+            let size = 40 + n * 17 % 1_461;
+            bytes += u128::from(size);
+            let departs = link.enqueue(Time::ZERO, size).expect("no limit");
+            assert_eq!(u128::from(departs.as_nanos()), bytes * 1_000_000_000 / 7_000_003);
+        }
+    }
+
+    #[test]
+    fn a_queue_of_one_bdp_holds_160_packets_behind_the_one_being_sent() {
+        // 96 Mbit/s and 20 ms: 240 000 bytes, 125 µs a packet.
+        let mut link = FifoLink::new(&rate(12_000_000), Limit::Bytes(240_000), Time::ZERO);
+        let admitted = (0..1_000).filter(|_| link.enqueue(Time::ZERO, 1_500).is_ok()).count();
+        assert_eq!(admitted, 161);
+        assert_eq!(link.departures().last(), Some(Time::from_micros(161 * 125)));
+        // One leaves, one may come.
+        assert!(link.enqueue(Time::from_micros(125), 1_500).is_ok());
+        assert!(link.enqueue(Time::from_micros(125), 1_500).is_err());
+    }
+
+    #[test]
+    fn a_new_rate_keeps_what_has_been_sent() {
+        let mut link = FifoLink::new(&rate(1_500_000), Limit::Unlimited, Time::ZERO);
+        for _ in 0..3 {
+            link.enqueue(Time::ZERO, 1_500).expect("no limit");
+        }
+        // After 1.5 ms the second packet is half sent; the rest of it takes 5 times as long, and so does the third.
+        link.set_line(Time::from_micros(1_500), &rate(300_000));
+        let plan: Vec<_> = link.departures().collect();
+        assert_eq!(
+            plan,
+            [
+                Time::from_micros(1_500 + 2_500),
+                Time::from_micros(1_500 + 2_500 + 5_000)
+            ]
+        );
+        link.set_line(Time::from_micros(1_500), &LineSpec::Unlimited);
+        assert!(link.departures().all(|departs| departs == Time::from_micros(1_500)));
+    }
+
+    #[test]
+    fn an_unlimited_line_never_fills_its_queue() {
+        let mut link = FifoLink::new(&LineSpec::Unlimited, Limit::Packets(1), Time::ZERO);
+        for _ in 0..10 {
+            assert_eq!(link.enqueue(Time::from_micros(1), 1_500), Ok(Time::from_micros(1)));
+        }
+    }
+}

@@ -14,7 +14,7 @@
 mod droptail;
 mod fifo;
 mod line;
-//mod loss;
+mod loss;
 mod qdisc;
 mod shaped;
 mod spec;
@@ -23,7 +23,7 @@ mod trace;
 pub use droptail::DropTail;
 pub use fifo::FifoLink;
 pub use line::{Line, LineSpec};
-//pub use loss::Loss;
+pub use loss::Loss;
 pub use qdisc::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 pub use shaped::Shaped;
 pub use spec::{QueueSpec, QueueSpecError, Size};

@@ -180,3 +180,99 @@ pub(crate) struct Cursor {
     /// Bytes that it can still carry.
     left: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{FifoLink, Limit, LineSpec};
+
+    fn trace(text: &str) -> Trace {
+        Trace::parse(text).expect("a good trace")
+    }
+
+    fn departures(text: &str, arrivals: &[(u64, u32)]) -> Vec<u64> {
+        let line = LineSpec::Trace(Arc::new(trace(text)));
+        let mut link = FifoLink::new(&line, Limit::Unlimited, Time::ZERO);
+        let enqueue = |(ms, bytes): &(u64, u32)| {
+            let departs = link.enqueue(Time::from_micros(ms * 1_000), *bytes).expect("no limit");
+            departs.as_micros() / 1_000
+        };
+        arrivals.iter().map(enqueue).collect()
+    }
+
+    #[test]
+    fn an_opportunity_carries_1500_bytes_and_what_is_not_used_is_lost() {
+        let text = "2\n5\n5\n9\n";
+        assert_eq!(
+            departures(text, &[(0, 1_500), (0, 1_500), (0, 1_500), (0, 1_500)]),
+            [2, 5, 5, 9]
+        );
+        // Small packets share one; a large one takes the rest of it and what it needs of the next.
+        assert_eq!(
+            departures(text, &[(0, 700), (0, 700), (0, 700), (0, 1_500)]),
+            [2, 2, 5, 5]
+        );
+        assert_eq!(departures(text, &[(0, 4_000)]), [5]);
+        // At 4 ms the opportunity of 2 ms has passed.
+        assert_eq!(departures(text, &[(4, 100), (6, 100), (6, 1_450)]), [5, 9, 11]);
+    }
+
+    #[test]
+    fn the_trace_begins_again_after_its_last_time() {
+        assert_eq!(
+            departures("3\n10\n", &[(0, 4_500), (11, 10), (25, 10), (10_000_000, 10)]),
+            [13, 20, 30, 10_000_000]
+        );
+        // An opportunity at 0 belongs to every period, the first included.
+        assert_eq!(
+            departures("0\n10\n", &[(0, 1_500), (0, 1_500), (0, 1_500), (0, 1_500)]),
+            [0, 10, 10, 20]
+        );
+    }
+
+    #[test]
+    fn a_trace_has_a_mean_rate() {
+        // A packet every millisecond.
+        let text: String = (1..=1_000).map(|ms| format!("{ms}\n")).collect();
+        assert_eq!(trace(&text).mean_rate(), Rate::from_bits_per_sec(12_000_000));
+        assert_eq!(trace("1\r\n1\r\n").mean_rate(), Rate::from_bits_per_sec(24_000_000));
+    }
+
+    #[test]
+    fn what_is_not_a_trace_is_refused_with_the_line() {
+        let error = |text| Trace::parse(text).expect_err("not a trace");
+        assert_eq!(error(""), TraceError::Empty);
+        assert_eq!(error("\n \n"), TraceError::Empty);
+        assert_eq!(error("0\n0\n"), TraceError::ZeroLength);
+        assert!(matches!(
+            error("5\n4\n"),
+            TraceError::Decreasing {
+                line: 2,
+                time: 4,
+                before: 5
+            }
+        ));
+        for (text, at) in [
+            ("1\n\n2\n", 2),
+            ("1\n2.5\n", 2),
+            ("-1\n", 1),
+            ("+1\n", 1),
+            ("1 2\n", 1),
+            ("1\n\u{0}\u{ff}garbage\n", 2),
+            ("99999999999999999999999\n", 1),
+            ("18446744073709551615\n", 1),
+        ] {
+            assert!(
+                matches!(error(text), TraceError::NotATime { line, .. } if line == at),
+                "{text:?}"
+            );
+        }
+        assert!(
+            error("1\nx\n")
+                .to_string()
+                .starts_with("line 2: `x` is not a time in milliseconds")
+        );
+    }
+}

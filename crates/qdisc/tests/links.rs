@@ -1,0 +1,190 @@
+//! What must hold for every link, whatever packets come and however its line changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ccplane_qdisc::{DropTail, Drops, FifoLink, Limit, LineSpec, Packet, Qdisc, Shaped, Trace, Verdict};
+use ccplane_units::{Duration, Rate, Time};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// After so many ns a packet of so many bytes comes.
+    Packet(u64, u32),
+    /// After so many ns the line becomes another.
+    Change(u64, LineSpec),
+}
+
+/// What became of the packets, by their number of arrival.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    departures: BTreeMap<usize, Time>,
+    dropped: Vec<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Numbered(usize, u32);
+
+impl Packet for Numbered {
+    fn bytes(&self) -> u32 {
+        self.1
+    }
+}
+
+fn line() -> impl Strategy<Value = LineSpec> {
+    let trace = proptest::collection::vec(0_u64..4, 1..12).prop_map(|gaps| {
+        let mut time = 1;
+        let mut lines = String::new();
+        for gap in gaps {
+            time += gap;
+            lines += &format!("{time}\n");
+        }
+        LineSpec::Trace(Arc::new(
+            Trace::parse(&lines).expect("times above zero that do not decrease"),
+        ))
+    });
+    prop_oneof![
+        3 => (1_u64..2_000_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
+        3 => (100_000_u64..20_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
+        2 => trace,
+        1 => Just(LineSpec::Unlimited),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let gap = prop_oneof![3 => Just(0), 3 => 0_u64..500_000, 1 => 0_u64..30_000_000];
+    let packet = (gap.clone(), 40_u32..1_501).prop_map(|(gap, bytes)| Step::Packet(gap, bytes));
+    let change = (gap, line()).prop_map(|(gap, line)| Step::Change(gap, line));
+    proptest::collection::vec(prop_oneof![12 => packet, 1 => change], 1..300)
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        (1_u64..20).prop_map(Limit::Packets),
+        (1_500_u64..40_000).prop_map(Limit::Bytes),
+        Just(Limit::Unlimited),
+    ]
+}
+
+/// The form that knows the departure when the packet comes.
+fn run_fifo(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut link = FifoLink::new(line, limit, Time::ZERO);
+    let (mut now, mut arrived) = (Time::ZERO, 0);
+    for step in steps {
+        match step {
+            Step::Packet(gap, bytes) => {
+                now += Duration::from_nanos(*gap);
+                match link.enqueue(now, *bytes) {
+                    Ok(departs) => assert!(outcome.departures.insert(arrived, departs).is_none()),
+                    Err(_) => outcome.dropped.push(arrived),
+                }
+                arrived += 1;
+            }
+            Step::Change(gap, line) => {
+                now += Duration::from_nanos(*gap);
+                link.set_line(now, line);
+                let planned = link.departures();
+                let past = outcome.departures.len() - planned.len();
+                for (departure, plan) in outcome.departures.values_mut().skip(past).zip(planned) {
+                    *departure = plan;
+                }
+            }
+        }
+        let inside = outcome.departures.values().filter(|&&departs| departs > now).count();
+        link.advance(now);
+        assert_eq!(link.backlog().packets as usize, inside);
+    }
+    outcome
+}
+
+/// The form that asks its queue whenever the line is free.
+fn run_shaped(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut link = Shaped::new(DropTail::new(limit), line, Time::ZERO);
+    let (mut now, mut arrived) = (Time::ZERO, 0);
+    let mut dropped = Vec::new();
+    let mut drops = |packet: Numbered, _| dropped.push(packet.0);
+    for step in steps {
+        let gap = match step {
+            Step::Packet(gap, _) | Step::Change(gap, _) => *gap,
+        };
+        now += Duration::from_nanos(gap);
+        take_ready(&mut link, now, &mut drops, &mut outcome);
+        match step {
+            Step::Packet(_, bytes) => {
+                let before = link.backlog();
+                let verdict = link.enqueue(now, Numbered(arrived, *bytes), &mut drops);
+                let grew = link.backlog().bytes - before.bytes;
+                assert_eq!(
+                    grew,
+                    if verdict == Verdict::Queued {
+                        u64::from(*bytes)
+                    } else {
+                        0
+                    }
+                );
+                arrived += 1;
+            }
+            Step::Change(_, line) => link.set_line(now, line, &mut drops),
+        }
+    }
+    take_ready(&mut link, Time::MAX, &mut drops, &mut outcome);
+    assert_eq!((link.backlog().packets, link.backlog().bytes), (0, 0));
+    outcome.dropped = dropped;
+    assert_eq!(
+        outcome.departures.len() + outcome.dropped.len(),
+        arrived,
+        "arrived = delivered + dropped"
+    );
+    outcome
+}
+
+fn take_ready(
+    link: &mut Shaped<Numbered, DropTail<Numbered>>,
+    now: Time,
+    drops: &mut impl Drops<Numbered>,
+    outcome: &mut Outcome,
+) {
+    while let Some(ready) = link.next_ready()
+        && ready <= now
+    {
+        // A caller that is late must not change anything: asked at `now`, not at `ready`.
+        match link.dequeue(now, drops) {
+            Some(packet) => assert!(outcome.departures.insert(packet.0, ready).is_none()),
+            None => assert!(link.next_ready() > Some(ready), "no progress"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_forms_of_a_fifo_link_agree(line in line(), limit in limit(), steps in steps()) {
+        let fifo = run_fifo(&line, limit, &steps);
+        prop_assert_eq!(&fifo, &run_shaped(&line, limit, &steps));
+        let departures: Vec<_> = fifo.departures.values().collect();
+        prop_assert!(departures.is_sorted(), "first in, first out");
+    }
+
+    #[test]
+    fn the_rate_is_never_exceeded(rate in 1_000_u64..1_000_000_000, limit in limit(), steps in steps()) {
+        let steps: Vec<_> = steps.into_iter().filter(|step| matches!(step, Step::Packet(..))).collect();
+        let line = LineSpec::Constant(Rate::from_bytes_per_sec(rate));
+        let outcome = run_fifo(&line, limit, &steps);
+        let size = |step: &Step| match step {
+            Step::Packet(_, bytes) => u64::from(*bytes),
+            Step::Change(..) => 0,
+        };
+        let sizes: Vec<_> = steps.iter().map(size).collect();
+        let sent: Vec<_> = outcome.departures.iter().map(|(id, at)| (at.as_nanos(), sizes[*id])).collect();
+        for first in 0..sent.len() {
+            let mut bytes = 0;
+            for (at, size) in sent.iter().skip(first + 1) {
+                bytes += size;
+                // The times are rounded down to whole ns, each by less than one.
+                let ns = at - sent[first].0 + 1;
+                prop_assert!(u128::from(bytes) * 1_000_000_000 <= u128::from(ns) * u128::from(rate));
+            }
+        }
+    }
+}
