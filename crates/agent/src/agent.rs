@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ccplane_datapath::Capabilities;
+use ccplane_lang as lang;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal};
 
 use crate::flows::{Entry, Flows};
-use crate::pending::lang;
 use crate::report::Raw;
 use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
 

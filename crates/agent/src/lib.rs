@@ -8,7 +8,6 @@ mod agent;
 mod algorithm;
 mod control;
 mod flows;
-mod pending;
 mod program;
 mod report;
 

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ccplane_datapath::{Capabilities, Program};
+use ccplane_lang as lang;
 use ccplane_units::Duration;
-
-use crate::pending::lang;
 
 /// The programs that an algorithm declares: names, and texts in the language of the datapath.
 #[derive(Clone, Debug, Default)]

@@ -226,6 +226,10 @@ impl From<Refused> for Refusal {
 pub struct Updates(List);
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and a box would allocate per command"
+)]
 enum List {
     Inline { len: u8, items: [Update; Updates::INLINE] },
     Heap(Vec<Update>),

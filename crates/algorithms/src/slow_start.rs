@@ -1,0 +1,154 @@
+//! Slow start: where it runs, and when it ends before the first loss.
+//!
+//! The exits are clauses of the datapath program, because they look at single ACKs: reports once an RTT could not
+//! see an ACK train, and would see a rise of the delay one RTT late.
+
+use std::str::FromStr;
+
+/// Who raises the window in slow start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowStart {
+    /// The program, to the byte and never beyond ssthresh.
+    #[default]
+    Datapath,
+    /// The agent asks for growth report by report: it may pass ssthresh by what is acknowledged until its next answer.
+    Agent,
+}
+
+impl FromStr for SlowStart {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<SlowStart, &'static str> {
+        match text {
+            "datapath" => Ok(SlowStart::Datapath),
+            "agent" => Ok(SlowStart::Agent),
+            _ => Err("it is `datapath` or `agent`"),
+        }
+    }
+}
+
+/// When slow start ends before the first loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// HyStart as Linux 4.20 and later have it, and, as there, growth of at least 5 % an RTT from then to the first
+    /// loss. What native Cubic does, and so what to compare with it.
+    #[default]
+    Linux,
+    /// HyStart++, RFC 9406.
+    Rfc9406,
+    /// At the first loss only.
+    Off,
+}
+
+impl FromStr for Exit {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Exit, &'static str> {
+        match text {
+            "linux" => Ok(Exit::Linux),
+            "rfc9406" => Ok(Exit::Rfc9406),
+            "off" => Ok(Exit::Off),
+            _ => Err("it is `linux`, `rfc9406` or `off`"),
+        }
+    }
+}
+
+impl Exit {
+    /// Declarations that the clauses need, beside those of the window program.
+    pub(crate) fn declarations(self) -> &'static str {
+        match self {
+            Exit::Linux => LINUX_DECLARATIONS,
+            Exit::Rfc9406 => RFC9406_DECLARATIONS,
+            Exit::Off => "",
+        }
+    }
+
+    /// By what the growth of slow start is divided: conservative slow start of RFC 9406.
+    pub(crate) fn divisor(self) -> &'static str {
+        match self {
+            Exit::Rfc9406 => "(+ 1 (* 3 (min css_rounds 1)))",
+            Exit::Linux | Exit::Off => "1",
+        }
+    }
+
+    /// Clauses before the growth of the window. They end slow start by `(:= Ssthresh Cwnd)`.
+    pub(crate) fn clauses(self) -> &'static str {
+        match self {
+            Exit::Linux => LINUX,
+            Exit::Rfc9406 => RFC9406,
+            Exit::Off => "",
+        }
+    }
+}
+
+const LINUX_DECLARATIONS: &str = "
+    (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0) (train 0)";
+
+/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on (`hystart_low_window`); ACKs at
+/// most 2000 µs apart form a train (`hystart_ack_delta_us`); a train longer than the shortest RTT, plus at most 1000 µs
+/// for what offloading sends at once (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt),
+/// fills the pipe, half of it where the flow is not paced; the delay rises when the least of a round's first 8 samples
+/// and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms (`HYSTART_DELAY_MIN`, `_MAX`).
+/// A round ends when more is acknowledged than was in flight at its start.
+const LINUX: &str = "
+(when (< Cwnd Ssthresh)
+    (:= round_acked (+ round_acked Ack.bytes_acked))
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (> round_acked round_size))
+    (:= round_size Flow.bytes_in_flight)
+    (:= round_acked 0)
+    (:= round_start Ack.now)
+    (:= last_ack Ack.now)
+    (:= round_rtt +infinity)
+    (:= samples 0)
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (>= Cwnd (* 16 Flow.mss)) (< Flow.rtt_sample_us +infinity))
+    (:= samples (+ samples 1))
+    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
+    (:= train (+ Flow.min_rtt_us (min 1000 (/ (* 131072 Flow.srtt_us) Cwnd))))
+    (if (== Rate 0) (:= train (/ train 2)))
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (>= Cwnd (* 16 Flow.mss)) (<= (diff Ack.now last_ack) 2000))
+    (:= last_ack Ack.now)
+    (if (> (diff Ack.now round_start) train) (:= Ssthresh Cwnd))
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (> samples 8)
+          (> round_rtt (+ Flow.min_rtt_us (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
+    (:= Ssthresh Cwnd)
+    (fallthrough))";
+
+const RFC9406_DECLARATIONS: &str = "
+    (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)
+    (css_rounds 0) (css_rtt +infinity)";
+
+/// RFC 9406 section 4.2 and its constants (4.3): MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms, MIN_RTT_DIVISOR 8, N_RTT_SAMPLE
+/// 8, CSS_GROWTH_DIVISOR 4, CSS_ROUNDS 5. `css_rounds` counts the rounds of conservative slow start, 0 outside of it.
+/// RTT samples count once there is a full round before, and no per-ACK limit L is set, as the transport paces or
+/// sends on its ACK clock.
+const RFC9406: &str = "
+(when (< Cwnd Ssthresh)
+    (:= round_acked (+ round_acked Ack.bytes_acked))
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (> round_acked round_size))
+    (:= round_size Flow.bytes_in_flight)
+    (:= round_acked 0)
+    (:= last_round_rtt round_rtt)
+    (:= round_rtt +infinity)
+    (:= samples 0)
+    (if (> css_rounds 0) (:= css_rounds (+ css_rounds 1)))
+    (if (> css_rounds 5) (:= Ssthresh Cwnd))
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (< Flow.rtt_sample_us +infinity))
+    (:= samples (+ samples 1))
+    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
+    (fallthrough))
+(when (&& (> css_rounds 0) (>= samples 8) (< round_rtt css_rtt))
+    (:= css_rounds 0)
+    (:= css_rtt +infinity)
+    (fallthrough))
+(when (&& (< Cwnd Ssthresh) (== css_rounds 0) (>= samples 8) (< last_round_rtt +infinity)
+          (>= round_rtt (+ last_round_rtt (max 4000 (min 16000 (/ last_round_rtt 8))))))
+    (:= css_rtt round_rtt)
+    (:= css_rounds 1)
+    (fallthrough))
+(when (>= Cwnd Ssthresh)
+    (:= css_rounds 0)
+    (fallthrough))";

@@ -1,0 +1,296 @@
+//! What loss-based algorithms share: a datapath program that acts at every ACK, and an agent that steers its growth.
+//!
+//! The program does at once what cannot wait for an agent: slow start, one reduction at the start of each recovery,
+//! and growth by whole segments, one for each `segment_every` bytes acknowledged while the window limits sending. Each
+//! report, the agent sets `segment_every` anew: this is its law of growth. So the window moves as smoothly as a
+//! native one, an answer that is late by an RTT costs an RTT's change of the law, and nothing that the agent says can race
+//! with a reduction.
+
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Duration, Time};
+
+use crate::{BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
+
+/// What differs between loss-based algorithms. Windows are in segments, fractions included.
+pub trait Law: Send {
+    /// State of a flow.
+    type State: Send;
+
+    /// The algorithm's name.
+    fn name(&self) -> &'static str;
+
+    /// The factor of a reduction, as a decimal of the program's text.
+    fn beta(&self) -> &'static str;
+
+    /// A flow began or is taken over.
+    fn open(&self, info: &FlowInfo) -> Self::State;
+
+    /// By how many segments the window is to grow while one window is acknowledged, in congestion avoidance.
+    fn growth(&self, state: &mut Self::State, round: &Round) -> f64;
+
+    /// The flow is in slow start, where it needs no law.
+    fn in_slow_start(&self, _state: &mut Self::State, _now: Time) {}
+
+    /// The window was reduced from `before`, at the start of a recovery.
+    fn reduced(&self, _state: &mut Self::State, _before: f64) {}
+
+    /// A retransmission timeout, after `reduced` where it began a recovery.
+    fn timed_out(&self, _state: &mut Self::State) {}
+
+    /// The last reduction was spurious and the transport has undone it.
+    fn undone(&self, _state: &mut Self::State) {}
+}
+
+/// What happened since the last report.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// The present.
+    pub now: Time,
+    /// The window, segments.
+    pub window: f64,
+    /// Segments acknowledged that count for growth: those of times when the window limited sending.
+    pub counted: f64,
+    /// Smoothed RTT, seconds; 0 when unknown.
+    pub rtt: f64,
+}
+
+/// When the program reports. Losses, timeouts and undos are reported at once in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reporting {
+    /// At every ACK.
+    Ack,
+    /// Once a smoothed RTT, but not more often than every millisecond: below that, wake-ups cost more than the law of
+    /// growth changes.
+    #[default]
+    Rtt,
+    /// At a fixed interval.
+    Every(Duration),
+}
+
+impl FromStr for Reporting {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Reporting, String> {
+        match text {
+            "ack" => Ok(Reporting::Ack),
+            "rtt" => Ok(Reporting::Rtt),
+            _ => match text.parse::<Duration>() {
+                Ok(every) if every.as_micros() > 0 => Ok(Reporting::Every(every)),
+                Ok(_) => Err("an interval is at least 1us".to_owned()),
+                Err(_) => Err("it is `ack`, `rtt`, or an interval such as `10ms`".to_owned()),
+            },
+        }
+    }
+}
+
+/// Parameters of all loss-based algorithms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowOptions {
+    /// When the program reports.
+    pub report: Reporting,
+    /// Who raises the window in slow start.
+    pub slow_start: SlowStart,
+}
+
+impl WindowOptions {
+    pub(crate) const REPORT: ParameterDoc = ParameterDoc {
+        name: "report",
+        default: "rtt",
+        values: "ack | rtt | a duration such as 10ms",
+        doc: "when the datapath reports; losses are reported at once in any case",
+    };
+    pub(crate) const SLOW_START: ParameterDoc = ParameterDoc {
+        name: "slow_start",
+        default: "datapath",
+        values: "datapath | agent",
+        doc: "who raises the window in slow start",
+    };
+
+    pub(crate) fn read(parameters: &Parameters) -> Result<WindowOptions, BadParameter> {
+        Ok(WindowOptions {
+            report: parameters.read("report", Reporting::default())?,
+            slow_start: parameters.read("slow_start", SlowStart::default())?,
+        })
+    }
+}
+
+/// An algorithm made of a [`Law`].
+pub struct LossBased<L> {
+    law: L,
+    options: WindowOptions,
+    exit: Exit,
+}
+
+/// State of a flow.
+pub struct Flow<S> {
+    law: S,
+    mss: f64,
+    /// What the program has now, bytes.
+    segment_every: u64,
+}
+
+impl<L: Law> LossBased<L> {
+    /// The algorithm of this law.
+    pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBased<L> {
+        LossBased { law, options, exit }
+    }
+
+    fn steer(&self, flow: &mut Flow<L::State>, segment_every: u64, control: &mut Control<'_>) {
+        if segment_every != flow.segment_every {
+            flow.segment_every = segment_every;
+            control.set("segment_every", segment_every);
+        }
+    }
+}
+
+impl<L: Law> Algorithm for LossBased<L> {
+    type Flow = Flow<L::State>;
+
+    fn name(&self) -> &str {
+        self.law.name()
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("window", program(self.law.beta(), self.options, self.exit))
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
+        // A flow taken over may be in the middle of a recovery, whose reduction was made already.
+        control.program("window", &[("recovering", u64::from(info.live))]);
+        Flow {
+            law: self.law.open(info),
+            mss: info.mss.get().max(1) as f64,
+            segment_every: INFINITY,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[
+            _acked,
+            counted,
+            _lost,
+            timeouts,
+            reductions,
+            undos,
+            _rtt,
+            srtt,
+            cwnd,
+            ssthresh,
+            before,
+            credit,
+        ] = report.fields()
+        else {
+            return;
+        };
+        if reductions > 0 {
+            self.law.reduced(&mut flow.law, before as f64 / flow.mss);
+        }
+        if timeouts > 0 {
+            self.law.timed_out(&mut flow.law);
+        }
+        if undos > 0 {
+            self.law.undone(&mut flow.law);
+        }
+        if cwnd < ssthresh {
+            self.law.in_slow_start(&mut flow.law, control.now());
+            let segment_every = match self.options.slow_start {
+                SlowStart::Datapath => INFINITY,
+                SlowStart::Agent => flow.mss as u64,
+            };
+            return self.steer(flow, segment_every, control);
+        }
+        // Credit that has not yet made a segment is part of the window, else it would be granted twice.
+        let fraction = credit as f64 / flow.segment_every as f64;
+        let round = Round {
+            now: control.now(),
+            window: cwnd as f64 / flow.mss + fraction.min(1.0),
+            counted: counted as f64 / flow.mss,
+            rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
+        };
+        let growth = self.law.growth(&mut flow.law, &round);
+        let segment_every = if growth > 0.0 {
+            round.window * flow.mss / growth
+        } else {
+            f64::INFINITY
+        };
+        // At least one segment: more than one for a segment acknowledged is slow start.
+        self.steer(flow, segment_every.clamp(flow.mss, INFINITY as f64) as u64, control);
+    }
+}
+
+/// The program's text. `recovering` is whether the last call was in a recovery, `in_loss` whether that began with a timeout.
+///
+/// Linux order: slow start fills up to ssthresh and what is left of the ACK counts for congestion avoidance
+/// (`tcp_slow_start`, `tcp_cong_avoid_ai`); no growth while the application limits sending (RFC 9438 5.8, RFC 7661);
+/// none in fast recovery, where the transport brings the window to ssthresh; slow start after a timeout.
+fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
+    let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
+    let slow_start = match options.slow_start {
+        SlowStart::Datapath => format!("(min (/ Ack.bytes_acked {divisor}) (diff Ssthresh Cwnd))"),
+        SlowStart::Agent => "0".to_owned(),
+    };
+    let due = match options.report {
+        Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
+        Reporting::Rtt => "(> Micros (max Flow.srtt_us 1000))".to_owned(),
+        Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros()),
+    };
+    format!(
+        "(def
+    (Report
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (credit 0))
+    (segment_every +infinity) (recovering false) (in_loss false) (slow 0) (left 0) (steps 0){declarations})
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+    (:= Report.srtt Flow.srtt_us)
+    (fallthrough))
+# The window before a reduction. At a timeout the transport has changed it already: the last one counts.
+(when (! (|| recovering Flow.was_timeout))
+    (:= Report.before Cwnd)
+    (fallthrough))
+(when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
+    (:= Ssthresh (max (* Report.before {beta}) (* 2 Flow.mss)))
+    (:= Report.reductions (+ Report.reductions 1))
+    (:= Report.credit 0)
+    (report)
+    (fallthrough))
+(when Flow.was_timeout
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (:= in_loss true)
+    (report)
+    (fallthrough))
+(when Flow.undone
+    (:= Report.undos (+ Report.undos 1))
+    (report)
+    (fallthrough)){exit}
+(when (&& Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))
+    (:= slow {slow_start})
+    (:= Cwnd (+ Cwnd slow))
+    (:= left (diff Ack.bytes_acked (* slow {divisor})))
+    (:= Report.counted (+ Report.counted left))
+    # At most one segment for credit that was saved while segments were dearer.
+    (:= Report.credit (+ (min Report.credit segment_every) left))
+    (:= steps (/ Report.credit segment_every))
+    (:= Cwnd (+ Cwnd (* steps Flow.mss)))
+    (:= Report.credit (diff Report.credit (* steps segment_every)))
+    (fallthrough))
+(when true
+    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
+    (:= in_loss (&& in_loss recovering))
+    (:= Report.cwnd Cwnd)
+    (:= Report.ssthresh Ssthresh)
+    (fallthrough))
+(when {due}
+    (:= Micros 0)
+    (report))
+"
+    )
+}
