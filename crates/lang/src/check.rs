@@ -410,25 +410,46 @@ impl Checker<'_, '_> {
             .help("(:= x (ewma 0.875 sample)) keeps 7/8 of the old value");
             return Err(self.note(problem));
         };
-        let weight_span = self.forms.get(weight).span;
+        let weight_form = self.forms.get(weight);
         let value_span = self.forms.get(value).span;
-        let one = matches!(self.forms.text(self.forms.get(weight)), "1.0" | "1/1");
+        let written = self.weight(weight_form);
         let (weight, value) = (self.number(weight), self.number(value));
         let (weight, value) = (weight?, self.whole(value?, value_span)?);
-        let needs = self.needs(weight, value);
-        let ratio = match self.tree.node(weight).expr {
-            Expr::Ratio(ratio) => Some(ratio),
-            Expr::Num(1) if one => Some(Ratio { num: 1, den: 1 }),
-            Expr::Num(tenths) => Ratio::new(u128::from(tenths), 10),
-            _ => return Ok(self.add(Expr::EwmaVar(weight, value), Type::Num, needs)),
+        let ratio = match (written, self.tree.node(weight).expr) {
+            (Some(ratio), _) | (None, Expr::Ratio(ratio)) => Some(ratio),
+            (None, Expr::Num(tenths)) => Ratio::new(u128::from(tenths), 10),
+            _ => {
+                let needs = self.needs(weight, value);
+                return Ok(self.add(Expr::EwmaVar(weight, value), Type::Num, needs));
+            }
         };
         match ratio {
-            Some(ratio) if ratio.num <= ratio.den => Ok(self.add(Expr::Ewma(ratio, value), Type::Num, needs)),
-            _ => {
-                let problem = Problem::new(Code::Value, weight_span, "a weight lies between 0 and 1", "more than 1")
-                    .help("whole weights are tenths of the old value, as in CCP: (ewma 7 x) keeps 7/10; otherwise write 0.875 or 7/8");
-                Err(self.note(problem))
+            Some(ratio) if ratio.num <= ratio.den => {
+                let needs = self.tree.node(value).needs.max(1);
+                Ok(self.add(Expr::Ewma(ratio, value), Type::Num, needs))
             }
+            _ => Err(self.note(
+                Problem::new(Code::Value, weight_form.span, "a weight lies between 0 and 1", "more than 1").help(
+                    "a whole weight is tenths of the old value, as in CCP: (ewma 7 x) keeps 7/10; otherwise write 0.875 or 7/8",
+                ),
+            )),
+        }
+    }
+
+    /// A weight written as a decimal or ratio, by itself or as a constant.
+    fn weight(&self, form: Form) -> Option<Ratio> {
+        let text = self.forms.text(form);
+        let literal = match literal::parse(text) {
+            Some(literal) => literal.ok()?,
+            None if form.kind == Kind::Word => match self.scope.find(text)? {
+                Meaning::Const(literal) => literal,
+                Meaning::Reg { .. } => return None,
+            },
+            None => return None,
+        };
+        match literal {
+            Literal::Ratio(ratio) => Some(ratio),
+            _ => None,
         }
     }
 
@@ -543,7 +564,7 @@ impl Checker<'_, '_> {
     }
 
     fn literal(&mut self, value: Literal) -> Id {
-        match value {
+        match value.normal() {
             Literal::Num(value) => self.add(Expr::Num(value), Type::Num, 0),
             Literal::Bool(value) => self.add(Expr::Bool(value), Type::Bool, 0),
             Literal::Ratio(ratio) => self.add(Expr::Ratio(ratio), Type::Num, 0),
@@ -766,10 +787,12 @@ impl Checker<'_, '_> {
             Err(why) => return Err(self.overflow(form.span, why)),
         };
         Ok(match (above, quotient) {
-            (Some(_), Literal::Ratio(_) | Literal::Num(_)) => self.literal(quotient),
             (None, Literal::Ratio(ratio)) => self.scale(left.0, ratio),
-            (None, Literal::Num(by)) => self.scale(left.0, Ratio { num: by as u32, den: 1 }),
-            (_, Literal::Bool(_)) => return Err(Noted),
+            (None, Literal::Num(by)) => {
+                let by = self.add(Expr::Num(by), Type::Num, 0);
+                self.binary(Op::Mul, left.0, by, Type::Num)
+            }
+            _ => self.literal(quotient),
         })
     }
 

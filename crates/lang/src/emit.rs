@@ -350,7 +350,7 @@ impl Emitter<'_> {
             }
             Expr::EwmaVar(weight, value) => {
                 let (weight, value) = self.both(weight, value)?;
-                let (weight, _) = (self.materialise(weight)?, ());
+                let weight = self.materialise(weight)?;
                 self.release(Operand::Reg(weight));
                 self.release(value);
                 self.push(Op::EwmaVar, dst, weight, value);
@@ -476,11 +476,11 @@ impl Emitter<'_> {
     fn choose(&mut self, cond: Id, a: Id, b: Id) -> Emitted<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));
-        let early = if first { Some(self.own_temp(b)?) } else { None };
+        let early = if first { Some(self.to_temp(b)?) } else { None };
         let (cond, a) = self.both(cond, a)?;
         let chosen = match early {
             Some(chosen) => chosen,
-            None => self.own_temp(b)?,
+            None => self.to_temp(b)?,
         };
         self.release(cond);
         self.release(a);
@@ -488,10 +488,5 @@ impl Emitter<'_> {
             self.push(Op::If, chosen, cond, a);
         }
         Ok(chosen)
-    }
-
-    /// A temporary that holds the value and nothing else.
-    fn own_temp(&mut self, id: Id) -> Emitted<u8> {
-        self.to_temp(id)
     }
 }

@@ -11,6 +11,7 @@ mod diagnostics;
 mod emit;
 mod fold;
 mod literal;
+mod print;
 mod program;
 mod reader;
 mod scope;
@@ -19,6 +20,7 @@ mod tree;
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 
 pub use diagnostics::{Code, Diagnostics, Problem, Span};
+pub use print::{Bytecode, TreeView};
 pub use program::{Cost, Program};
 pub use tree::Type;
 

@@ -12,7 +12,18 @@ use crate::tree::Ratio;
 pub(crate) enum Literal {
     Num(u64),
     Bool(bool),
+    /// Written with a point or as a ratio, so that 1.0 as a weight is not CCP's 1, which is 1/10.
     Ratio(Ratio),
+}
+
+impl Literal {
+    /// A ratio that is whole as the number that it is.
+    pub fn normal(self) -> Literal {
+        match self {
+            Literal::Ratio(Ratio { num, den: 1 }) => Literal::Num(u64::from(num)),
+            other => other,
+        }
+    }
 }
 
 /// Why a word that begins with a digit is no number, and what to write.

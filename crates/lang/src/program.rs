@@ -7,6 +7,7 @@ use crate::Limits;
 use crate::check;
 use crate::diagnostics::{Code, Problem, Problems, Span};
 use crate::emit;
+use crate::print::{Bytecode, TreeView};
 use crate::reader::Forms;
 use crate::scope::Scope;
 use crate::tree::{Symbol, Tree};
@@ -26,9 +27,9 @@ pub struct Cost {
 #[derive(Debug)]
 pub struct Program {
     source: Box<str>,
-    code: Box<datapath::Program>,
-    symbols: Vec<Symbol>,
-    tree: Tree,
+    pub(crate) code: Box<datapath::Program>,
+    pub(crate) symbols: Vec<Symbol>,
+    pub(crate) tree: Tree,
     cost: Cost,
 }
 
@@ -143,6 +144,16 @@ impl Program {
         self.cost
     }
 
+    /// The typed tree, to print.
+    pub fn tree(&self) -> TreeView<'_> {
+        TreeView(self)
+    }
+
+    /// The bytecode, to print.
+    pub fn bytecode(&self) -> Bytecode<'_> {
+        Bytecode(self)
+    }
+
     /// The index of a variable among the bytecode's: `interval`, `Report.acked`, or `acked` where that is no control variable.
     pub fn var_index(&self, name: &str) -> Option<u8> {
         let find = |report, bare| {
@@ -177,7 +188,8 @@ impl Program {
         of_kind.map(|(symbol, _)| self.name(symbol))
     }
 
-    fn name(&self, symbol: &Symbol) -> &str {
+    /// A variable's name, for a report variable without `Report.`
+    pub(crate) fn name(&self, symbol: &Symbol) -> &str {
         &self.source[symbol.name.start as usize..symbol.name.end as usize]
     }
 }

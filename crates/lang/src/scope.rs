@@ -171,7 +171,7 @@ impl<'s> Scope<'s> {
             .find(|one| one.symbol.report == report && self.name(&one.symbol) == bare)
             .map(|one| one.symbol.name);
         self.refuse_twice(name.span, twice, problems).ok()?;
-        let (ty, init) = match self.initial(forms, init, problems).ok()? {
+        let (ty, init) = match self.initial(forms, init, problems).ok()?.normal() {
             Literal::Num(value) => (Type::Num, value),
             Literal::Bool(value) => (Type::Bool, u64::from(value)),
             Literal::Ratio(_) => {

@@ -1,4 +1,4 @@
-//! Programs of the shape that the published CCP algorithms use, written anew.
+//! Programs of the shape that the published CCP algorithms use, written anew: each compiles, and to what.
 
 use ccplane_lang::{Limits, Program, compile};
 
@@ -6,26 +6,33 @@ fn compiled(source: &str) -> Program {
     compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Reno and Cubic, a report every `interval` µs and at once on loss or timeout.
-const INTERVAL: &str = "
-(def
-    (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false) (volatile rtt 0) (volatile inflight 0))
-    (interval 0))
-(when true
-    (:= Report.inflight Flow.packets_in_flight)
-    (:= Report.rtt Flow.rtt_sample_us)
-    (:= Report.acked (+ Report.acked Ack.bytes_acked))
-    (:= Report.sacked (+ Report.sacked Ack.packets_misordered))
-    (:= Report.loss Ack.lost_pkts_sample)
-    (:= Report.timeout Flow.was_timeout)
-    (fallthrough))
-(when (|| Report.timeout (> Report.loss 0)) (report) (:= Micros 0))
-(when (> Micros interval) (report) (:= Micros 0))
-";
+macro_rules! published {
+    ($($name:ident),*) => {$(
+        #[test]
+        fn $name() {
+            let program = compiled(include_str!(concat!("programs/", stringify!($name), ".ccp")));
+            insta::assert_snapshot!(stringify!($name), format!("{:?}\n{}", program.cost(), program.bytecode()));
+            let again = compiled(&program.tree().to_string());
+            assert_eq!(again.bytecode().to_string(), program.bytecode().to_string());
+            assert_eq!(again.tree().to_string(), program.tree().to_string());
+        }
+    )*};
+}
+
+published!(
+    reno_interval,
+    reno_rtt,
+    reno_ack,
+    slow_start,
+    bbr_probe_bw,
+    bbr_probe_rtt,
+    copa,
+    nimbus
+);
 
 #[test]
-fn reno_interval() {
-    let program = compiled(INTERVAL);
+fn names_of_a_program() {
+    let program = compiled(include_str!("programs/reno_interval.ccp"));
     assert_eq!(
         program.report_names().collect::<Vec<_>>(),
         ["acked", "sacked", "loss", "timeout", "rtt", "inflight"]
@@ -35,5 +42,18 @@ fn reno_interval() {
     assert_eq!(program.var_index("Report.acked"), Some(0));
     assert_eq!(program.var_index("acked"), Some(0));
     assert_eq!(program.var_index("nothing"), None);
-    assert_eq!(program.cost().instrs, 14);
+}
+
+#[test]
+fn a_report_and_a_control_variable_may_share_a_name() {
+    let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
+    assert_eq!(program.var_index("Report.phase"), Some(3));
+    assert_eq!(program.var_index("phase"), Some(4));
+}
+
+#[test]
+fn the_longest_way_stops_at_the_first_clause_that_cannot_fall_through() {
+    let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
+    // Fold 6, then guards of 3, 4 and 4 instructions, and the last body of 5.
+    assert_eq!(program.cost().instrs_worst, 6 + 3 + 4 + 4 + 5);
 }
