@@ -1,6 +1,6 @@
 //! A checked program to eBPF, with the same result bit for bit as the interpreter of `ccplane-datapath`.
 //!
-//! The code gets a pointer to a [`FoldContext`] in r1 and works in place; every value, temporaries too, lives in that
+//! The code gets a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place; every value, temporaries too, lives in that
 //! memory. The verifier does not track what memory of this kind holds, so the two arms of a branch leave equal states
 //! behind and are pruned where they join: verification is linear in the length of the code, on old kernels too. The
 //! last value written stays in r0 as well, which spares the next instruction the load.
@@ -15,16 +15,7 @@ use ccplane_datapath::{Instr, Op, Program, reg};
 
 use crate::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg, longest_path};
 
-/// What generated code and the interpreter of the BPF object work on; `struct fold_ctx` in `bpf/interpreter.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct FoldContext {
-    /// The register file, see [`reg`].
-    pub regs: [u64; 128],
-    /// Faults are added to this.
-    pub faults: u64,
-}
-
+/// Where `struct fold_ctx` counts faults: behind the 128 registers.
 const FAULTS: i16 = 128 * 8;
 
 /// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what [`crate::pad`] adds.
@@ -47,11 +38,11 @@ pub struct TooLarge {
 enum Step {
     /// An instruction of the program, or one that a clause turned into.
     Run(Instr),
-    /// A clause ends, and with it the run unless its body said `(fallthrough)`.
+    /// A clause ends, and with it the run unless its body said `(fallthrough)`; then that is cleared for the next.
     End,
 }
 
-/// Each clause becomes: its guard, a skip over the rest where the flag is 0, a cleared "continue", its body, an end.
+/// Each clause becomes: its guard, a skip over the rest where the flag is 0, its body, an end.
 fn flatten(program: &Program) -> Vec<Step> {
     let instrs = program.instrs();
     let range = |from: u16, to: u16| {
@@ -60,41 +51,30 @@ fn flatten(program: &Program) -> Vec<Step> {
             .copied()
             .map(Step::Run)
     };
-    let plain = Instr {
-        op: Op::Move,
-        has_imm: true,
-        dst: 0,
-        a: 0,
-        b: 0,
-        imm: 0,
-    };
     let mut steps = Vec::new();
     for clause in program.clauses() {
         steps.extend(range(clause.guard_start, clause.body_start));
         if clause.flag != reg::ONE {
-            let past = clause.body_end - clause.body_start + 2;
             steps.push(Step::Run(Instr {
                 op: Op::SkipIfZero,
+                has_imm: true,
+                dst: reg::TEMPS,
                 a: clause.flag,
-                imm: past.into(),
-                ..plain
+                b: reg::ONE,
+                imm: u64::from(clause.body_end - clause.body_start) + 1,
             }));
         }
-        steps.push(Step::Run(Instr {
-            dst: reg::SHOULD_CONTINUE,
-            ..plain
-        }));
         steps.extend(range(clause.body_start, clause.body_end));
         steps.push(Step::End);
     }
     steps
 }
 
-/// The code of [`Step::End`] in the interpreter, after the last [`Op`].
-const OP_END: u8 = Op::SkipIfZero as u8 + 1;
+/// The code of [`Step::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
+const OP_END: u8 = 255;
 
 /// The program as `struct ccp_insn`s for the interpreter in the BPF object; at most `CCP_CODE` of them, which is
-/// [`ccplane_datapath::MAX_INSTRS`] and three for each clause.
+/// [`ccplane_datapath::MAX_INSTRS`] and two for each clause. Its caller has cleared [`reg::SHOULD_CONTINUE`].
 pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     let encode = |step| {
         let mut bytes = [0; 16];
@@ -117,8 +97,8 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     flatten(program).into_iter().map(encode).collect()
 }
 
-/// The program as eBPF for a pad: to be run with a pointer to a [`FoldContext`] (or null: then it does nothing) in r1.
-/// It ends by running off its end, with nothing promised of r0 to r5. What needs more than [`ROOM`] is refused.
+/// The program as eBPF for a pad: to be run with a pointer to a `struct fold_ctx` (or null: then it does nothing) in r1.
+/// The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its end, with nothing promised of r0 to r5. What needs more than [`ROOM`] is refused.
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
     if code.len() > ROOM {
@@ -244,6 +224,7 @@ impl Code {
                 Step::End if at + 1 < steps.len() => {
                     let end = self.skip_if_zero(reg::SHOULD_CONTINUE);
                     skips.push((steps.len(), end));
+                    self.write(reg::SHOULD_CONTINUE, Operand::Imm(0));
                 }
                 Step::End => (),
             }
@@ -558,7 +539,7 @@ impl Code {
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R4));
     }
 
-    /// The later of two sequence numbers: the one that the other has less far to go to.
+    /// The later of two sequence numbers, by the shorter way around; at exactly half the circle the smaller number.
     fn later(&mut self, instr: &Instr) {
         let (other, end) = (self.asm.label(), self.asm.label());
         if instr.has_imm {
@@ -568,12 +549,16 @@ impl Code {
         }
         self.load(Reg::R0, instr.a);
         self.asm.jump_if(Cond::Eq, Reg::R0, Operand::Imm(0), other);
-        for (distance, from, to) in [(Reg::R3, Reg::R0, Reg::R2), (Reg::R4, Reg::R2, Reg::R0)] {
-            self.asm.mov(distance, Operand::Reg(to));
-            self.asm.alu(Alu::Sub, distance, Operand::Reg(from));
-            self.asm.mov_low32(distance, distance);
-        }
-        self.asm.jump_if(Cond::Ge, Reg::R3, Operand::Reg(Reg::R4), end);
+        self.asm.jump_if(Cond::Eq, Reg::R2, Operand::Imm(0), end);
+        self.asm.mov_low32(Reg::R0, Reg::R0);
+        self.asm.mov_low32(Reg::R2, Reg::R2);
+        self.asm.mov(Reg::R3, Operand::Reg(Reg::R2));
+        self.asm.alu(Alu::Sub, Reg::R3, Operand::Reg(Reg::R0));
+        self.asm.mov_low32(Reg::R3, Reg::R3);
+        self.asm.mov_constant(Reg::R4, 1 << 31);
+        self.asm.jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R4), end);
+        self.asm.jump_if(Cond::Ne, Reg::R3, Operand::Reg(Reg::R4), other);
+        self.asm.jump_if(Cond::Le, Reg::R0, Operand::Reg(Reg::R2), end);
         self.asm.bind(other);
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R2));
         self.asm.bind(end);
@@ -661,7 +646,7 @@ mod tests {
 
     /// Runs generated code in a user-space machine.
     fn run(code: &[Insn], regs: &mut Registers) -> u64 {
-        let mut context = [0u8; size_of::<FoldContext>()];
+        let mut context = [0u8; 130 * 8];
         for (bytes, value) in context.chunks_exact_mut(8).zip(regs.iter()) {
             bytes.copy_from_slice(&value.to_le_bytes());
         }
@@ -678,13 +663,6 @@ mod tests {
         values.next().unwrap()
     }
 
-    /// Temporaries are dead after a run.
-    fn visible(regs: &Registers) -> Vec<u64> {
-        let mut regs = regs.to_vec();
-        regs.drain(usize::from(reg::TEMPS)..usize::from(reg::TEMPS_END));
-        regs
-    }
-
     fn same(program: &Program, regs: &Registers) -> Result<(), TestCaseError> {
         let (mut expected, mut actual) = (*regs, *regs);
         let faults = reference(program, &mut expected);
@@ -694,7 +672,12 @@ mod tests {
             "faults\n{}",
             listing(program)
         );
-        prop_assert_eq!(visible(&actual), visible(&expected), "registers\n{}", listing(program));
+        prop_assert_eq!(
+            oracle::visible(&actual),
+            oracle::visible(&expected),
+            "registers\n{}",
+            listing(program)
+        );
         Ok(())
     }
 

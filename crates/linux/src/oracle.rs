@@ -252,9 +252,12 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
             Op::MulRatio => u64::try_from(u128::from(a) * num / den).unwrap_or(u64::MAX),
             Op::Max => a.max(b),
             Op::Min => a.min(b),
-            Op::MaxWrap if a == 0 => b,
-            Op::MaxWrap if (b.wrapping_sub(a) as u32) < (a.wrapping_sub(b) as u32) => b,
-            Op::MaxWrap => a,
+            Op::MaxWrap if a == 0 || b == 0 => a | b,
+            Op::MaxWrap => match (a as u32, b as u32, (b as u32).wrapping_sub(a as u32) as i32) {
+                (a, b, i32::MIN) => a.min(b).into(),
+                (_, b, 0..) => b.into(),
+                (a, _, _) => a.into(),
+            },
             Op::Eq => (a == b).into(),
             Op::Ne => (a != b).into(),
             Op::Gt => (a > b).into(),
@@ -292,4 +295,12 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
             }
         };
     }
+}
+
+/// What a run is for: temporaries are dead after it, and so is the flag that decides which clause comes next.
+pub fn visible(regs: &Registers) -> Vec<u64> {
+    let dead = |register: u8| register == reg::SHOULD_CONTINUE || (reg::TEMPS..reg::TEMPS_END).contains(&register);
+    (0..128)
+        .map(|register| if dead(register) { 0 } else { regs[usize::from(register)] })
+        .collect()
 }

@@ -78,7 +78,13 @@ fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> 
         .data_range(function.address(), function.size())?
         .ok_or_else(missing)?;
     let start = usize::try_from(offset + function.address()).map_err(|_| missing())?;
-    let empty = Insn::CLEAR_RESULT.to_bytes();
-    let slots = body.chunks_exact(SLOT).take_while(|slot| **slot == empty).count();
-    Ok((start, slots))
+    // The compiler may save the argument first; r1 keeps it.
+    let occupied = |slot: &&[u8]| **slot != Insn::CLEAR_RESULT.to_bytes();
+    let prologue = body.chunks_exact(SLOT).take_while(occupied).count();
+    let slots = body
+        .chunks_exact(SLOT)
+        .skip(prologue)
+        .take_while(|slot| !occupied(slot))
+        .count();
+    Ok((start + prologue * SLOT, slots))
 }

@@ -1,0 +1,115 @@
+//! In the running kernel: generated code in a pad, and the interpreter in the same object, against the reference.
+
+use ccplane_datapath::Program;
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+use crate::codegen::{compile, interpreter_code, listing};
+use crate::oracle::{self, Registers, reference};
+use crate::{pad, testing};
+
+const OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/probe.bpf.o");
+/// `PROBES` in `bpf/probe.bpf.c`: register files in one go.
+const PROBES: usize = 64;
+const PROGRAMS: usize = 60;
+const PAD: u32 = 3;
+/// The interpreter runs the programs behind those of the pads.
+const INTERPRETED: u32 = 4;
+/// Offsets in `struct ccp_program`.
+const CODE_LEN: usize = 4;
+const CODE: usize = 24 + 64 * 8;
+
+/// The probe with `program` in a pad and for the interpreter.
+fn load(program: &Program) -> Object {
+    let mut bytes = OBJECT.to_vec();
+    let code = compile(program).expect("a small program fits its pad");
+    pad::patch(&mut bytes, PAD as usize, &code).expect("the object has pads");
+    let open = ObjectBuilder::default()
+        .open_memory(&bytes)
+        .expect("the object can be read");
+    let object = open.load().unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));
+    let code = interpreter_code(program);
+    let mut value = vec![0; map(&object, "programs").value_size() as usize];
+    value[CODE_LEN..][..4].copy_from_slice(&(code.len() as u32).to_ne_bytes());
+    value[CODE..][..code.len() * 16].copy_from_slice(&code.concat());
+    map(&object, "programs")
+        .update(&INTERPRETED.to_ne_bytes(), &value, MapFlags::ANY)
+        .expect("an entry of the map");
+    object
+}
+
+fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .expect("the object has this map")
+}
+
+/// Runs program number `program` over every register file, which it changes; gives the faults of each.
+fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<u64> {
+    let probes = map(object, "probes");
+    for (n, regs) in (0u32..).zip(all.iter()) {
+        let mut value = u64::from(program).to_ne_bytes().to_vec();
+        value.extend(regs.iter().flat_map(|word| word.to_ne_bytes()));
+        value.resize(probes.value_size() as usize, 0);
+        probes
+            .update(&n.to_ne_bytes(), &value, MapFlags::ANY)
+            .expect("an entry of the map");
+    }
+    let entry = object
+        .progs_mut()
+        .find(|entry| entry.name() == "probe")
+        .expect("the object has its program");
+    entry.test_run(ProgramInput::default()).expect("the probe runs");
+    let mut faults = Vec::new();
+    for (n, regs) in (0u32..).zip(all) {
+        let value = probes
+            .lookup(&n.to_ne_bytes(), MapFlags::ANY)
+            .expect("a map")
+            .expect("an entry of the map");
+        let mut words = value[8..]
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+        regs.fill_with(|| words.next().expect("128 registers"));
+        faults.extend(words.next());
+    }
+    faults
+}
+
+#[test]
+fn kernel_does_what_the_reference_does() {
+    if let Some(missing) = testing::cannot_load() {
+        return testing::skip("kernel_does_what_the_reference_does", &missing);
+    }
+    let mut runner = TestRunner::deterministic();
+    for n in 0..PROGRAMS {
+        let shape = oracle::program(1 + n % 4, 2 + n % 12);
+        let program = shape.new_tree(&mut runner).expect("a program").current();
+        let object = load(&program);
+        let before: Vec<Registers> = std::iter::repeat_with(|| oracle::registers().new_tree(&mut runner))
+            .take(PROBES)
+            .map(|tree| tree.expect("registers").current())
+            .collect();
+        let mut expected = before.clone();
+        let faults: Vec<u64> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
+        for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
+            let mut actual = before.clone();
+            assert_eq!(
+                run(&object, number, &mut actual),
+                faults,
+                "faults of {what}\n{}",
+                listing(&program)
+            );
+            for ((before, actual), expected) in before.iter().zip(&actual).zip(&expected) {
+                let (actual, expected) = (oracle::visible(actual), oracle::visible(expected));
+                assert_eq!(
+                    actual,
+                    expected,
+                    "registers after {what}, from {before:?}\n{}",
+                    listing(&program)
+                );
+            }
+        }
+    }
+}
