@@ -8,6 +8,7 @@ mod agent;
 mod algorithm;
 mod control;
 mod flows;
+mod in_process;
 mod program;
 mod report;
 
@@ -16,5 +17,6 @@ pub use algorithm::{Algorithm, DynAlgorithm, boxed};
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal};
 pub use control::Control;
 pub use flows::{DatapathId, FlowId};
+pub use in_process::{InProcess, Sink};
 pub use program::{Hosted, HostedProgram, Programs};
 pub use report::{Batch, Report};

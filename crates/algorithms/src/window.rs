@@ -207,9 +207,11 @@ impl<L: Law> Algorithm for LossBased<L> {
         }
         // Credit that has not yet made a segment is part of the window, else it would be granted twice.
         let fraction = credit as f64 / flow.segment_every as f64;
+        // At the start of a recovery the window that is to grow is the one at its end.
+        let window = if reductions > 0 { ssthresh } else { cwnd };
         let round = Round {
             now: control.now(),
-            window: cwnd as f64 / flow.mss + fraction.min(1.0),
+            window: window as f64 / flow.mss + fraction.min(1.0),
             counted: counted as f64 / flow.mss,
             rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
         };

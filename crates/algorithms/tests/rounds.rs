@@ -1,0 +1,352 @@
+//! Windows per round-trip time, in segments, in a model of rounds: each round acknowledges one window, two segments at a
+//! time, evenly over the RTT. What happens in each round is scripted; the datapath and the agent are the real ones.
+
+use ccplane_agent::{Agent, DatapathId, FlowInfo, InProcess, Options};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_units::{Bytes, Duration, Time};
+
+const MSS: u64 = 1448;
+const LINK: DatapathId = DatapathId(0);
+const FLOW: u64 = 7;
+
+struct Rounds {
+    agent: Agent,
+    datapath: InProcess,
+    transport: Transport,
+    /// RTT of an empty queue, and the window that fills the path: more makes the RTT longer.
+    base: Duration,
+    bdp: u64,
+    srtt_us: u64,
+    in_recovery: bool,
+    windows: Vec<u64>,
+}
+
+impl Rounds {
+    fn new(algorithm: &str, parameters: &str, bdp: u64) -> Rounds {
+        let all = [
+            Capabilities::PACING,
+            Capabilities::RTT,
+            Capabilities::TIMERS,
+            Capabilities::RECOVERY,
+        ];
+        let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
+        let parameters: Parameters = parameters.parse().expect("well-formed");
+        let mut agent = Agent::new(Options::default());
+        agent
+            .add_boxed(Registry::builtin().by_name(algorithm, &parameters).expect("built in"))
+            .expect("compiles");
+        let mut rounds = Rounds {
+            agent,
+            datapath: InProcess::new(1, capabilities, Limits::default()),
+            transport: Transport {
+                cwnd: 10 * MSS,
+                rate: 0,
+                ssthresh: u64::MAX,
+                now: Time::from_micros(1_000),
+            },
+            base: Duration::from_millis(20),
+            bdp,
+            srtt_us: 0,
+            in_recovery: false,
+            windows: Vec::new(),
+        };
+        let now = rounds.transport.now;
+        rounds
+            .datapath
+            .ready(&mut |event| rounds.agent.handle(now, LINK, event));
+        rounds.answer();
+        let info = FlowInfo {
+            mss: Bytes::new(MSS),
+            init_cwnd: Bytes::new(10 * MSS),
+            ..FlowInfo::default()
+        };
+        rounds
+            .datapath
+            .open(now, FLOW, info, &mut |event| rounds.agent.handle(now, LINK, event));
+        rounds.answer();
+        rounds
+    }
+
+    /// Carries commands to the datapath, and what it says to them back.
+    fn answer(&mut self) {
+        let now = self.transport.now;
+        while let Some((_, command)) = self.agent.poll() {
+            let mut refused = Vec::new();
+            self.datapath
+                .handle(now, &command, &mut |event| refused.push(format!("{event:?}")));
+            assert!(
+                refused.iter().all(|event| event.starts_with("Installed")),
+                "{refused:?}"
+            );
+        }
+    }
+
+    fn call(&mut self, signals: Signals) -> Outcome {
+        let now = self.transport.now;
+        if self.agent.next_deadline().is_some_and(|due| due <= now) {
+            self.agent.on_deadline(now);
+            self.answer();
+        }
+        let agent = &mut self.agent;
+        let outcome = self.datapath.on_ack(FLOW, &self.transport, &signals, &mut |event| {
+            agent.handle(now, LINK, event)
+        });
+        assert!(!outcome.fallback, "the agent is alive");
+        self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);
+        // As Linux: whole segments.
+        self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd) / MSS * MSS;
+        self.answer();
+        outcome
+    }
+
+    fn signals(&self) -> Signals {
+        Signals {
+            bytes_in_flight: self.transport.cwnd,
+            packets_in_flight: self.transport.cwnd / MSS,
+            srtt_us: self.srtt_us,
+            min_rtt_us: self.base.as_micros(),
+            mss: MSS,
+            in_recovery: u64::from(self.in_recovery),
+            cwnd_limited: 1,
+            ..Signals::default()
+        }
+    }
+
+    fn rtt(&self) -> Duration {
+        let queue = (self.transport.cwnd / MSS).saturating_sub(self.bdp);
+        self.base + self.base * queue / self.bdp
+    }
+
+    /// A round in which every segment arrives; `limited`: the window and not the application limits sending.
+    fn round(&mut self, limited: bool) {
+        let (rtt, packets) = (self.rtt(), self.transport.cwnd / MSS);
+        let acks = packets.div_ceil(2);
+        for ack in 0..acks {
+            let segments = if ack + 1 == acks && packets % 2 == 1 { 1 } else { 2 };
+            self.transport.now += rtt / acks;
+            self.srtt_us = if self.srtt_us == 0 {
+                rtt.as_micros()
+            } else {
+                (7 * self.srtt_us + rtt.as_micros()) / 8
+            };
+            let signals = Signals {
+                bytes_acked: segments * MSS,
+                packets_acked: segments,
+                rtt_sample_us: rtt.as_micros(),
+                cwnd_limited: u64::from(limited),
+                ..self.signals()
+            };
+            let before = self.transport.cwnd;
+            let _ = self.call(signals);
+            assert!(
+                limited || self.transport.cwnd == before,
+                "grew although the application limits sending"
+            );
+        }
+        self.windows.push(self.transport.cwnd / MSS);
+    }
+
+    fn rounds(&mut self, n: usize) -> &mut Rounds {
+        (0..n).for_each(|_| self.round(true));
+        self
+    }
+
+    /// A segment is lost: a round of recovery, at whose end the transport has the window at ssthresh.
+    fn loss(&mut self) -> &mut Rounds {
+        self.in_recovery = true;
+        let lost = Signals {
+            lost_pkts_sample: 1,
+            bytes_misordered: MSS,
+            packets_misordered: 1,
+            ..self.signals()
+        };
+        let outcome = self.call(lost);
+        assert!(
+            outcome.ssthresh.is_some() && outcome.cwnd.is_none(),
+            "ssthresh at once, the window is the transport's"
+        );
+        self.transport.now += self.rtt() / 2;
+        let again = Signals {
+            lost_pkts_sample: 3,
+            ..self.signals()
+        };
+        assert_eq!(self.call(again).ssthresh, None, "one reduction in a recovery");
+        self.transport.now += self.rtt() / 2;
+        self.transport.cwnd = self.transport.ssthresh / MSS * MSS;
+        self.in_recovery = false;
+        let _ = self.call(Signals {
+            bytes_acked: 10 * MSS,
+            packets_acked: 10,
+            ..self.signals()
+        });
+        self.windows.push(self.transport.cwnd / MSS);
+        self
+    }
+
+    /// A retransmission timeout: the transport goes to one segment and repairs until `rounds` have passed.
+    fn timeout(&mut self, rounds: usize) -> &mut Rounds {
+        self.in_recovery = true;
+        self.transport.now += Duration::from_millis(200);
+        self.transport.cwnd = MSS;
+        let _ = self.call(Signals {
+            was_timeout: 1,
+            ..self.signals()
+        });
+        self.rounds(rounds);
+        self.in_recovery = false;
+        self
+    }
+
+    /// The last reduction was spurious: the transport puts window and threshold back.
+    fn undo(&mut self, cwnd: u64, ssthresh: u64) -> &mut Rounds {
+        self.in_recovery = false;
+        (self.transport.cwnd, self.transport.ssthresh) = (cwnd * MSS, ssthresh * MSS);
+        let _ = self.call(Signals {
+            undone: 1,
+            ..self.signals()
+        });
+        self
+    }
+
+    fn take(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.windows)
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.transport.ssthresh / MSS
+    }
+}
+
+/// Windows of a life with everything in it: slow start, a loss, growth, a timeout, an undo, a limited application.
+fn life(algorithm: &str, parameters: &str) -> String {
+    let mut rounds = Rounds::new(algorithm, parameters, 200);
+    let mut lines = vec![format!("slow start        {:?}", rounds.rounds(5).take())];
+    lines.push(format!("loss, growth      {:?}", rounds.loss().rounds(40).take()));
+    lines.push(format!("early loss        {:?}", rounds.loss().rounds(40).take()));
+    let (cwnd, ssthresh) = (rounds.transport.cwnd / MSS, rounds.ssthresh());
+    lines.push(format!(
+        "spurious loss     {:?}",
+        rounds.loss().undo(cwnd, ssthresh).rounds(40).take()
+    ));
+    lines.push(format!("timeout           {:?}", rounds.timeout(8).rounds(30).take()));
+    (0..20).for_each(|_| rounds.round(false));
+    lines.push(format!("limited, then not {:?}", rounds.rounds(20).take()));
+    lines.join("\n")
+}
+
+macro_rules! lives {
+    ($($test:ident: $algorithm:literal, $parameters:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            insta::assert_snapshot!(life($algorithm, $parameters));
+        }
+    )*};
+}
+
+lives! {
+    reno: "reno", "";
+    reno_by_ack: "reno", "report=ack";
+    reno_by_interval: "reno", "report=10ms";
+    reno_slow_start_in_the_agent: "reno", "slow_start=agent";
+    cubic: "cubic", "";
+    cubic_by_ack: "cubic", "report=ack";
+    cubic_without_hystart: "cubic", "hystart=off";
+    cubic_with_hystart_plus_plus: "cubic", "hystart=rfc9406";
+}
+
+#[test]
+fn reno_doubles_then_adds_one_then_halves_once() {
+    let mut rounds = Rounds::new("reno", "", 1_000);
+    assert_eq!(rounds.rounds(4).take(), [20, 40, 80, 160]);
+    assert_eq!(rounds.loss().take(), [80]);
+    let windows = rounds.rounds(20).take();
+    let grown = windows[19] - 80;
+    assert!((19..=21).contains(&grown), "a segment an RTT: {windows:?}");
+}
+
+#[test]
+fn cubic_is_back_at_the_old_window_after_k() {
+    let mut rounds = Rounds::new("cubic", "hystart=off", 10_000);
+    rounds.base = Duration::from_millis(100);
+    rounds.rounds(5).loss().take();
+    assert_eq!(rounds.ssthresh(), 224, "0.7 of 320");
+    // RFC 9438, equation 2: K = cbrt((320 - 224) / 0.4) = 6.2 s = 62 RTTs, where Reno's pace would be at 224 + 62 * 0.53.
+    let windows = rounds.rounds(80).take();
+    assert_eq!(windows[62], 320, "{windows:?}");
+    assert!(windows[20] > 224 + 2 * 20, "fast at first: {windows:?}");
+    assert!(windows[70] < 323, "a plateau: {windows:?}");
+}
+
+#[test]
+fn cubic_keeps_reno_s_pace_where_that_is_faster() {
+    let mut rounds = Rounds::new("cubic", "hystart=off", 10_000);
+    rounds.base = Duration::from_millis(5);
+    rounds.rounds(3).loss().take();
+    let start = rounds.ssthresh();
+    let grown = rounds.rounds(60).take()[59] - start;
+    // Section 4.3: 3 * (1 - 0.7) / (1 + 0.7) = 0.53 a round until the old window (24 more), then 1 a round.
+    let expected = 24 + (60 - 45);
+    assert!(grown.abs_diff(expected) <= 4, "{grown} against {expected}");
+}
+
+#[test]
+fn fast_convergence_remembers_less_after_an_early_loss() {
+    let back_after_early_loss = |parameters: &str| {
+        let mut rounds = Rounds::new("cubic", parameters, 10_000);
+        rounds.base = Duration::from_millis(100);
+        rounds.rounds(5).loss().rounds(5).loss().take();
+        rounds.rounds(60).take()[59]
+    };
+    let (with, without) = (
+        back_after_early_loss("hystart=off"),
+        back_after_early_loss("hystart=off,fast_convergence=false"),
+    );
+    assert!(with + 20 < without, "{with} {without}");
+}
+
+#[test]
+fn hystart_leaves_slow_start_when_the_delay_rises() {
+    for (parameters, most) in [("hystart=linux", 220), ("hystart=rfc9406", 450)] {
+        let mut rounds = Rounds::new("cubic", parameters, 100);
+        // ACKs too far apart for a train.
+        rounds.base = Duration::from_millis(400);
+        rounds.rounds(30).take();
+        assert!(
+            (100..=most).contains(&rounds.ssthresh()),
+            "{parameters}: {}",
+            rounds.ssthresh()
+        );
+    }
+    let mut rounds = Rounds::new("cubic", "hystart=off", 100);
+    rounds.rounds(8);
+    assert_eq!(rounds.transport.ssthresh, u64::MAX);
+}
+
+#[test]
+fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt() {
+    let mut rounds = Rounds::new("cubic", "hystart=linux", 10_000);
+    rounds.rounds(4);
+    // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer than 10 ms.
+    assert!((16..=40).contains(&rounds.ssthresh()), "{}", rounds.ssthresh());
+}
+
+#[test]
+fn an_undo_restores_the_plateau() {
+    let windows = |spurious: bool| {
+        let mut rounds = Rounds::new("cubic", "hystart=off", 10_000);
+        rounds.base = Duration::from_millis(100);
+        rounds.rounds(5).loss().rounds(20);
+        if spurious {
+            let (cwnd, ssthresh) = (rounds.transport.cwnd / MSS, rounds.ssthresh());
+            rounds.loss().undo(cwnd, ssthresh);
+        }
+        rounds.rounds(60).take().last().copied().expect("60 rounds")
+    };
+    assert!(
+        windows(true).abs_diff(windows(false)) <= 6,
+        "{} {}",
+        windows(true),
+        windows(false)
+    );
+}
