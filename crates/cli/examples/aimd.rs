@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 
+use ccplane::{AlgorithmDoc, Registry};
 use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane::units::Bytes;
 
@@ -54,7 +55,8 @@ impl Algorithm for Aimd {
     }
 }
 
+const DOC: AlgorithmDoc = AlgorithmDoc { name: "aimd", doc: "additive increase, multiplicative decrease", parameters: &[] };
+
 fn main() -> std::process::ExitCode {
-    let registry = ccplane::Registry::builtin().add("aimd", "additive increase, multiplicative decrease", |_| Ok(boxed(Aimd)));
-    ccplane::main_with(registry)
+    ccplane::main_with(Registry::builtin().add(DOC, |_| Ok(boxed(Aimd))))
 }

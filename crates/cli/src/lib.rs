@@ -1,0 +1,74 @@
+//! The command `ccplane`, one file a subcommand, as a library: a program with algorithms of its own calls
+//! [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
+#![forbid(unsafe_code)]
+
+mod bench;
+mod check;
+mod doctor;
+mod exit;
+mod interrupt;
+mod metrics;
+mod new;
+mod run;
+
+pub use ccplane_agent as agent;
+pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
+pub use ccplane_units as units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A congestion-control plane: algorithms run outside the datapath and steer real traffic.
+#[derive(Parser)]
+#[command(name = "ccplane", version, about, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    /// Print one JSON object on one line instead of text.
+    #[arg(long, short = 'j', global = true)]
+    json: bool,
+    /// More about what happens: -v information, -vv debugging.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run an experiment: algorithms one after the other on an emulated link, with a table and a report page.
+    Run(run::RunArgs),
+    /// Look at a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
+    Check(check::CheckArgs),
+    /// Make a crate to write an algorithm in.
+    New(new::NewArgs),
+    /// Measure what ccplane costs, beside the reference.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Say what this host can do, and what is missing.
+    Doctor,
+}
+
+/// Runs the command line of this process, with these algorithms.
+pub fn main_with(registry: Registry) -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+
+    let json = cli.json;
+    let outcome = match cli.command {
+        Command::Run(args) => run::run(args, &registry, json),
+        Command::Check(args) => check::run(&args, json),
+        Command::New(args) => new::run(&args, json),
+        Command::Bench(command) => bench::run(&command, json),
+        Command::Doctor => doctor::run(json),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}
