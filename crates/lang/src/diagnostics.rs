@@ -179,6 +179,11 @@ impl Problems {
         }
     }
 
+    /// True when there is no use in looking for more.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= MAX_PROBLEMS
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

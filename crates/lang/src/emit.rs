@@ -12,19 +12,26 @@ use crate::tree::{Expr, Id, Stmt, Tree};
 pub(crate) struct Code {
     pub instrs: Vec<Instr>,
     pub clauses: Vec<Clause>,
-    /// Most instructions that one call can execute.
+    /// Most instructions that the clauses can execute in one run.
     pub worst: usize,
+    /// Instructions of all guards.
+    pub guards: usize,
 }
 
 /// A statement needs more temporaries than there are.
 pub(crate) struct OutOfTemps;
+
+/// The clause with that statement.
+pub(crate) struct TooDeep {
+    pub clause: usize,
+}
 
 type Emitted<T> = Result<T, OutOfTemps>;
 
 /// All temporaries, as bits from [`reg::TEMPS`].
 const ALL_FREE: u32 = (1 << (reg::TEMPS_END - reg::TEMPS)) - 1;
 
-pub(crate) fn emit(tree: &Tree) -> Emitted<Code> {
+pub(crate) fn emit(tree: &Tree) -> Result<Code, TooDeep> {
     let mut emitter = Emitter {
         tree,
         instrs: Vec::with_capacity(tree.nodes.len()),
@@ -33,25 +40,34 @@ pub(crate) fn emit(tree: &Tree) -> Emitted<Code> {
     };
     let mut clauses = Vec::with_capacity(tree.clauses.len());
     let mut worst = Worst::default();
-    for clause in &tree.clauses {
+    let mut guards = 0;
+    for (n, clause) in tree.clauses.iter().enumerate() {
+        let too_deep = |OutOfTemps| TooDeep { clause: n };
         let guard_start = emitter.instrs.len();
-        let flag = emitter.guard(clause.guard)?;
+        let flag = emitter.guard(clause.guard).map_err(too_deep)?;
         let body_start = emitter.instrs.len();
-        let (body, may_continue) = emitter.body(clause.body_start, clause.body_end)?;
+        let (body, may_continue) = emitter.body(clause.body_start, clause.body_end).map_err(too_deep)?;
         let body_end = emitter.instrs.len();
         worst.clause(body_start - guard_start, body, may_continue);
+        guards += body_start - guard_start;
         clauses.push(Clause {
             flag,
-            guard_start: guard_start as u16,
-            body_start: body_start as u16,
-            body_end: body_end as u16,
+            guard_start: place(guard_start),
+            body_start: place(body_start),
+            body_end: place(body_end),
         });
     }
     Ok(Code {
         instrs: emitter.instrs,
         clauses,
         worst: worst.total(),
+        guards,
     })
+}
+
+/// A program so long that its places do not fit is refused by its number of instructions.
+fn place(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
 }
 
 /// The longest way through the clauses: a body that cannot fall through is the last one to run.
@@ -209,7 +225,7 @@ impl Emitter<'_> {
             Some(_) => return self.body(then, then_end),
             None if then_end == else_end => self.operand(cond)?,
             // With an else the condition is looked at twice, and the first branch may change what it came from.
-            None => Operand::Reg(self.to_temp(cond)?),
+            None => Operand::Reg(self.in_temp(cond)?),
         };
         let Operand::Reg(flag) = cond else {
             return self.body(then, then_end);
@@ -269,7 +285,7 @@ impl Emitter<'_> {
     fn operand(&mut self, id: Id) -> Emitted<Operand> {
         match self.ready(id) {
             Some(ready) => Ok(ready),
-            None => self.to_temp(id).map(Operand::Reg),
+            None => self.in_temp(id).map(Operand::Reg),
         }
     }
 
@@ -277,11 +293,11 @@ impl Emitter<'_> {
     fn register(&mut self, id: Id) -> Emitted<u8> {
         match self.operand(id)? {
             Operand::Reg(reg) => Ok(reg),
-            Operand::Imm(_) => self.to_temp(id),
+            Operand::Imm(_) => self.in_temp(id),
         }
     }
 
-    fn to_temp(&mut self, id: Id) -> Emitted<u8> {
+    fn in_temp(&mut self, id: Id) -> Emitted<u8> {
         match self.tree.node(id).expr {
             // Its operands are computed before the temporary is taken, which then may be one of theirs.
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
@@ -420,16 +436,12 @@ impl Emitter<'_> {
             }
             // Micros >= x is Micros > x - 1, and true where x is 0.
             (Op::Ge, Operand::Reg(limit)) => {
-                let kept = self.free;
-                if (reg::TEMPS..reg::TEMPS_END).contains(&limit) {
-                    self.free &= !(1 << (limit - reg::TEMPS));
-                }
-                let late = self.take()?;
-                self.free = kept;
+                let late = if limit == dst { self.take()? } else { dst };
                 self.push(Op::Diff, late, limit, Operand::Imm(1));
                 self.push(Op::After, late, reg::MICROS, Operand::Reg(late));
                 self.push(Op::NotIf, late, limit, Operand::Imm(1));
                 if late != dst {
+                    self.release(Operand::Reg(late));
                     self.push(Op::Move, dst, 0, Operand::Reg(late));
                 }
             }
@@ -476,11 +488,11 @@ impl Emitter<'_> {
     fn choose(&mut self, cond: Id, a: Id, b: Id) -> Emitted<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));
-        let early = if first { Some(self.to_temp(b)?) } else { None };
+        let early = if first { Some(self.in_temp(b)?) } else { None };
         let (cond, a) = self.both(cond, a)?;
         let chosen = match early {
             Some(chosen) => chosen,
-            None => self.to_temp(b)?,
+            None => self.in_temp(b)?,
         };
         self.release(cond);
         self.release(a);

@@ -11,11 +11,13 @@ mod diagnostics;
 mod emit;
 mod fold;
 mod literal;
+mod operation;
 mod print;
 mod program;
 mod reader;
 mod scope;
 mod tree;
+mod value;
 
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 

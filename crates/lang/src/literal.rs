@@ -84,11 +84,6 @@ fn ratio(num: u128, den: u128) -> Result<Literal, BadLiteral> {
     if den == 0 {
         return Err(bad("division by zero", "a ratio needs a denominator above 0"));
     }
-    if num % den == 0 {
-        return u64::try_from(num / den)
-            .map(Literal::Num)
-            .map_err(|_| bad("this number does not fit 64 bits", "use a smaller one"));
-    }
     Ratio::new(num, den).map(Literal::Ratio).ok_or_else(|| {
         bad(
             "too many digits for a ratio",

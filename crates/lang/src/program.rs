@@ -6,7 +6,7 @@ use ccplane_datapath::VarKind;
 use crate::Limits;
 use crate::check;
 use crate::diagnostics::{Code, Problem, Problems, Span};
-use crate::emit;
+use crate::emit::{self, TooDeep};
 use crate::print::{Bytecode, TreeView};
 use crate::reader::Forms;
 use crate::scope::Scope;
@@ -17,7 +17,7 @@ use crate::tree::{Symbol, Tree};
 pub struct Cost {
     /// Instructions of the whole program.
     pub instrs: usize,
-    /// Most instructions that one ACK can execute.
+    /// Most instructions that one ACK can execute, the search for the next deadline included.
     pub instrs_worst: usize,
     /// Variables, each 8 bytes of state a flow.
     pub vars: usize,
@@ -74,58 +74,75 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
     if !problems.is_empty() {
         return None;
     }
-    let Ok(code) = emit::emit(&tree) else {
-        problems.push(
-            Problem::new(
-                Code::Limit,
-                forms.get(def).span,
-                "a statement is nested too deeply",
-                "in this program",
-            )
-            .help("name intermediate values with (:= name …)"),
-        );
-        return None;
-    };
-    let over = [
-        ("instructions", code.instrs.len(), limits.max_instrs),
-        ("clauses", code.clauses.len(), limits.max_clauses),
-    ];
-    for (what, found, most) in over {
-        if found > most {
-            problems.push(Problem::new(
-                Code::Limit,
-                Span::new(0, 0),
-                format!("{found} {what}, but the datapath takes {most}"),
-                "this program is too large",
-            ));
+    let code = match emit::emit(&tree) {
+        Ok(code) => code,
+        Err(TooDeep { clause }) => {
+            problems.push(
+                Problem::new(
+                    Code::Limit,
+                    tree.clauses[clause].span,
+                    "a statement is nested too deeply",
+                    "in this clause",
+                )
+                .help("name intermediate values with (:= name …)"),
+            );
+            return None;
         }
-    }
-    if !problems.is_empty() {
+    };
+    if !fits(limits, &code, &tree, problems) {
         return None;
     }
-    let cost = Cost {
-        instrs: code.instrs.len(),
-        instrs_worst: code.worst,
-        vars: scope.vars.len(),
-    };
-    match datapath::Program::check(0, &code.instrs, &code.clauses, &scope.vars) {
-        Ok(checked) => Some(Program {
-            source: forms.source.into(),
-            code: Box::new(checked),
-            symbols: scope.symbols,
-            tree,
-            cost,
-        }),
+    let checked = match datapath::Program::check(0, &code.instrs, &code.clauses, &scope.vars) {
+        Ok(checked) => Box::new(checked),
         Err(why) => {
+            let whole = Span::new(0, 0);
             problems.push(Problem::new(
                 Code::Limit,
-                Span::new(0, 0),
+                whole,
                 why.to_string(),
                 "the datapath refuses this program",
             ));
-            None
+            return None;
         }
-    }
+    };
+    let guards_again = if checked.uses_timers() { code.guards } else { 0 };
+    let cost = Cost {
+        instrs: code.instrs.len(),
+        instrs_worst: code.worst + guards_again,
+        vars: scope.vars.len(),
+    };
+    let source = forms.source.into();
+    Some(Program {
+        source,
+        code: checked,
+        symbols: scope.symbols,
+        tree,
+        cost,
+    })
+}
+
+/// False, and a problem at the clause where it begins, for a program that is too large.
+fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems) -> bool {
+    let ends = |clause: &datapath::Clause| usize::from(clause.body_end);
+    let (what, found, most, fitting) = if code.instrs.len() > limits.max_instrs {
+        let fitting = code
+            .clauses
+            .iter()
+            .take_while(|clause| ends(clause) <= limits.max_instrs)
+            .count();
+        ("instructions", code.instrs.len(), limits.max_instrs, fitting)
+    } else if code.clauses.len() > limits.max_clauses {
+        ("clauses", code.clauses.len(), limits.max_clauses, limits.max_clauses)
+    } else {
+        return true;
+    };
+    let span = tree.clauses.get(fitting).map_or(Span::new(0, 0), |clause| clause.span);
+    let what = format!("{found} {what}, but the datapath takes {most}");
+    problems.push(
+        Problem::new(Code::Limit, span, what, "too many from here on")
+            .help("split the work between programs: the agent can change a flow's program at any time"),
+    );
+    false
 }
 
 impl Program {

@@ -1,12 +1,16 @@
 //! The names of a program: its variables and constants, from `(def …)` and from binds.
 
-use ccplane_datapath::{INFINITY, Var, VarKind, reg};
+use ccplane_datapath::{Var, VarKind, reg};
 
 use crate::Limits;
+use crate::check::not_whole;
 use crate::diagnostics::{Code, Problem, Problems, Span};
 use crate::literal::{self, Literal};
 use crate::reader::{Form, Forms, Kind};
 use crate::tree::{BUILTINS, Symbol, Type, builtin};
+
+/// Most constants: far more than a program that fits can use. Names are searched one by one.
+const MAX_CONSTS: usize = 256;
 
 /// What a name stands for.
 #[derive(Clone, Copy)]
@@ -53,9 +57,9 @@ impl<'s> Scope<'s> {
         for child in forms.children(def).skip(1) {
             let form = forms.get(child);
             let mut parts = forms.children(child);
-            let head = parts.next().map(|head| (head, forms.text(forms.get(head))));
+            let head = parts.next().map_or("", |head| forms.text(forms.get(head)));
             match head {
-                Some((_, "Report")) if parts.clone().all(|part| forms.get(part).kind == Kind::List) => {
+                "Report" if parts.clone().all(|part| forms.get(part).kind == Kind::List) => {
                     if let Some(first) = block.replace(form) {
                         problems.push(
                             Problem::new(
@@ -69,42 +73,41 @@ impl<'s> Scope<'s> {
                         );
                     }
                     for part in parts {
-                        let one = scope.declare(forms, part, true, &declared, problems);
-                        declared.extend(one);
+                        if problems.is_full() || declared.len() > limits.max_vars {
+                            break;
+                        }
+                        declared.extend(scope.declare(forms, part, true, &declared, problems));
                     }
                 }
-                Some((_, "const")) if parts.clone().count() == 2 => {
+                "const" if parts.clone().count() == 2 => {
                     let _ = scope.constant(forms, child, &declared, problems);
                 }
-                _ => {
-                    let one = scope.declare(forms, child, false, &declared, problems);
-                    declared.extend(one);
-                }
+                _ => declared.extend(scope.declare(forms, child, false, &declared, problems)),
+            }
+            if problems.is_full() {
+                break;
+            }
+            if declared.len() > limits.max_vars || scope.consts.len() > MAX_CONSTS {
+                let what = format!("more than the {} variables that the datapath takes", limits.max_vars);
+                let what = if scope.consts.len() > MAX_CONSTS {
+                    format!("more than {MAX_CONSTS} constants")
+                } else {
+                    what
+                };
+                problems.push(Problem::new(Code::Limit, form.span, what, "too many are declared here"));
+                break;
             }
         }
-        scope.allot(declared, forms.get(def), problems);
+        scope.allot(&declared);
         scope
     }
 
     /// Report variables come first, whatever the order of the text.
-    fn allot(&mut self, declared: Vec<Declared>, def: Form, problems: &mut Problems) {
-        if declared.len() > self.max_vars {
-            let what = format!("{} variables, but the datapath takes {}", declared.len(), self.max_vars);
-            problems.push(Problem::new(
-                Code::Limit,
-                Span {
-                    start: def.span.start,
-                    end: def.span.start + 4,
-                },
-                what,
-                "too many are declared here",
-            ));
-            return;
-        }
+    fn allot(&mut self, declared: &[Declared]) {
         self.symbols.reserve(declared.len() + 4);
         self.vars.reserve(declared.len() + 4);
         for kind in [VarKind::Report, VarKind::Control] {
-            for one in declared.iter().filter(|one| one.var.kind == kind) {
+            for one in declared.iter().filter(|one| one.var.kind == kind).take(self.max_vars) {
                 let reg = reg::VARS + self.vars.len() as u8;
                 self.symbols.push(Symbol { reg, ..one.symbol });
                 self.vars.push(one.var);
@@ -129,6 +132,11 @@ impl<'s> Scope<'s> {
             name = parts.next();
         }
         let (Some(name), Some(init), None) = (name, parts.next(), parts.next()) else {
+            if forms.children(list).any(|part| forms.text(forms.get(part)) == "-") {
+                let fix = "there are no negative numbers; (diff a b) is a difference that stops at 0";
+                problems.push(Problem::new(Code::Value, form.span, "not an initial value", "below zero").help(fix));
+                return None;
+            }
             problems.push(
                 Problem::new(
                     Code::Syntax,
@@ -351,31 +359,53 @@ impl<'s> Scope<'s> {
         Ok(reg)
     }
 
+    /// Says of which type a local is, once its first value is known.
+    pub fn retype(&mut self, reg: u8, ty: Type) {
+        if let Some(symbol) = self.symbols.iter_mut().find(|symbol| symbol.reg == reg) {
+            symbol.ty = ty;
+        }
+    }
+
+    /// What can be set and has nearly this name.
+    pub fn nearest_writable(&self, name: &str) -> Option<String> {
+        let declared = self
+            .symbols
+            .iter()
+            .zip(&self.vars)
+            .filter(|(_, var)| var.kind != VarKind::Local);
+        let declared = declared.map(|(symbol, _)| self.full_name(symbol));
+        let builtins = BUILTINS
+            .iter()
+            .filter(|builtin| builtin.writable())
+            .map(|builtin| builtin.name.to_owned());
+        let known: Vec<String> = declared.chain(builtins).collect();
+        nearest(name, known.iter().map(String::as_str)).map(str::to_owned)
+    }
+
+    fn full_name(&self, symbol: &Symbol) -> String {
+        let prefix = if symbol.report { "Report." } else { "" };
+        format!("{prefix}{}", self.name(symbol))
+    }
+
     /// The known name that `wrong` was probably meant to be.
     pub fn nearest(&self, wrong: &str) -> Option<String> {
-        let own = self.symbols.iter().map(|symbol| {
-            let prefix = if symbol.report { "Report." } else { "" };
-            format!("{prefix}{}", self.name(symbol))
-        });
+        let own = self.symbols.iter().map(|symbol| self.full_name(symbol));
         let consts = self.consts.iter().map(|(span, _)| self.text(*span).to_owned());
+        let literals = ["true", "false", "+infinity"].map(str::to_owned);
         let known: Vec<String> = own
             .chain(consts)
+            .chain(literals)
             .chain(BUILTINS.iter().map(|b| b.name.to_owned()))
             .collect();
         nearest(wrong, known.iter().map(String::as_str)).map(str::to_owned)
     }
 }
 
-/// A decimal stands where only a whole number can.
-pub(crate) fn not_whole(span: Span) -> Problem {
-    Problem::new(Code::Value, span, "not a whole number", "values are whole numbers")
-        .help("multiply or divide by it, as (* Cwnd 1.25), or give it a unit that makes it whole, as 1.5ms (1500 µs)")
-}
-
 /// The candidate closest to `wrong`, if one is close: by edits, or equal after the last `.`
 pub(crate) fn nearest<'c>(wrong: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let wrong_tail = wrong.rsplit('.').next().unwrap_or(wrong);
-    let allowed = (wrong.len() / 3).clamp(1, 3);
+    // Short names are close to everything.
+    let allowed = (wrong.len() / 4).min(3);
     candidates
         .map(|candidate| {
             let tail = candidate.rsplit('.').next().unwrap_or(candidate);
@@ -409,6 +439,3 @@ fn edits(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
-
-/// What CCP's `+infinity` stands for is the same number that the datapath gives for an unknown RTT.
-const _: () = assert!(INFINITY == 0xffff_ffff);

@@ -84,7 +84,7 @@ pub(crate) enum Expr {
 pub(crate) struct Node {
     pub expr: Expr,
     pub ty: Type,
-    /// Temporaries that its evaluation takes at least (Sethi-Ullman).
+    /// Temporaries that its evaluation takes.
     pub needs: u8,
 }
 
@@ -107,6 +107,8 @@ pub(crate) enum Stmt {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clause {
+    /// `(when`, for what concerns the whole clause.
+    pub span: Span,
     pub guard: Id,
     pub body_start: u32,
     pub body_end: u32,
@@ -130,6 +132,43 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    pub fn add(&mut self, expr: Expr, ty: Type) -> Id {
+        let id = Id(self.nodes.len() as u32);
+        let needs = self.needs(expr);
+        self.nodes.push(Node { expr, ty, needs });
+        id
+    }
+
+    /// The negation of a condition.
+    pub fn not(&mut self, cond: Id) -> Id {
+        let negated = self
+            .constant(cond)
+            .map_or(Expr::Not(cond), |value| Expr::Bool(value == 0));
+        self.add(negated, Type::Bool)
+    }
+
+    /// Temporaries that an expression takes: equally needy operands one more than either, others as many as the
+    /// needier (Sethi-Ullman).
+    fn needs(&self, expr: Expr) -> u8 {
+        let of = |id| self.node(id).needs;
+        match expr {
+            Expr::Num(_) | Expr::Bool(_) | Expr::Ratio(_) | Expr::Reg(_) => 0,
+            Expr::Not(a) | Expr::Scale(a, _) | Expr::Ewma(_, a) => of(a).max(1),
+            Expr::Binary(_, a, b) | Expr::If(a, b) | Expr::NotIf(a, b) | Expr::EwmaVar(a, b) => {
+                if of(a) == of(b) {
+                    of(a).saturating_add(1)
+                } else {
+                    of(a).max(of(b))
+                }
+            }
+            Expr::Choose(c, a, b) => {
+                let mut needs = [of(c), of(a), of(b)];
+                needs.sort_unstable();
+                needs[2].max(needs[1].saturating_add(1)).max(needs[0].saturating_add(2))
+            }
+        }
+    }
+
     pub fn node(&self, id: Id) -> Node {
         self.nodes[id.0 as usize]
     }

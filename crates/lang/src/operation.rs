@@ -1,0 +1,352 @@
+//! Operators: which there are, what they take, and what constants come to.
+
+use ccplane_datapath::Op;
+
+use crate::check::{Checked, Checker, not_whole};
+use crate::diagnostics::{Code, Problem, Span};
+use crate::fold::{self, Constant, Fold};
+use crate::literal::Literal;
+use crate::reader::{Children, Form};
+use crate::scope::Noted;
+use crate::tree::{Expr, Id, Type};
+
+/// How the operands of an operator are typed and how many there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Two or more numbers to a number.
+    Chain(Op),
+    /// Two numbers to a number.
+    Pair(Op),
+    /// Two numbers to a truth value.
+    Compare(Op),
+    /// Two of the same type to a truth value.
+    Same(Op),
+    /// Two or more truth values to one.
+    Logic(Op),
+    Not,
+    If,
+    NotIf,
+    Ewma,
+}
+
+/// The operator of this name.
+pub(crate) fn operator(name: &str) -> Option<Shape> {
+    Some(match name {
+        "+" | "add" => Shape::Chain(Op::Add),
+        "*" | "mul" => Shape::Chain(Op::Mul),
+        "max" => Shape::Chain(Op::Max),
+        "min" => Shape::Chain(Op::Min),
+        "-" | "sub" => Shape::Pair(Op::Sub),
+        "/" | "div" => Shape::Pair(Op::Div),
+        "diff" => Shape::Pair(Op::Diff),
+        "wrapped_max" => Shape::Pair(Op::MaxWrap),
+        ">" | "gt" => Shape::Compare(Op::Gt),
+        "<" | "lt" => Shape::Compare(Op::Lt),
+        ">=" => Shape::Compare(Op::Ge),
+        "<=" => Shape::Compare(Op::Le),
+        "==" | "eq" => Shape::Same(Op::Eq),
+        "!=" => Shape::Same(Op::Ne),
+        "&&" | "and" => Shape::Logic(Op::And),
+        "||" | "or" => Shape::Logic(Op::Or),
+        "!" => Shape::Not,
+        "if" => Shape::If,
+        "!if" => Shape::NotIf,
+        "ewma" => Shape::Ewma,
+        _ => return None,
+    })
+}
+
+/// Everything that may stand after `(`, for suggestions.
+pub(crate) const HEADS: [&str; 36] = [
+    "+",
+    "add",
+    "*",
+    "mul",
+    "max",
+    "min",
+    "-",
+    "sub",
+    "/",
+    "div",
+    "diff",
+    "wrapped_max",
+    ">",
+    "gt",
+    "<",
+    "lt",
+    ">=",
+    "<=",
+    "==",
+    "eq",
+    "!=",
+    "&&",
+    "and",
+    "||",
+    "or",
+    "!",
+    "if",
+    "!if",
+    "ewma",
+    ":=",
+    "bind",
+    "report",
+    "fallthrough",
+    "reset",
+    "do",
+    "when",
+];
+
+impl Checker<'_, '_> {
+    pub fn operation(&mut self, index: u32, form: Form) -> Checked<Id> {
+        let mut parts = self.forms.children(index);
+        let Some(head) = parts.next() else {
+            return Err(self.note(Problem::new(
+                Code::Syntax,
+                form.span,
+                "`()` is no value",
+                "expected an operator",
+            )));
+        };
+        let head = self.forms.get(head);
+        let name = self.forms.text(head);
+        let Some(shape) = operator(name) else {
+            let problem = match name {
+                ":=" | "bind" => Problem::new(
+                    Code::Syntax,
+                    form.span,
+                    "a bind is a statement, it has no value",
+                    "expected a value",
+                )
+                .help("make it a statement of its own before this one"),
+                "report" | "fallthrough" | "reset" | "do" => Problem::new(
+                    Code::Syntax,
+                    form.span,
+                    format!("({name}) is a statement, it has no value"),
+                    "expected a value",
+                )
+                .help("a clause is (when condition statement …)"),
+                _ => self.unknown_head(head, name, "operator"),
+            };
+            return Err(self.note(problem));
+        };
+        match shape {
+            Shape::Chain(op) => self.chain(form, name, parts, op, Type::Num),
+            Shape::Logic(op) => self.chain(form, name, parts, op, Type::Bool),
+            Shape::Pair(op) | Shape::Compare(op) | Shape::Same(op) => self.pair(form, name, parts, shape, op),
+            Shape::Not => {
+                let [operand] = self.operands(form, name, parts, "(! x)")?;
+                let operand = self.condition(operand)?;
+                Ok(self.tree.not(operand))
+            }
+            Shape::If | Shape::NotIf => self.choose(form, name, parts, shape == Shape::NotIf),
+            Shape::Ewma => Err(self.note(needs_variable(form.span, name, "(:= x (ewma 0.875 sample))"))),
+        }
+    }
+
+    fn operands<const N: usize>(
+        &mut self,
+        form: Form,
+        name: &str,
+        mut parts: Children<'_>,
+        example: &str,
+    ) -> Checked<[u32; N]> {
+        let found = parts.clone().count();
+        let mut operands = [0; N];
+        for operand in &mut operands {
+            *operand = parts.next().unwrap_or(form.next);
+        }
+        if found == N {
+            return Ok(operands);
+        }
+        let what = format!(
+            "`{name}` takes {N} operand{}, not {found}",
+            if N == 1 { "" } else { "s" }
+        );
+        let label = if found < N {
+            "too few operands"
+        } else {
+            "too many operands"
+        };
+        Err(self.note(Problem::new(Code::Syntax, form.span, what, label).help(format!("write {example}"))))
+    }
+
+    /// `+ * max min && ||`, of two or more operands.
+    fn chain(&mut self, form: Form, name: &str, parts: Children<'_>, op: Op, ty: Type) -> Checked<Id> {
+        if parts.clone().nth(1).is_none() {
+            let what = format!("`{name}` takes at least two operands");
+            return Err(self.note(
+                Problem::new(Code::Syntax, form.span, what, "too few operands").help(format!("write ({name} a b)")),
+            ));
+        }
+        let mut fold = Fold::new(op);
+        let mut rest = None;
+        let mut failed = false;
+        for part in parts {
+            let operand = if ty == Type::Num {
+                self.number(part)
+            } else {
+                self.condition(part)
+            };
+            let Ok(operand) = operand else {
+                failed = true;
+                continue;
+            };
+            let span = self.forms.get(part).span;
+            match self.tree.node(operand).expr {
+                Expr::Ratio(_) if op != Op::Mul => {
+                    failed = true;
+                    self.problems.push(not_whole(span));
+                }
+                Expr::Ratio(ratio) => fold.ratio(ratio),
+                Expr::Num(value) => fold.num(value),
+                Expr::Bool(value) => fold.num(u64::from(value)),
+                _ => {
+                    rest = Some(match rest {
+                        Some(left) => self.tree.add(Expr::Binary(op, left, operand), ty),
+                        None => operand,
+                    });
+                }
+            }
+        }
+        if failed {
+            return Err(Noted);
+        }
+        let constant = match fold.finish() {
+            Ok(constant) => constant,
+            Err(why) => return Err(self.overflow(form.span, why)),
+        };
+        Ok(match (rest, constant) {
+            (None, Constant::None) => return Err(Noted),
+            (Some(rest), Constant::None) => rest,
+            (Some(rest), Constant::Ratio(ratio)) => self.tree.add(Expr::Scale(rest, ratio), Type::Num),
+            (None, Constant::Ratio(ratio)) => self.tree.add(Expr::Ratio(ratio), Type::Num),
+            (Some(rest), Constant::Num(value)) if ty == Type::Bool => match (op, value != 0) {
+                (Op::And, true) | (Op::Or, false) => rest,
+                (_, value) => self.tree.add(Expr::Bool(value), Type::Bool),
+            },
+            (None, Constant::Num(value)) if ty == Type::Bool => self.tree.add(Expr::Bool(value != 0), Type::Bool),
+            (Some(rest), Constant::Num(value)) if (op, value) == (Op::Add, 0) || (op, value) == (Op::Mul, 1) => rest,
+            (Some(rest), Constant::Num(value)) => {
+                let right = self.tree.add(Expr::Num(value), Type::Num);
+                self.tree.add(Expr::Binary(op, rest, right), Type::Num)
+            }
+            (None, Constant::Num(value)) => self.tree.add(Expr::Num(value), Type::Num),
+        })
+    }
+
+    #[cold]
+    fn overflow(&mut self, span: Span, why: fold::NoValue) -> Noted {
+        self.note(Problem::new(Code::Value, span, why.what, "this is known before the program runs").help(why.fix))
+    }
+
+    /// `- / diff wrapped_max` and comparisons.
+    fn pair(&mut self, form: Form, name: &str, parts: Children<'_>, shape: Shape, op: Op) -> Checked<Id> {
+        let example = if matches!(op, Op::Sub | Op::Div) {
+            format!("({name} a b); nest it for more: ({name} ({name} a b) c)")
+        } else {
+            format!("({name} a b)")
+        };
+        let [left_at, right_at] = self.operands(form, name, parts, &example)?;
+        let (left, right) = (self.value(left_at), self.value(right_at));
+        let (mut left, mut right) = (left?, right?);
+        let (left_form, right_form) = (self.forms.get(left_at), self.forms.get(right_at));
+        if let Shape::Same(_) = shape {
+            let ty = self.tree.node(left).ty;
+            right = self.expect(right, ty, right_form)?;
+        } else {
+            let checked = (
+                self.expect(left, Type::Num, left_form),
+                self.expect(right, Type::Num, right_form),
+            );
+            (left, right) = (checked.0?, checked.1?);
+        }
+        if matches!(self.tree.node(left).expr, Expr::Ratio(_)) || matches!(self.tree.node(right).expr, Expr::Ratio(_)) {
+            return self.divide(op, (left, left_form.span), (right, right_form.span), form);
+        }
+        let ty = if let Shape::Pair(_) = shape {
+            Type::Num
+        } else {
+            Type::Bool
+        };
+        if let (Some(a), Some(b)) = (self.tree.constant(left), self.tree.constant(right))
+            && let Some(folded) = fold::pair(op, a, b)
+        {
+            return match folded {
+                Ok(value) if ty == Type::Bool => Ok(self.tree.add(Expr::Bool(value != 0), ty)),
+                Ok(value) => Ok(self.tree.add(Expr::Num(value), ty)),
+                Err(why) => Err(self.overflow(form.span, why)),
+            };
+        }
+        if op == Op::Div && self.tree.constant(right) == Some(0) {
+            return Err(self.overflow(form.span, fold::BY_ZERO));
+        }
+        Ok(self.tree.add(Expr::Binary(op, left, right), ty))
+    }
+
+    /// A pair with a ratio in it: only as a divisor, or where both sides are constants.
+    fn divide(&mut self, op: Op, left: (Id, Span), right: (Id, Span), form: Form) -> Checked<Id> {
+        let fraction = |expr| match expr {
+            Expr::Ratio(ratio) => Some((u128::from(ratio.num), u128::from(ratio.den))),
+            Expr::Num(value) => Some((u128::from(value), 1)),
+            _ => None,
+        };
+        let (above, below) = (
+            fraction(self.tree.node(left.0).expr),
+            fraction(self.tree.node(right.0).expr),
+        );
+        let quotient = match (op, above, below) {
+            (Op::Div, Some((a, b)), Some((c, d))) => fold::exact(a * d, b * c),
+            (Op::Div, None, Some((c, d))) => fold::exact(d, c),
+            _ => {
+                let span = if matches!(self.tree.node(left.0).expr, Expr::Ratio(_)) {
+                    left.1
+                } else {
+                    right.1
+                };
+                return Err(self.note(not_whole(span)));
+            }
+        };
+        let quotient = match quotient {
+            Ok(quotient) => quotient,
+            Err(why) => return Err(self.overflow(form.span, why)),
+        };
+        Ok(match (above, quotient) {
+            (None, Literal::Ratio(ratio)) => self.tree.add(Expr::Scale(left.0, ratio), Type::Num),
+            (None, Literal::Num(by)) => {
+                let by = self.tree.add(Expr::Num(by), Type::Num);
+                self.tree.add(Expr::Binary(Op::Mul, left.0, by), Type::Num)
+            }
+            _ => self.literal(quotient),
+        })
+    }
+
+    /// `(if c a b)` as a value.
+    fn choose(&mut self, form: Form, name: &str, parts: Children<'_>, negated: bool) -> Checked<Id> {
+        if parts.clone().count() == 2 {
+            return Err(self.note(needs_variable(form.span, name, "(:= x (if condition value))")));
+        }
+        let [cond, a, b] = self.operands(form, name, parts, &format!("({name} condition value otherwise)"))?;
+        let (a_form, b_form) = (self.forms.get(a), self.forms.get(b));
+        let (cond, a, b) = (self.condition(cond), self.value(a), self.value(b));
+        let (cond, a, b) = (cond?, self.whole(a?, a_form.span)?, self.whole(b?, b_form.span)?);
+        let ty = self.tree.node(a).ty;
+        let b = self.expect(b, ty, b_form)?;
+        let (a, b) = if negated { (b, a) } else { (a, b) };
+        if let Some(cond) = self.tree.constant(cond) {
+            return Ok(if cond != 0 { a } else { b });
+        }
+        Ok(self.tree.add(Expr::Choose(cond, a, b), ty))
+    }
+}
+
+fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
+    let what = format!("this `{name}` keeps what a variable held, so it stands directly right of :=");
+    let mut problem = Problem::new(Code::Syntax, span, what, "no variable here");
+    problem = match name {
+        "ewma" => problem.help(format!("write {example} and then use x")),
+        _ => problem.help(format!(
+            "write {example}, or give it an else: ({name} condition value otherwise)"
+        )),
+    };
+    problem
+}

@@ -1,0 +1,206 @@
+//! Values: atoms, and the forms that stand directly right of `:=`.
+
+use crate::check::{Checked, Checker, not_whole, reserved, shorten};
+use crate::diagnostics::{Code, Problem, Span};
+use crate::literal::{self, Literal};
+use crate::operation::{Shape, operator};
+use crate::reader::{Children, Form, Kind};
+use crate::scope::{Meaning, Noted};
+use crate::tree::{Expr, Id, Ratio, Type};
+
+impl Checker<'_, '_> {
+    /// A value directly right of `:=`, where also the forms that keep what the variable held are legal.
+    pub fn bound(&mut self, index: u32) -> Checked<Id> {
+        let form = self.forms.get(index);
+        let mut parts = self.forms.children(index);
+        let Some(head) = parts.next() else {
+            return self.value(index);
+        };
+        let shape = operator(self.forms.text(self.forms.get(head)));
+        match (shape, parts.clone().count()) {
+            (Some(Shape::If), 2) => self.keep(parts, Expr::If),
+            (Some(Shape::NotIf), 2) => self.keep(parts, Expr::NotIf),
+            (Some(Shape::Ewma), _) => self.ewma(form, parts),
+            _ => self.value(index),
+        }
+    }
+
+    /// `(if c v)`, `(!if c v)`
+    fn keep(&mut self, mut parts: Children<'_>, make: fn(Id, Id) -> Expr) -> Checked<Id> {
+        let (Some(cond), Some(value)) = (parts.next(), parts.next()) else {
+            return Err(Noted);
+        };
+        let span = self.forms.get(value).span;
+        let (cond, value) = (self.condition(cond), self.value(value));
+        let (cond, value) = (cond?, self.whole(value?, span)?);
+        let ty = self.tree.node(value).ty;
+        Ok(self.tree.add(make(cond, value), ty))
+    }
+
+    /// `(ewma weight x)`: a weight of 7, as in CCP, is 7/10.
+    fn ewma(&mut self, form: Form, mut parts: Children<'_>) -> Checked<Id> {
+        let (Some(weight), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
+            let problem = Problem::new(
+                Code::Syntax,
+                form.span,
+                "not an (ewma …)",
+                "expected a weight and a value",
+            )
+            .help("(:= x (ewma 0.875 sample)) keeps 7/8 of the old value");
+            return Err(self.note(problem));
+        };
+        let weight_form = self.forms.get(weight);
+        let value_span = self.forms.get(value).span;
+        let written = self.weight(weight_form);
+        let (weight, value) = (self.number(weight), self.number(value));
+        let (weight, value) = (weight?, self.whole(value?, value_span)?);
+        let ratio = match (written, self.tree.node(weight).expr) {
+            (Some(ratio), _) | (None, Expr::Ratio(ratio)) => Some(ratio),
+            (None, Expr::Num(tenths)) => Ratio::new(u128::from(tenths), 10),
+            _ => return Ok(self.tree.add(Expr::EwmaVar(weight, value), Type::Num)),
+        };
+        match ratio {
+            Some(ratio) if ratio.num <= ratio.den => Ok(self.tree.add(Expr::Ewma(ratio, value), Type::Num)),
+            _ => Err(self.note(
+                Problem::new(Code::Value, weight_form.span, "a weight lies between 0 and 1", "more than 1").help(
+                    "a whole weight is tenths of the old value, as in CCP: (ewma 7 x) keeps 7/10; otherwise write 0.875 or 7/8",
+                ),
+            )),
+        }
+    }
+
+    /// A weight written as a decimal or ratio, by itself or as a constant.
+    fn weight(&self, form: Form) -> Option<Ratio> {
+        let text = self.forms.text(form);
+        let literal = match literal::parse(text) {
+            Some(literal) => literal.ok()?,
+            None if form.kind == Kind::Word => match self.scope.find(text)? {
+                Meaning::Const(literal) => literal,
+                Meaning::Reg { .. } => return None,
+            },
+            None => return None,
+        };
+        match literal {
+            Literal::Ratio(ratio) => Some(ratio),
+            _ => None,
+        }
+    }
+
+    /// A truth value.
+    pub fn condition(&mut self, index: u32) -> Checked<Id> {
+        let id = self.value(index)?;
+        self.expect(id, Type::Bool, self.forms.get(index))
+    }
+
+    /// A number, perhaps a ratio.
+    pub fn number(&mut self, index: u32) -> Checked<Id> {
+        let id = self.value(index)?;
+        self.expect(id, Type::Num, self.forms.get(index))
+    }
+
+    pub fn expect(&mut self, id: Id, wanted: Type, form: Form) -> Checked<Id> {
+        let ty = self.tree.node(id).ty;
+        if ty == wanted {
+            return Ok(id);
+        }
+        let text = shorten(self.forms.text(form));
+        let fix = match wanted {
+            Type::Bool => format!("compare it: (!= {text} 0)"),
+            Type::Num => format!("choose a number by it: (if {text} 1 0)"),
+        };
+        let what = format!("{} is needed here, this is {}", wanted.noun(), ty.noun());
+        Err(self.note(Problem::new(Code::Type, form.span, what, format!("expected {}", wanted.noun())).help(fix)))
+    }
+
+    /// Refuses a ratio where only whole numbers go.
+    pub fn whole(&mut self, id: Id, span: Span) -> Checked<Id> {
+        if matches!(self.tree.node(id).expr, Expr::Ratio(_)) {
+            return Err(self.note(not_whole(span)));
+        }
+        Ok(id)
+    }
+
+    /// Any value, of either type; a number may be a ratio.
+    pub fn value(&mut self, index: u32) -> Checked<Id> {
+        let form = self.forms.get(index);
+        match form.kind {
+            Kind::Word => self.word(index, form),
+            Kind::Sign => {
+                let text = self.forms.text(form);
+                let help = if text == "-" {
+                    "there are no negative numbers; (diff a b) is a difference that stops at 0"
+                } else {
+                    "an operator stands first: (+ a b)"
+                };
+                Err(self.note(
+                    Problem::new(
+                        Code::Syntax,
+                        form.span,
+                        format!("`{text}` is an operator, not a value"),
+                        "expected a value",
+                    )
+                    .help(help),
+                ))
+            }
+            Kind::List => self.operation(index, form),
+        }
+    }
+
+    fn word(&mut self, index: u32, form: Form) -> Checked<Id> {
+        let text = self.forms.text(form);
+        match literal::parse(text) {
+            Some(Ok(value)) => return Ok(self.literal(value)),
+            Some(Err(why)) => {
+                return Err(self.note(Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix)));
+            }
+            None => {}
+        }
+        match self.scope.find(text) {
+            Some(Meaning::Reg { reg, ty, .. }) => Ok(self.tree.add(Expr::Reg(reg), ty)),
+            Some(Meaning::Const(value)) => Ok(self.literal(value)),
+            None if text.starts_with("__") => Err(self.note(reserved(form.span, text))),
+            None if self.bound_later(index, text) => {
+                let reg = self.scope.local(form.span, Type::Num, self.problems)?;
+                Ok(self.tree.add(Expr::Reg(reg), Type::Num))
+            }
+            None => {
+                let help = match self.scope.nearest(text) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("declare it in (def ({text} 0)), or set it first with (:= {text} …)"),
+                };
+                Err(self.note(
+                    Problem::new(
+                        Code::UnknownName,
+                        form.span,
+                        format!("`{text}` is not declared"),
+                        "unknown name",
+                    )
+                    .help(help),
+                ))
+            }
+        }
+    }
+
+    /// A local may be read in the text before it is bound: it holds what the call before left there.
+    #[cold]
+    fn bound_later(&self, index: u32, name: &str) -> bool {
+        let mut previous = "";
+        for at in index.. {
+            let Some(form) = self.forms.at(at) else { return false };
+            let text = self.forms.text(form);
+            if text == name && matches!(previous, ":=" | "bind") {
+                return true;
+            }
+            previous = text;
+        }
+        false
+    }
+
+    pub fn literal(&mut self, value: Literal) -> Id {
+        match value.normal() {
+            Literal::Num(value) => self.tree.add(Expr::Num(value), Type::Num),
+            Literal::Bool(value) => self.tree.add(Expr::Bool(value), Type::Bool),
+            Literal::Ratio(ratio) => self.tree.add(Expr::Ratio(ratio), Type::Num),
+        }
+    }
+}
