@@ -166,7 +166,7 @@ impl Assembler {
     }
 
     /// Slots so far.
-    pub fn len(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.insns.len()
     }
 

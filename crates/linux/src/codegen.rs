@@ -212,7 +212,7 @@ impl Code {
             for (_, label) in skips.extract_if(.., |(target, _)| *target == at) {
                 self.join(label);
             }
-            note(at, self.asm.len());
+            note(at, self.asm.slots());
             match *step {
                 Step::Run(instr) => {
                     if let Some(distance) = self.instr(&instr) {

@@ -1,11 +1,41 @@
-//! ccplane linux.
+//! Kernel TCP as a datapath, through BPF and without a kernel module.
+//!
+//! An algorithm is registered as a congestion control of its own, `ccp_<name>` ([`Kernel::load`]): its programs run in
+//! the kernel at every ACK, as code that this crate generates for them; reports come out of a ring buffer, and windows,
+//! rates and variables go in through a mapped flow table, without a system call. [`run_agent`] drives an
+//! [`Agent`](ccplane_agent::Agent) with both.
+//!
+//! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
 pub mod asm;
+mod clock;
 pub mod codegen;
+mod counters;
+mod drive;
+mod error;
+mod kernel;
+mod layout;
+mod load;
+mod lock;
+mod log;
+mod memory;
 #[cfg(test)]
 mod oracle;
-pub mod pad;
 #[cfg(test)]
 mod oracle_kernel;
+pub mod pad;
+mod pin;
+mod privilege;
+mod programs;
+mod ring;
+mod table;
 #[cfg(test)]
 mod testing;
+
+pub use drive::{Observer, run_agent};
+pub use error::LoadError;
+pub use kernel::{CAPABILITIES, Counters, Kernel};
+pub use load::{AlgorithmSpec, KernelFeatures, Options};
+pub use pin::{attached, detach};
+pub use privilege::drop_capabilities;
+pub use table::FlowView;

@@ -140,14 +140,14 @@ impl Builder {
                 Op::MulRatio => gene.imm | 1,
                 Op::Ewma => {
                     let den = gene.imm.max(1) as u32 | 1;
-                    (gene.imm >> 32) % (u64::from(den) + 1) << 32 | u64::from(den)
+                    ((gene.imm >> 32) % (u64::from(den) + 1)) << 32 | u64::from(den)
                 }
                 Op::SkipIfZero => gene.imm % (genes.len() - n) as u64,
                 _ => gene.imm,
             };
             if op == Op::SkipIfZero {
                 skipped_until = skipped_until.max(n + 1 + imm as usize);
-            } else if n >= skipped_until && dst < reg::TEMPS_END && dst >= reg::TEMPS && !written.contains(&dst) {
+            } else if n >= skipped_until && (reg::TEMPS..reg::TEMPS_END).contains(&dst) && !written.contains(&dst) {
                 written.push(dst);
             }
             let (a, b) = (pick(gene.a, &sources), pick(gene.b, &sources));

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A flow: its state beside the socket, its slot in the mapped table, its birth and its death. */
+#ifndef CCPLANE_FLOW_H
+#define CCPLANE_FLOW_H
+
+#include "kernel.h"
+#include "layout.h"
+
+#define NO_SLOT 0xffffffff
+#define UNKNOWN 0xffffffffULL /* an RTT that is not known, CCP's +infinity */
+#define NO_LIMIT (~0ULL)
+
+/* Per-flow state. The window in force is kept in bytes beside the kernel's, which counts packets, so that growth by
+ * less than a packet an ACK is not lost.
+ */
+struct flow {
+	struct fold_ctx ctx;
+	__u64 cwnd; /* bytes; means tp->snd_cwnd while cwnd / mss says the same */
+	__u64 rate; /* bytes/s that program or agent set; 0: none */
+	__u64 target; /* bytes: the window after the repair under way */
+	__u64 clock_us; /* Micros counts from here */
+	__u64 event_us; /* the last reduction or undo */
+	__u64 opened_us;
+	__u64 acked; /* tp->bytes_acked that the fold has seen; likewise: */
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 lost;
+	__u32 sacked_out;
+	__u32 slot;
+	__u32 generation;
+	/* Counts reductions, undos and fallbacks. A record tells the agent; control words carry the last one told: what
+	 * an agent decided before it knew of a loss must not undo the reduction (control.h). */
+	__u32 epoch;
+	__u32 told; /* the epoch that records carry: stands still until an end of the fallback is announced */
+	__u32 barrier; /* words of an epoch before this are dropped: decided before a fallback */
+	__u32 agent; /* plane.agent when it was last looked at */
+	__u32 program;
+	__u32 tag;
+	__u32 recover_fs; /* packets; 0 until the first ACK of a repair */
+	__u32 prr_delivered; /* packets */
+	__u32 vars; /* of the program; so that no look-up is needed per ACK: */
+	__u32 report_vars;
+	__u64 volatiles;
+	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
+	__u64 reports;
+	__u64 fallbacks;
+	__u8 started;
+	__u8 announced;
+	__u8 fallback;
+	__u8 owned; /* the agent has spoken since the flow began or came back */
+	__u8 ca_state;
+	__u8 undone; /* not told to the program yet */
+	__u8 restored; /* undone within the repair under way */
+	__u8 answered; /* program or agent set a window since the timeout */
+	__u8 owed; /* an urgent report found the ring full */
+	__u8 paced; /* it was us who switched pacing on */
+};
+
+struct {
+	MAP_UINT(type, SK_STORAGE_MAP);
+	MAP_UINT(map_flags, F_NO_PREALLOC);
+	MAP_TYPE(key, (int)0);
+	MAP_TYPE(value, (struct flow){});
+} states SEC(".maps");
+
+struct {
+	MAP_UINT(type, ARRAY_MAP);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, (__u32)0);
+	MAP_TYPE(value, (struct ccp_slot){});
+	MAP_UINT(map_flags, F_MMAPABLE);
+} table SEC(".maps");
+
+/* Slots that were in use and are free again. */
+struct {
+	MAP_UINT(type, QUEUE_MAP);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(value, (__u32)0);
+} vacant SEC(".maps");
+
+struct ccp_plane plane SEC(".data.plane");
+
+INLINE struct ccp_counters *counters(void)
+{
+	return &plane.counters[cpu_id() & (CCP_CPUS - 1)];
+}
+#define COUNT(what, n) __sync_fetch_and_add(&counters()->what, n)
+
+INLINE struct ccp_slot *slot_of(struct flow *f)
+{
+	__u32 slot = f->slot;
+	return map_lookup(&table, &slot);
+}
+
+INLINE __u64 mss_of(struct tcp_sock *tp)
+{
+	__u32 mss = tp->mss_cache;
+	return mss ? mss : 1; /* 0 only in a socket that is being torn down */
+}
+
+INLINE __u64 ssthresh_bytes(struct tcp_sock *tp)
+{
+	__u32 packets = tp->snd_ssthresh;
+	return packets >= TCP_INFINITE_SSTHRESH ? NO_LIMIT : packets * mss_of(tp);
+}
+
+/* Within the owner's limits, which hold for whoever steers. */
+INLINE __u64 clamp_cwnd(__u64 cwnd)
+{
+	__u64 least = READ_ONCE(plane.min_cwnd), most = READ_ONCE(plane.max_cwnd);
+	if (cwnd < least)
+		cwnd = least;
+	return cwnd > most ? most : cwnd;
+}
+
+INLINE __u64 clamp_rate(__u64 rate)
+{
+	__u64 most = READ_ONCE(plane.max_rate);
+	return rate > most ? most : rate;
+}
+
+/* Bytes to whole packets, at least one. */
+INLINE __u32 packets(__u64 bytes, __u64 mss)
+{
+	__u64 n = bytes / mss;
+	if (n > 0x7ffffffe)
+		n = 0x7ffffffe;
+	return n ? n : 1;
+}
+
+/* Puts a window into force. */
+INLINE void set_cwnd(struct tcp_sock *tp, struct flow *f, __u64 bytes)
+{
+	__u64 mss = mss_of(tp);
+	__u32 most = tp->snd_cwnd_clamp;
+	__u32 n = packets(bytes, mss);
+	f->cwnd = bytes;
+	tp->snd_cwnd = n > most && most ? most : n;
+}
+
+/* The window in force: the kernel may have changed its own since (after a timeout, by an undo). */
+INLINE __u64 cwnd_of(struct tcp_sock *tp, struct flow *f)
+{
+	__u64 mss = mss_of(tp);
+	__u32 now = tp->snd_cwnd;
+	if (f->cwnd / mss != now)
+		f->cwnd = now * mss;
+	return f->cwnd;
+}
+
+INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)
+{
+	struct sock_common *sk = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	shown->family = sk->skc_family;
+	shown->local_port = sk->skc_num;
+	shown->peer_port = __builtin_bswap16(sk->skc_dport);
+	if (sk->skc_family == AF_INET6 && FIELD_EXISTS(sk->skc_v6_daddr)) {
+#pragma unroll
+		for (int i = 0; i < 16; i++) {
+			shown->local[i] = sk->skc_v6_rcv_saddr.in6_u.u6_addr8[i];
+			shown->peer[i] = sk->skc_v6_daddr.in6_u.u6_addr8[i];
+		}
+	} else {
+		*(__u32 *)shown->local = sk->skc_rcv_saddr;
+		*(__u32 *)shown->peer = sk->skc_daddr;
+	}
+}
+
+/* Takes a slot: one that became vacant, else one that was never in use. */
+INLINE void take_slot(struct tcp_sock *tp, struct flow *f)
+{
+	__u32 slot = NO_SLOT;
+	f->slot = NO_SLOT;
+	if (map_pop(&vacant, &slot)) {
+		if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
+			slot = __sync_fetch_and_add(&plane.fresh, 1);
+	}
+	struct ccp_slot *s = slot < plane.slots ? map_lookup(&table, &slot) : NULL;
+	if (!s) {
+		COUNT(table_full, 1);
+		return;
+	}
+	f->slot = slot;
+	f->generation = s->shown.generation + 1;
+	if (!f->generation)
+		f->generation = 1;
+	s->shown.generation = f->generation;
+	s->shown.flags = 0;
+	s->shown.epoch = 0;
+	s->shown.program = CCP_NO_PROGRAM;
+	s->shown.tag = 0;
+	s->shown.mss = tp->mss_cache;
+	s->shown.init_cwnd = tp->snd_cwnd;
+	s->shown.ca_state = f->ca_state;
+	s->shown.srtt_us = tp->srtt_us >> 3;
+	s->shown.opened_us = f->opened_us;
+	s->shown.cwnd = f->cwnd;
+	s->shown.ssthresh = ssthresh_bytes(tp);
+	s->shown.rate = 0;
+	s->shown.acked = 0;
+	s->shown.lost = 0;
+	s->shown.reports = 0;
+	s->shown.faults = 0;
+	s->shown.fallbacks = 0;
+	s->shown.fallback_us = 0;
+	s->shown.last_us = f->opened_us;
+	s->shown.delivered_rate = 0;
+	write_addresses(tp, &s->shown);
+	WRITE_ONCE(s->shown.state, FLOW_LIVE);
+}
+
+/* The state of a socket's flow, started when it is new; NULL without memory. */
+INLINE struct flow *flow_of(struct tcp_sock *tp)
+{
+	struct flow *f = storage_get(&states, tp, NULL, STORAGE_CREATE);
+	if (!f || f->started)
+		return f;
+	f->started = 1;
+	f->ca_state = BITFIELD(&tp->inet_conn, icsk_ca_state);
+	f->opened_us = tp->tcp_mstamp;
+	f->clock_us = f->opened_us;
+	f->cwnd = tp->snd_cwnd * mss_of(tp);
+	f->target = f->cwnd;
+	f->acked = tp->bytes_acked;
+	f->delivered = tp->delivered;
+	f->delivered_ce = tp->delivered_ce;
+	f->lost = tp->lost;
+	f->sacked_out = tp->sacked_out;
+	f->program = CCP_NO_PROGRAM;
+	f->agent = READ_ONCE(plane.agent);
+	f->answered = 1;
+	COUNT(flows, 1);
+	take_slot(tp, f);
+	return f;
+}
+
+#endif

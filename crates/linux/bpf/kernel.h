@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The few kernel types that the object reads, by name: with preserve_access_index the loader finds where each field is
+ * in the running kernel (CO-RE), so neither the order nor the gaps here matter, and the object does not depend on the
+ * kernel of the host that built it. Beside them, the BPF helpers in use, by their frozen numbers.
+ */
+#ifndef CCPLANE_KERNEL_H
+#define CCPLANE_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed int __s32;
+typedef signed long long __s64;
+typedef __u8 bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
+#define ARRAY_MAP 2
+#define QUEUE_MAP 22
+#define SK_STORAGE_MAP 24
+#define RINGBUF_MAP 27
+#define F_NO_PREALLOC 1
+#define F_MMAPABLE 1024
+#define MAP_UINT(name, value) int(*name)[value]
+#define MAP_TYPE(name, value) typeof(value) *name
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+#define AF_INET 2
+#define AF_INET6 10
+#define TCP_CA_OPEN 0
+#define TCP_CA_DISORDER 1
+#define TCP_CA_CWR 2
+#define TCP_CA_RECOVERY 3
+#define TCP_CA_LOSS 4
+#define CA_EVENT_TX_START 0
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+struct netns_ipv4 {
+	__u8 sysctl_tcp_slow_start_after_idle;
+};
+struct net {
+	struct netns_ipv4 ipv4;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct sock_common {
+	possible_net_t skc_net;
+	__u32 skc_daddr;
+	__u32 skc_rcv_saddr;
+	__u16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+struct sock {
+	struct sock_common __sk_common;
+	unsigned long sk_pacing_rate; /* bytes/s */
+	unsigned long sk_max_pacing_rate; /* bytes/s */
+	__u32 sk_pacing_status;
+};
+struct inet_sock {
+	struct sock sk;
+};
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	__u8 icsk_ca_state : 5;
+	__u32 icsk_rto; /* jiffies */
+};
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+struct minmax {
+	struct minmax_sample s[3];
+};
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u64 bytes_acked;
+	__u64 tcp_mstamp; /* µs of CLOCK_MONOTONIC, refreshed before every callback */
+	__u32 snd_una;
+	__u32 write_seq;
+	__u32 mss_cache;
+	__u32 srtt_us; /* µs << 3 */
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u32 total_retrans;
+	__u32 max_packets_out;
+	__u32 snd_cwnd;
+	__u32 snd_cwnd_cnt;
+	__u32 snd_cwnd_clamp;
+	__u32 snd_cwnd_stamp;
+	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
+	__u32 prr_out;
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 lost;
+	__u32 lsndtime; /* jiffies */
+	__u8 is_cwnd_limited : 1;
+	struct minmax rtt_min;
+};
+struct rate_sample {
+	__s32 delivered;
+	long interval_us;
+	__u32 snd_interval_us;
+	__u32 rcv_interval_us;
+	long rtt_us;
+	bool is_app_limited;
+};
+#pragma clang attribute pop
+
+/* Members are matched with the kernel's by name; of a function only the name counts. */
+struct tcp_congestion_ops {
+	__u32 (*ssthresh)(void);
+	void (*set_state)(void);
+	void (*cwnd_event)(void);
+	void (*cong_control)(void);
+	__u32 (*undo_cwnd)(void);
+	char name[16];
+	__u32 flags;
+	void (*init)(void);
+	void (*release)(void);
+};
+
+/* A bit-field where the running kernel has it: the compiler leaves its place, width and shifts to the loader. */
+#define BITFIELD(s, field)                                                                                             \
+	({                                                                                                             \
+		void *p = (void *)(s) + __builtin_preserve_field_info((s)->field, 0);                                  \
+		__u64 v = 0;                                                                                           \
+		switch (__builtin_preserve_field_info((s)->field, 1)) {                                                \
+		case 1:                                                                                                \
+			v = *(__u8 *)p;                                                                                \
+			break;                                                                                         \
+		case 2:                                                                                                \
+			v = *(__u16 *)p;                                                                               \
+			break;                                                                                         \
+		case 4:                                                                                                \
+			v = *(__u32 *)p;                                                                               \
+			break;                                                                                         \
+		case 8:                                                                                                \
+			v = *(__u64 *)p;                                                                               \
+			break;                                                                                         \
+		}                                                                                                      \
+		v <<= __builtin_preserve_field_info((s)->field, 4);                                                    \
+		v >>= __builtin_preserve_field_info((s)->field, 5);                                                    \
+		v;                                                                                                     \
+	})
+#define FIELD_EXISTS(field) __builtin_preserve_field_info(field, 2)
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static __u32 (*cpu_id)(void) = (void *)8;
+static long (*map_push)(void *map, const void *value, __u64 flags) = (void *)87;
+static long (*map_pop)(void *map, void *value) = (void *)88;
+static void *(*storage_get)(void *map, void *sk, void *value, __u64 flags) = (void *)107;
+static long (*storage_delete)(void *map, void *sk) = (void *)108;
+static __u64 (*jiffies64)(void) = (void *)118;
+static long (*ring_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static long (*loop)(__u32 n, void *step, void *ctx, __u64 flags) = (void *)181;
+
+#define STORAGE_CREATE 1
+#define RB_NO_WAKEUP 1
+#define RB_FORCE_WAKEUP 2
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Records to the agent, through the ring buffer. Who wakes the reader: what is urgent, always; the first record after a
+ * silence, when the reader sleeps until woken; nothing else, since a reader that has reports to expect looks by itself
+ * after the latency that its algorithm allows. A wake-up per report costs a quarter of the throughput of loopback.
+ */
+#ifndef CCPLANE_REPORT_H
+#define CCPLANE_REPORT_H
+
+#include "flow.h"
+
+struct {
+	MAP_UINT(type, RINGBUF_MAP);
+	MAP_UINT(max_entries, 1 << 20);
+} ring SEC(".maps");
+
+INLINE long send(void *record, __u32 size, bool urgent)
+{
+	__u32 reader = READ_ONCE(plane.reader);
+	bool wake = reader == READER_IDLE || (urgent && reader == READER_POLLING);
+	long failed = ring_output(&ring, record, size, wake ? RB_FORCE_WAKEUP : RB_NO_WAKEUP);
+	if (wake && !failed)
+		WRITE_ONCE(plane.reader, READER_RUNNING);
+	return failed;
+}
+
+INLINE void header(struct flow *f, struct ccp_record *r, __u16 kind, bool urgent, __u64 now_us)
+{
+	r->kind = kind;
+	r->flags = urgent ? REC_URGENT : 0;
+	r->slot = f->slot;
+	r->generation = f->generation;
+	r->epoch = f->told;
+	r->program = f->program;
+	r->tag = f->tag;
+	r->time_us = now_us;
+}
+
+/* Tells of a new flow, or of one that is back from the fallback; tried at every call until the ring takes it. */
+INLINE void announce(struct flow *f, __u64 now_us)
+{
+	struct ccp_record r;
+	__u32 told = f->told;
+	f->told = f->epoch;
+	header(f, &r, f->fallbacks ? REC_RESUME : REC_OPEN, true, now_us);
+	if (send(&r, sizeof(r), true))
+		f->told = told;
+	else
+		f->announced = 1;
+}
+
+/* Sends the report variables. They lie behind the last temporaries, which nobody reads after a run: the header is
+ * written there, so that header and values go out in one piece. True when the ring took it.
+ */
+INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
+{
+	if (f->announced && !f->fallback)
+		f->told = f->epoch;
+	header(f, (struct ccp_record *)&f->ctx.regs[REG_HEADER], REC_REPORT, urgent, now_us);
+	if (fields > CCP_VARS)
+		fields = CCP_VARS;
+	if (send(&f->ctx.regs[REG_HEADER], sizeof(struct ccp_record) + 8 * fields, urgent)) {
+		if (!f->owed && !f->fallback)
+			COUNT(ring_lost, 1);
+		f->owed = urgent || f->owed;
+		return false;
+	}
+	f->owed = 0;
+	f->reports++;
+	COUNT(reports, 1);
+	return true;
+}
+
+/* Tells of the end, and gives the slot back. */
+INLINE void close(struct tcp_sock *tp, struct flow *f)
+{
+	struct ccp_slot *s = slot_of(f);
+	__u32 slot = f->slot;
+	COUNT(closed, 1);
+	if (!s)
+		return;
+	struct ccp_closing c = {};
+	header(f, &c.record, REC_CLOSE, true, tp->tcp_mstamp);
+	c.opened_us = f->opened_us;
+	c.acked = tp->bytes_acked;
+	c.lost = tp->lost;
+	c.reports = f->reports;
+	c.faults = f->ctx.faults;
+	c.fallbacks = f->fallbacks;
+	c.srtt_us = tp->srtt_us >> 3;
+	c.min_rtt_us = tp->rtt_min.s[0].v;
+	c.retransmits = tp->total_retrans;
+	WRITE_ONCE(s->shown.state, FLOW_FREE);
+	if (f->announced && send(&c, sizeof(c), true))
+		COUNT(close_lost, 1);
+	map_push(&vacant, &slot, 0);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Signals from tcp_sock and rate_sample, as the first registers of the fold (crates/datapath/src/signals.rs).
+ *
+ * Counts are differences since the fold last ran, so nothing is missed when losses are marked, or an ACK is processed,
+ * without a call in between; a call without an RTT or a rate sample loses none either.
+ *
+ *   Ack.bytes_acked        tp->bytes_acked (RFC 4898 tcpEStatsAppHCThruOctetsAcked)
+ *   Ack.packets_misordered growth of tp->sacked_out, at least 0; bytes: times the MSS
+ *   Ack.packets_acked      tp->delivered, less packets_misordered: a packet SACKed before it is acknowledged counts once
+ *   Ack.ecn_packets        tp->delivered_ce; bytes: times the MSS
+ *   Ack.lost_pkts_sample   tp->lost: packets marked lost, also by a timeout
+ *   Flow.rate_*            rs->delivered packets times the MSS, over rs->snd_interval_us (outgoing) and
+ *                          rs->rcv_interval_us (incoming), bytes/s; 0 where this ACK gives no valid sample
+ *   Flow.rtt_sample_us     rs->rtt_us; "not known" where negative or 0
+ *   Flow.srtt_us           tp->srtt_us, which the kernel keeps times 8
+ *   Flow.min_rtt_us        tp->rtt_min, over net.ipv4.tcp_min_rtt_wlen seconds
+ *   in flight              packets_out - sacked_out - lost_out + retrans_out
+ *   Flow.bytes_pending     write_seq - snd_una
+ *   Flow.in_recovery       1 in TCP_CA_CWR, TCP_CA_Recovery and TCP_CA_Loss
+ *   Flow.cwnd_limited      as tcp_is_cwnd_limited()
+ */
+#ifndef CCPLANE_SIGNALS_H
+#define CCPLANE_SIGNALS_H
+
+#include "flow.h"
+
+INLINE __u32 in_flight(struct tcp_sock *tp)
+{
+	__u32 left = tp->sacked_out + tp->lost_out;
+	return tp->packets_out - left + tp->retrans_out;
+}
+
+/* In slow start the window may also grow while it is less than twice what was in flight. */
+INLINE bool cwnd_limited(struct tcp_sock *tp)
+{
+	if (BITFIELD(tp, is_cwnd_limited))
+		return true;
+	__u32 cwnd = tp->snd_cwnd;
+	return cwnd < tp->snd_ssthresh && cwnd < 2 * tp->max_packets_out;
+}
+
+INLINE __u64 known(__u64 us)
+{
+	return us ? us : UNKNOWN;
+}
+
+/* Fills the registers; packets newly delivered are returned, for recovery and growth. */
+INLINE __u32 gather(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, bool timeout, __u64 now_us)
+{
+	__u64 *regs = f->ctx.regs;
+	__u64 mss = mss_of(tp);
+	__u64 acked = tp->bytes_acked;
+	__u32 delivered = tp->delivered, ce = tp->delivered_ce, lost = tp->lost, sacked = tp->sacked_out;
+	__u32 newly = delivered - f->delivered;
+	__u32 misordered = sacked > f->sacked_out ? sacked - f->sacked_out : 0;
+	__u32 marked = ce - f->delivered_ce;
+
+	regs[REG_BYTES_ACKED] = acked - f->acked;
+	regs[REG_PACKETS_ACKED] = newly > misordered ? newly - misordered : 0;
+	regs[REG_PACKETS_MISORDERED] = misordered;
+	regs[REG_BYTES_MISORDERED] = misordered * mss;
+	regs[REG_ECN_PACKETS] = marked;
+	regs[REG_ECN_BYTES] = marked * mss;
+	regs[REG_LOST] = (__u32)(lost - f->lost);
+	f->acked = acked;
+	f->delivered = delivered;
+	f->delivered_ce = ce;
+	f->lost = lost;
+	f->sacked_out = sacked;
+
+	__u32 flying = in_flight(tp);
+	regs[REG_NOW] = now_us - plane.start_us;
+	regs[REG_PACKETS_IN_FLIGHT] = flying;
+	regs[REG_BYTES_IN_FLIGHT] = flying * mss;
+	regs[REG_BYTES_PENDING] = (__u32)(tp->write_seq - tp->snd_una);
+	regs[REG_RATE_INCOMING] = 0;
+	regs[REG_RATE_OUTGOING] = 0;
+	regs[REG_RTT] = UNKNOWN;
+	regs[REG_APP_LIMITED] = 0;
+	if (rs) {
+		__s32 sample = rs->delivered;
+		if (sample > 0 && rs->interval_us > 0) {
+			__u64 bytes = (__u64)(__u32)sample * mss * 1000000;
+			__u32 out = rs->snd_interval_us, in = rs->rcv_interval_us;
+			if (out)
+				regs[REG_RATE_OUTGOING] = bytes / out;
+			if (in)
+				regs[REG_RATE_INCOMING] = bytes / in;
+		}
+		__s64 rtt = rs->rtt_us;
+		if (rtt > 0)
+			regs[REG_RTT] = rtt;
+		regs[REG_APP_LIMITED] = rs->is_app_limited;
+	}
+	regs[REG_WAS_TIMEOUT] = timeout;
+	regs[REG_SRTT] = known(tp->srtt_us >> 3);
+	regs[REG_MIN_RTT] = known(tp->rtt_min.s[0].v);
+	regs[REG_MSS] = mss;
+	regs[REG_IN_RECOVERY] = f->ca_state >= TCP_CA_CWR;
+	regs[REG_UNDONE] = f->undone;
+	regs[REG_CWND_LIMITED] = cwnd_limited(tp);
+	return newly;
+}
+
+#endif

@@ -1,0 +1,28 @@
+//! The counters of a plane, which every CPU keeps for itself.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::kernel::Counters;
+use crate::layout::{CpuCounters, Plane};
+
+/// All CPUs together.
+pub(crate) fn sum(plane: &Plane) -> Counters {
+    let of =
+        |what: fn(&CpuCounters) -> &AtomicU64| plane.counters.iter().map(|cpu| what(cpu).load(Relaxed)).sum::<u64>();
+    let (opened, closed) = (of(|cpu| &cpu.flows), of(|cpu| &cpu.closed));
+    Counters {
+        flows: opened.saturating_sub(closed),
+        opened,
+        reports: of(|cpu| &cpu.reports),
+        ring_lost: of(|cpu| &cpu.ring_lost),
+        fallbacks: of(|cpu| &cpu.fallbacks),
+        faults: of(|cpu| &cpu.faults),
+        table_full: of(|cpu| &cpu.table_full),
+    }
+}
+
+/// Flows whose end found the ring full.
+pub(crate) fn close_lost(plane: &Plane) -> u64 {
+    plane.counters.iter().map(|cpu| cpu.close_lost.load(Relaxed)).sum()
+}

@@ -1,0 +1,58 @@
+//! The driver: runs an agent's algorithms over kernel TCP, in one thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ccplane_agent::{Agent, DatapathId};
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event};
+
+use crate::clock;
+use crate::kernel::Kernel;
+
+/// Looks on, for samples and logs. Called in the loop: what it does delays the algorithms.
+pub trait Observer {
+    /// An event, before the agent has it.
+    fn event(&mut self, _now: Time, _event: &Event<'_>) {}
+    /// A command, before the kernel has it.
+    fn command(&mut self, _now: Time, _command: &Command) {}
+}
+
+impl Observer for () {}
+
+/// The agent has one datapath here.
+const KERNEL: DatapathId = DatapathId(0);
+/// How long `stop` may go unseen.
+const ATTENTION: Duration = Duration::from_millis(50);
+
+/// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their heartbeat: an algorithm
+/// that hangs is silent.
+pub fn run_agent(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
+    let ready = Event::Ready {
+        datapath: kernel.info(),
+    };
+    agent.handle(clock::now(), KERNEL, ready);
+    obey(kernel, agent, observer);
+    while !stop.load(Ordering::Relaxed) {
+        let events = kernel.drain(&mut |event| {
+            let now = clock::now();
+            observer.event(now, &event);
+            agent.handle(now, KERNEL, event);
+        });
+        obey(kernel, agent, observer);
+        let now = clock::now();
+        if agent.next_deadline().is_some_and(|due| due <= now) {
+            agent.on_deadline(now);
+            obey(kernel, agent, observer);
+        }
+        let due = agent.next_deadline().map_or(ATTENTION, |due| due.since(now));
+        // Two reports at one look: there will be more, so that it pays to let them gather.
+        kernel.sleep(due.min(ATTENTION), events >= 2);
+    }
+}
+
+fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
+    while let Some((_, command)) = agent.poll() {
+        observer.command(clock::now(), &command);
+        kernel.apply(&command);
+    }
+}

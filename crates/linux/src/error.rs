@@ -1,0 +1,117 @@
+//! Why kernel TCP could not be steered: what, where, the kernel's own reason, and the likely fix.
+
+use crate::pad::PadError;
+
+/// Why an algorithm could not be registered, adopted or detached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The name is not one that the kernel takes.
+    #[error(
+        "`{0}` cannot be the name of a congestion control: the kernel takes 1 to 15 letters, digits, `_` and `.`; give the algorithm a shorter kernel name"
+    )]
+    BadName(String),
+    /// Another process serves this name.
+    #[error(
+        "`{name}` is served by process {pid} already: names are global to the host; stop that process, or `ccplane detach --to cubic` removes what it left"
+    )]
+    Running {
+        /// The name.
+        name: String,
+        /// Who holds it.
+        pid: String,
+    },
+    /// The kernel has a congestion control of this name that is not ours to remove.
+    #[error(
+        "the kernel has a congestion control `{0}` already, and it is not held by a ccplane process: `bpftool struct_ops list` shows it; remove it there, or choose another kernel name"
+    )]
+    NameTaken(String),
+    /// Pins of this name exist.
+    #[error("`{name}` is attached already ({path} exists): `ccplane detach` removes it")]
+    Attached {
+        /// The name.
+        name: String,
+        /// Where the pins are.
+        path: std::path::PathBuf,
+    },
+    /// There is nothing to adopt.
+    #[error("`{name}` is not attached: {path} does not exist; `ccplane attach` makes it")]
+    NotAttached {
+        /// The name.
+        name: String,
+        /// Where the pins would be.
+        path: std::path::PathBuf,
+    },
+    /// The process may not load BPF programs.
+    #[error(
+        "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN, CAP_SYS_ADMIN to attach)"
+    )]
+    NotPermitted {
+        /// The capabilities that it lacks.
+        missing: String,
+    },
+    /// The kernel does not describe its types.
+    #[error(
+        "the kernel has no type information (/sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's own kernels have it"
+    )]
+    NoBtf,
+    /// The kernel cannot do it.
+    #[error(
+        "this kernel ({release}) cannot take a TCP congestion control in BPF: {missing}; Linux 6.0 is the oldest that can"
+    )]
+    OldKernel {
+        /// `uname -r`
+        release: String,
+        /// What it lacks.
+        missing: String,
+    },
+    /// The kernel refused a program.
+    #[error("the kernel refused the BPF program `{program}`:\n{reason}")]
+    Refused {
+        /// Which program of the object.
+        program: String,
+        /// The last lines of the verifier.
+        reason: String,
+    },
+    /// The object is not the one that belongs to this crate.
+    #[error(transparent)]
+    Pad(#[from] PadError),
+    /// An object of the kernel does not look as this crate made it.
+    #[error("the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh")]
+    Mismatch(String),
+    /// Anything else in the loader.
+    #[error("{what} failed: {source}{}", said(log))]
+    Bpf {
+        /// What was tried.
+        what: &'static str,
+        /// The loader's words.
+        log: String,
+        /// Its error.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The error.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+fn said(lines: &str) -> String {
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("\n{lines}")
+    }
+}
+
+impl LoadError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> LoadError {
+        let what = what.into();
+        move |source| LoadError::Io { what, source }
+    }
+}

@@ -1,0 +1,204 @@
+//! The memory that the BPF object, its loader and the agent share: `bpf/layout.h` in Rust.
+//!
+//! What both sides touch while traffic runs is atomic here. A test compares the sizes with those of the object.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+/// Part of the path of pinned objects: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
+pub const LAYOUT: u32 = 1;
+/// Programs that run as generated code. `CCP_PADS`.
+pub const PADS: usize = 4;
+/// Programs in all. `CCP_PROGRAMS`.
+pub const PROGRAMS: usize = 12;
+/// Instructions of an interpreted program. `CCP_CODE`.
+pub const CODE: usize = 384;
+/// Variables of a program. `CCP_VARS`.
+pub const VARS: usize = 64;
+
+/// `CTL_*`: who holds the control words.
+pub const WRITING: u64 = 1;
+pub const PENDING: u64 = 2;
+pub const STEP: u64 = 4;
+/// `CTL_SET_*`: what is set.
+pub const SET_PROGRAM: u32 = 1;
+pub const SET_CWND: u32 = 2;
+pub const SET_RATE: u32 = 4;
+pub const SET_SSTHRESH: u32 = 8;
+pub const SET_MICROS: u32 = 16;
+
+/// `FLOW_LIVE`.
+pub const LIVE: u32 = 1;
+/// `SHOW_FALLBACK`, `SHOW_OWNED`.
+pub const SHOW_FALLBACK: u32 = 1;
+pub const SHOW_OWNED: u32 = 2;
+
+/// `READER_*`.
+pub const READER_RUNNING: u32 = 0;
+pub const READER_POLLING: u32 = 1;
+pub const READER_IDLE: u32 = 2;
+
+/// `REC_*`.
+pub const REC_OPEN: u16 = 1;
+pub const REC_RESUME: u16 = 2;
+pub const REC_REPORT: u16 = 3;
+pub const REC_CLOSE: u16 = 4;
+pub const REC_URGENT: u16 = 1;
+
+/// `struct ccp_control`
+#[repr(C)]
+pub struct Control {
+    pub lock: AtomicU64,
+    pub generation: AtomicU32,
+    pub epoch: AtomicU32,
+    pub program: AtomicU32,
+    pub tag: AtomicU32,
+    pub set: AtomicU32,
+    unused: u32,
+    pub cwnd: AtomicU64,
+    pub rate: AtomicU64,
+    pub ssthresh: AtomicU64,
+    pub micros: AtomicU64,
+    pub var_mask: AtomicU64,
+    pub vars: [AtomicU64; VARS],
+    pad: [u64; 7],
+}
+
+/// `struct ccp_shown`
+#[repr(C)]
+pub struct Shown {
+    pub generation: AtomicU32,
+    pub state: AtomicU32,
+    pub flags: AtomicU32,
+    pub epoch: AtomicU32,
+    pub program: AtomicU32,
+    pub tag: AtomicU32,
+    pub mss: AtomicU32,
+    pub init_cwnd: AtomicU32,
+    pub family: AtomicU16,
+    pub local_port: AtomicU16,
+    pub peer_port: AtomicU16,
+    pub ca_state: AtomicU16,
+    pub srtt_us: AtomicU32,
+    pub local: [AtomicU8; 16],
+    pub peer: [AtomicU8; 16],
+    pub opened_us: AtomicU64,
+    pub cwnd: AtomicU64,
+    pub ssthresh: AtomicU64,
+    pub rate: AtomicU64,
+    pub acked: AtomicU64,
+    pub lost: AtomicU64,
+    pub reports: AtomicU64,
+    pub faults: AtomicU64,
+    pub fallbacks: AtomicU64,
+    pub fallback_us: AtomicU64,
+    pub last_us: AtomicU64,
+    pub delivered_rate: AtomicU64,
+    pad: [u64; 3],
+}
+
+/// `struct ccp_slot`
+#[repr(C)]
+pub struct Slot {
+    pub control: Control,
+    pub shown: Shown,
+}
+
+/// `struct ccp_counters`
+#[repr(C)]
+pub struct CpuCounters {
+    pub flows: AtomicU64,
+    pub reports: AtomicU64,
+    pub ring_lost: AtomicU64,
+    pub fallbacks: AtomicU64,
+    pub faults: AtomicU64,
+    pub table_full: AtomicU64,
+    pub closed: AtomicU64,
+    pub close_lost: AtomicU64,
+}
+
+/// `struct ccp_plane`
+#[repr(C)]
+pub struct Plane {
+    pub heartbeat_ns: AtomicU64,
+    pub fallback_after_ns: AtomicU64,
+    pub min_cwnd: AtomicU64,
+    pub max_cwnd: AtomicU64,
+    pub max_rate: AtomicU64,
+    pub start_us: AtomicU64,
+    pub slots: AtomicU32,
+    pub agent: AtomicU32,
+    pub next_tag: AtomicU64,
+    pub reader: AtomicU32,
+    pub fresh: AtomicU32,
+    pad: [u64; 6],
+    pub counters: [CpuCounters; 64],
+}
+
+/// `struct ccp_program`, its code as words
+#[repr(C)]
+pub struct ProgramSlot {
+    pub tag: AtomicU32,
+    pub code_len: AtomicU32,
+    pub vars: AtomicU32,
+    pub report_vars: AtomicU32,
+    pub volatiles: AtomicU64,
+    pub init: [AtomicU64; VARS],
+    pub code: [[AtomicU64; 2]; CODE],
+}
+
+/// `struct ccp_record`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Record {
+    pub kind: u16,
+    pub flags: u16,
+    pub slot: u32,
+    pub generation: u32,
+    pub epoch: u32,
+    pub program: u32,
+    pub tag: u32,
+    pub time_us: u64,
+}
+
+/// Words of a [`Record`].
+pub const RECORD_WORDS: usize = size_of::<Record>() / 8;
+
+impl Record {
+    /// The header of a record, and what follows it. `None` when it is too short, which no object of this layout sends.
+    pub fn split(words: &[u64]) -> Option<(Record, &[u64])> {
+        let (&[a, b, c, time_us], rest) = words.split_first_chunk::<RECORD_WORDS>()?;
+        let record = Record {
+            kind: a as u16,
+            flags: (a >> 16) as u16,
+            slot: (a >> 32) as u32,
+            generation: b as u32,
+            epoch: (b >> 32) as u32,
+            program: c as u32,
+            tag: (c >> 32) as u32,
+            time_us,
+        };
+        Some((record, rest))
+    }
+}
+
+/// What follows the header of `REC_CLOSE`: `struct ccp_closing`, in order.
+pub mod closing {
+    pub const OPENED_US: usize = 0;
+    pub const ACKED: usize = 1;
+    pub const LOST: usize = 2;
+    pub const REPORTS: usize = 3;
+}
+
+/// Where the loader finds the two members that it sets in the object's `struct tcp_congestion_ops`.
+pub mod ops {
+    /// `name[16]`
+    pub const NAME: std::ops::Range<usize> = 40..56;
+    /// `flags`
+    pub const FLAGS: std::ops::Range<usize> = 56..60;
+    /// The size of the object's own definition.
+    pub const SIZE: usize = 80;
+    /// `TCP_CONG_NON_RESTRICTED`: processes without CAP_NET_ADMIN may choose it.
+    pub const NON_RESTRICTED: u32 = 1;
+    /// `TCP_CONG_NEEDS_ECN`: connections offer and use ECN.
+    pub const NEEDS_ECN: u32 = 2;
+}

@@ -1,0 +1,87 @@
+//! What libbpf says while it works, kept so that an error can carry the verifier's reason.
+
+use std::sync::{Mutex, MutexGuard};
+
+use libbpf_rs::PrintLevel;
+
+/// libbpf has one printer for the whole process: whoever listens holds this.
+static LISTENING: Mutex<()> = Mutex::new(());
+static LINES: Mutex<String> = Mutex::new(String::new());
+
+/// Enough for the verifier's reason and the way to it; its whole log can have megabytes.
+const KEPT: usize = 256 * 1024;
+const SHOWN: usize = 12;
+
+/// Collects what libbpf says until it is dropped.
+pub(crate) struct Listener {
+    _only: MutexGuard<'static, ()>,
+    before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
+}
+
+impl Listener {
+    pub fn new() -> Listener {
+        // A panic elsewhere while listening leaves nothing behind that could be wrong here.
+        let only = LISTENING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        lines().clear();
+        let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+        Listener { _only: only, before }
+    }
+
+    /// Everything since `new`.
+    pub fn text(&self) -> String {
+        lines().clone()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        libbpf_rs::set_print(self.before);
+    }
+}
+
+fn lines() -> MutexGuard<'static, String> {
+    LINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn keep(level: PrintLevel, text: String) {
+    tracing::trace!(?level, "{}", text.trim_end());
+    let mut lines = lines();
+    let room = KEPT.saturating_sub(lines.len());
+    // Of a text that is too long the end matters: there the verifier says why.
+    let mut start = text.len().saturating_sub(room);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    lines.push_str(&text[start..]);
+}
+
+/// The program that the verifier refused, and its last words.
+pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
+    let begin = log.find("-- BEGIN PROG LOAD LOG --")?;
+    let program = log[..begin].rsplit("prog '").next()?.split('\'').next()?.to_owned();
+    let body = &log[begin..];
+    let body = body.split("-- END PROG LOAD LOG --").next().unwrap_or(body);
+    let said: Vec<&str> = body
+        .lines()
+        .skip(1)
+        .filter(|line| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time"))
+        .collect();
+    Some((program, said[said.len().saturating_sub(SHOWN)..].join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_found_in_the_log() {
+        let log = "libbpf: prog 'cong_control': BPF program load failed: -13\n\
+                   libbpf: prog 'cong_control': -- BEGIN PROG LOAD LOG --\n\
+                   0: R1=ctx() R10=fp0\n1: (79) r3 = *(u64 *)(r1 +32)\nR1 invalid mem access 'scalar'\n\
+                   processed 2 insns\n-- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
+        let (program, reason) = verifier_reason(log).expect("there is one");
+        assert_eq!(program, "cong_control");
+        assert!(reason.ends_with("R1 invalid mem access 'scalar'"), "{reason}");
+        assert_eq!(verifier_reason("libbpf: nothing of the kind"), None);
+    }
+}

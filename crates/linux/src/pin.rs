@@ -1,0 +1,214 @@
+//! Registrations that outlive the process which made them: pinned under bpffs, adopted by the next agent, removed by
+//! `detach`. And registrations that a dead process left where the kernel has no links (before Linux 6.4).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object};
+
+use crate::error::LoadError;
+use crate::layout::LAYOUT;
+use crate::load::Memory;
+
+const BPFFS: &str = "/sys/fs/bpf";
+const LINK: &str = "link";
+/// Maps by the names of their pins and in the object.
+const MAPS: [(&str, &str); 4] = [
+    ("plane", ".data.plane"),
+    ("table", "table"),
+    ("programs", "programs"),
+    ("ring", "ring"),
+];
+
+/// Where all registrations of this layout are pinned.
+fn root() -> PathBuf {
+    Path::new(BPFFS).join("ccplane").join(LAYOUT.to_string())
+}
+
+/// Where the registration `name` is pinned.
+fn directory(name: &str) -> PathBuf {
+    root().join(name)
+}
+
+/// Mounts bpffs where it is not.
+fn mount_bpffs() -> Result<(), LoadError> {
+    let mounted = nix::sys::statfs::statfs(BPFFS)
+        .is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _));
+    if mounted {
+        return Ok(());
+    }
+    nix::mount::mount(
+        Some("bpf"),
+        BPFFS,
+        Some("bpf"),
+        nix::mount::MsFlags::empty(),
+        Some("mode=700"),
+    )
+    .map_err(std::io::Error::from)
+    .map_err(LoadError::io(format!("mounting bpffs on {BPFFS}")))
+}
+
+/// Pins a registration: all of it or nothing.
+pub(crate) fn pin(name: &str, link: &mut Link, object: &Object, links: bool) -> Result<PathBuf, LoadError> {
+    mount_bpffs()?;
+    let directory = directory(name);
+    let mut pin_all = || {
+        std::fs::create_dir_all(&directory).map_err(LoadError::io(format!("making {}", directory.display())))?;
+        for (pin, map) in MAPS {
+            let map = object.maps().find(|m| m.name() == map);
+            let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {pin}")))?;
+            let mut handle = MapHandle::try_from(&map).map_err(bpf("duplicating a map"))?;
+            handle.pin(directory.join(pin)).map_err(bpf("pinning a map"))?;
+        }
+        link.pin(directory.join(LINK))
+            .map_err(bpf("pinning the registration"))?;
+        if !links {
+            // Without links this is the map itself, and dropping it would unregister.
+            link.disconnect();
+        }
+        Ok(())
+    };
+    match pin_all() {
+        Ok(()) => Ok(directory),
+        Err(error) => {
+            remove_pins(&directory);
+            Err(error)
+        }
+    }
+}
+
+/// Reopens the memory of a pinned registration.
+pub(crate) fn open(name: &str) -> Result<(PathBuf, Memory), LoadError> {
+    let directory = directory(name);
+    if !directory.exists() {
+        return Err(LoadError::NotAttached {
+            name: name.to_owned(),
+            path: directory,
+        });
+    }
+    let map = |pin: &str| MapHandle::from_pinned_path(directory.join(pin)).map_err(bpf("opening a pinned map"));
+    let fd = |map: &MapHandle| -> Result<OwnedFd, LoadError> {
+        map.as_fd()
+            .try_clone_to_owned()
+            .map_err(LoadError::io("duplicating a map's descriptor"))
+    };
+    let (plane, table, programs, ring) = (map("plane")?, map("table")?, map("programs")?, map("ring")?);
+    let memory = Memory::map(
+        fd(&plane)?,
+        fd(&table)?,
+        fd(&programs)?,
+        fd(&ring)?,
+        table.max_entries(),
+        ring.max_entries(),
+    )?;
+    Ok((directory, memory))
+}
+
+/// An error where `name` is pinned already.
+pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
+    let path = directory(name);
+    match path.exists() {
+        true => Err(LoadError::Attached {
+            name: name.to_owned(),
+            path,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// The kernel names that are attached, by this layout or another's.
+pub fn attached() -> Vec<String> {
+    let mut names: Vec<String> = registrations()
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn registrations() -> impl Iterator<Item = PathBuf> {
+    let entries = |path: &Path| {
+        std::fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+    };
+    let layouts: Vec<PathBuf> = entries(&Path::new(BPFFS).join("ccplane")).collect();
+    layouts
+        .into_iter()
+        // Layouts are numbers; other parts of ccplane may pin beside them.
+        .filter(|path| {
+            path.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| n.parse::<u32>().is_ok())
+        })
+        .flat_map(move |layout| entries(&layout).collect::<Vec<_>>())
+}
+
+/// Removes what is attached, of this layout and of others, also when the process that attached it was killed: all, or the
+/// registration `only`. New sockets cannot choose it any more; live ones go on under the fallback to their end. The names
+/// of what was removed.
+pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
+    let mut removed = Vec::new();
+    for directory in registrations() {
+        let Some(name) = directory.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+            continue;
+        };
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
+        let link = directory.join(LINK);
+        match MapHandle::from_pinned_path(&link) {
+            // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
+            Ok(map) => drop(map.delete(&0u32.to_ne_bytes())),
+            Err(_) => {
+                // From 6.10 on a link can be detached while an agent still holds it; before, it goes with its last holder.
+                let _ = Link::open(&link).and_then(|link| link.detach());
+            }
+        }
+        remove_pins(&directory);
+        remove_leftover(&name)?;
+        removed.push(name);
+    }
+    for path in [root(), Path::new(BPFFS).join("ccplane")] {
+        // Fails, as it should, where something else is still pinned there.
+        let _ = std::fs::remove_dir(path);
+    }
+    Ok(removed)
+}
+
+fn remove_pins(directory: &Path) {
+    for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+        let _ = std::fs::remove_file(directory.join(pin));
+    }
+    let _ = std::fs::remove_dir(directory);
+}
+
+/// Unregisters what a dead process left of `name` where registrations do not hang on links. The caller holds the name's
+/// lock, so that no living process serves it.
+pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
+    let mut wanted = [0; 16];
+    wanted[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
+    let ours = libbpf_rs::query::MapInfoIter::default()
+        .filter(|info| info.ty == MapType::StructOps && info.name.to_string_lossy().starts_with("ccplane_ops"));
+    for info in ours {
+        let Ok(map) = MapHandle::from_map_id(info.id) else {
+            continue;
+        };
+        let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        if value.is_some_and(|value| value.windows(wanted.len()).any(|part| part == wanted)) {
+            // With links this is refused, and there is nothing to do: it goes with its link.
+            let _ = map.delete(&0u32.to_ne_bytes());
+        }
+    }
+    Ok(())
+}
+
+fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
+    move |source| LoadError::Bpf {
+        what,
+        log: String::new(),
+        source,
+    }
+}

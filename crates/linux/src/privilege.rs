@@ -1,0 +1,60 @@
+//! What the process may do, and giving up what it no longer needs.
+
+/// The capabilities of `capability.h` that matter here.
+const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+const SYS_ADMIN: u32 = 21;
+
+/// The capabilities that loading needs and this process lacks, by name; empty when none.
+pub(crate) fn missing() -> String {
+    let effective = effective();
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacks = NEEDED.iter().filter(|(bit, _)| !has(*bit) && !has(SYS_ADMIN));
+    let names: Vec<&str> = lacks.map(|(_, name)| *name).collect();
+    names.join(", ")
+}
+
+fn effective() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        })
+        .unwrap_or(0)
+}
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Data {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Drops every capability of this thread, and of threads and processes that it starts from now on. What is mapped and
+/// open keeps working: the agent needs no privilege after loading, only to pin, to detach and to load again.
+pub fn drop_capabilities() -> std::io::Result<()> {
+    let header = Header {
+        version: 0x2008_0522, // _LINUX_CAPABILITY_VERSION_3
+        pid: 0,
+    };
+    let none = Data {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    };
+    let data = [none; 2];
+    // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and outlive the call.
+    let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}

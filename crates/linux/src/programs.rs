@@ -1,0 +1,36 @@
+//! The mapped programs: what the datapath needs of each beside its code.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::fence;
+
+use ccplane_datapath::{MAX_VARS, Program};
+
+use crate::layout::{CODE, ProgramSlot, VARS};
+
+const _: () = assert!(MAX_VARS <= VARS);
+
+/// Writes a program into a free slot; `code` for the interpreter, none where a pad has it. Its uid is its tag: flows are
+/// set to slot and tag together, so one that still means a former program of the slot is not mistaken.
+pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
+    slot.tag.store(0, Relaxed);
+    fence(Release);
+    let mut volatiles = 0;
+    for (index, var) in program.vars().iter().enumerate() {
+        slot.init[index].store(var.init, Relaxed);
+        volatiles |= u64::from(var.volatile) << index;
+    }
+    for init in &slot.init[program.vars().len()..] {
+        init.store(0, Relaxed);
+    }
+    for (to, from) in slot.code.iter().zip(code) {
+        // Each half of 16 bytes has 8.
+        let (low, high) = from.split_at(8);
+        to[0].store(u64::from_le_bytes(low.try_into().expect("8 bytes")), Relaxed);
+        to[1].store(u64::from_le_bytes(high.try_into().expect("8 bytes")), Relaxed);
+    }
+    slot.code_len.store(code.len().min(CODE) as u32, Relaxed);
+    slot.vars.store(program.vars().len() as u32, Relaxed);
+    slot.report_vars.store(program.report_vars() as u32, Relaxed);
+    slot.volatiles.store(volatiles, Relaxed);
+    slot.tag.store(program.uid(), Release);
+}

@@ -1,0 +1,154 @@
+//! The reader of the BPF ring buffer: records in place, without a copy and without a system call.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::layout::{REC_URGENT, Record};
+use crate::memory::{map_pages, unmap_pages};
+
+/// The kernel marks a record that is being written, and one that was given up.
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+const HEADER: u64 = 8;
+
+/// A ring buffer, of which this is the only reader.
+pub struct Ring {
+    fd: OwnedFd,
+    /// One page, written here: how far it was read.
+    consumer: NonNull<u8>,
+    /// One page written by the kernel, how far it was filled, and the data, twice in a row so that no record is split.
+    producer: NonNull<u8>,
+    page: usize,
+    size: usize,
+}
+
+impl Ring {
+    /// Maps a ring buffer map of `size` bytes (a power of two).
+    pub fn new(fd: OwnedFd, size: usize) -> std::io::Result<Ring> {
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let consumer = map_pages(fd.as_fd(), 0, page, true)?;
+        let producer = match map_pages(fd.as_fd(), page, page + 2 * size, false) {
+            Ok(producer) => producer,
+            Err(error) => {
+                unmap_pages(consumer, page);
+                return Err(error);
+            }
+        };
+        Ok(Ring {
+            fd,
+            consumer,
+            producer,
+            page,
+            size,
+        })
+    }
+
+    /// Hands every record that is complete to `sink` and frees it; at most one ring's worth, so that a datapath that
+    /// writes as fast as this reads cannot hold it forever. The number of records.
+    pub fn drain(&mut self, sink: &mut impl FnMut(&[u64])) -> usize {
+        let start = self.read();
+        let mut position = start;
+        let mut records = 0;
+        while let Some((words, next)) = self.record(position) {
+            position = next;
+            if let Some(words) = words {
+                records += 1;
+                sink(words);
+            }
+            // The writer sees the room at once, not only at the end of a long batch.
+            self.set_read(position);
+            if position - start >= self.size as u64 {
+                break;
+            }
+        }
+        records
+    }
+
+    /// Drops everything that is in the ring.
+    pub fn skip(&mut self) {
+        self.drain(&mut |_| ());
+    }
+
+    /// True when nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.read() == self.filled()
+    }
+
+    /// True when something waits that must not.
+    pub fn has_urgent(&self) -> bool {
+        let mut position = self.read();
+        let end = self.filled();
+        while position < end {
+            match self.record(position) {
+                // It is being written: in a moment it is known what it is.
+                None => return true,
+                Some((words, next)) => {
+                    let urgent = |(record, _): (Record, _)| record.flags & REC_URGENT != 0;
+                    if words.and_then(Record::split).is_some_and(urgent) {
+                        return true;
+                    }
+                    position = next;
+                }
+            }
+        }
+        false
+    }
+
+    /// The record at `position`, `None` inside for one given up, and where the next begins; `None` when there is no
+    /// complete one.
+    fn record(&self, position: u64) -> Option<(Option<&[u64]>, u64)> {
+        if position >= self.filled() {
+            return None;
+        }
+        let offset = self.page + (position as usize & (self.size - 1));
+        // SAFETY: the offset is below page + size, a multiple of 8, and 2·size bytes are mapped from page on.
+        let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
+        if header & BUSY != 0 {
+            return None;
+        }
+        let len = (header & !(BUSY | DISCARDED)) as usize;
+        let next = position + HEADER + (len as u64).next_multiple_of(8);
+        if header & DISCARDED != 0 || len > self.size {
+            return Some((None, next));
+        }
+        // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes behind the header are mapped; the
+        // kernel writes them no more until `set_read` passes them, and records are 8-aligned.
+        let words = unsafe {
+            let data = self.producer.add(offset + HEADER as usize).cast::<u64>();
+            std::slice::from_raw_parts(data.as_ptr(), len / 8)
+        };
+        Some((Some(words), next))
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: the page is mapped and aligned; only this process writes the word.
+        unsafe { self.consumer.cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed)
+    }
+
+    fn set_read(&self, position: u64) {
+        // SAFETY: as in `read`; the page is mapped writable.
+        unsafe { self.consumer.cast::<AtomicU64>().as_ref() }.store(position, Ordering::Release);
+    }
+
+    fn filled(&self) -> u64 {
+        // SAFETY: the page is mapped and aligned; the kernel writes the word atomically.
+        unsafe { self.producer.cast::<AtomicU64>().as_ref() }.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        unmap_pages(self.consumer, self.page);
+        unmap_pages(self.producer, self.page + 2 * self.size);
+    }
+}
+
+// SAFETY: the mapping belongs to no thread, and `&mut` guards what is not atomic.
+unsafe impl Send for Ring {}

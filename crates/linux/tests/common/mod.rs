@@ -1,0 +1,248 @@
+//! What the tests on real packets share: a Reno in the agent, connections of chosen congestion control, one test at a
+//! time over the whole host (names of congestion controls are global).
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options as AgentOptions, Programs, Report};
+use ccplane_linux::{AlgorithmSpec, Kernel, Options, run_agent};
+use ccplane_units::{Bytes, Duration};
+use nix::fcntl::{Flock, FlockArg};
+
+/// Held by whoever registers a congestion control in a test.
+pub struct HostLock(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
+
+pub fn lock_host() -> HostLock {
+    let file = File::options().create(true).truncate(false).write(true).open("/run/lock/ccplane.lock").expect("as root");
+    HostLock(Flock::lock(file, FlockArg::LockExclusive).expect("flock works"))
+}
+
+/// True when this host can run the test; else says loudly that it does not run.
+pub fn can_run(test: &str) -> bool {
+    let lacks = if !nix::unistd::geteuid().is_root() {
+        "it loads BPF programs: run it as root"
+    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        "this kernel has no /sys/kernel/btf/vmlinux"
+    } else {
+        return true;
+    };
+    assert!(
+        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+        "SKIPPED: {test}: {lacks}"
+    );
+    eprintln!("SKIPPED: {test}: {lacks}");
+    false
+}
+
+/// NewReno in the agent, as small as it can be: it takes what was acknowledged since the last report.
+pub struct Reno {
+    pub name: &'static str,
+    pub interval_us: u64,
+}
+
+const FOLD: &str = "
+(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile undone false) (rtt 0)) (interval 1000))
+(when true
+  (:= Report.acked (+ Report.acked Ack.bytes_acked))
+  (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+  (:= Report.timeout (|| Report.timeout Flow.was_timeout))
+  (:= Report.undone (|| Report.undone Flow.undone))
+  (:= Report.rtt Flow.rtt_sample_us)
+  (fallthrough))
+(when (|| Report.timeout (|| Report.undone (> Ack.lost_pkts_sample 0))) (:= Micros 0) (report))
+(when (> Micros interval) (:= Micros 0) (report))
+";
+
+pub struct RenoFlow {
+    pub cwnd: u64,
+    pub ssthresh: u64,
+    mss: u64,
+    /// No second reduction before this much more was acknowledged.
+    holds: u64,
+}
+
+impl Algorithm for Reno {
+    type Flow = RenoFlow;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("fold", FOLD)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control) -> RenoFlow {
+        control.program("fold", &[("interval", self.interval_us)]);
+        RenoFlow {
+            cwnd: info.cwnd.get(),
+            ssthresh: info.ssthresh.get(),
+            mss: info.mss.get().max(1),
+            holds: 0,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut RenoFlow, report: &Report, control: &mut Control) {
+        let field = |name| report.get(name).unwrap_or(0);
+        let acked = field("acked");
+        flow.holds = flow.holds.saturating_sub(acked);
+        if field("timeout") > 0 {
+            flow.ssthresh = (flow.cwnd / 2).max(2 * flow.mss);
+            flow.cwnd = flow.mss;
+            flow.holds = 0;
+        } else if field("lost") > 0 && flow.holds == 0 {
+            flow.ssthresh = (flow.cwnd / 2).max(2 * flow.mss);
+            flow.cwnd = flow.ssthresh;
+            flow.holds = flow.cwnd;
+        } else if flow.cwnd < flow.ssthresh {
+            flow.cwnd += acked;
+        } else {
+            flow.cwnd += flow.mss * acked / flow.cwnd;
+        }
+        control.cwnd(Bytes::new(flow.cwnd));
+        control.ssthresh(Bytes::new(flow.ssthresh));
+    }
+}
+
+pub fn agent_of(name: &'static str, interval_us: u64) -> Agent {
+    let mut agent = Agent::new(AgentOptions::default());
+    agent.add(Reno { name, interval_us }).expect("its program compiles");
+    agent
+}
+
+pub fn specs(agent: &Agent) -> Vec<AlgorithmSpec> {
+    agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect()
+}
+
+/// An agent in a thread of its own, over a kernel registration.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<Kernel>>,
+}
+
+impl Running {
+    pub fn start(mut kernel: Kernel, mut agent: Agent) -> Running {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            run_agent(&mut kernel, &mut agent, &seen, &mut ());
+            kernel
+        });
+        Running {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn stop(mut self) -> Kernel {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("stopped once").join().expect("the agent does not panic")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn load(agent: &Agent, options: &Options) -> Kernel {
+    match Kernel::load(&specs(agent), options) {
+        Ok(kernel) => kernel,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Chooses the congestion control of a socket.
+pub fn choose(socket: &impl AsRawFd, name: &str) -> std::io::Result<()> {
+    // SAFETY: the name and its length are valid for the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// A sink that counts, and bulk senders into it.
+pub struct Sink {
+    pub address: std::net::SocketAddr,
+    received: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Sink {
+    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice.
+    pub fn start(address: &str) -> Sink {
+        let listener = TcpListener::bind((address, 0)).expect("an address of this namespace");
+        let address = listener.local_addr().expect("bound");
+        let received = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let sum = received.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let sum = sum.clone();
+                std::thread::spawn(move || {
+                    let mut buffer = vec![0; 1 << 17];
+                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                        sum.fetch_add(n as u64, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        Sink { address, received }
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends `bytes` (or until `stop`) with the congestion control `name`; waits until they are acknowledged.
+pub fn send(address: std::net::SocketAddr, name: &str, bytes: u64, stop: &AtomicBool) -> std::io::Result<u64> {
+    let mut stream = TcpStream::connect(address)?;
+    choose(&stream, name)?;
+    let chunk = vec![0x55; 1 << 16];
+    let mut sent = 0;
+    while sent < bytes && !stop.load(Ordering::Relaxed) {
+        let n = chunk.len().min((bytes - sent) as usize);
+        stream.write_all(&chunk[..n])?;
+        sent += n as u64;
+    }
+    stream.shutdown(std::net::Shutdown::Write)?;
+    // The sink closes when it has read everything.
+    stream.read(&mut [0])?;
+    Ok(sent)
+}
+
+/// Waits until `what` holds; the test fails when it does not within `limit`.
+pub fn eventually(limit: StdDuration, what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(StdDuration::from_millis(2));
+    }
+}
+
+pub fn available(name: &str) -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .is_ok_and(|names| names.split_whitespace().any(|n| n == name))
+}
+
+pub fn options(fallback_ms: u64) -> Options {
+    let mut options = Options::default();
+    options.limits.fallback_after = Duration::from_millis(fallback_ms);
+    options
+}
