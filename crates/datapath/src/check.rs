@@ -47,6 +47,8 @@ pub enum Reason {
     NoSuchRegister(u8),
     /// A register that programs may not write.
     ReadOnly(u8),
+    /// A register that programs may not read.
+    WriteOnly(u8),
     /// A guard writes something other than a temporary.
     ImpureGuard(u8),
     /// A temporary is read on a path on which nothing wrote it.
@@ -90,6 +92,7 @@ impl fmt::Display for CheckError {
                 )
             }
             Reason::ReadOnly(r) => write!(f, "writes register {r}, which programs may only read"),
+            Reason::WriteOnly(r) => write!(f, "reads register {r}, which programs may only write"),
             Reason::ImpureGuard(r) => write!(
                 f,
                 "stands in a guard and writes register {r}; guards may write temporaries only"
@@ -231,7 +234,10 @@ impl Checker<'_> {
         if b == Second::Register || (b == Second::Either && !instr.has_imm) {
             self.read(instr.b, *written)?;
         }
-        if dst == Dst::Updated {
+        // `(if c (report))` may become a conditional write: of these, a program never sees the old value.
+        let flag =
+            (reg::SHOULD_REPORT..=reg::SHOULD_RESET).contains(&instr.dst) && matches!(instr.op, Op::If | Op::NotIf);
+        if dst == Dst::Updated && !flag {
             self.read(instr.dst, *written)?;
         }
         if dst != Dst::None {
@@ -261,6 +267,7 @@ impl Checker<'_> {
     /// Checks that `register` may be read when `written` are the temporaries written so far.
     fn read(&mut self, register: u8, written: u128) -> Result<(), Reason> {
         match register {
+            reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(Reason::WriteOnly(register)),
             reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::ONE => {}
             reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => return Err(Reason::Unwritten(register)),
             reg::TEMPS..reg::TEMPS_END => {}

@@ -6,9 +6,10 @@ use crate::bytecode::{VarKind, reg};
 use crate::command::{Command, Refused, Target, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
+use crate::lower::{self, Code, LARGE, SMALL, place};
 use crate::program::Program;
 use crate::signals::{Signals, Transport};
-use crate::table::{Compat, Limits, ProgramTable, SlotRef};
+use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
 
 /// What a call asks of the transport. `None` leaves a value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,14 +109,20 @@ impl<const V: usize> Flow<V> {
     ) -> Outcome {
         let mut wanted = Controls::of(transport);
         let program = self.begin(transport, programs, &mut wanted);
-        if let Some(program) = program {
+        if let Some(installed) = program {
             let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
-            let signals = signals.registers();
-            if program.uses_timers() {
-                self.state.copy_from_slice(&signals[FIRST_STATE..]);
-            }
             let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
-            self.run(program, &signals, transport.now, programs.compat, &mut wanted, urgency);
+            let load = |registers: &mut [u64; SIGNALS]| signals.load(registers);
+            let run = Run {
+                now: transport.now,
+                compat: programs.compat(),
+                urgency,
+            };
+            if installed.code.is_small() && usize::from(lower::VARS) + V <= SMALL {
+                self.run::<SMALL>(installed, load, run, &mut wanted);
+            } else {
+                self.run::<LARGE>(installed, load, run, &mut wanted);
+            }
         }
         if self.fallback.is_active() {
             wanted = self.fallback.step(transport, signals);
@@ -131,13 +138,18 @@ impl<const V: usize> Flow<V> {
         let mut wanted = Controls::of(transport);
         let staged = self.staged;
         let program = self.begin(transport, programs, &mut wanted);
-        if let Some(program) = program
-            && programs.compat == Compat::Documented
+        if let Some(installed) = program
+            && programs.compat() == Compat::Documented
         {
             let due = self.timer <= now;
-            if due || (staged && self.look_ahead(program, now, wanted)) {
-                let signals = self.quiet_signals();
-                self.run(program, &signals, now, programs.compat, &mut wanted, Urgency::Normal);
+            if due || (staged && self.look_ahead(installed, now, wanted)) {
+                let state = self.state;
+                let run = Run {
+                    now,
+                    compat: programs.compat(),
+                    urgency: Urgency::Normal,
+                };
+                self.run::<LARGE>(installed, |registers| quiet(registers, &state), run, &mut wanted);
                 self.timer = self.timer.max(now + TIMER_SPACING);
             }
         }
@@ -167,7 +179,7 @@ impl<const V: usize> Flow<V> {
                 let (slot, program) = programs.find(uid).ok_or(Refused::UnknownProgram { uid })?;
                 Self::fits(program)?;
                 allowed(updates, Some(program))?;
-                if programs.compat == Compat::Libccp {
+                if programs.compat() == Compat::Libccp {
                     self.pending = Pending::default();
                 }
                 self.start(slot, program);
@@ -175,7 +187,7 @@ impl<const V: usize> Flow<V> {
             }
             Command::Update(updates) => {
                 self.relocate(programs);
-                allowed(updates, self.current(programs))?;
+                allowed(updates, self.current(programs).map(|installed| &installed.program))?;
                 updates
             }
         };
@@ -193,7 +205,7 @@ impl<const V: usize> Flow<V> {
                 Target::Micros => self.pending.micros = Some(value),
             }
         }
-        self.pending.since = match programs.compat {
+        self.pending.since = match programs.compat() {
             Compat::Documented if self.staged => self.pending.since.min(now),
             Compat::Documented => now,
             // The reference has no clock but the ACKs.
@@ -205,7 +217,9 @@ impl<const V: usize> Flow<V> {
 
     /// The fields of a report: the values of the report variables, in order of declaration.
     pub fn report<const P: usize>(&self, programs: &ProgramTable<P>) -> &[u64] {
-        let fields = self.current(programs).map_or(0, Program::report_vars);
+        let fields = self
+            .current(programs)
+            .map_or(0, |installed| installed.program.report_vars());
         self.vars.get(..fields).unwrap_or_default()
     }
 
@@ -213,7 +227,7 @@ impl<const V: usize> Flow<V> {
     /// full queue delays what was measured and loses none of it.
     pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         self.report = None;
-        if let Some(program) = self.current(programs) {
+        if let Some(Installed { program, .. }) = self.current(programs) {
             reset_volatiles(program, &mut self.vars);
         }
     }
@@ -271,7 +285,7 @@ impl<const V: usize> Flow<V> {
         transport: &Transport,
         programs: &'a ProgramTable<P>,
         wanted: &mut Controls,
-    ) -> Option<&'a Program> {
+    ) -> Option<&'a Installed> {
         let mut program = self.current(programs);
         if program.is_none() && self.program.is_some() {
             self.relocate(programs);
@@ -302,34 +316,32 @@ impl<const V: usize> Flow<V> {
         wanted.set(pending.cwnd, pending.rate, pending.ssthresh);
     }
 
-    /// Runs the program once and keeps what it left.
+    /// Runs the program once on the signals that `signals` writes, and keeps what it left.
     #[inline(always)]
-    fn run(
+    fn run<const N: usize>(
         &mut self,
-        program: &Program,
-        signals: &[u64; SIGNALS],
-        now: Time,
-        compat: Compat,
+        Installed { program, code }: &Installed,
+        signals: impl FnOnce(&mut [u64; SIGNALS]),
+        Run { now, compat, urgency }: Run,
         wanted: &mut Controls,
-        urgency: Urgency,
     ) {
-        let mut registers = self.registers(signals, now, *wanted);
-        let micros = registers.get(reg::MICROS);
-        let trace = interpreter::run(program, &mut registers, compat == Compat::Libccp);
+        let mut registers = Registers([0; N]);
+        self.load(&mut registers, signals, now, *wanted);
+        let micros = registers.get(MICROS);
+        if program.uses_timers() {
+            self.state.copy_from_slice(&registers.0[FIRST_STATE..SIGNALS]);
+        }
+        let trace = interpreter::run(code, &mut registers);
 
         self.vars.copy_from_slice(&registers.0[VARS..VARS + V]);
         self.faults = self.faults.saturating_add(trace.faults);
-        if registers.get(reg::MICROS) != micros {
-            self.zero = zero_at(now, registers.get(reg::MICROS));
+        if registers.get(MICROS) != micros {
+            self.zero = zero_at(now, registers.get(MICROS));
         }
-        wanted.set(
-            registers.get(reg::CWND),
-            registers.get(reg::RATE),
-            registers.get(reg::SSTHRESH),
-        );
+        wanted.set(registers.get(CWND), registers.get(RATE), registers.get(SSTHRESH));
         let mut waits_for = trace.waits_for;
-        if registers.get(reg::SHOULD_REPORT) | registers.get(reg::SHOULD_RESET) != 0 {
-            waits_for = waits_for.min(self.report_or_reset(program, &mut registers, urgency));
+        if registers.get(SHOULD_REPORT) | registers.get(SHOULD_RESET) != 0 {
+            waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
         }
         self.timer = match compat {
             Compat::Documented => self.when(waits_for, now),
@@ -339,9 +351,14 @@ impl<const V: usize> Flow<V> {
 
     /// Asks for the report, or else resets; returns what guards wait for once the volatile variables have started over.
     #[cold]
-    fn report_or_reset(&mut self, program: &Program, registers: &mut Registers, urgency: Urgency) -> u64 {
-        let report = registers.get(reg::SHOULD_REPORT) != 0;
-        if report {
+    fn report_or_reset<const N: usize>(
+        &mut self,
+        program: &Program,
+        code: &Code,
+        registers: &mut Registers<N>,
+        urgency: Urgency,
+    ) -> u64 {
+        if registers.get(SHOULD_REPORT) != 0 {
             self.report = self.report.max(Some(urgency));
         } else {
             reset_volatiles(program, &mut self.vars);
@@ -350,43 +367,40 @@ impl<const V: usize> Flow<V> {
             return u64::MAX;
         }
         reset_volatiles(program, &mut registers.0[VARS..]);
-        interpreter::look_ahead(program, registers).waits_for
+        interpreter::look_ahead(code, registers).waits_for
     }
 
     /// After an update, without an ACK: notes when a guard will have waited long enough; true when one has already.
-    fn look_ahead(&mut self, program: &Program, now: Time, wanted: Controls) -> bool {
+    fn look_ahead(&mut self, Installed { program, code }: &Installed, now: Time, wanted: Controls) -> bool {
         if !program.uses_timers() {
             return false;
         }
-        let mut registers = self.registers(&self.quiet_signals(), now, wanted);
-        let ahead = interpreter::look_ahead(program, &mut registers);
+        let mut registers = Registers([0; LARGE]);
+        self.load(&mut registers, |registers| quiet(registers, &self.state), now, wanted);
+        let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
         self.timer = self.timer.min(self.when(ahead.waits_for, now));
         ahead.ready
     }
 
-    /// The register file at the start of a run.
+    /// Fills the registers.
     #[inline(always)]
-    fn registers(&self, signals: &[u64; SIGNALS], now: Time, wanted: Controls) -> Registers {
-        let mut registers = Registers([0; 128]);
-        registers.0[..SIGNALS].copy_from_slice(signals);
+    fn load<const N: usize>(
+        &self,
+        registers: &mut Registers<N>,
+        signals: impl FnOnce(&mut [u64; SIGNALS]),
+        now: Time,
+        wanted: Controls,
+    ) {
+        if let Some(first) = registers.0.first_chunk_mut() {
+            signals(first);
+        }
         registers.set(reg::NOW, now.as_micros());
-        registers.set(reg::MICROS, elapsed(self.zero, now).as_micros());
-        registers.set(reg::CWND, wanted.cwnd);
-        registers.set(reg::RATE, wanted.rate);
-        registers.set(reg::SSTHRESH, wanted.ssthresh);
-        registers.set(reg::ONE, 1);
+        // In the order of their places: state that ends where the variables begin, so that little is left to be cleared.
+        let micros = elapsed(self.zero, now).as_micros();
+        let state = [micros, wanted.cwnd, wanted.rate, wanted.ssthresh, 0, 0, 0, 1];
+        registers.0[VARS - state.len()..VARS].copy_from_slice(&state);
         registers.0[VARS..VARS + V].copy_from_slice(&self.vars);
-        registers
-    }
-
-    /// The last known state, and no events.
-    fn quiet_signals(&self) -> [u64; SIGNALS] {
-        let mut signals = [0; SIGNALS];
-        signals[FIRST_STATE..].copy_from_slice(&self.state);
-        signals[usize::from(reg::WAS_TIMEOUT)] = 0;
-        signals[usize::from(reg::UNDONE)] = 0;
-        signals
     }
 
     /// When `Micros` will exceed `waits_for`.
@@ -414,7 +428,7 @@ impl<const V: usize> Flow<V> {
 
     /// The program, if it is still where the flow found it.
     #[inline(always)]
-    fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Program> {
+    fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
         self.program.and_then(|slot| programs.at(slot))
     }
 
@@ -453,6 +467,20 @@ impl<const V: usize> Flow<V> {
             Ok(())
         }
     }
+}
+
+/// How a program runs.
+struct Run {
+    now: Time,
+    compat: Compat,
+    urgency: Urgency,
+}
+
+/// Writes the last known state, and no events.
+fn quiet(registers: &mut [u64; SIGNALS], state: &[u64; STATES]) {
+    registers[FIRST_STATE..].copy_from_slice(state);
+    registers[usize::from(reg::WAS_TIMEOUT)] = 0;
+    registers[usize::from(reg::UNDONE)] = 0;
 }
 
 /// Checks that an agent may set the targets.
@@ -496,7 +524,13 @@ fn elapsed(zero: u64, now: Time) -> Duration {
 }
 
 const SIGNALS: usize = reg::SIGNALS_END as usize;
-const VARS: usize = reg::VARS as usize;
+const VARS: usize = lower::VARS as usize;
+const MICROS: u8 = place(reg::MICROS);
+const CWND: u8 = place(reg::CWND);
+const RATE: u8 = place(reg::RATE);
+const SSTHRESH: u8 = place(reg::SSTHRESH);
+const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
+const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
 /// The first signal that describes a state and not an event: `Flow.bytes_in_flight`. From here on only `Flow.was_timeout`
 /// and `Flow.undone` are events.
 const FIRST_STATE: usize = 8;

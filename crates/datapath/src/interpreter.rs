@@ -1,21 +1,21 @@
-//! The interpreter: runs a checked program once over a register file.
+//! The interpreter: runs a lowered program once over a register file.
 
-use crate::bytecode::{Instr, MAX_INSTRS, Op, reg};
+use crate::bytecode::reg;
 use crate::check::ratio;
-use crate::program::Program;
+use crate::lower::{Code, Kind, Step, place};
 
-/// Registers by number. 128 of them, so that an index of 7 bits needs no bounds check.
-pub(crate) struct Registers(pub [u64; 128]);
+/// The registers, numbered as in the lowered program; `N` is a power of two.
+pub(crate) struct Registers<const N: usize>(pub [u64; N]);
 
-impl Registers {
+impl<const N: usize> Registers<N> {
     #[inline(always)]
-    pub fn get(&self, register: u8) -> u64 {
-        self.0[usize::from(register & 127)]
+    pub fn get(&self, place: u8) -> u64 {
+        self.0[usize::from(place) % N]
     }
 
     #[inline(always)]
-    pub fn set(&mut self, register: u8, value: u64) {
-        self.0[usize::from(register & 127)] = value;
+    pub fn set(&mut self, place: u8, value: u64) {
+        self.0[usize::from(place) % N] = value;
     }
 }
 
@@ -29,46 +29,16 @@ pub(crate) struct Trace {
 }
 
 /// Runs the clauses in order, up to and with the first whose guard is true and whose body does not fall through.
-/// `sticky`: one `(fallthrough)` holds for all clauses after it, as in libccp.
 #[inline(always)]
-pub(crate) fn run(program: &Program, registers: &mut Registers, sticky: bool) -> Trace {
+pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
     };
     // Bodies may change what an earlier guard waits for, and a guard behind the last clause run was not looked at: then
     // what was gathered on the way is not the whole truth.
-    let mut stale = false;
-    let waiting = program.waiting_clauses();
-    for (n, clause) in program.clauses().iter().enumerate() {
-        range(
-            program.code(),
-            clause.guard_start,
-            clause.body_start,
-            registers,
-            &mut trace,
-        );
-        if registers.get(clause.flag) == 0 {
-            continue;
-        }
-        if !sticky {
-            registers.set(reg::SHOULD_CONTINUE, 0);
-        }
-        range(
-            program.code(),
-            clause.body_start,
-            clause.body_end,
-            registers,
-            &mut trace,
-        );
-        let stop = registers.get(reg::SHOULD_CONTINUE) == 0;
-        stale |= waiting & up_to(n) != 0 || (stop && waiting & !up_to(n) != 0);
-        if stop {
-            break;
-        }
-    }
-    if stale {
-        trace.waits_for = look_ahead(program, registers).waits_for;
+    if steps::<N, false>(code.steps(), 0, registers, &mut trace) {
+        trace.waits_for = look_ahead(code, registers).waits_for;
     }
     trace
 }
@@ -81,24 +51,18 @@ pub(crate) struct Ahead {
     pub ready: bool,
 }
 
-/// Evaluates every guard without running any body: what is the next value of `Micros` that one waits for? A guard that
-/// is true already waits for nothing, so a program that never resets `Micros` cannot keep its flow's timer busy.
+/// Evaluates every guard that waits for `Micros` without running any body: what is the next value that one waits for? A
+/// guard that is true already waits for nothing, so a program that never resets `Micros` cannot keep its flow's timer busy.
 #[cold]
-pub(crate) fn look_ahead(program: &Program, registers: &mut Registers) -> Ahead {
+#[inline(never)]
+pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Ahead {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
     };
     let mut ready = false;
-    for (n, clause) in program.clauses().iter().enumerate() {
-        range(
-            program.code(),
-            clause.guard_start,
-            clause.body_start,
-            registers,
-            &mut trace,
-        );
-        ready |= program.waiting_clauses() >> (n & 31) & 1 == 1 && registers.get(clause.flag) != 0;
+    for &start in code.waiting() {
+        ready |= steps::<N, true>(code.steps(), usize::from(start), registers, &mut trace);
     }
     Ahead {
         waits_for: trace.waits_for,
@@ -106,123 +70,161 @@ pub(crate) fn look_ahead(program: &Program, registers: &mut Registers) -> Ahead 
     }
 }
 
-/// Clauses 0 to n as a set.
-fn up_to(n: usize) -> u32 {
-    u32::MAX >> (31 - (n & 31))
+/// Runs steps from `next` on, to the end of the program; says whether the guards must be looked at again. Where `GUARD` is
+/// set, to the end of the guard that begins there; says whether it is true.
+#[inline(always)]
+fn steps<const N: usize, const GUARD: bool>(
+    steps: &[Step],
+    mut next: usize,
+    registers: &mut Registers<N>,
+    trace: &mut Trace,
+) -> bool {
+    let mut stale = false;
+    // Every jump goes forward, so this ends after at most as many turns as there are steps.
+    while let Some(step) = steps.get(next) {
+        next += 1;
+        let a = registers.get(step.a);
+        let b = registers.get(step.b);
+        let imm = step.imm;
+        let result = match step.kind {
+            Kind::Move => b,
+            Kind::MoveImm => imm,
+            Kind::Add => add(a, b, trace),
+            Kind::AddImm => add(a, imm, trace),
+            Kind::Sub => sub(a, b, trace),
+            Kind::SubImm => sub(a, imm, trace),
+            Kind::Diff => a.saturating_sub(b),
+            Kind::DiffImm => a.saturating_sub(imm),
+            Kind::Mul => mul(a, b, trace),
+            Kind::MulImm => mul(a, imm, trace),
+            Kind::Div => div(a, b, trace),
+            Kind::DivImm => div(a, imm, trace),
+            Kind::MulRatio => mul_ratio(a, ratio(imm)),
+            Kind::Max => a.max(b),
+            Kind::MaxImm => a.max(imm),
+            Kind::Min => a.min(b),
+            Kind::MinImm => a.min(imm),
+            Kind::MaxWrap => max_wrap(a, b),
+            Kind::MaxWrapImm => max_wrap(a, imm),
+            Kind::Eq => u64::from(a == b),
+            Kind::EqImm => u64::from(a == imm),
+            Kind::Ne => u64::from(a != b),
+            Kind::NeImm => u64::from(a != imm),
+            Kind::Gt => u64::from(a > b),
+            Kind::GtImm => u64::from(a > imm),
+            Kind::Ge => u64::from(a >= b),
+            Kind::GeImm => u64::from(a >= imm),
+            Kind::Lt => u64::from(a < b),
+            Kind::LtImm => u64::from(a < imm),
+            Kind::Le => u64::from(a <= b),
+            Kind::LeImm => u64::from(a <= imm),
+            Kind::After => after(registers.get(MICROS), b, trace),
+            Kind::AfterImm => after(registers.get(MICROS), imm, trace),
+            Kind::And => u64::from(a != 0 && b != 0),
+            Kind::AndImm => u64::from(a != 0 && imm != 0),
+            Kind::Or => u64::from(a | b != 0),
+            Kind::OrImm => u64::from(a | imm != 0),
+            Kind::Not => u64::from(b == 0),
+            Kind::NotImm => u64::from(imm == 0),
+            Kind::If => select(a != 0, b, registers.get(step.dst)),
+            Kind::IfImm => select(a != 0, imm, registers.get(step.dst)),
+            Kind::NotIf => select(a == 0, b, registers.get(step.dst)),
+            Kind::NotIfImm => select(a == 0, imm, registers.get(step.dst)),
+            Kind::Ewma => ewma(ratio(imm), registers.get(step.dst), b),
+            Kind::EwmaVar => ewma(tenths(a, trace), registers.get(step.dst), b),
+            Kind::EwmaVarImm => ewma(tenths(a, trace), registers.get(step.dst), imm),
+            Kind::Guard if GUARD => return a != 0,
+            Kind::Guard | Kind::SkipIfZero if a != 0 => continue,
+            Kind::Guard => {
+                next = imm as usize;
+                continue;
+            }
+            Kind::SkipIfZero => {
+                next += imm as usize;
+                continue;
+            }
+            Kind::Stale => {
+                stale = true;
+                continue;
+            }
+            Kind::End | Kind::EndAfresh if registers.get(CONTINUE) == 0 => return stale || imm != 0,
+            Kind::End => continue,
+            Kind::EndAfresh => {
+                registers.set(CONTINUE, 0);
+                continue;
+            }
+            Kind::Stop => return stale || imm != 0,
+        };
+        registers.set(step.dst, result);
+    }
+    stale
+}
+
+const MICROS: u8 = place(reg::MICROS);
+const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
+
+#[inline(always)]
+fn add(a: u64, b: u64, trace: &mut Trace) -> u64 {
+    let (sum, fault) = a.overflowing_add(b);
+    trace.faults += u32::from(fault);
+    if fault { u64::MAX } else { sum }
 }
 
 #[inline(always)]
-fn range(code: &[Instr; MAX_INSTRS], start: u16, end: u16, registers: &mut Registers, trace: &mut Trace) {
-    let end = usize::from(end);
-    let mut next = usize::from(start);
-    while next < end {
-        let instr = &code[next % MAX_INSTRS];
-        next += 1;
-        let a = registers.get(instr.a);
-        let b = if instr.has_imm {
-            instr.imm
-        } else {
-            registers.get(instr.b)
-        };
-        let result = match instr.op {
-            Op::Move => b,
-            Op::Add => {
-                let (sum, fault) = a.overflowing_add(b);
-                trace.faults += u32::from(fault);
-                if fault { u64::MAX } else { sum }
-            }
-            Op::Sub => {
-                trace.faults += u32::from(b > a);
-                a.saturating_sub(b)
-            }
-            Op::Diff => a.saturating_sub(b),
-            Op::Mul => {
-                let (product, fault) = a.overflowing_mul(b);
-                trace.faults += u32::from(fault);
-                if fault { u64::MAX } else { product }
-            }
-            Op::Div => match a.checked_div(b) {
-                Some(quotient) => quotient,
-                None => {
-                    trace.faults += 1;
-                    0
-                }
-            },
-            Op::MulRatio => {
-                let (num, den) = ratio(instr.imm);
-                mul_ratio(a, num, den)
-            }
-            Op::Max => a.max(b),
-            Op::Min => a.min(b),
-            Op::MaxWrap => max_wrap(a, b),
-            Op::Eq => u64::from(a == b),
-            Op::Ne => u64::from(a != b),
-            Op::Gt => u64::from(a > b),
-            Op::Ge => u64::from(a >= b),
-            Op::Lt => u64::from(a < b),
-            Op::Le => u64::from(a <= b),
-            Op::After => {
-                let late = registers.get(reg::MICROS) > b;
-                trace.waits_for = trace.waits_for.min(if late { u64::MAX } else { b });
-                u64::from(late)
-            }
-            Op::And => u64::from(a != 0 && b != 0),
-            Op::Or => u64::from(a | b != 0),
-            Op::Not => u64::from(b == 0),
-            Op::If => {
-                if a != 0 {
-                    b
-                } else {
-                    registers.get(instr.dst)
-                }
-            }
-            Op::NotIf => {
-                if a == 0 {
-                    b
-                } else {
-                    registers.get(instr.dst)
-                }
-            }
-            Op::Ewma => {
-                let (num, den) = ratio(instr.imm);
-                ewma(num, den, registers.get(instr.dst), registers.get(instr.b))
-            }
-            Op::EwmaVar => {
-                trace.faults += u32::from(a > 10);
-                ewma(a.min(10), 10, registers.get(instr.dst), b)
-            }
-            Op::SkipIfZero => {
-                if a == 0 {
-                    // Checked to stay inside the range.
-                    next += instr.imm as usize;
-                }
-                continue;
-            }
-        };
-        registers.set(instr.dst, result);
-    }
+fn sub(a: u64, b: u64, trace: &mut Trace) -> u64 {
+    trace.faults += u32::from(b > a);
+    a.saturating_sub(b)
+}
+
+/// Saturates wherever the product does not fit. (The reference's test for overflow misses some, as of 7 and 0x6000000000000000,
+/// and goes on with what is left of the product; there too we saturate and count.)
+#[inline(always)]
+fn mul(a: u64, b: u64, trace: &mut Trace) -> u64 {
+    let (product, fault) = a.overflowing_mul(b);
+    trace.faults += u32::from(fault);
+    if fault { u64::MAX } else { product }
+}
+
+#[inline(always)]
+fn div(a: u64, b: u64, trace: &mut Trace) -> u64 {
+    trace.faults += u32::from(b == 0);
+    a.checked_div(b).unwrap_or(0)
+}
+
+#[inline(always)]
+fn after(micros: u64, b: u64, trace: &mut Trace) -> u64 {
+    let late = micros > b;
+    trace.waits_for = trace.waits_for.min(if late { u64::MAX } else { b });
+    u64::from(late)
+}
+
+#[inline(always)]
+fn select(new: bool, value: u64, old: u64) -> u64 {
+    if new { value } else { old }
 }
 
 /// `a * num / den` in 128 bits; saturates. The check keeps `den` above 0.
-#[cold]
 #[inline(never)]
-fn mul_ratio(a: u64, num: u64, den: u64) -> u64 {
-    let value = (u128::from(a) * u128::from(num))
-        .checked_div(u128::from(den))
-        .unwrap_or(0);
-    u64::try_from(value).unwrap_or(u64::MAX)
+fn mul_ratio(a: u64, (num, den): (u64, u64)) -> u64 {
+    let value = (u128::from(a) * u128::from(num)).checked_div(u128::from(den));
+    u64::try_from(value.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// A weight in tenths.
+fn tenths(a: u64, trace: &mut Trace) -> (u64, u64) {
+    trace.faults += u32::from(a > 10);
+    (a.min(10), 10)
 }
 
 /// An exponentially weighted moving average that keeps `num/den` of the old value; the first sample is taken as it is.
 #[inline(never)]
-fn ewma(num: u64, den: u64, old: u64, new: u64) -> u64 {
+fn ewma((num, den): (u64, u64), old: u64, new: u64) -> u64 {
     if old == 0 {
         return new;
     }
     let kept = u128::from(num) * u128::from(old);
     let added = u128::from(den.saturating_sub(num)) * u128::from(new);
-    let value = (kept + added).checked_div(u128::from(den)).unwrap_or(0);
-    u64::try_from(value).unwrap_or(u64::MAX)
+    u64::try_from((kept + added).checked_div(u128::from(den)).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// The later of two 32-bit sequence numbers, by the shorter way around; at exactly half the circle the smaller number.

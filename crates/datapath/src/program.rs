@@ -137,12 +137,6 @@ impl Program {
         self.facts.waiting_clauses
     }
 
-    /// The instructions in an array whose length is a power of two, so that an index needs no bounds check.
-    #[inline(always)]
-    pub(crate) fn code(&self) -> &[Instr; MAX_INSTRS] {
-        &self.instrs
-    }
-
     /// Whether `op` occurs, for translators that lack it.
     pub fn uses(&self, op: Op) -> bool {
         self.instrs().iter().any(|instr| instr.op == op)

@@ -59,10 +59,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// The values as programs read them, register by register.
+    /// Writes the values into the first registers, as programs read them.
     #[inline(always)]
-    pub(crate) fn registers(&self) -> [u64; reg::SIGNALS_END as usize] {
-        [
+    pub(crate) fn load(&self, registers: &mut [u64; reg::SIGNALS_END as usize]) {
+        *registers = [
             self.bytes_acked,
             self.bytes_misordered,
             self.ecn_bytes,
@@ -76,16 +76,19 @@ impl Signals {
             self.packets_in_flight,
             self.rate_incoming,
             self.rate_outgoing,
-            known(self.rtt_sample_us),
+            self.rtt_sample_us,
             self.was_timeout,
-            known(self.srtt_us),
-            known(self.min_rtt_us),
+            self.srtt_us,
+            self.min_rtt_us,
             self.mss,
             self.app_limited,
             self.in_recovery,
             self.undone,
             self.cwnd_limited,
-        ]
+        ];
+        registers[13] = known(self.rtt_sample_us);
+        registers[15] = known(self.srtt_us);
+        registers[16] = known(self.min_rtt_us);
     }
 }
 

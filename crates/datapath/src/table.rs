@@ -3,6 +3,7 @@
 use ccplane_units::{Duration, Time};
 
 use crate::command::Refused;
+use crate::lower::Code;
 use crate::program::Program;
 use crate::signals::Capabilities;
 
@@ -69,16 +70,22 @@ pub struct ProgramTable<const P: usize = 8> {
     pub limits: Limits,
     /// What this datapath can do; a program that needs more is refused.
     pub capabilities: Capabilities,
-    /// How closely to follow the reference.
-    pub compat: Compat,
+    compat: Compat,
     heartbeat: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    program: Option<Program>,
+    installed: Option<Installed>,
     /// Counts what happened to this slot, so that a flow notices that its program is no longer the one it was set to.
     generation: u32,
+}
+
+/// A program in both its forms.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub program: Program,
+    pub code: Code,
 }
 
 /// Where a flow's program is.
@@ -101,6 +108,19 @@ impl<const P: usize> ProgramTable<P> {
         }
     }
 
+    /// An empty table whose programs run as `compat` says.
+    pub fn with_compat(limits: Limits, capabilities: Capabilities, compat: Compat) -> ProgramTable<P> {
+        ProgramTable {
+            compat,
+            ..ProgramTable::new(limits, capabilities)
+        }
+    }
+
+    /// How closely it follows the reference.
+    pub fn compat(&self) -> Compat {
+        self.compat
+    }
+
     /// Adds a program, or replaces the one of the same number: flows that run it start the new one afresh at their next call.
     pub fn install(&mut self, program: Program) -> Result<(), Refused> {
         let missing = program.needs().missing_from(self.capabilities);
@@ -108,12 +128,13 @@ impl<const P: usize> ProgramTable<P> {
             return Err(Refused::Missing(missing));
         }
         let same = self.slots.iter().position(|slot| slot.uid() == Some(program.uid()));
-        let free = || self.slots.iter().position(|slot| slot.program.is_none());
+        let free = || self.slots.iter().position(|slot| slot.installed.is_none());
         let Some(slot) = same.or_else(free).and_then(|n| self.slots.get_mut(n)) else {
             return Err(Refused::TableFull { places: P });
         };
-        if slot.program.as_ref() != Some(&program) {
-            slot.set(Some(program));
+        if slot.program() != Some(&program) {
+            let code = Code::new(&program, self.compat == Compat::Libccp);
+            slot.set(Some(Installed { program, code }));
         }
         Ok(())
     }
@@ -136,7 +157,7 @@ impl<const P: usize> ProgramTable<P> {
 
     /// All programs.
     pub fn programs(&self) -> impl Iterator<Item = &Program> {
-        self.slots.iter().filter_map(|slot| slot.program.as_ref())
+        self.slots.iter().filter_map(Slot::program)
     }
 
     /// The algorithm was alive at `now`.
@@ -149,26 +170,25 @@ impl<const P: usize> ProgramTable<P> {
         self.heartbeat
     }
 
+    /// Where the program of number `uid` is.
     pub(crate) fn find(&self, uid: u32) -> Option<(SlotRef, &Program)> {
         self.slots.iter().enumerate().find_map(|(n, slot)| {
-            let program = slot.program.as_ref().filter(|program| program.uid() == uid)?;
-            Some((
-                SlotRef {
-                    uid,
-                    generation: slot.generation,
-                    slot: n as u16,
-                },
-                program,
-            ))
+            let program = slot.program().filter(|program| program.uid() == uid)?;
+            let slot = SlotRef {
+                uid,
+                generation: slot.generation,
+                slot: n as u16,
+            };
+            Some((slot, program))
         })
     }
 
     /// The program at `slot`, if it is still the one that was there.
-    #[inline]
-    pub(crate) fn at(&self, slot: SlotRef) -> Option<&Program> {
+    #[inline(always)]
+    pub(crate) fn at(&self, slot: SlotRef) -> Option<&Installed> {
         let found = self.slots.get(usize::from(slot.slot))?;
         if found.generation == slot.generation {
-            found.program.as_ref()
+            found.installed.as_ref()
         } else {
             None
         }
@@ -176,12 +196,16 @@ impl<const P: usize> ProgramTable<P> {
 }
 
 impl Slot {
-    fn uid(&self) -> Option<u32> {
-        self.program.as_ref().map(Program::uid)
+    fn program(&self) -> Option<&Program> {
+        self.installed.as_ref().map(|installed| &installed.program)
     }
 
-    fn set(&mut self, program: Option<Program>) {
-        self.program = program;
+    fn uid(&self) -> Option<u32> {
+        self.program().map(Program::uid)
+    }
+
+    fn set(&mut self, installed: Option<Installed>) {
+        self.installed = installed;
         self.generation = self.generation.wrapping_add(1);
     }
 }

@@ -1,0 +1,270 @@
+//! The interpreter's own form of a program: one run of steps without clauses, on densely numbered registers.
+//!
+//! Made when a program is installed. What is known then need not be found out at every ACK: where a false guard leads,
+//! that a body always falls through or never does, and after which bodies the guards must be looked at again.
+
+use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, Op, reg};
+use crate::program::Program;
+
+/// A guard's test and a body's end for each clause, and the end of the program.
+const MAX_STEPS: usize = MAX_INSTRS + 3 * MAX_CLAUSES + 1;
+
+/// Registers of a small program and of any program: powers of two, so that a masked index needs no bounds check. The file is
+/// cleared at every ACK, and clearing the large one takes a tenth of it.
+pub(crate) const SMALL: usize = 64;
+pub(crate) const LARGE: usize = 128;
+/// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that loading them leaves
+/// only the rest of the file to be cleared; temporaries come from the other end. A variable that the program does not
+/// have may share its place with a temporary: neither reads the other.
+pub(crate) const STATE: u8 = reg::SIGNALS_END;
+/// Where the variables begin.
+pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
+
+/// Where a register of the bytecode that is no temporary lives in the interpreter.
+pub(crate) const fn place(register: u8) -> u8 {
+    match register {
+        reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
+        reg::VARS.. => VARS + (register - reg::VARS),
+        signal => signal,
+    }
+}
+
+/// Names every operation whose second operand may be an immediate twice, once for each form: telling them apart at every
+/// step cost a seventh of an ACK.
+macro_rules! kinds {
+    ($($op:ident $imm:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Kind {
+            $($op, $imm,)*
+            MulRatio,
+            Ewma,
+            SkipIfZero,
+            /// The end of a guard: where register `a` is 0, go on with step `imm`, the next clause.
+            Guard,
+            /// The end of a body that may change what an earlier guard waits for: the guards must be looked at again.
+            Stale,
+            /// The end of a body that falls through where it said so; else the end of the run, stale where `imm` is not 0.
+            End,
+            /// The same, and the next body has to say so again.
+            EndAfresh,
+            /// The end of the run, stale where `imm` is not 0.
+            Stop,
+        }
+
+        impl Kind {
+            fn of(instr: &Instr) -> Kind {
+                match (instr.op, instr.has_imm) {
+                    $((Op::$op, false) => Kind::$op, (Op::$op, true) => Kind::$imm,)*
+                    (Op::MulRatio, _) => Kind::MulRatio,
+                    (Op::Ewma, _) => Kind::Ewma,
+                    (Op::SkipIfZero, _) => Kind::SkipIfZero,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Move MoveImm, Add AddImm, Sub SubImm, Diff DiffImm, Mul MulImm, Div DivImm, Max MaxImm, Min MinImm, MaxWrap MaxWrapImm,
+    Eq EqImm, Ne NeImm, Gt GtImm, Ge GeImm, Lt LtImm, Le LeImm, After AfterImm, And AndImm, Or OrImm, Not NotImm,
+    If IfImm, NotIf NotIfImm, EwmaVar EwmaVarImm,
+}
+
+/// One step, with the fields of [`Instr`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub kind: Kind,
+    pub dst: u8,
+    pub a: u8,
+    pub b: u8,
+    pub imm: u64,
+}
+
+/// A program as the interpreter runs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Code {
+    steps: [Step; MAX_STEPS],
+    len: u16,
+    /// One past the highest register.
+    registers: u8,
+    waiting_len: u8,
+    /// Where the guards begin that wait for `Micros`.
+    waiting: [u16; MAX_CLAUSES],
+}
+
+impl Code {
+    #[inline(always)]
+    pub fn steps(&self) -> &[Step] {
+        self.steps.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    pub fn waiting(&self) -> &[u16] {
+        self.waiting.get(..usize::from(self.waiting_len)).unwrap_or_default()
+    }
+
+    /// True when 64 registers suffice.
+    #[inline(always)]
+    pub fn is_small(&self) -> bool {
+        usize::from(self.registers) <= SMALL
+    }
+
+    /// Lowers `program`. `sticky`: one `(fallthrough)` holds for all clauses after it, as in libccp.
+    pub fn new(program: &Program, sticky: bool) -> Code {
+        let temps = (reg::TEMPS..reg::TEMPS_END)
+            .filter(|&temp| program.writes(temp))
+            .map(|temp| temp + 1 - reg::TEMPS);
+        let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0));
+        let registers = if used <= SMALL { SMALL } else { LARGE } as u8;
+        let nothing = Step {
+            kind: Kind::Stop,
+            dst: 0,
+            a: 0,
+            b: 0,
+            imm: 0,
+        };
+        let mut code = Code {
+            steps: [nothing; MAX_STEPS],
+            len: 0,
+            registers,
+            waiting_len: 0,
+            waiting: [0; MAX_CLAUSES],
+        };
+        let waiting = program.waiting_clauses();
+        for (n, clause) in program.clauses().iter().enumerate() {
+            let up_to_here = u32::MAX >> (31 - (n & 31));
+            let waits = Waits {
+                here: waiting >> (n & 31) & 1 == 1,
+                up_to_here: waiting & up_to_here != 0,
+                behind: waiting & !up_to_here != 0,
+            };
+            code.clause(program.instrs(), clause, waits, sticky);
+        }
+        code.push(nothing);
+        code
+    }
+
+    fn clause(&mut self, instrs: &[Instr], clause: &Clause, waits: Waits, sticky: bool) {
+        let [start, body, end] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        if waits.here
+            && let Some(slot) = self.waiting.get_mut(usize::from(self.waiting_len))
+        {
+            *slot = self.len;
+            self.waiting_len += 1;
+        }
+        for instr in &instrs[start..body] {
+            self.push(self.step(instr));
+        }
+        let guard = self.len;
+        if clause.flag != reg::ONE || waits.here {
+            let a = self.place(clause.flag);
+            self.push(Step {
+                kind: Kind::Guard,
+                dst: 0,
+                a,
+                b: 0,
+                imm: 0,
+            });
+        }
+
+        let body = &instrs[body..end];
+        let exit = Exit::of(body, sticky);
+        for (n, instr) in body.iter().enumerate() {
+            if exit != Exit::FallsThrough(n) {
+                self.push(self.step(instr));
+            }
+        }
+        let end = |kind, stale| Step {
+            kind,
+            dst: 0,
+            a: 0,
+            b: 0,
+            imm: u64::from(stale),
+        };
+        match exit {
+            Exit::Stops => self.push(end(Kind::Stop, waits.up_to_here || waits.behind)),
+            exit => {
+                if waits.up_to_here {
+                    self.push(end(Kind::Stale, true));
+                }
+                if exit == Exit::Unknown {
+                    self.push(end(if sticky { Kind::End } else { Kind::EndAfresh }, waits.behind));
+                }
+            }
+        }
+
+        let next = u64::from(self.len);
+        if let Some(guard) = self
+            .steps
+            .get_mut(usize::from(guard))
+            .filter(|step| step.kind == Kind::Guard)
+        {
+            guard.imm = next;
+        }
+    }
+
+    fn step(&self, instr: &Instr) -> Step {
+        Step {
+            kind: Kind::of(instr),
+            dst: self.place(instr.dst),
+            a: self.place(instr.a),
+            b: self.place(instr.b),
+            imm: instr.imm,
+        }
+    }
+
+    fn place(&self, register: u8) -> u8 {
+        match register {
+            reg::TEMPS..reg::TEMPS_END => self.registers - 1 - (register - reg::TEMPS),
+            other => place(other),
+        }
+    }
+
+    fn push(&mut self, step: Step) {
+        if let Some(slot) = self.steps.get_mut(usize::from(self.len)) {
+            *slot = step;
+            self.len += 1;
+        }
+    }
+}
+
+/// Which guards wait for `Micros`: the clause's own, one up to and with it, one behind it.
+struct Waits {
+    here: bool,
+    up_to_here: bool,
+    behind: bool,
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    /// It never falls through.
+    Stops,
+    /// It always does, and all that says so is this instruction.
+    FallsThrough(usize),
+    /// That is decided as it runs.
+    Unknown,
+}
+
+impl Exit {
+    fn of(body: &[Instr], sticky: bool) -> Exit {
+        if sticky {
+            return Exit::Unknown;
+        }
+        let mut skipped_until = 0;
+        let mut exit = Exit::Stops;
+        for (n, instr) in body.iter().enumerate() {
+            if instr.op == Op::SkipIfZero {
+                skipped_until = skipped_until.max(n as u64 + 1 + instr.imm);
+            } else if instr.dst == reg::SHOULD_CONTINUE {
+                let always = instr.op == Op::Move && instr.has_imm && instr.imm != 0 && n as u64 >= skipped_until;
+                exit = if always && exit == Exit::Stops {
+                    Exit::FallsThrough(n)
+                } else {
+                    Exit::Unknown
+                };
+            }
+        }
+        exit
+    }
+}
