@@ -3,13 +3,13 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ccplane_qdisc::LineSpec;
 use ccplane_units::{Duration, Probability, Rate};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::Error;
+use crate::{Error, LinkConfig};
 
 /// A direction of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Control(Arc<Shared>);
 /// What one direction has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Packets that came to the link.
+    pub arrived: u64,
     /// Packets handed over.
     pub delivered: u64,
     /// Bytes handed over.
@@ -57,7 +59,7 @@ pub struct Progress {
 }
 
 impl Control {
-    pub(crate) fn new() -> Result<Control, Error> {
+    pub(crate) fn new(links: [&LinkConfig; 2]) -> Result<Control, Error> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| Error::System {
             what: "make an event descriptor",
             source: e.into(),
@@ -66,36 +68,60 @@ impl Control {
             wake,
             stop: AtomicBool::new(false),
             pending: AtomicBool::new(false),
-            changes: Mutex::new(Vec::new()),
+            settings: Mutex::new(Settings {
+                links: links.map(LinkConfig::clone),
+                changes: Vec::new(),
+            }),
             progress: Default::default(),
         })))
     }
 
-    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew.
+    /// A direction as it is now.
+    pub fn link(&self, way: Way) -> LinkConfig {
+        self.settings().links[way.index()].clone()
+    }
+
+    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew. The queue keeps its size,
+    /// also one that was given in BDP.
     pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
-        if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
-            return Err(Error::ZeroRate { way });
-        }
-        self.change(way, Change::Line(line));
-        Ok(())
+        self.apply(way, Change::Line(line))
     }
 
     /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes.
-    pub fn set_delay(&self, way: Way, delay: Duration) {
-        self.change(way, Change::Delay(delay));
+    pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
+        self.apply(way, Change::Delay(delay))
     }
 
     /// Changes the random loss of a direction, for the packets to come.
-    pub fn set_loss(&self, way: Way, probability: Probability) {
-        self.change(way, Change::Loss(probability));
+    pub fn set_loss(&self, way: Way, probability: Probability) -> Result<(), Error> {
+        self.apply(way, Change::Loss(probability))
+    }
+
+    pub(crate) fn apply(&self, way: Way, change: Change) -> Result<(), Error> {
+        let mut settings = self.settings();
+        let link = &mut settings.links[way.index()];
+        match &change {
+            Change::Line(line) if *line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) => {
+                return Err(Error::ZeroRate { way });
+            }
+            Change::Line(line) => link.line = line.clone(),
+            Change::Delay(delay) => link.delay = *delay,
+            Change::Loss(loss) => link.loss = *loss,
+        }
+        settings.changes.push((way, change));
+        self.0.pending.store(true, Ordering::Release);
+        drop(settings);
+        self.wake();
+        Ok(())
     }
 
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
-        let [delivered, delivered_bytes, queue_drops, losses, backlog_bytes] = self.0.progress[way.index()]
+        let [arrived, delivered, delivered_bytes, queue_drops, losses, backlog_bytes] = self.0.progress[way.index()]
             .each_ref()
             .map(|counter| counter.load(Ordering::Relaxed));
         Progress {
+            arrived,
             delivered,
             delivered_bytes,
             queue_drops,
@@ -106,13 +132,14 @@ impl Control {
 
     pub(crate) fn publish(&self, way: Way, progress: Progress) {
         let Progress {
+            arrived,
             delivered,
             delivered_bytes,
             queue_drops,
             losses,
             backlog_bytes,
         } = progress;
-        let values = [delivered, delivered_bytes, queue_drops, losses, backlog_bytes];
+        let values = [arrived, delivered, delivered_bytes, queue_drops, losses, backlog_bytes];
         for (counter, value) in self.0.progress[way.index()].iter().zip(values) {
             counter.store(value, Ordering::Relaxed);
         }
@@ -134,15 +161,12 @@ impl Control {
         }
         // The counter only wakes; reading it resets it.
         let _ = self.0.wake.read();
-        std::mem::take(&mut *self.0.changes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.settings().changes)
     }
 
-    fn change(&self, way: Way, change: Change) {
-        let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        changes.push((way, change));
-        self.0.pending.store(true, Ordering::Release);
-        drop(changes);
-        self.wake();
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        // Nothing panics while it holds the lock, and half a change would do no harm.
+        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
@@ -171,7 +195,15 @@ struct Shared {
     wake: EventFd,
     stop: AtomicBool,
     pending: AtomicBool,
-    changes: Mutex<Vec<(Way, Change)>>,
+    settings: Mutex<Settings>,
     /// By [`Way`], in the order of the fields of [`Progress`].
-    progress: [[AtomicU64; 5]; 2],
+    progress: [[AtomicU64; 6]; 2],
+}
+
+#[derive(Debug)]
+struct Settings {
+    /// As they are, or will be once the changes are taken.
+    links: [LinkConfig; 2],
+    /// What the emulator has not taken yet.
+    changes: Vec<(Way, Change)>,
 }

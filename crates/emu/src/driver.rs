@@ -46,7 +46,7 @@ impl Driver {
         while !self.control.stopped() {
             self.apply_changes();
             for way in Way::BOTH {
-                self.deliver(way)?;
+                self.deliver(way);
             }
             for way in self.wait()? {
                 self.collect(way)?;
@@ -68,7 +68,7 @@ impl Driver {
     }
 
     /// Hands over what is due.
-    fn deliver(&mut self, way: Way) -> Result<(), Error> {
+    fn deliver(&mut self, way: Way) {
         let link = &mut self.links[way.index()];
         let device = &self.devices[1 - way.index()];
         let mut now = self.clock.now();
@@ -89,7 +89,6 @@ impl Driver {
         if count > 0 {
             self.publish(way);
         }
-        Ok(())
     }
 
     /// Takes in what its sender has sent.
@@ -112,7 +111,12 @@ impl Driver {
             let Some(length) = device.read(room).map_err(failed)? else {
                 break;
             };
-            let summary = Summary::of(&room[..length.min(self.mtu)]);
+            let packet = room.get(..length).unwrap_or_default();
+            // What the kernel says to its neighbours on a link of its own would only disturb the count of packets.
+            if is_multicast_v6(packet) {
+                continue;
+            }
+            let summary = Summary::of(packet);
             link.arrive(self.clock.now(), summary);
         }
         self.publish(way);
@@ -125,6 +129,7 @@ impl Driver {
         self.control.publish(
             way,
             Progress {
+                arrived: log.arrived,
                 delivered: log.delivered,
                 delivered_bytes: log.delivered_bytes,
                 queue_drops: log.queue_drops,
@@ -165,4 +170,9 @@ impl Driver {
         };
         TimeSpec::from_duration(sleep.to_std())
     }
+}
+
+/// Neighbour discovery and multicast reports: an IPv6 destination in ff00::/8.
+fn is_multicast_v6(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(24) == Some(&0xff)
 }

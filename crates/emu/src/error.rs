@@ -35,6 +35,22 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// The command could not be started.
+    #[error("cannot run `{program}`: {source}")]
+    Command {
+        /// The command's name.
+        program: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A running emulation could not be asked, or refused.
+    #[error("emulation {id}: {reason}")]
+    Remote {
+        /// Its name.
+        id: String,
+        /// What it said, or why it could not be asked.
+        reason: String,
+    },
     /// The emulator's thread ended by a panic, which is a bug in ccplane.
     #[error("the emulator's thread panicked; please report this with the command that led to it")]
     Panicked,

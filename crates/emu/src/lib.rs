@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+pub mod bench;
 mod clock;
 mod config;
 mod control;
@@ -14,12 +15,17 @@ mod driver;
 mod emulator;
 mod error;
 mod log;
+mod path;
+pub mod remote;
+mod shell;
 mod store;
 
 pub use audit::{Audit, Bounds};
 pub use ccplane_qdisc as qdisc;
 pub use config::{Config, LinkConfig, Timing};
 pub use control::{Control, Progress, Way};
-pub use emulator::{EmuReport, Emulator};
+pub use emulator::Emulator;
 pub use error::Error;
 pub use log::{Fate, LinkLog, Record};
+pub use path::EmuReport;
+pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, shell};

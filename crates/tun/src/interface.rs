@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::thread;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -36,6 +37,11 @@ pub fn interface_stats(name: &str) -> Result<InterfaceStats, Error> {
             io::Error::from(io::ErrorKind::NotFound),
         )
     })
+}
+
+/// Whether the kernel has IPv6.
+pub fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
 /// Sends what has no better route, of the address family of `family`, to `interface` (of the calling thread's
@@ -138,9 +144,22 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(),
                 ifr6_prefixlen: u32::from(prefix.min(128)),
                 ifr6_ifindex: index(name)? as libc::c_int,
             };
-            control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))
+            control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))?;
+            await_address(v6).map_err(|e| Error::system(what(), e))
         }
     }
+}
+
+/// Waits until an IPv6 address can be used: the kernel confirms it a moment after it was given.
+fn await_address(address: Ipv6Addr) -> io::Result<()> {
+    const TRIES: u32 = 2_000;
+    for _ in 1..TRIES {
+        if UdpSocket::bind((address, 0)).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    UdpSocket::bind((address, 0)).map(|_| ())
 }
 
 /// An interface request about `name`, everything else zero.

@@ -9,9 +9,11 @@ mod error;
 mod interface;
 mod namespace;
 mod priority;
+mod process;
 
 pub use device::Tun;
 pub use error::Error;
-pub use interface::{InterfaceStats, add_default_route, interface_stats};
+pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats};
 pub use namespace::{Namespace, sweep};
 pub use priority::raise_priority;
+pub use process::die_with_parent;

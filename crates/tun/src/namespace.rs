@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::{io, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -22,9 +23,12 @@ const NSFS: FsType = FsType(0x6e73_6673);
 /// A network namespace of our own.
 ///
 /// It has its loopback interface up and nothing else. The kernel removes it when this value and every process inside
-/// are gone, also after `kill -9`.
+/// are gone, also after `kill -9`. Clones are the same namespace.
+#[derive(Clone, Debug)]
+pub struct Namespace(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct Namespace {
+struct Inner {
     name: String,
     fd: OwnedFd,
 }
@@ -59,18 +63,18 @@ impl Namespace {
             },
             _ => Error::system(format!("write {}", link.display()), e),
         })?;
-        Ok(Namespace { name: name.into(), fd })
+        Ok(Namespace(Arc::new(Inner { name: name.into(), fd })))
     }
 
     /// The name, for `ip netns exec`.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// Moves the calling thread into the namespace; it stays there. Threads and processes that it starts begin there.
     pub fn enter(&self) -> Result<(), Error> {
-        setns(&self.fd, CloneFlags::CLONE_NEWNET)
-            .map_err(|e| Error::system(format!("enter the network namespace {}", self.name), e))
+        setns(&self.0.fd, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| Error::system(format!("enter the network namespace {}", self.0.name), e))
     }
 
     /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace wherever they go.
@@ -84,6 +88,7 @@ impl Namespace {
     /// Makes `command` start inside.
     pub fn confine<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command, Error> {
         let fd = self
+            .0
             .fd
             .try_clone()
             .map_err(|e| Error::system("duplicate a descriptor", e))?;
@@ -100,11 +105,11 @@ impl Namespace {
 
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
-impl Drop for Namespace {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Without the name the namespace still goes with its descriptor; the next sweep takes the name.
         let _ = fs::remove_file(link_of(&self.name));

@@ -1,0 +1,273 @@
+//! How well the emulator does, measured from outside: by ordinary sockets in its namespaces.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_tun::Namespace;
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::clock::Clock;
+use crate::{Audit, Config, Emulator, Error, LinkConfig, Timing};
+
+/// A full packet is this much of UDP payload and the IPv4 and UDP headers.
+const PAYLOAD: usize = 1_472;
+const HEADERS: u64 = 28;
+
+/// Bulk TCP through links that only delay.
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    /// What the receiving application got, Gbit/s.
+    pub gbps: f64,
+    /// The emulator's account of the run. A link at its limit is late, that is what the limit is.
+    pub audit: Audit,
+}
+
+/// What comes out of a link that is always busy.
+#[derive(Clone, Copy, Debug)]
+pub struct RateError {
+    /// The rate asked for.
+    pub asked: Rate,
+    /// Bytes per second that came out, IP headers included.
+    pub measured: f64,
+    /// How far the second is from the first, in per cent of the first.
+    pub error_pct: f64,
+    /// The emulator's account of the run.
+    pub audit: Audit,
+}
+
+/// Round trips through links that only delay.
+#[derive(Clone, Copy, Debug)]
+pub struct RttError {
+    /// The round-trip time asked for.
+    pub asked: Duration,
+    /// Median distance from it.
+    pub p50: Duration,
+    /// 99th percentile of the distance.
+    pub p99: Duration,
+    /// Round trips measured.
+    pub samples: usize,
+    /// The emulator's account of the run.
+    pub audit: Audit,
+}
+
+/// Throughput of one TCP connection, packet by packet, with this delay each way, over `length` after a warm-up of two
+/// seconds.
+pub fn throughput(timing: Timing, delay: Duration, length: Duration) -> Result<Throughput, Error> {
+    const WARM_UP: Duration = Duration::from_secs(2);
+    let emulator = start(timing, LineSpec::Unlimited, delay, QueueSpec::UNLIMITED)?;
+    for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+        // Windows large enough for 10 Gbit/s over 20 ms, and some more.
+        namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 67108864")?;
+        namespace.set_sysctl("net/ipv4/tcp_wmem", "4096 131072 67108864")?;
+    }
+    let clock = Clock::start();
+    let done = AtomicBool::new(false);
+    let listener = inside(emulator.receiver_ns(), || {
+        TcpListener::bind((emulator.receiver_addr(), 0))
+    })?;
+    let to = listener.local_addr().map_err(failed)?;
+    let mut source = inside(emulator.sender_ns(), || TcpStream::connect(to))?;
+    let (mut sink, _) = listener.accept().map_err(failed)?;
+    let gbps = thread::scope(|scope| {
+        scope.spawn(|| {
+            let data = vec![0; 256 * 1024];
+            while !done.load(Ordering::Relaxed) {
+                if source.write_all(&data).is_err() {
+                    break;
+                }
+            }
+        });
+        let measured = received_gbps(&mut sink, &clock, WARM_UP, length);
+        done.store(true, Ordering::Relaxed);
+        // A writer that waits for the window ends with the connection.
+        drop(sink);
+        measured
+    })
+    .map_err(failed)?;
+    let audit = emulator.finish()?.audit;
+    Ok(Throughput { gbps, audit })
+}
+
+/// The rate of a link that is offered half as much again as it can carry, by UDP, for `length`.
+pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateError, Error> {
+    // Long enough to keep the link busy while a busy machine keeps the sender waiting.
+    let queue = QueueSpec::DropTail(Size::Bytes(asked.bytes_in(Duration::from_millis(250)).get()));
+    let emulator = start(timing, LineSpec::Constant(asked), Duration::from_millis(10), queue)?;
+    let (source, sink) = udp_pair(&emulator)?;
+    let to = sink.local_addr().map_err(failed)?;
+    let clock = Clock::start();
+    let done = AtomicBool::new(false);
+    let measured = thread::scope(|scope| {
+        scope.spawn(|| offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done));
+        let measured = received_rate(&sink, &clock, length);
+        done.store(true, Ordering::Relaxed);
+        measured
+    })
+    .map_err(failed)?;
+    let asked_rate = asked.bytes_per_sec() as f64;
+    Ok(RateError {
+        asked,
+        measured,
+        error_pct: (measured - asked_rate).abs() / asked_rate * 100.0,
+        audit: emulator.finish()?.audit,
+    })
+}
+
+/// Round trips of small datagrams, `samples` of them, 200 a second, with nothing else on the path.
+pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result<RttError, Error> {
+    const GAP: Duration = Duration::from_millis(5);
+    let emulator = start(timing, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
+    let (source, echo) = udp_pair(&emulator)?;
+    let to = echo.local_addr().map_err(failed)?;
+    let clock = Clock::start();
+    let mut errors = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            while let Ok((length, from)) = echo.recv_from(&mut buffer) {
+                if length == 0 || echo.send_to(&buffer[..length], from).is_err() {
+                    break;
+                }
+            }
+        });
+        let sent = scope.spawn(|| {
+            for n in 0..samples {
+                let at = Time::ZERO + GAP * n as u64;
+                thread::sleep(at.since(clock.now()).to_std());
+                source.send_to(&clock.now().as_nanos().to_be_bytes(), to)?;
+            }
+            // An empty datagram ends the echo.
+            source.send_to(&[], to).map(|_| ())
+        });
+        let mut errors = Vec::with_capacity(samples);
+        let mut stamp = [0; 8];
+        while errors.len() < samples && source.recv(&mut stamp)? == stamp.len() {
+            let took = clock.now().as_nanos() - u64::from_be_bytes(stamp);
+            errors.push(took.abs_diff(asked.as_nanos()));
+        }
+        sent.join()
+            .unwrap_or_else(|_| Err(io::Error::other("the sending thread panicked")))?;
+        Ok::<Vec<u64>, io::Error>(errors)
+    })
+    .map_err(failed)?;
+    errors.sort_unstable();
+    let quantile = |percent: usize| {
+        let index = (errors.len() * percent / 100).min(errors.len().saturating_sub(1));
+        Duration::from_nanos(errors.get(index).copied().unwrap_or(0))
+    };
+    Ok(RttError {
+        asked,
+        p50: quantile(50),
+        p99: quantile(99),
+        samples: errors.len(),
+        audit: emulator.finish()?.audit,
+    })
+}
+
+fn start(timing: Timing, line: LineSpec, delay: Duration, queue: QueueSpec) -> Result<Emulator, Error> {
+    let shaped = LinkConfig {
+        line,
+        delay,
+        queue,
+        ..LinkConfig::default()
+    };
+    let back = LinkConfig {
+        delay,
+        ..LinkConfig::default()
+    };
+    Emulator::start(Config {
+        forward: shaped,
+        reverse: back,
+        timing,
+        log_records: 0,
+        ..Config::default()
+    })
+}
+
+/// A socket at each end. Both give up when nothing comes for a second.
+fn udp_pair(emulator: &Emulator) -> Result<(UdpSocket, UdpSocket), Error> {
+    let at = |namespace, address: IpAddr| {
+        inside(namespace, || {
+            let socket = UdpSocket::bind((address, 0))?;
+            socket.set_read_timeout(Some(std::time::Duration::from_secs(1)))?;
+            Ok(socket)
+        })
+    };
+    Ok((
+        at(emulator.sender_ns(), emulator.sender_addr())?,
+        at(emulator.receiver_ns(), emulator.receiver_addr())?,
+    ))
+}
+
+/// Sends full packets at `rate` bytes per second, a millisecond's worth at a time.
+fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &Clock, done: &AtomicBool) {
+    let packet = [0; PAYLOAD];
+    let mut sent = 0;
+    while !done.load(Ordering::Relaxed) {
+        let owed = Rate::from_bytes_per_sec(rate)
+            .bytes_in(clock.now().since(Time::ZERO))
+            .get();
+        while sent < owed && socket.send_to(&packet, to).is_ok() {
+            sent += PAYLOAD as u64 + HEADERS;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Bytes per second between the first and the last packet of `length`, after the queue has filled.
+fn received_rate(socket: &UdpSocket, clock: &Clock, length: Duration) -> io::Result<f64> {
+    const FILL: Duration = Duration::from_millis(750);
+    let mut packet = [0; PAYLOAD + 1];
+    let mut next = || -> io::Result<(Time, u64)> {
+        let bytes = socket.recv(&mut packet)?;
+        Ok((clock.now(), bytes as u64 + HEADERS))
+    };
+    let mut begin = next()?.0;
+    let fill_until = begin + FILL;
+    while begin < fill_until {
+        begin = next()?.0;
+    }
+    let (mut end, mut bytes) = (begin, 0);
+    while end < begin + length {
+        let (at, packet) = next()?;
+        end = at;
+        bytes += packet;
+    }
+    Ok(bytes as f64 / end.since(begin).as_secs_f64())
+}
+
+/// Gbit/s that come from a stream in `length` after `warm_up`.
+fn received_gbps(stream: &mut TcpStream, clock: &Clock, warm_up: Duration, length: Duration) -> io::Result<f64> {
+    let mut buffer = vec![0; 256 * 1024];
+    let (mut begin, mut bytes) = (None, 0_usize);
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let now = clock.now();
+        match begin {
+            None if now.since(Time::ZERO) >= warm_up => begin = Some(now),
+            None => {}
+            Some(begin) => {
+                bytes += count;
+                if now.since(begin) >= length {
+                    return Ok(bytes as f64 * 8.0 / now.since(begin).as_nanos() as f64);
+                }
+            }
+        }
+    }
+}
+
+fn inside<T: Send>(namespace: &Namespace, open: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Error> {
+    namespace.run(open)?.map_err(failed)
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::System {
+        what: "carry the benchmark's traffic",
+        source,
+    }
+}

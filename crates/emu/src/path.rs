@@ -1,0 +1,170 @@
+//! Two links between two devices, and the thread that drives them: what every kind of emulation is made of.
+
+use std::thread::{self, JoinHandle};
+
+use ccplane_qdisc::{Limit, LineSpec};
+use ccplane_tun::{InterfaceStats, Namespace, Tun, interface_stats};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::audit::Lateness;
+use crate::clock::Clock;
+use crate::control::{Control, Way};
+use crate::direction::Direction;
+use crate::driver::Driver;
+use crate::store::Store;
+use crate::{Audit, Bounds, Config, Error, LinkConfig, LinkLog};
+
+/// What an emulation did.
+#[derive(Debug)]
+pub struct EmuReport {
+    /// Whether the emulator did what it was asked to.
+    pub audit: Audit,
+    /// From the sender to the receiver.
+    pub forward: LinkLog,
+    /// From the receiver to the sender.
+    pub reverse: LinkLog,
+    /// CLOCK_MONOTONIC at the start; times in the logs count from there.
+    pub epoch: Duration,
+}
+
+/// Where a device is, and its name there.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// `None` for the namespace that the emulator was started in.
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) device: String,
+}
+
+/// A running emulation. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Path {
+    ends: [End; 2],
+    control: Control,
+    clock: Clock,
+    limits: [Limit; 2],
+    bounds: Bounds,
+    /// Counters of both devices before the first packet.
+    before: [InterfaceStats; 2],
+    thread: Option<JoinHandle<Result<Driver, Error>>>,
+}
+
+impl Path {
+    /// Starts the thread; the forward direction goes from the first device to the second.
+    pub(crate) fn start(config: &Config, ends: [End; 2], devices: [Tun; 2]) -> Result<Path, Error> {
+        let limits = limits(config)?;
+        let before = [ends[0].stats()?, ends[1].stats()?];
+        let control = Control::new([&config.forward, &config.reverse])?;
+        let clock = Clock::start();
+        let driver = driver(config, limits, clock, control.clone(), devices);
+        let thread = thread::Builder::new()
+            .name("ccplane-emu".into())
+            .spawn(move || driver.run())
+            .map_err(|source| Error::System {
+                what: "start a thread",
+                source,
+            })?;
+        Ok(Path {
+            ends,
+            control,
+            clock,
+            limits,
+            bounds: config.bounds,
+            before,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    pub(crate) fn epoch(&self) -> Duration {
+        self.clock.epoch()
+    }
+
+    pub(crate) fn limit(&self, way: Way) -> Limit {
+        self.limits[way.index()]
+    }
+
+    /// Stops and says what happened.
+    pub(crate) fn finish(mut self) -> Result<EmuReport, Error> {
+        self.control.stop();
+        let driver = self.join()?;
+        let after = [self.ends[0].stats()?, self.ends[1].stats()?];
+        let tun_drops: u64 = after
+            .iter()
+            .zip(&self.before)
+            .map(|(after, before)| after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped)
+            .sum();
+        let [forward, reverse] = driver.links;
+        Ok(EmuReport {
+            audit: driver.lateness.audit(driver.own_drops, tun_drops, &self.bounds),
+            forward: forward.finish(),
+            reverse: reverse.finish(),
+            epoch: self.clock.epoch(),
+        })
+    }
+
+    fn join(&mut self) -> Result<Driver, Error> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) | None => Err(Error::Panicked),
+        }
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.control.stop();
+            // Whoever drops instead of finishing does not ask what happened.
+            let _ = self.join();
+        }
+    }
+}
+
+impl End {
+    fn stats(&self) -> Result<InterfaceStats, Error> {
+        let stats = || interface_stats(&self.device);
+        Ok(match &self.namespace {
+            Some(namespace) => namespace.run(stats)??,
+            None => stats()?,
+        })
+    }
+}
+
+/// The limits of both queues; an error is what makes a link impossible.
+pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
+    let rtt = config.forward.delay + config.reverse.delay;
+    let limit = |way, link: &LinkConfig| {
+        if link.line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
+            return Err(Error::ZeroRate { way });
+        }
+        link.queue
+            .limit(link.line.mean_rate(), rtt, config.mtu)
+            .map_err(|source| Error::Queue { way, source })
+    };
+    Ok([
+        limit(Way::Forward, &config.forward)?,
+        limit(Way::Reverse, &config.reverse)?,
+    ])
+}
+
+/// The thread's state before it starts.
+fn driver(config: &Config, limits: [Limit; 2], clock: Clock, control: Control, devices: [Tun; 2]) -> Driver {
+    let link = |link: &LinkConfig, limit| {
+        let store = Store::new(config.memory_bytes);
+        let log = LinkLog::new(config.log_records);
+        Direction::new(link, limit, store, log, Time::ZERO)
+    };
+    Driver {
+        clock,
+        timing: config.timing,
+        mtu: config.mtu as usize,
+        control,
+        devices,
+        links: [link(&config.forward, limits[0]), link(&config.reverse, limits[1])],
+        lateness: Lateness::new(),
+        own_drops: 0,
+    }
+}

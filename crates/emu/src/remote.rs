@@ -1,0 +1,211 @@
+//! Watching and changing an emulation from another process: a socket per emulation that takes one line and answers.
+//!
+//! ```text
+//! set [up|down] rate 48mbit | set [up|down] delay 5ms | set [up|down] loss 0.1% | show
+//! ```
+//! `up` is the forward direction, from the command to the host; without either, both are changed.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ccplane_qdisc::LineSpec;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::control::{Change, Control, Way};
+use crate::{Error, LinkConfig};
+
+const DIRECTORY: &str = "/run/ccplane";
+/// A request is one short line; whoever sends more or nothing is cut off.
+const LINE_BYTES: u64 = 256;
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The names of the emulations that are running. What killed ones left behind is removed.
+pub fn list() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(DIRECTORY) else {
+        return Vec::new();
+    };
+    let mut ids: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name();
+            let id = name.to_str()?.strip_prefix("emu-")?.strip_suffix(".sock")?;
+            match UnixStream::connect(path_of(id)) {
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                    let _ = fs::remove_file(path_of(id));
+                    None
+                }
+                _ => Some(id.to_owned()),
+            }
+        })
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// Sends a request (`set rate 48mbit`, `show`) to an emulation and gives its answer.
+pub fn ask(id: &str, request: &str) -> Result<String, Error> {
+    let refused = |reason: String| Error::Remote { id: id.into(), reason };
+    let exchange = || -> io::Result<String> {
+        let mut stream = UnixStream::connect(path_of(id))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.take(64 * 1024).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = exchange().map_err(|e| match e.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            let running = list();
+            refused(match running.is_empty() {
+                true => "it is not running, and no other is".into(),
+                false => format!("it is not running; these are: {}", running.join(", ")),
+            })
+        }
+        _ => refused(e.to_string()),
+    })?;
+    match answer.strip_prefix("ok") {
+        Some(answer) => Ok(answer.trim().into()),
+        None => Err(refused(answer.trim_start_matches("error:").trim().into())),
+    }
+}
+
+/// The socket of a running emulation. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    path: PathBuf,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Remote {
+    /// Opens the socket, for the owner of this process only, and answers until dropped.
+    pub(crate) fn serve(id: &str, control: Control) -> Result<Remote, Error> {
+        let failed = |source| Error::System {
+            what: "open the control socket in /run/ccplane",
+            source,
+        };
+        fs::create_dir_all(DIRECTORY).map_err(failed)?;
+        // Removes what an earlier process of the same number left.
+        list();
+        let path = path_of(id);
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        // From here on the socket is removed whatever happens.
+        let mut remote = Remote {
+            path,
+            stop: Some(stop),
+            thread: None,
+        };
+        fs::set_permissions(&remote.path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let thread = thread::Builder::new()
+            .name("ccplane-emu-ctl".into())
+            .spawn(move || answer_all(&listener, &stopped, &control))
+            .map_err(failed)?;
+        remote.thread = Some(thread);
+        Ok(remote)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        // The thread sees its end of the pair close.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn path_of(id: &str) -> PathBuf {
+    PathBuf::from(format!("{DIRECTORY}/emu-{id}.sock"))
+}
+
+/// Answers one request after the other until `stopped` closes.
+fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) {
+    loop {
+        let mut polled = [
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        let ready = poll(&mut polled, PollTimeout::NONE);
+        let [asked, ended] = polled.map(|fd| fd.any().unwrap_or(false));
+        if ended || ready.is_err_and(|e| e != nix::errno::Errno::EINTR) {
+            return;
+        }
+        if asked && let Ok((stream, _)) = listener.accept() {
+            // Whoever asked and does not wait for the answer has no use for the error either.
+            let _ = answer_one(stream, control);
+        }
+    }
+}
+
+fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LINE_BYTES)).read_line(&mut line)?;
+    let answer = match obey(&line, control) {
+        Ok(answer) => format!("ok {answer}\n"),
+        Err(reason) => format!("error: {reason}\n"),
+    };
+    stream.write_all(answer.as_bytes())
+}
+
+/// Does what a line says; the answer, or what is wrong with it.
+fn obey(line: &str, control: &Control) -> Result<String, String> {
+    const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] loss 0.1%` or \
+                         `show`";
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (ways, what, value) = match words[..] {
+        ["show"] => return Ok(show(control)),
+        ["set", "up", what, value] => (&[Way::Forward][..], what, value),
+        ["set", "down", what, value] => (&[Way::Reverse][..], what, value),
+        ["set", what, value] => (&Way::BOTH[..], what, value),
+        _ => return Err(USAGE.into()),
+    };
+    let change = match what {
+        "rate" if value == "unlimited" => Change::Line(LineSpec::Unlimited),
+        "rate" => Change::Line(LineSpec::Constant(value.parse().map_err(reason)?)),
+        "delay" => Change::Delay(value.parse().map_err(reason)?),
+        "loss" => Change::Loss(value.parse().map_err(reason)?),
+        _ => return Err(USAGE.into()),
+    };
+    for way in ways {
+        control.apply(*way, change.clone()).map_err(reason)?;
+    }
+    Ok(show(control))
+}
+
+fn reason(error: impl std::error::Error) -> String {
+    error.to_string()
+}
+
+/// Both directions as they are, a line each.
+fn show(control: &Control) -> String {
+    let line = |name, way| {
+        let LinkConfig {
+            line,
+            delay,
+            loss,
+            queue,
+            ..
+        } = control.link(way);
+        let line = match line {
+            LineSpec::Constant(rate) => format!("rate {rate}"),
+            LineSpec::Trace(trace) => format!("trace of {} on average", trace.mean_rate()),
+            LineSpec::Unlimited => "rate unlimited".into(),
+        };
+        let done = control.progress(way);
+        format!(
+            "{name} {line} delay {delay} queue {queue} loss {loss}; delivered {} packets, dropped {}, lost {}",
+            done.delivered, done.queue_drops, done.losses
+        )
+    };
+    format!("{}\n{}", line("up", Way::Forward), line("down", Way::Reverse))
+}

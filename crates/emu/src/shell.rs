@@ -1,0 +1,214 @@
+//! Any command behind an emulated link whose other end is this host.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::thread;
+
+use ccplane_qdisc::Limit;
+use ccplane_tun::{Namespace, Tun};
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::emulator::DEVICE;
+use crate::path::{self, EmuReport, End, Path};
+use crate::remote::Remote;
+use crate::{Config, Error, Way};
+
+/// Where the command finds this host's address.
+pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
+
+/// What a person wants to know when the command starts.
+#[derive(Clone, Debug)]
+pub struct ShellInfo {
+    /// The emulation's name, for [`remote::ask`](crate::remote::ask).
+    pub id: String,
+    /// The namespace that the command runs in.
+    pub namespace: String,
+    /// This host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too.
+    pub host: IpAddr,
+    /// The command's address as this host sees it.
+    pub command: IpAddr,
+    /// What the queues hold, that from the command to the host first.
+    pub limits: [Limit; 2],
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct ShellReport {
+    /// The command's exit status.
+    pub status: ExitStatus,
+    /// What the emulation did; forward is from the command to the host.
+    pub report: EmuReport,
+}
+
+impl ShellReport {
+    /// The exit code to pass on: the command's own, or as in a shell 128 and the number of the signal that ended it.
+    pub fn exit_code(&self) -> u8 {
+        let code = self.status.code().or(self.status.signal().map(|signal| 128 + signal));
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+    }
+}
+
+/// Runs `command` in a namespace of its own, where everything goes through the emulated link to this host, forward
+/// being from the command to the host. There is no way further: nothing is translated or forwarded. `ready` is called
+/// when the link is up and the command about to start.
+///
+/// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends. SIGTERM and SIGHUP
+/// are passed on to it. If this process is killed, so is the command, and the kernel removes the rest.
+pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellInfo)) -> Result<ShellReport, Error> {
+    path::limits(config)?;
+    let signals = Signals::block()?;
+    ccplane_tun::sweep();
+    let id = std::process::id().to_string();
+    let namespace = Namespace::create(&format!("ccplane-{id}-cmd"))?;
+    let [inside, host] = free_addresses(std::process::id())?;
+    let host_device = format!("ccplane-{id}");
+    let devices = [
+        namespace.run(|| {
+            let tun = Tun::create(DEVICE, config.mtu, &[(inside, PREFIX)])?;
+            ccplane_tun::add_default_route(DEVICE, inside)?;
+            Ok::<Tun, ccplane_tun::Error>(tun)
+        })??,
+        Tun::create(&host_device, config.mtu, &[(host, PREFIX)])?,
+    ];
+    let ends = [
+        End {
+            namespace: Some(namespace.clone()),
+            device: DEVICE.into(),
+        },
+        End {
+            namespace: None,
+            device: host_device,
+        },
+    ];
+    let path = Path::start(config, ends, devices)?;
+    let remote = Remote::serve(&id, path.control())?;
+    ready(&ShellInfo {
+        id,
+        namespace: namespace.name().into(),
+        host,
+        command: inside,
+        limits: [path.limit(Way::Forward), path.limit(Way::Reverse)],
+    });
+    command.env(HOST_VARIABLE, host.to_string());
+    namespace.confine(ccplane_tun::die_with_parent(command))?;
+    let status = run(command, &signals)?;
+    drop(remote);
+    let report = path.finish()?;
+    Ok(ShellReport { status, report })
+}
+
+/// Starts the command and waits for its end, passing signals on to it.
+fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
+    let mut child = command.spawn().map_err(|source| Error::Command {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })?;
+    let pid = Pid::from_raw(child.id() as i32);
+    let (ended, alive) = UnixStream::pair().map_err(failed)?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            let status = child.wait();
+            drop(ended);
+            status
+        });
+        let passed = signals.pass_on(pid, &alive);
+        if passed.is_err() {
+            // Without its signals it would be out of control.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        let status = waiting.join().map_err(|_| Error::Panicked)?.map_err(failed)?;
+        passed.map(|()| status).map_err(failed)
+    })
+}
+
+/// The signals that are the command's business, blocked in this thread and those that it starts until this is dropped.
+struct Signals {
+    arrived: SignalFd,
+    before: SigSet,
+}
+
+impl Signals {
+    fn block() -> Result<Signals, Error> {
+        let mut signals = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+            signals.add(signal);
+        }
+        let arrived = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+            .map_err(|e| failed(e.into()))?;
+        let before = signals
+            .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+            .map_err(|e| failed(e.into()))?;
+        Ok(Signals { arrived, before })
+    }
+
+    /// Until `alive` closes. A terminal gives SIGINT and SIGQUIT to the command itself; the others come to us alone.
+    fn pass_on(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
+        loop {
+            let mut polled = [
+                PollFd::new(self.arrived.as_fd(), PollFlags::POLLIN),
+                PollFd::new(alive.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut polled, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            if polled[1].any().unwrap_or(false) {
+                return Ok(());
+            }
+            if let Some(info) = self.arrived.read_signal()?
+                && let Some(signal) = [Signal::SIGTERM, Signal::SIGHUP]
+                    .into_iter()
+                    .find(|signal| *signal as u32 == info.ssi_signo)
+            {
+                // It may have ended in between.
+                let _ = kill(command, signal);
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // A signal meant to end us that came after the command's end is dropped with the command.
+        while let Ok(Some(_)) = self.arrived.read_signal() {}
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::System {
+        what: "wait for the command",
+        source,
+    }
+}
+
+const PREFIX: u8 = 30;
+
+/// Two addresses out of 100.64.0.0/10 (RFC 6598) that this host does not use, beginning to look where `seed` says, so
+/// that emulations started at the same time take different ones.
+fn free_addresses(seed: u32) -> Result<[IpAddr; 2], Error> {
+    const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
+    const PAIRS: u32 = 1 << 20;
+    let listed = |source| Error::System {
+        what: "find free addresses for the link",
+        source,
+    };
+    let used: Vec<u32> = getifaddrs()
+        .map_err(|e| listed(e.into()))?
+        .filter_map(|interface| Some(u32::from(interface.address?.as_sockaddr_in()?.ip())))
+        .collect();
+    let pair = (0..PAIRS)
+        .map(|n| FIRST + 4 * (seed.wrapping_add(n) % PAIRS))
+        .find(|base| used.iter().all(|address| address & !3 != *base))
+        .ok_or_else(|| listed(io::ErrorKind::AddrInUse.into()))?;
+    Ok([pair + 2, pair + 1].map(|address| IpAddr::V4(Ipv4Addr::from(address))))
+}
