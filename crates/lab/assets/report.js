@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // One hue an algorithm (Okabe and Ito's set, which the colour-blind can tell apart); ccplane's lines are solid and
-// heavy, native ones dashed and in the hue's other shade, so that they differ in grey print too.
+// heavy, native ones beside them dashed and in the hue's other shade, so that they differ in grey print too.
 const HUES = [
   { light: ["#0072b2", "#3aa0dd"], dark: ["#4db2f0", "#9cd3f7"] },
   { light: ["#c04a00", "#f08a45"], dark: ["#ff8f4a", "#ffc29c"] },
@@ -20,11 +20,13 @@ const css = name => getComputedStyle(document.documentElement).getPropertyValue(
 // A second variant of the same kind (same algorithm with other parameters) is told apart by its dashes.
 const VARIANTS = [[], [2, 3], [9, 3, 2, 3]];
 const NATIVE_VARIANTS = [[7, 4], [4, 3], [7, 3, 2, 3]];
+const mixed = data.contenders.some(c => c.native) && data.contenders.some(c => !c.native);
 function look(contender) {
   const hue = HUES[families.indexOf(contender.algorithm) % HUES.length][theme()];
   const kin = data.contenders.filter(c => c.algorithm === contender.algorithm && c.native === contender.native);
-  const dashes = contender.native ? NATIVE_VARIANTS : VARIANTS;
-  return { stroke: hue[contender.native ? 1 : 0], width: contender.native ? 1.6 : 1.8, dash: dashes[kin.indexOf(contender) % 3] };
+  const second = mixed && contender.native;
+  const dashes = second ? NATIVE_VARIANTS : VARIANTS;
+  return { stroke: hue[second ? 1 : 0], width: second ? 1.6 : 1.8, dash: dashes[kin.indexOf(contender) % 3] };
 }
 
 function swatch(contender) {
@@ -43,14 +45,14 @@ const format = (v, digits) => (v == null ? "–" : v.toFixed(digits));
 const charts = [];
 
 // A chart of `lines` [{ contender, label, values, thin }] over the shared `x`, under the same y range as its siblings.
-function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMax, sync, height = 270, share = false }) {
+function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMax, sync, share = false }) {
   const box = parent.appendChild(document.createElement("div"));
   box.className = "chart";
   box.appendChild(document.createElement("h3")).textContent = title;
-  const reading = document.createElement("div");
+  const reading = document.createElement("div"), onPaper = document.documentElement.classList.contains("paper");
   const axis = { stroke: css("--muted"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 5 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20 };
   const options = {
-    width: Math.max(280, box.clientWidth), height, legend: { show: false },
+    width: Math.max(280, box.clientWidth), height: onPaper ? 150 : share ? 300 : 270, legend: { show: false },
     cursor: { y: false, points: { size: 6 }, sync: sync ? { key: sync, setSeries: false } : undefined },
     padding: [10, 12, 0, 0],
     scales: { x: { time: false }, y: { range: [0, yMax] } },
@@ -63,7 +65,7 @@ function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMa
       return { ...style, label: line.label, width: line.thin ? 1 : style.width, alpha: line.thin ? 0.75 : 1, points: { show: false }, spanGaps: true, show: shown[data.contenders.indexOf(line.contender)] };
     })],
     hooks: {
-      drawClear: [u => {
+      draw: [u => {
         const { ctx, bbox } = u, ratio = devicePixelRatio;
         ctx.save();
         ctx.font = `${11.5 * ratio}px system-ui, sans-serif`;
@@ -74,6 +76,10 @@ function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMa
           ctx.lineWidth = ratio;
           ctx.setLineDash([2 * ratio, 3 * ratio]);
           ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
+          ctx.setLineDash([]);
+          ctx.lineWidth = 4 * ratio;
+          ctx.strokeStyle = css("--page");
+          ctx.strokeText(guide.label, bbox.left + bbox.width - 3 * ratio, y - 4 * ratio);
           ctx.fillText(guide.label, bbox.left + bbox.width - 3 * ratio, y - 4 * ratio);
         }
         ctx.restore();
@@ -107,10 +113,10 @@ const facets = data.contenders.length > families.length
   : [{ title: families.join(", "), members: data.contenders }];
 const head = values => max(values) * 1.08 || 1;
 
-// A grid that every contender's values are read on: the ECDFs of all on one x.
-function ecdf(sorted, grid) {
+// The share of bins at or below each x, from the values at evenly spaced shares, ascending.
+function shares(values, grid) {
   let n = 0;
-  return grid.map(x => { while (n < sorted.length && sorted[n] <= x) n++; return sorted.length ? n / sorted.length : null; });
+  return grid.map(x => { while (n < values.length && values[n] <= x) n++; return values.length ? n / values.length : null; });
 }
 
 function drawAll() {
@@ -138,18 +144,18 @@ function drawAll() {
     });
   }
   const distribution = (title, key, unitX, digits) => {
-    const sorted = all.map(c => c[key].filter(v => v != null).sort((a, b) => a - b));
+    const sorted = all.map(c => c[key]);
     const top = max(sorted.map(s => s[s.length - 1] ?? 0)) * 1.02 || 1;
-    const low = Math.min(...sorted.map(s => s[Math.floor(s.length / 200)] ?? 0));
+    const low = Math.min(...sorted.map(s => s[Math.floor(s.length / 50)] ?? 0));
     const from = low > top / 2 ? low * 0.98 : 0;
     const grid = Array.from({ length: 501 }, (_, i) => from + (top - from) * i / 500);
     draw(places("cdf"), {
-      title, xs: grid, unitX, unitY: "share of bins", digits, yMax: 1, height: 300, share: true,
-      lines: all.map((c, i) => ({ contender: c, label: c.label, values: ecdf(sorted[i], grid) })),
+      title, xs: grid, unitX, unitY: "share of bins", digits, yMax: 1, share: true,
+      lines: all.map((c, i) => ({ contender: c, label: c.label, values: shares(sorted[i], grid) })),
     });
   };
-  distribution("Throughput", "throughput", "throughput (Mbit/s)", 1);
-  distribution("Queueing delay", "delay", "queueing delay (ms)", 2);
+  distribution("Throughput", "throughput_ecdf", "throughput (Mbit/s)", 1);
+  distribution("Queueing delay", "delay_ecdf", "queueing delay (ms)", 2);
 }
 
 function drawKeys() {
@@ -181,8 +187,12 @@ function wear(name) {
 document.querySelector(".theme").onclick = () => wear(theme() === "dark" ? "light" : "dark");
 let waiting;
 addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
-// Paper is white, and as wide as the sheet.
+// Paper is white, and as wide as a sheet of A4 between its margins, whatever the window is.
 let before = "light";
-addEventListener("beforeprint", () => { before = theme(); wear("light"); });
-addEventListener("afterprint", () => wear(before));
+function paper(on) {
+  document.documentElement.classList.toggle("paper", on);
+  wear(on ? "light" : before);
+}
+addEventListener("beforeprint", () => { before = theme(); paper(true); });
+addEventListener("afterprint", () => paper(false));
 wear(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

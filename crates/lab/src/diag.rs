@@ -12,6 +12,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
 
 /// A socket to the kernel's `sock_diag`; it sees the TCP sockets of the network namespace it was opened in.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub struct Diag {
 }
 
 /// One look at one socket. Windows and counts are in segments where the kernel counts segments, else in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpInfo {
     /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,

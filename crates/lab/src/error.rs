@@ -1,6 +1,7 @@
 //! Why a run could not be made.
 
 use std::io;
+use std::path::PathBuf;
 
 /// What went wrong, with the likely fix.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,29 @@ pub enum Error {
         /// The likely fix, or nothing.
         hint: &'static str,
     },
+    /// An algorithm's name or parameter is wrong.
+    #[error(transparent)]
+    Algorithm(#[from] ccplane_algorithms::UnknownAlgorithm),
+    /// One of its programs is wrong.
+    #[error(transparent)]
+    Program(#[from] ccplane_agent::AddError),
+    /// The kernel does not take it.
+    #[error(transparent)]
+    Kernel(ccplane_linux::LoadError),
+    /// The algorithm's thread ended without a word, which is a bug in ccplane.
+    #[error("the algorithm's thread ended early; please report this with the command that led to it")]
+    AgentEnded,
+    /// A part of an experiment could not be kept.
+    #[error("cannot write {}: {source}; choose another place with --out", .path.display())]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The results could not be written.
+    #[error(transparent)]
+    Write(crate::files::WriteError),
     /// The user asked to stop.
     #[error("stopped before the end; nothing was written")]
     Interrupted,
@@ -97,12 +121,19 @@ fn module(name: &str) -> String {
 impl Error {
     /// Tells the lack of privileges, which has a way out of its own, from everything else.
     pub(crate) fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
-        match &error {
-            ccplane_emu::Error::Tun(ccplane_tun::Error::Permission { .. }) => Error::NoPermission {
+        match error {
+            ccplane_emu::Error::Tun(error) => Error::from_tun(error, bpf),
+            error => Error::Emulator(error),
+        }
+    }
+
+    pub(crate) fn from_tun(error: ccplane_tun::Error, bpf: bool) -> Error {
+        match error {
+            ccplane_tun::Error::Permission { .. } => Error::NoPermission {
                 cause: error.to_string(),
                 bpf,
             },
-            _ => Error::Emulator(error),
+            error => Error::Emulator(ccplane_emu::Error::Tun(error)),
         }
     }
 

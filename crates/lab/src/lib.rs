@@ -4,15 +4,18 @@
 //! directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
+pub mod bench_kernel;
 mod cpu;
 mod diag;
 mod error;
 mod experiment;
 pub mod files;
 pub mod metrics;
+pub mod paper;
 pub mod report;
 pub mod result;
 mod run;
+mod steer;
 pub mod table;
 pub mod traffic;
 

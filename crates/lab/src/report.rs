@@ -17,6 +17,9 @@ const SMOOTH_REACH: usize = 2;
 /// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make a page of many MB.
 const MAX_POINTS: usize = 3_000;
 
+/// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
+const ECDF_POINTS: usize = 1_001;
+
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
 const MAX_FLOWS: usize = 16;
 
@@ -172,11 +175,11 @@ fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &Contend
 }
 
 fn throughput(c: &ContenderResult) -> metrics::Distribution {
-    metrics::Distribution::new(c.series.throughput_mbit.iter().copied())
+    metrics::Distribution::new(c.series.throughputs())
 }
 
 fn delay(c: &ContenderResult) -> metrics::Distribution {
-    metrics::Distribution::new(c.series.delay_ms.iter().flatten().copied())
+    metrics::Distribution::new(c.series.delays())
 }
 
 fn flows_table(result: &RunResult) -> String {
@@ -292,7 +295,8 @@ fn data(result: &RunResult) -> String {
             "native": c.native,
             "cwnd": c.series.flows.iter().take(MAX_FLOWS).map(|f| on_grid(f, sample_step, samples)).collect::<Vec<_>>(),
             "smoothed": thin(smoothed.iter().map(|v| round(*v, 3)).collect()),
-            "throughput": c.series.throughput_mbit.iter().map(|v| round(*v, 3)).collect::<Vec<_>>(),
+            "throughput_ecdf": ecdf(&throughput(c)),
+            "delay_ecdf": ecdf(&delay(c)),
             "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
         })
     };
@@ -309,6 +313,17 @@ fn data(result: &RunResult) -> String {
     });
     // Inside a script element only this could end it early.
     value.to_string().replace('<', "\\u003c")
+}
+
+/// The empirical distribution function as its values at up to [`ECDF_POINTS`] evenly spaced shares, the smallest and
+/// the largest value included.
+fn ecdf(distribution: &metrics::Distribution) -> Vec<Value> {
+    let n = distribution.len().min(ECDF_POINTS);
+    let share = |i: usize| if n > 1 { i as f64 / (n - 1) as f64 } else { 1.0 };
+    (0..n)
+        .filter_map(|i| distribution.quantile(share(i)))
+        .map(|v| round(v, 4))
+        .collect()
 }
 
 /// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.

@@ -156,7 +156,7 @@ pub struct Audit {
 }
 
 /// A contender's records over time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Series {
     /// Width of a bin.
     pub bin_ns: u64,
@@ -166,6 +166,25 @@ pub struct Series {
     pub delay_ms: Vec<Option<f64>>,
     /// The sockets' samples, one list a flow.
     pub flows: Vec<Vec<crate::traffic::Sample>>,
+    /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
+    pub pooled: Option<(Vec<f64>, Vec<f64>)>,
+}
+
+impl Series {
+    /// Throughput of every bin that counts, Mbit/s.
+    pub fn throughputs(&self) -> Vec<f64> {
+        self.pooled
+            .as_ref()
+            .map_or_else(|| self.throughput_mbit.clone(), |(throughput, _)| throughput.clone())
+    }
+
+    /// Mean queueing delay of every bin that counts and had packets, ms.
+    pub fn delays(&self) -> Vec<f64> {
+        self.pooled.as_ref().map_or_else(
+            || self.delay_ms.iter().flatten().copied().collect(),
+            |(_, delay)| delay.clone(),
+        )
+    }
 }
 
 impl RunResult {

@@ -2,8 +2,10 @@
 
 use std::net::TcpStream;
 
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_emu::{Config, EmuReport, Emulator, Fate, LinkConfig, LinkLog};
-use ccplane_qdisc::{Limit, Line, LineSpec, QueueSpec, Size};
+use ccplane_linux::Counters;
+use ccplane_qdisc::{Limit, Line, LineSpec};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::cpu::Reading;
@@ -12,6 +14,7 @@ use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
 use crate::metrics::{self, Distribution};
 use crate::result::{Audit, ContenderResult, Figures, FlowFigures, HostFigures, RunResult, Series, Setup};
+use crate::steer::Steered;
 use crate::traffic::{self, Sample, Transfer};
 
 /// What a caller may show and decide while a run goes on.
@@ -51,12 +54,12 @@ const NARROWEST_BIN: Duration = Duration::from_millis(10);
 const MOST_LIMITED: f64 = 0.01;
 
 /// Runs every contender, one after the other, each on a new path made alike. Nothing is left behind, whatever happens.
-pub fn run(experiment: &Experiment, progress: &mut dyn Progress) -> Result<RunResult, Error> {
-    let setup = check(experiment)?;
+pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Progress) -> Result<RunResult, Error> {
+    let setup = check(experiment, registry)?;
     let mut contenders = Vec::with_capacity(experiment.contenders.len());
     for (index, contender) in experiment.contenders.iter().enumerate() {
         progress.begin(&contender.to_string(), index, experiment.contenders.len());
-        let result = run_one(experiment, &setup, contender, progress)?;
+        let result = run_one(experiment, &setup, contender, registry, progress)?;
         progress.end(&result);
         contenders.push(result);
     }
@@ -69,7 +72,7 @@ pub fn run(experiment: &Experiment, progress: &mut dyn Progress) -> Result<RunRe
 }
 
 /// Everything that can be wrong before anything is made.
-fn check(e: &Experiment) -> Result<Setup, Error> {
+fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
     if e.contenders.is_empty() {
         return Err(Error::NoContender);
@@ -106,6 +109,9 @@ fn check(e: &Experiment) -> Result<Setup, Error> {
         );
     }
     for contender in &e.contenders {
+        if let Contender::Ccplane { name, parameters } = contender {
+            registry.by_name(name, &read(parameters))?;
+        }
         if let Contender::Native { name } = contender
             && !traffic::exists(name)
         {
@@ -153,6 +159,12 @@ fn check(e: &Experiment) -> Result<Setup, Error> {
     })
 }
 
+fn read(parameters: &[(String, String)]) -> Parameters {
+    parameters
+        .iter()
+        .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
+}
+
 fn path(e: &Experiment) -> Config {
     let there = Duration::from_nanos(e.rtt.as_nanos() / 2);
     Config {
@@ -160,11 +172,13 @@ fn path(e: &Experiment) -> Config {
             line: e.line.clone(),
             delay: there,
             queue: e.queue,
+            loss: e.loss,
+            seed: e.seed,
         },
         reverse: LinkConfig {
             line: LineSpec::Unlimited,
             delay: e.rtt.saturating_sub(there),
-            queue: QueueSpec::DropTail(Size::Unlimited),
+            ..LinkConfig::default()
         },
         mtu: MTU,
         ..Config::default()
@@ -175,14 +189,24 @@ fn run_one(
     e: &Experiment,
     setup: &Setup,
     contender: &Contender,
+    registry: &Registry,
     progress: &mut dyn Progress,
 ) -> Result<ContenderResult, Error> {
     let bpf = e.contenders.iter().any(|c| !c.is_native());
-    let kernel_name = contender.algorithm();
+    let steered = match contender {
+        Contender::Native { .. } => None,
+        Contender::Ccplane { name, parameters } => Some(Steered::start(registry, name, &read(parameters))?),
+    };
+    let kernel_name = steered
+        .as_ref()
+        .map_or(contender.algorithm(), Steered::kernel_name)
+        .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
-    let (senders, receivers, diag) = open(&emulator, kernel_name, e.flows, setup.socket_buffer_bytes)?;
+    let (senders, receivers, diag) = open(&emulator, &kernel_name, e.flows, setup.socket_buffer_bytes)?;
 
-    let before = Reading::now(None);
+    let thread = steered.as_ref().map(Steered::thread);
+    let reports = || steered.as_ref().map_or(0, Steered::reports);
+    let (before, reports_before) = (Reading::now(thread), reports());
     let mut seen = (0u64, 0u64);
     let transfer = traffic::transfer(senders, receivers, diag, e.duration, e.sample_every, |at_ns, flows| {
         let received: u64 = flows.iter().filter_map(|f| f.last()).map(|s| s.received).sum();
@@ -198,29 +222,31 @@ fn run_one(
         "observe the connections",
         "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
     ))?;
-    let after = Reading::now(None);
+    let (after, reports) = (Reading::now(thread), reports() - reports_before);
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }
 
+    let counters = steered.map(Steered::finish).transpose()?;
+
     let series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN));
     let figures = figures(e, &transfer, &report);
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine, _) = after.percent_since(&before);
+    let (process, machine, agent) = after.percent_since(&before);
     Ok(ContenderResult {
         label: contender.to_string(),
         algorithm: contender.algorithm().to_owned(),
         native: contender.is_native(),
-        kernel_name: kernel_name.to_owned(),
+        kernel_name,
         host: HostFigures {
-            reports_per_s: None,
-            agent_cpu_percent: None,
+            reports_per_s: counters.map(|_| reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64),
+            agent_cpu_percent: counters.map(|_| agent),
             process_cpu_percent: process,
             machine_cpu_percent: machine,
             cpu_s_per_gb: after.process_s_since(&before) * 1e9 / received.max(1) as f64,
         },
-        audit: audit(&report, &figures, setup),
+        audit: audit(&report, &figures, setup, counters),
         figures,
         series,
     })
@@ -297,6 +323,7 @@ fn series(transfer: &Transfer, report: &EmuReport, bin: Duration) -> Series {
             transfer.elapsed_ns,
         ),
         flows: transfer.flows.clone(),
+        pooled: None,
     }
 }
 
@@ -374,7 +401,7 @@ fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
 }
 
 /// The emulator's own judgement, and whether anything but congestion control held the flows back.
-fn audit(report: &EmuReport, figures: &Figures, setup: &Setup) -> Audit {
+fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counters: Option<Counters>) -> Audit {
     let a = &report.audit;
     let us = |d: Duration| d.as_secs_f64() * 1e6;
     let mut complaints = Vec::new();
@@ -409,6 +436,27 @@ fn audit(report: &EmuReport, figures: &Figures, setup: &Setup) -> Audit {
             complaints.push(format!("flow {} got nothing through", i + 1));
         }
     }
+    let counters = counters.unwrap_or_default();
+    let mishaps = [
+        (
+            counters.fallbacks,
+            "flows fell back to NewReno, because the algorithm's thread was silent for too long",
+        ),
+        (
+            counters.table_full,
+            "flows found no place in the datapath's table and ran NewReno",
+        ),
+        (
+            counters.faults,
+            "times the algorithm's program divided by zero or overflowed",
+        ),
+    ];
+    complaints.extend(
+        mishaps
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{n} {what}")),
+    );
     Audit {
         lateness_p50_us: us(a.lateness_p50),
         lateness_p99_us: us(a.lateness_p99),

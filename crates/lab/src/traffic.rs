@@ -18,6 +18,8 @@ use nix::sys::socket::{
 };
 use nix::time::{ClockId, clock_gettime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::diag::{Diag, TcpInfo};
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
@@ -30,7 +32,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 const CONNECT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// One look at one flow from both ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Nanoseconds since the transfer began.
     pub at_ns: u64,

@@ -74,6 +74,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
             delay_ms: bins
                 .map(|i| Some((saw(f64::from(i) / 50.0) - 160.0).max(0.0) * 0.124))
                 .collect(),
+            pooled: None,
             flows: (0..flows).map(|f| (0..=1500).map(|i| sample(i, f)).collect()).collect(),
         },
         label,
@@ -152,8 +153,12 @@ fn the_data_in_the_page_is_what_was_measured() {
     let first = &data["contenders"][0];
     assert_eq!(first["label"], "reno");
     assert_eq!(first["cwnd"][0][0], 165);
-    assert_eq!(first["throughput"].as_array().unwrap().len(), 750);
-    assert_eq!(first["throughput"][2], 40.0);
+    assert_eq!(first["smoothed"].as_array().unwrap().len(), 750);
+    assert_eq!(first["throughput_ecdf"].as_array().unwrap().len(), 750);
+    assert_eq!(
+        (&first["throughput_ecdf"][0], &first["throughput_ecdf"][749]),
+        (&0.0.into(), &96.0.into())
+    );
     assert_eq!(data["bin_s"][1], 0.03);
     assert_eq!(
         data["bin_s"].as_array().unwrap().len(),

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ccplane_algorithms::Registry;
 use ccplane_lab::{Error, Experiment, Quiet, run};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_units::{Duration, Probability, Rate};
@@ -62,7 +63,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     let _turn = alone();
     let mut e = experiment(&["native:reno", "native:cubic"]);
     e.flows = 2;
-    let result = run(&e, &mut Quiet).unwrap();
+    let result = run(&e, &Registry::builtin(), &mut Quiet).unwrap();
     assert_eq!(result.contenders.len(), 2);
     for c in &result.contenders {
         let f = &c.figures;
@@ -131,7 +132,7 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
     let message = |change: &dyn Fn(&mut Experiment)| {
         let mut e = experiment(&["native:reno"]);
         change(&mut e);
-        run(&e, &mut Quiet).unwrap_err().to_string()
+        run(&e, &Registry::builtin(), &mut Quiet).unwrap_err().to_string()
     };
     let cases: [(&str, String); 6] = [
         (
@@ -165,7 +166,7 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
             true
         }
     }
-    let error = run(&experiment(&["native:reno"]), &mut Impatient).unwrap_err();
+    let error = run(&experiment(&["native:reno"]), &Registry::builtin(), &mut Impatient).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert_eq!(left_behind(), [] as [&str; 0]);
 }

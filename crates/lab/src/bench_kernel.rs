@@ -1,0 +1,318 @@
+//! What steering from outside costs the kernel's datapath: TCP over loopback, as fast as the machine goes, under
+//! `ccp_reno` and under the kernel's own Reno.
+//!
+//! The conditions alternate run by run, so that a disturbance of the machine meets all of them, and each figure is the
+//! ratio of two medians. The traffic is memory to memory through a namespace of our own: what is compared is the CPU's
+//! work for a packet, not a network's.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_tun::Namespace;
+use ccplane_units::Duration;
+use serde_json::{Map, Value, json};
+
+use crate::cpu::Reading;
+use crate::diag::Diag;
+use crate::error::Error;
+use crate::metrics;
+use crate::steer::Steered;
+use crate::{table, traffic};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Numbers of flows.
+    pub flows: Vec<usize>,
+    /// Length of each run. Below a second, slow start and the start of threads weigh in.
+    pub run: Duration,
+    /// Runs of each condition at each number of flows. The median of one run is that run; five ride out a disturbance.
+    pub rounds: usize,
+}
+
+impl Default for Options {
+    /// What the paper's figure 13 has on its axis; 2 s and 5 rounds take four minutes.
+    fn default() -> Options {
+        Options {
+            flows: vec![1, 2, 4, 8, 16, 32, 64],
+            run: Duration::from_secs(2),
+            rounds: 5,
+        }
+    }
+}
+
+/// Who decides the window, and how often it hears from the datapath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Native,
+    PerAck,
+    Every10Ms,
+}
+
+impl Condition {
+    const ALL: [Condition; 3] = [Condition::Native, Condition::PerAck, Condition::Every10Ms];
+
+    fn parameters(self) -> Option<Parameters> {
+        match self {
+            Condition::Native => None,
+            Condition::PerAck => Some(Parameters::new().with("report", "ack")),
+            Condition::Every10Ms => Some(Parameters::new().with("report", "10ms")),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Condition::Native => "native",
+            Condition::PerAck => "per_ack",
+            Condition::Every10Ms => "10ms",
+        }
+    }
+}
+
+/// One run's figures.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    goodput_gbit: f64,
+    /// Of this process: senders, receivers and the agent, with the kernel's work on their behalf.
+    cpu_s_per_gb: f64,
+    /// Of everything on the machine, kernel threads and other people's work included.
+    machine_cpu_s_per_gb: f64,
+    reports_per_s: f64,
+}
+
+/// What came out: figures by name, and a table.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// `goodput_ratio_per_ack_N`, `goodput_ratio_10ms_N`, `cpu_ratio_10ms_N` for each N, and what they are made of.
+    pub figures: Map<String, Value>,
+    /// For a person.
+    pub text: String,
+}
+
+/// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
+pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &str) -> bool) -> Result<Outcome, Error> {
+    check(options)?;
+    let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
+        .map_err(|error| Error::from_tun(error, true))?;
+    let total = options.flows.len() * options.rounds * Condition::ALL.len();
+    let mut done = 0;
+    let mut figures = Map::new();
+    let mut rows = Vec::new();
+    for &flows in &options.flows {
+        let mut runs: [Vec<Run>; 3] = Default::default();
+        for round in 0..options.rounds {
+            for (condition, runs) in Condition::ALL.iter().zip(&mut runs) {
+                let next = format!(
+                    "{flows} flows, round {} of {}, {}",
+                    round + 1,
+                    options.rounds,
+                    condition.name()
+                );
+                if !step(done as f64 / total as f64, &next) {
+                    return Err(Error::Interrupted);
+                }
+                runs.push(one(&namespace, *condition, flows, options.run, registry)?);
+                done += 1;
+            }
+        }
+        rows.push(summarise(flows, &runs, &mut figures));
+    }
+    Ok(Outcome {
+        text: text(&rows, options),
+        figures,
+    })
+}
+
+fn check(options: &Options) -> Result<(), Error> {
+    let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
+    if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > 1000) {
+        return bad(
+            "the number of flows",
+            format!("{:?}", options.flows),
+            "give numbers from 1 to 1000",
+        );
+    }
+    if options.rounds == 0 {
+        return bad("the number of rounds", "0".into(), "give at least 1, better 5");
+    }
+    if options.run < Duration::from_millis(100) {
+        return bad(
+            "the length of a run",
+            options.run.to_string(),
+            "give at least 100ms, better 2s",
+        );
+    }
+    Ok(())
+}
+
+fn one(
+    namespace: &Namespace,
+    condition: Condition,
+    flows: usize,
+    length: Duration,
+    registry: &Registry,
+) -> Result<Run, Error> {
+    let steered = match condition.parameters() {
+        Some(parameters) => Some(Steered::start(registry, "reno", &parameters)?),
+        None => None,
+    };
+    let congestion = steered.as_ref().map_or("reno", Steered::kernel_name);
+    // iperf3's and the paper's window: 16 MB.
+    let buffer = 16 << 20;
+    let here = IpAddr::from([127, 0, 0, 1]);
+    let (listener, senders, diag) = namespace
+        .run(|| {
+            let listener = traffic::listen(here, buffer)?;
+            let to = listener.local_addr()?;
+            let senders = (0..flows)
+                .map(|_| traffic::connect(to, congestion, buffer))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok((listener, senders, Diag::open()?))
+        })
+        .map_err(|error| Error::from_tun(error, true))?
+        .map_err(Error::traffic("open connections over loopback", ""))?;
+    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
+
+    let reports = || steered.as_ref().map_or(0, Steered::reports);
+    let (before, reports_before) = (Reading::now(None), reports());
+    // Looking only at the ends: 64 sockets a hundred times a second would be work of its own.
+    let transfer = traffic::transfer(senders, receivers, diag, length, length, |_, _| true).map_err(Error::traffic(
+        "observe the connections",
+        "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+    ))?;
+    let after = Reading::now(None);
+    let reports = reports() - reports_before;
+    if let Some(steered) = steered {
+        steered.finish()?;
+    }
+
+    let received: u64 = transfer
+        .flows
+        .iter()
+        .filter_map(|samples| samples.last())
+        .map(|s| s.received)
+        .sum();
+    let gb = received.max(1) as f64 / 1e9;
+    Ok(Run {
+        goodput_gbit: metrics::mbits(received, transfer.elapsed_ns) / 1e3,
+        cpu_s_per_gb: after.process_s_since(&before) / gb,
+        machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
+        reports_per_s: reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64,
+    })
+}
+
+/// Puts the figures for `flows` in their place and gives the table's row.
+fn summarise(flows: usize, runs: &[Vec<Run>; 3], figures: &mut Map<String, Value>) -> Vec<String> {
+    let [native, per_ack, every_10ms] = runs;
+    let median = |runs: &[Run], value: fn(&Run) -> f64| {
+        metrics::median(&runs.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0)
+    };
+    let ratio =
+        |runs: &[Run], value: fn(&Run) -> f64| median(runs, value) / median(native, value).max(f64::MIN_POSITIVE);
+    let goodput = |r: &Run| r.goodput_gbit;
+    let (cpu, machine) = (|r: &Run| r.cpu_s_per_gb, |r: &Run| r.machine_cpu_s_per_gb);
+    let reports = |r: &Run| r.reports_per_s;
+    let named = [
+        ("goodput_ratio_per_ack", ratio(per_ack, goodput)),
+        ("goodput_ratio_10ms", ratio(every_10ms, goodput)),
+        ("cpu_ratio_per_ack", ratio(per_ack, cpu)),
+        ("cpu_ratio_10ms", ratio(every_10ms, cpu)),
+        ("machine_cpu_ratio_10ms", ratio(every_10ms, machine)),
+        ("goodput_native_gbit", median(native, goodput)),
+        ("cpu_native_s_per_gb", median(native, cpu)),
+        ("reports_per_s_per_ack", median(per_ack, reports)),
+        ("reports_per_s_10ms", median(every_10ms, reports)),
+    ];
+    for (name, value) in named {
+        figures.insert(format!("{name}_{flows}"), json!((value * 1e4).round() / 1e4));
+    }
+    let mut row = vec![flows.to_string()];
+    let shown = |digits: usize, value: f64| format!("{value:.digits$}");
+    row.extend([
+        shown(1, median(native, goodput)),
+        shown(3, ratio(per_ack, goodput)),
+        shown(3, ratio(every_10ms, goodput)),
+        shown(3, median(native, cpu)),
+        shown(3, ratio(per_ack, cpu)),
+        shown(3, ratio(every_10ms, cpu)),
+        shown(0, median(per_ack, reports)),
+        shown(0, median(every_10ms, reports)),
+    ]);
+    row
+}
+
+fn text(rows: &[Vec<String>], options: &Options) -> String {
+    let headings = [
+        "flows",
+        "native Gbit/s",
+        "per ACK ÷ native",
+        "10 ms ÷ native",
+        "native CPU s/GB",
+        "per ACK ÷ native",
+        "10 ms ÷ native",
+        "reports/s per ACK",
+        "10 ms",
+    ];
+    let mut text = table::render(&headings, rows);
+    let _ = write!(
+        text,
+        "\nMedians of {} alternating runs of {}; CPU of the whole process (senders, receivers, agent) for each GB \
+         received.\nAims: 0.95 per ACK and 0.99 at 10 ms in goodput, 1.05 at 10 ms in CPU. The paper (its host, Linux \
+         4.14, 43 Gbit/s native): 29 per ACK in its table (68 % in its text), 41 every 10 ms.\n",
+        options.rounds, options.run
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let run = |goodput_gbit, cpu_s_per_gb| Run {
+            goodput_gbit,
+            cpu_s_per_gb,
+            ..Run::default()
+        };
+        let runs = [
+            vec![run(40.0, 0.5), run(10.0, 9.0), run(40.0, 0.5)],
+            vec![run(38.0, 0.6), run(38.0, 0.6), run(1.0, 7.0)],
+            vec![run(39.6, 0.51), run(39.6, 0.51), run(39.6, 0.51)],
+        ];
+        let mut figures = Map::new();
+        summarise(4, &runs, &mut figures);
+        assert_eq!(figures["goodput_ratio_per_ack_4"], 0.95);
+        assert_eq!(figures["goodput_ratio_10ms_4"], 0.99);
+        assert_eq!(figures["cpu_ratio_10ms_4"], 1.02);
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_is_made() {
+        let base = Options::default();
+        for options in [
+            Options {
+                flows: vec![],
+                ..base.clone()
+            },
+            Options {
+                flows: vec![0],
+                ..base.clone()
+            },
+            Options {
+                rounds: 0,
+                ..base.clone()
+            },
+            Options {
+                run: Duration::ZERO,
+                ..base
+            },
+        ] {
+            assert!(matches!(
+                run(&options, &Registry::builtin(), |_, _| true),
+                Err(Error::Bad { .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One of ccplane's algorithms, steering this host's kernel TCP from a thread of this process.
+
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Observer, Options, run_agent};
+use ccplane_units::Time;
+use ccplane_wire::Event;
+use nix::unistd::{Pid, gettid};
+
+use crate::error::Error;
+
+/// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
+pub(crate) struct Steered {
+    kernel_name: String,
+    /// The thread, as `/proc` knows it.
+    id: Pid,
+    thread: Option<JoinHandle<Counters>>,
+    stop: Arc<AtomicBool>,
+    reports: Arc<AtomicU64>,
+}
+
+impl Steered {
+    /// Registers the algorithm with the kernel and starts its thread.
+    pub(crate) fn start(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Steered, Error> {
+        let mut agent = Agent::new(ccplane_agent::Options::default());
+        agent.add_boxed(registry.by_name(name, parameters)?)?;
+        let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+        let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let reports = Arc::new(AtomicU64::new(0));
+        // The kernel's side is loaded by the thread that runs it; what comes of that is told through here.
+        let (tell, told) = mpsc::sync_channel::<Result<Pid, LoadError>>(1);
+        let body = {
+            let (stop, reports) = (stop.clone(), reports.clone());
+            move || {
+                let mut kernel = match Kernel::load(&specs, &Options::default()) {
+                    Ok(kernel) => kernel,
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                        return Counters::default();
+                    }
+                };
+                let _ = tell.send(Ok(gettid()));
+                run_agent(&mut kernel, &mut agent, &stop, &mut Count(&reports));
+                kernel
+                    .counters()
+                    .next()
+                    .map(|(_, _, counters)| counters)
+                    .unwrap_or_default()
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("ccplane-agent".to_owned())
+            .spawn(body)
+            .map_err(Error::traffic("start the algorithm's thread", ""))?;
+        match told.recv() {
+            Ok(Ok(id)) => Ok(Steered {
+                kernel_name,
+                id,
+                thread: Some(thread),
+                stop,
+                reports,
+            }),
+            Ok(Err(error)) => {
+                let _ = thread.join();
+                Err(Error::Kernel(error))
+            }
+            Err(_) => match thread.join() {
+                Err(payload) => panic::resume_unwind(payload),
+                Ok(_) => Err(Error::AgentEnded),
+            },
+        }
+    }
+
+    /// What sockets choose.
+    pub(crate) fn kernel_name(&self) -> &str {
+        &self.kernel_name
+    }
+
+    /// The thread that runs the algorithm.
+    pub(crate) fn thread(&self) -> Pid {
+        self.id
+    }
+
+    /// Reports that reached the algorithm so far.
+    pub(crate) fn reports(&self) -> u64 {
+        self.reports.load(Ordering::Relaxed)
+    }
+
+    /// Stops and unregisters; what the datapath counted.
+    pub(crate) fn finish(mut self) -> Result<Counters, Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(counters)) => Ok(counters),
+            Some(Err(payload)) => panic::resume_unwind(payload),
+            None => Err(Error::AgentEnded),
+        }
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in there was shown when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Count<'a>(&'a AtomicU64);
+
+impl Observer for Count<'_> {
+    fn event(&mut self, _now: Time, event: &Event<'_>) {
+        if matches!(event, Event::Report { .. }) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
