@@ -141,7 +141,7 @@ impl<const V: usize> Flow<V> {
         if let Some(installed) = program
             && programs.compat() == Compat::Documented
         {
-            let due = self.timer <= now;
+            let due = has_come(self.timer, now);
             if due || (staged && self.look_ahead(installed, now, wanted)) {
                 let state = self.state;
                 let run = Run {
@@ -295,7 +295,7 @@ impl<const V: usize> Flow<V> {
         let deadline = heard + programs.limits.fallback_after;
         // A program that was taken away leaves nobody in control, whoever is alive.
         let orphan = program.is_none() && self.program.is_some();
-        let silent = transport.now >= deadline || orphan;
+        let silent = has_come(deadline, transport.now) || orphan;
         if silent != self.fallback.is_active() {
             self.fallback.switch(silent);
         }
@@ -406,10 +406,10 @@ impl<const V: usize> Flow<V> {
     /// When `Micros` will exceed `waits_for`.
     #[inline(always)]
     fn when(&self, waits_for: u64, now: Time) -> Time {
-        if waits_for == u64::MAX {
+        let due = Duration::from_micros(waits_for.saturating_add(1));
+        if due == Duration::MAX {
             return Time::MAX;
         }
-        let due = Duration::from_micros(waits_for.saturating_add(1));
         now + due.saturating_sub(elapsed(self.zero, now))
     }
 
@@ -514,6 +514,12 @@ fn reset_volatiles(program: &Program, vars: &mut [u64]) {
 fn zero_at(now: Time, micros: u64) -> u64 {
     now.as_nanos()
         .wrapping_sub(Duration::from_micros(micros).as_nanos().min(1 << 62))
+}
+
+/// Whether a deadline has come. The end of time stands for none.
+#[inline(always)]
+fn has_come(deadline: Time, now: Time) -> bool {
+    now >= deadline && deadline != Time::MAX
 }
 
 /// How long ago `zero` was; nothing if the transport's clock went back behind it.
