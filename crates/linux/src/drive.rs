@@ -26,7 +26,11 @@ const ATTENTION: Duration = Duration::from_millis(50);
 
 /// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their heartbeat: an algorithm
 /// that hangs is silent.
+///
+/// It also asks for a better place in the scheduler's queue for this thread, and goes on without where it may not: behind
+/// hundreds of busy senders on few cores an agent of equal rank would look silent.
 pub fn run_agent(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
+    crate::privilege::prefer_this_thread();
     let ready = Event::Ready {
         datapath: kernel.info(),
     };

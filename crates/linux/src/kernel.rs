@@ -14,11 +14,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::layout::{self, LIVE, PADS, PROGRAMS, Record};
+use crate::layout::{self, PADS, PROGRAMS, Record};
 use crate::load::{self, AlgorithmSpec, Loaded, Memory, Options};
 use crate::lock::NameLock;
 use crate::programs;
-use crate::table::{FlowView, Words};
+use crate::table::{FlowView, Words, number};
 
 /// What the kernel datapath does for an algorithm. No [`Capabilities::TIMERS`]: a guard on `Micros` is looked at on the
 /// ACK clock, since a BPF timer cannot reach the socket.
@@ -327,11 +327,8 @@ impl Kernel {
 
     /// The flows that live, as the kernel shows them.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
-        self.algorithms.iter().enumerate().flat_map(|(index, algorithm)| {
-            algorithm.live().map(move |(slot, generation)| {
-                algorithm.memory.table[slot].view(number(index, slot, generation), &algorithm.kernel_name)
-            })
-        })
+        let algorithms = self.algorithms.iter().enumerate();
+        algorithms.flat_map(|(index, algorithm)| algorithm.memory.flows(index, &algorithm.kernel_name))
     }
 
     /// Counters by algorithm: its name, its kernel name, its counts.
@@ -355,26 +352,12 @@ impl Kernel {
     }
 }
 
-fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
-    u64::from(generation) << 32 | (algorithm as u64) << 24 | slot as u64
-}
-
 impl Registered {
-    /// Slots and generations of the flows that live.
-    fn live(&self) -> impl Iterator<Item = (usize, u32)> {
-        let used = (self.memory.plane().fresh.load(Relaxed) as usize).min(self.memory.table.len());
-        self.memory.table[..used]
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.shown.state.load(Acquire) == LIVE)
-            .map(|(index, slot)| (index, slot.shown.generation.load(Relaxed)))
-    }
-
     /// The first look of a new agent: nothing that was said to the one before it counts.
     fn take_over(&mut self, index: usize) -> Vec<Event<'static>> {
         self.memory.ring.skip();
         self.close_lost = crate::counters::close_lost(self.memory.plane());
-        let live: Vec<(usize, u32)> = self.live().collect();
+        let live: Vec<(usize, u32)> = self.memory.live().collect();
         let opened = live.into_iter().map(|(slot, generation)| {
             let entry = &self.memory.table[slot];
             entry.control.clear();
@@ -474,6 +457,7 @@ impl Registered {
             return Ok(());
         }
         let live: Vec<u32> = self
+            .memory
             .live()
             .map(|(slot, _)| self.memory.table[slot].shown.program.load(Relaxed))
             .collect();

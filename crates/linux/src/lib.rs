@@ -36,6 +36,6 @@ pub use drive::{Observer, run_agent};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use load::{AlgorithmSpec, KernelFeatures, Options};
-pub use pin::{attached, detach};
+pub use pin::{Watch, attached, detach};
 pub use privilege::drop_capabilities;
 pub use table::FlowView;

@@ -123,7 +123,8 @@ impl Builder {
                 (reg::TEMPS..reg::TEMPS + 4).collect()
             };
             if !guard {
-                targets.extend(reg::MICROS..reg::ONE);
+                // Flags such as "report" may be written only.
+                targets.extend(reg::MICROS..if reads_dst { reg::SHOULD_REPORT } else { reg::ONE });
                 targets.extend(reg::VARS..reg::VARS + VARS);
             }
             if targets.is_empty() {

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object};
 
+use ccplane_units::Time;
+
 use crate::error::LoadError;
+use crate::kernel::Counters;
 use crate::layout::LAYOUT;
 use crate::load::Memory;
+use crate::table::FlowView;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const LINK: &str = "link";
@@ -102,6 +106,43 @@ pub(crate) fn open(name: &str) -> Result<(PathBuf, Memory), LoadError> {
         ring.max_entries(),
     )?;
     Ok((directory, memory))
+}
+
+/// Looks at an attached algorithm from outside: its agent may be another process, or dead.
+pub struct Watch {
+    name: String,
+    memory: Memory,
+}
+
+impl Watch {
+    /// Opens the registration of this kernel name.
+    pub fn open(kernel_name: &str) -> Result<Watch, LoadError> {
+        let (_, memory) = open(kernel_name)?;
+        Ok(Watch {
+            name: kernel_name.to_owned(),
+            memory,
+        })
+    }
+
+    /// The flows that live, as the kernel shows them.
+    pub fn flows(&self) -> impl Iterator<Item = FlowView> {
+        self.memory.flows(0, &self.name)
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> Counters {
+        crate::counters::sum(self.memory.plane())
+    }
+
+    /// The last sign of life of its agent, on CLOCK_MONOTONIC.
+    pub fn heartbeat(&self) -> Time {
+        Time::from_nanos(
+            self.memory
+                .plane()
+                .heartbeat_ns
+                .load(std::sync::atomic::Ordering::Relaxed),
+        )
+    }
 }
 
 /// An error where `name` is pinned already.

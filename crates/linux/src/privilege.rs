@@ -58,3 +58,15 @@ pub fn drop_capabilities() -> std::io::Result<()> {
         Err(std::io::Error::last_os_error())
     }
 }
+
+/// Nice -10 for this thread, where the process may (CAP_SYS_NICE).
+pub(crate) fn prefer_this_thread() {
+    // SAFETY: no memory is passed; 0 is the calling thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    if result != 0 {
+        tracing::debug!(
+            "the agent's thread keeps its priority: {}",
+            std::io::Error::last_os_error()
+        );
+    }
+}

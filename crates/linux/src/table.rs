@@ -8,6 +8,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::FlowInfo;
 
 use crate::layout::{self, Control, LIVE, PENDING, STEP, Shown, Slot, VARS, WRITING};
+use crate::load::Memory;
 
 /// A flow as its datapath shows it at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,29 @@ pub(crate) struct Words<'a> {
     /// The program's slot and its tag.
     pub program: Option<(u32, u32)>,
     pub updates: &'a [Update],
+}
+
+/// A flow's number: unique among those that live, and that of one that ended is recognised.
+pub(crate) fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
+    u64::from(generation) << 32 | (algorithm as u64) << 24 | slot as u64
+}
+
+impl Memory {
+    /// Slots and generations of the flows that live.
+    pub fn live(&self) -> impl Iterator<Item = (usize, u32)> {
+        let used = (self.plane().fresh.load(Relaxed) as usize).min(self.table.len());
+        self.table[..used]
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.shown.state.load(Acquire) == LIVE)
+            .map(|(index, slot)| (index, slot.shown.generation.load(Relaxed)))
+    }
+
+    /// What the kernel shows of them.
+    pub fn flows(&self, index: usize, algorithm: &str) -> impl Iterator<Item = FlowView> {
+        self.live()
+            .map(move |(slot, generation)| self.table[slot].view(number(index, slot, generation), algorithm))
+    }
 }
 
 impl Slot {

@@ -24,7 +24,10 @@ fn an_algorithm_in_the_agent_steers_a_tcp_connection() {
     assert_eq!(sent, sink.received());
     let kernel = running.stop();
     let (name, _, counters) = kernel.counters().next().expect("one algorithm");
-    eprintln!("{name}: {counters:?}, {:.1} Gbit/s", bytes as f64 * 8e-9 / took.as_secs_f64());
+    eprintln!(
+        "{name}: {counters:?}, {:.1} Gbit/s",
+        bytes as f64 * 8e-9 / took.as_secs_f64()
+    );
     assert!(counters.opened >= 1 && counters.reports >= 10, "{counters:?}");
     assert_eq!((counters.ring_lost, counters.fallbacks, counters.faults), (0, 0, 0));
     drop(kernel);

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
@@ -14,12 +14,18 @@ use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options as AgentOptions
 use ccplane_linux::{AlgorithmSpec, Kernel, Options, run_agent};
 use ccplane_units::{Bytes, Duration};
 use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Held by whoever registers a congestion control in a test.
 pub struct HostLock(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
 
 pub fn lock_host() -> HostLock {
-    let file = File::options().create(true).truncate(false).write(true).open("/run/lock/ccplane.lock").expect("as root");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock")
+        .expect("as root");
     HostLock(Flock::lock(file, FlockArg::LockExclusive).expect("flock works"))
 }
 
@@ -142,7 +148,11 @@ impl Running {
 
     pub fn stop(mut self) -> Kernel {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().expect("stopped once").join().expect("the agent does not panic")
+        self.thread
+            .take()
+            .expect("stopped once")
+            .join()
+            .expect("the agent does not panic")
     }
 }
 
@@ -174,35 +184,63 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> std::io::Result<()> {
             name.len() as libc::socklen_t,
         )
     };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 /// A sink that counts, and bulk senders into it.
 pub struct Sink {
     pub address: std::net::SocketAddr,
     received: Arc<std::sync::atomic::AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Sink {
-    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice.
+    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice. One thread for all
+    /// connections, so that many of them do not starve the agent of a small machine.
     pub fn start(address: &str) -> Sink {
         let listener = TcpListener::bind((address, 0)).expect("an address of this namespace");
+        listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("bound");
         let received = Arc::new(std::sync::atomic::AtomicU64::new(0));
-        let sum = received.clone();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (sum, end) = (received.clone(), ended.clone());
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { return };
-                let sum = sum.clone();
-                std::thread::spawn(move || {
-                    let mut buffer = vec![0; 1 << 17];
-                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+            let mut streams: Vec<TcpStream> = Vec::new();
+            let mut buffer = vec![0; 1 << 18];
+            while !end.load(Ordering::Relaxed) {
+                let mut fds = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                fds.extend(streams.iter().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)));
+                poll(&mut fds, PollTimeout::from(100u8)).expect("it polls");
+                drop(fds);
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true).expect("a socket");
+                    streams.push(stream);
+                }
+                streams.retain_mut(|stream| match stream.read(&mut buffer) {
+                    Ok(0) => false,
+                    Ok(n) => {
                         sum.fetch_add(n as u64, Ordering::Relaxed);
+                        true
                     }
+                    Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
                 });
             }
         });
-        Sink { address, received }
+        Sink {
+            address,
+            received,
+            ended,
+        }
     }
 
     pub fn received(&self) -> u64 {
@@ -225,6 +263,25 @@ pub fn send(address: std::net::SocketAddr, name: &str, bytes: u64, stop: &Atomic
     // The sink closes when it has read everything.
     stream.read(&mut [0])?;
     Ok(sent)
+}
+
+/// What a connection says of itself.
+pub fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
+    // SAFETY: integers only, for which zeroes are valid.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!(result, 0, "TCP_INFO of a connected socket");
+    info
 }
 
 /// Waits until `what` holds; the test fails when it does not within `limit`.

@@ -1,0 +1,290 @@
+//! An agent that dies (SIGKILL) or hangs (SIGSTOP) under load: every transfer completes, every flow runs the fallback at
+//! its first ACK after the fallback time, a new agent takes the live flows over, and `detach` leaves nothing behind.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_linux::{FlowView, Kernel, Observer, Watch, attached, detach, run_agent};
+use ccplane_units::{Duration, Time};
+use ccplane_wire::Event;
+use common::*;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const FALLBACK_MS: u64 = 150;
+const PATIENCE: StdDuration = StdDuration::from_secs(10);
+
+/// Not a test: the body of the agent's process, which is this binary once more.
+#[test]
+#[ignore = "the agent's process"]
+fn agent_process() {
+    let Ok(name) = std::env::var("CCPLANE_TEST_AGENT") else {
+        return;
+    };
+    let name: &'static str = name.leak();
+    let mut agent = agent_of(name, 1000);
+    let mut options = options(FALLBACK_MS);
+    options.pin = true;
+    let mut kernel = load(&agent, &options);
+    run_agent(&mut kernel, &mut agent, &AtomicBool::new(false), &mut ());
+}
+
+/// The agent's process; whatever happens to the test, it and what it attached go.
+struct AgentProcess {
+    child: Child,
+    kernel_name: String,
+}
+
+impl AgentProcess {
+    fn start(name: &str) -> AgentProcess {
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args([
+                "--exact",
+                "agent_process",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env("CCPLANE_TEST_AGENT", name)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let process = AgentProcess {
+            child,
+            kernel_name: format!("ccp_{name}"),
+        };
+        eventually(PATIENCE, "the agent attaches", || {
+            Watch::open(&process.kernel_name).is_ok()
+        });
+        process
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("it is our child");
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = detach(Some(&self.kernel_name));
+    }
+}
+
+fn now() -> Time {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("it exists");
+    Time::from_nanos(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
+
+/// Connections that keep sending until told to stop, and then finish properly.
+struct Load {
+    stop: Arc<AtomicBool>,
+    sender: Option<std::thread::JoinHandle<u64>>,
+    sink: Sink,
+}
+
+impl Load {
+    fn start(flows: usize, kernel_name: &str) -> Load {
+        let sink = Sink::start("127.0.0.1");
+        let streams: Vec<TcpStream> = (0..flows)
+            .map(|_| {
+                let stream = TcpStream::connect(sink.address).expect("it listens");
+                choose(&stream, kernel_name).expect("registered");
+                stream.set_nonblocking(true).expect("a socket");
+                stream
+            })
+            .collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let sender = std::thread::spawn(move || send_over(streams, &seen));
+        Load {
+            stop,
+            sender: Some(sender),
+            sink,
+        }
+    }
+
+    /// Every transfer completes.
+    fn finish(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let total = self
+            .sender
+            .take()
+            .expect("finished once")
+            .join()
+            .expect("every transfer completes");
+        eventually(PATIENCE, "every byte arrives", || self.sink.received() == total);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends a little over each in turn until `stop`, then waits until the other ends have read everything. The bytes sent.
+fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
+    let chunk = vec![0x55; 8 << 10];
+    let mut total = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for stream in &mut streams {
+            match stream.write(&chunk) {
+                Ok(n) => total += n as u64,
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}"),
+            }
+        }
+        std::thread::sleep(StdDuration::from_millis(2));
+    }
+    for stream in &mut streams {
+        stream.shutdown(std::net::Shutdown::Write).expect("connected");
+        stream.set_nonblocking(false).expect("a socket");
+        // The other end closes when it has read everything.
+        assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
+    }
+    total
+}
+
+/// Those of our senders (the other end of a connection runs the host's default).
+fn all(watch: &Watch, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
+    watch.flows().count() == flows && watch.flows().all(|flow| is(&flow))
+}
+
+#[derive(Default)]
+struct Openings {
+    live: AtomicU64,
+}
+
+impl Observer for &Openings {
+    fn event(&mut self, _now: Time, event: &Event<'_>) {
+        if let Event::FlowOpened { info, .. } = event {
+            self.live.fetch_add(u64::from(info.live), Ordering::Relaxed);
+        }
+    }
+}
+
+fn falls_back_in_time(watch: &Watch, flows: usize, silent_since: Time) {
+    eventually(PATIENCE, "every flow falls back", || {
+        all(watch, flows, |flow| flow.fallback)
+    });
+    for flow in watch.flows() {
+        let at = flow.fallback_at.expect("it fell back");
+        let waited = at.since(silent_since);
+        // The last heartbeat was up to a third of the time before the end; then the first ACK decides.
+        assert!(
+            waited >= Duration::from_millis(FALLBACK_MS / 2),
+            "{waited:?} is too soon"
+        );
+        assert!(flow.last >= at);
+    }
+    let acked = |watch: &Watch| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
+    let before = acked(watch);
+    eventually(PATIENCE, "they move on under the fallback", || {
+        acked(watch) > before + 10_000 * flows as u64
+    });
+}
+
+fn killed_with(flows: usize, name: &'static str) {
+    let mut process = AgentProcess::start(name);
+    let kernel_name = process.kernel_name.clone();
+    let watch = Watch::open(&kernel_name).expect("attached");
+    let load = Load::start(flows, &kernel_name);
+    eventually(PATIENCE, "the agent steers every flow", || {
+        all(&watch, flows, |flow| flow.owned)
+    });
+
+    process.signal(Signal::SIGKILL);
+    process.child.wait().expect("our child");
+    let died = now();
+    assert!(available(&kernel_name), "pinned: it outlives its agent");
+    falls_back_in_time(&watch, flows, died);
+
+    let mut agent = agent_of(name, 1000);
+    let limits = options(500).limits;
+    let mut kernel = Kernel::adopt(&specs(&agent), &limits).unwrap_or_else(|error| panic!("{error}"));
+    let before: Vec<FlowView> = watch.flows().collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let openings = Arc::new(Openings::default());
+    let counted = openings.clone();
+    let thread = std::thread::spawn(move || run_agent(&mut kernel, &mut agent, &seen, &mut &*counted));
+    eventually(PATIENCE, "the new agent steers every flow", || {
+        all(&watch, flows, |flow| flow.owned && !flow.fallback)
+    });
+    assert_eq!(
+        openings.live.load(Ordering::Relaxed),
+        flows as u64,
+        "each announced once, as live"
+    );
+    assert_eq!(before.len(), flows);
+    let reports = watch.counters().reports;
+    eventually(PATIENCE, "reports arrive again", || {
+        watch.counters().reports > reports + 10
+    });
+    load.finish();
+    stop.store(true, Ordering::Relaxed);
+    thread.join().expect("no panic");
+
+    assert_eq!(detach(Some(&kernel_name)).expect("it works"), [kernel_name.clone()]);
+    nothing_is_left(&kernel_name);
+}
+
+fn nothing_is_left(kernel_name: &str) {
+    eventually(PATIENCE, "it is unregistered", || !available(kernel_name));
+    assert!(!attached().iter().any(|name| name == kernel_name));
+    assert!(Watch::open(kernel_name).is_err());
+}
+
+#[test]
+fn an_agent_is_killed_with_one_flow() {
+    if can_run("an_agent_is_killed_with_one_flow") {
+        let _host = lock_host();
+        killed_with(1, "t_kill1");
+    }
+}
+
+#[test]
+fn an_agent_is_killed_with_200_flows() {
+    if can_run("an_agent_is_killed_with_200_flows") {
+        let _host = lock_host();
+        killed_with(200, "t_kill200");
+    }
+}
+
+#[test]
+fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
+    if !can_run("an_agent_that_hangs_loses_its_flows_and_gets_them_back") {
+        return;
+    }
+    let _host = lock_host();
+    const FLOWS: usize = 8;
+    let process = AgentProcess::start("t_hang");
+    let watch = Watch::open(&process.kernel_name).expect("attached");
+    let load = Load::start(FLOWS, &process.kernel_name);
+    eventually(PATIENCE, "the agent steers every flow", || {
+        all(&watch, FLOWS, |flow| flow.owned)
+    });
+
+    process.signal(Signal::SIGSTOP);
+    falls_back_in_time(&watch, FLOWS, now());
+
+    process.signal(Signal::SIGCONT);
+    eventually(PATIENCE, "it gets them back", || {
+        all(&watch, FLOWS, |flow| flow.owned && !flow.fallback)
+    });
+    load.finish();
+    // Killed, not told: detach works all the same.
+    let kernel_name = process.kernel_name.clone();
+    process.signal(Signal::SIGKILL);
+    let started = Instant::now();
+    drop(process);
+    nothing_is_left(&kernel_name);
+    assert!(started.elapsed() < PATIENCE);
+}

@@ -1,0 +1,126 @@
+//! Repair of losses on real packets through an emulated link, beside the kernel's own Reno.
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_emu::qdisc::{LineSpec, QueueSpec};
+use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_linux::Kernel;
+use ccplane_units::{Duration, Probability, Rate};
+use common::*;
+
+const SECONDS: u64 = 4;
+
+fn link(loss: Probability) -> Config {
+    let way = |seed| LinkConfig {
+        line: LineSpec::Constant(Rate::from_bits_per_sec(40_000_000)),
+        delay: Duration::from_millis(10),
+        queue: QueueSpec::ONE_BDP,
+        loss: if seed == 1 { loss } else { Probability::NEVER },
+        seed,
+    };
+    Config {
+        forward: way(1),
+        reverse: way(2),
+        ..Config::default()
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    megabits: f64,
+    retransmitted: u32,
+    timeouts: u8,
+    windows: Vec<u32>,
+}
+
+/// One bulk flow for a few seconds.
+fn run(name: &str, loss: Probability) -> Outcome {
+    let emulator = Emulator::start(link(loss)).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let outcome = emulator.sender_ns().run(|| {
+        let mut stream = TcpStream::connect(sink.address).expect("reachable");
+        choose(&stream, name).expect("registered");
+        stream.set_nonblocking(true).expect("a socket");
+        let chunk = vec![0; 1 << 16];
+        let started = Instant::now();
+        let mut windows = Vec::new();
+        let mut timeouts = 0;
+        while started.elapsed() < StdDuration::from_secs(SECONDS) {
+            while stream.write(&chunk).is_ok() {}
+            let info = tcp_info(&stream);
+            windows.push(info.tcpi_snd_cwnd);
+            timeouts = timeouts.max(info.tcpi_backoff);
+            std::thread::sleep(StdDuration::from_millis(2));
+        }
+        Outcome {
+            megabits: sink.received() as f64 * 8e-6 / started.elapsed().as_secs_f64(),
+            retransmitted: tcp_info(&stream).tcpi_total_retrans,
+            timeouts,
+            windows,
+        }
+    });
+    let outcome = outcome.expect("inside");
+    emulator.finish().expect("it ends");
+    eprintln!(
+        "{name} loss {loss:?}: {:.1} Mbit/s, {} retransmitted, {} timeouts",
+        outcome.megabits, outcome.retransmitted, outcome.timeouts
+    );
+    outcome
+}
+
+/// The largest fall of the window between two samples, as a share of it.
+fn deepest_fall(windows: &[u32]) -> f64 {
+    let falls = windows
+        .windows(2)
+        .map(|pair| 1.0 - f64::from(pair[1]) / f64::from(pair[0]));
+    falls.fold(0.0, f64::max)
+}
+
+#[test]
+fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
+    if !can_run("the_fallback_and_an_agent_do_as_well_as_the_kernels_reno") {
+        return;
+    }
+    let _host = lock_host();
+    let some_loss = Probability::from_parts((1 << 32) / 2000);
+    for loss in [Probability::NEVER, some_loss] {
+        let native = run("reno", loss);
+
+        // Nobody speaks: NewReno in the datapath.
+        let agent = agent_of("t_rec", 1000);
+        let kernel: Kernel = load(&agent, &options(1));
+        std::thread::sleep(StdDuration::from_millis(5));
+        let fallback = run("ccp_t_rec", loss);
+        let (_, _, counters) = kernel.counters().next().expect("one");
+        assert!(counters.fallbacks >= 1, "{counters:?}");
+        drop(kernel);
+
+        let agent = agent_of("t_rec", 1000);
+        let kernel = load(&agent, &options(500));
+        let running = Running::start(kernel, agent);
+        let steered = run("ccp_t_rec", loss);
+        let kernel = running.stop();
+        let (_, _, counters) = kernel.counters().next().expect("one");
+        eprintln!("{counters:?}");
+
+        for (who, outcome) in [("fallback", fallback), ("agent", steered)] {
+            assert!(
+                outcome.megabits > 0.9 * native.megabits,
+                "{who}: {:.1} against {:.1} Mbit/s",
+                outcome.megabits,
+                native.megabits
+            );
+            assert_eq!(outcome.timeouts, 0, "{who} needed a timeout");
+            eprintln!(
+                "{who}: deepest fall {:.2}, native {:.2}",
+                deepest_fall(&outcome.windows),
+                deepest_fall(&native.windows)
+            );
+        }
+    }
+}
