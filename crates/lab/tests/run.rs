@@ -1,24 +1,56 @@
 //! Real packets in namespaces: needs root, says so loudly where it has none.
 
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::{Error, Experiment, Quiet, run};
+use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, run};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_units::{Duration, Probability, Rate};
+use nix::fcntl::{Flock, FlockArg};
 
 /// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
 fn privileged(test: &str) -> bool {
-    if nix::unistd::geteuid().is_root() && std::path::Path::new("/dev/net/tun").exists() {
-        return true;
+    has(
+        test,
+        "root and /dev/net/tun",
+        nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists(),
+    )
+}
+
+/// The same for loading congestion controls into the kernel.
+fn steers(test: &str) -> bool {
+    privileged(test)
+        && has(
+            test,
+            "/sys/kernel/btf/vmlinux",
+            Path::new("/sys/kernel/btf/vmlinux").exists(),
+        )
+}
+
+fn has(test: &str, what: &str, there: bool) -> bool {
+    if !there {
+        println!("SKIPPED: {test}: needs {what}");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
+            "{test} may not be skipped: needs {what}"
+        );
     }
-    println!("SKIPPED: {test}: needs root and /dev/net/tun");
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none(),
-        "{test} may not be skipped here"
-    );
-    false
+    there
+}
+
+/// Names of congestion controls are global to the host: one test at a time registers any.
+fn registers() -> Flock<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock")
+        .unwrap();
+    Flock::lock(file, FlockArg::LockExclusive).unwrap()
 }
 
 fn experiment(contenders: &[&str]) -> Experiment {
@@ -101,7 +133,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
         assert!(c.host.process_cpu_percent > 0.0 && c.host.cpu_s_per_gb > 0.0);
     }
     assert_eq!(left_behind(), [] as [&str; 0]);
-    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
     let page = ccplane_lab::files::write(&result, &directory).unwrap();
     assert!(page.is_file());
     for (file, rows) in [("series.csv", 300), ("bins.csv", 201), ("flows.csv", 5)] {
@@ -134,7 +166,7 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
         change(&mut e);
         run(&e, &Registry::builtin(), &mut Quiet).unwrap_err().to_string()
     };
-    let cases: [(&str, String); 6] = [
+    let cases: [(&str, String); 9] = [
         (
             "--rate 96mbit",
             message(&|e| e.line = LineSpec::Constant(Rate::from_bytes_per_sec(0))),
@@ -147,6 +179,18 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
         ("nothing to run", message(&|e| e.contenders.clear())),
         ("at least 100 ms", message(&|e| e.duration = Duration::from_millis(1))),
         ("1 to 1000", message(&|e| e.flows = 0)),
+        (
+            "did you mean `cubic`",
+            message(&|e| e.contenders = vec!["cubix".parse().unwrap()]),
+        ),
+        (
+            "no parameter `colour`",
+            message(&|e| e.contenders = vec!["reno:colour=red".parse().unwrap()]),
+        ),
+        (
+            "less than one packet",
+            message(&|e| e.queue = QueueSpec::DropTail(Size::Bytes(10))),
+        ),
     ];
     for (part, text) in cases {
         assert!(text.contains(part) && !text.contains('\n'), "{text:?} lacks {part:?}");
@@ -169,4 +213,122 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
     let error = run(&experiment(&["native:reno"]), &Registry::builtin(), &mut Impatient).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert_eq!(left_behind(), [] as [&str; 0]);
+}
+
+#[test]
+fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
+    if !steers("an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does") {
+        return;
+    }
+    let _turn = alone();
+    let _host = registers();
+    let result = run(
+        &experiment(&["reno:report=10ms", "native:reno"]),
+        &Registry::builtin(),
+        &mut Quiet,
+    )
+    .unwrap();
+    let [ours, native] = result.contenders.as_slice() else {
+        panic!("two contenders")
+    };
+    assert_eq!(
+        (ours.kernel_name.as_str(), native.kernel_name.as_str()),
+        ("ccp_reno", "reno")
+    );
+    // Two seconds on a busy machine are no comparison; a window that nobody opens would get 4 Mbit/s.
+    assert!(ours.figures.goodput_mbit > 12.0, "{:?}", ours.figures);
+    assert!(
+        ours.figures.queue_drops > 0 && ours.figures.delay_p99_ms <= 21.0,
+        "{:?}",
+        ours.figures
+    );
+    let reports = ours.host.reports_per_s.unwrap();
+    assert!(
+        reports > 20.0 && reports < 300.0,
+        "{reports} reports/s, every 10 ms and at losses"
+    );
+    assert!(ours.host.agent_cpu_percent.is_some() && native.host.reports_per_s.is_none());
+    assert!(
+        !ccplane_lab::traffic::available().iter().any(|name| name == "ccp_reno"),
+        "it stayed registered"
+    );
+    assert_eq!(left_behind(), [] as [&str; 0]);
+}
+
+#[test]
+fn loopback_is_measured_under_every_condition() {
+    if !steers("loopback_is_measured_under_every_condition") {
+        return;
+    }
+    let _turn = alone();
+    let _host = registers();
+    let options = bench_kernel::Options {
+        flows: vec![2],
+        run: Duration::from_millis(300),
+        rounds: 1,
+    };
+    let mut steps = Vec::new();
+    let outcome = bench_kernel::run(&options, &Registry::builtin(), |share, next| {
+        steps.push((share, next.to_owned()));
+        true
+    })
+    .unwrap();
+    assert_eq!(steps.len(), 3);
+    for key in [
+        "goodput_ratio_per_ack_2",
+        "goodput_ratio_10ms_2",
+        "cpu_ratio_10ms_2",
+        "goodput_native_gbit_2",
+    ] {
+        let value = outcome.figures[key].as_f64().unwrap();
+        assert!(value > 0.05 && value < 200.0, "{key} is {value}");
+    }
+    let reports = |key: &str| outcome.figures[key].as_f64().unwrap();
+    assert!(
+        reports("reports_per_s_per_ack_2") > 2.0 * reports("reports_per_s_10ms_2"),
+        "{:?}",
+        outcome.figures
+    );
+    assert_eq!(left_behind(), [] as [&str; 0]);
+}
+
+/// Runs in a process without privileges, which the test below starts; alone it has nothing to say.
+#[test]
+fn as_nobody() {
+    if nix::unistd::geteuid().is_root() {
+        return;
+    }
+    match run(&experiment(&["native:reno"]), &Registry::builtin(), &mut Quiet) {
+        Err(error) => println!("REFUSED: {error}"),
+        Ok(_) => println!("it ran"),
+    }
+}
+
+#[test]
+fn without_permission_it_says_what_is_missing_and_what_can_run() {
+    if !privileged("without_permission_it_says_what_is_missing_and_what_can_run") {
+        return;
+    }
+    let _turn = alone();
+    // Where anyone may run it: a build directory below /root is closed to others.
+    let copy = std::env::temp_dir().join(format!("ccplane-lab-test-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let output = Command::new(&copy)
+        .args(["--exact", "as_nobody", "--nocapture"])
+        .uid(65534)
+        .gid(65534)
+        .output();
+    std::fs::remove_file(&copy).unwrap();
+    let text = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    let message = text
+        .lines()
+        .find(|line| line.contains("REFUSED: "))
+        .unwrap_or_else(|| panic!("{text}"));
+    for part in [
+        "needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN",
+        "sudo",
+        "Without root, `ccplane check`",
+    ] {
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
 }
