@@ -4,6 +4,13 @@
 //! malformed message is a [`WireError`] that says what, where and why.
 #![forbid(unsafe_code)]
 
+mod bytes;
+mod error;
 mod event;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod v1;
+pub mod v2;
 
+pub use error::{Unsayable, WireError};
 pub use event::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, Updates};

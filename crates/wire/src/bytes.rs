@@ -1,0 +1,96 @@
+//! Reading and writing little-endian fields without a panic.
+
+use crate::WireError;
+
+/// What is left of a message to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    what: &'static str,
+    left: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(what: &'static str, bytes: &'a [u8]) -> Reader<'a> {
+        Reader { what, left: bytes }
+    }
+
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {
+        match self.left.split_at_checked(n) {
+            Some((head, tail)) => {
+                self.left = tail;
+                Ok(head)
+            }
+            None => Err(WireError::Short {
+                what: self.what,
+                needs: n,
+                has: self.left.len(),
+            }),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, WireError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub fn u16(&mut self) -> Result<u16, WireError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub fn u32(&mut self) -> Result<u32, WireError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, WireError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub fn rest(self) -> &'a [u8] {
+        self.left
+    }
+
+    pub fn left(&self) -> usize {
+        self.left.len()
+    }
+
+    /// Fails if anything is left.
+    pub fn end(&self, says: usize) -> Result<(), WireError> {
+        match self.left.len() {
+            0 => Ok(()),
+            over => Err(WireError::Length {
+                what: self.what,
+                says,
+                needs: says.saturating_sub(over),
+            }),
+        }
+    }
+}
+
+/// Appends fields to a buffer.
+pub(crate) trait Put {
+    fn put(&mut self, bytes: &[u8]);
+
+    fn put_u8(&mut self, n: u8) {
+        self.put(&[n]);
+    }
+    fn put_u16(&mut self, n: u16) {
+        self.put(&n.to_le_bytes());
+    }
+    fn put_u32(&mut self, n: u32) {
+        self.put(&n.to_le_bytes());
+    }
+    fn put_u64(&mut self, n: u64) {
+        self.put(&n.to_le_bytes());
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}

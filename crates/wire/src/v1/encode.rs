@@ -1,0 +1,155 @@
+//! Writing CCP's messages. Each appends one whole message to `out`, or leaves it as it was and says why.
+
+use std::net::SocketAddr;
+
+use ccplane_datapath::{Program, Target, Update, VarKind};
+
+use super::{ALGORITHM, Create, HEADER, MAX_MESSAGE, UPDATE, class, implicit, kind, program};
+use crate::bytes::Put;
+use crate::{Unsayable, WireError};
+
+/// READY, from a datapath.
+pub fn ready(out: &mut Vec<u8>, id: u32) {
+    header(out, kind::READY, 12, 0);
+    out.put_u32(id);
+}
+
+/// CREATE, from a datapath.
+pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), WireError> {
+    let name = create.algorithm.as_bytes();
+    if name.len() >= ALGORITHM {
+        return Err(WireError::TooLong {
+            what: "the algorithm's name",
+            is: name.len(),
+            most: ALGORITHM - 1,
+        });
+    }
+    let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination) else {
+        return Err(WireError::Unsayable(Unsayable::Ipv6));
+    };
+    header(out, kind::CREATE, super::CREATE as u16, flow);
+    out.put_u32(create.init_cwnd);
+    out.put_u32(create.mss);
+    for address in [source, destination] {
+        out.put(&address.ip().octets());
+        out.put_u32(u32::from(address.port()));
+    }
+    out.put(name);
+    out.resize(out.len() + ALGORITHM - name.len(), 0);
+    Ok(())
+}
+
+/// MEASURE, from a datapath; without fields it says that the flow ended.
+pub fn measure(out: &mut Vec<u8>, flow: u32, program: u32, fields: &[u64]) -> Result<(), WireError> {
+    let length = length("MEASURE", 16 + 8 * fields.len())?;
+    header(out, kind::MEASURE, length, flow);
+    out.put_u32(program);
+    out.put_u32(fields.len() as u32);
+    fields.iter().for_each(|field| out.put_u64(*field));
+    Ok(())
+}
+
+/// INSTALL, from an agent, under the program's number there.
+pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), WireError> {
+    let encoded = program::Encoded::new(program)?;
+    let length = length(
+        "INSTALL",
+        HEADER + 12 + 16 * (encoded.events.len() + encoded.instrs.len()),
+    )?;
+    header(out, kind::INSTALL, length, 0);
+    out.put_u32(number);
+    out.put_u32(encoded.events.len() as u32);
+    out.put_u32(encoded.instrs.len() as u32);
+    encoded.events.iter().for_each(|event| event.write(out));
+    encoded.instrs.iter().for_each(|instr| instr.write(out));
+    Ok(())
+}
+
+/// UPDATE_FIELD, from an agent, for a flow that runs `program`.
+pub fn update_fields(
+    out: &mut Vec<u8>,
+    flow: u32,
+    program: Option<&Program>,
+    updates: &[Update],
+) -> Result<(), WireError> {
+    let length = length("UPDATE_FIELD", 12 + UPDATE * updates.len())?;
+    undone_on_error(out, |out| {
+        header(out, kind::UPDATE_FIELD, length, flow);
+        out.put_u32(updates.len() as u32);
+        updates.iter().try_for_each(|u| update(out, program, u))
+    })
+}
+
+/// CHANGEPROG, from an agent: run `program`, which is installed under `number`.
+pub fn change_program(
+    out: &mut Vec<u8>,
+    flow: u32,
+    number: u32,
+    program: &Program,
+    updates: &[Update],
+) -> Result<(), WireError> {
+    let length = length("CHANGEPROG", 16 + UPDATE * updates.len())?;
+    undone_on_error(out, |out| {
+        header(out, kind::CHANGEPROG, length, flow);
+        out.put_u32(number);
+        out.put_u32(updates.len() as u32);
+        updates.iter().try_for_each(|u| update(out, Some(program), u))
+    })
+}
+
+fn update(out: &mut Vec<u8>, program: Option<&Program>, update: &Update) -> Result<(), WireError> {
+    let (class, index) = match update.target {
+        Target::Cwnd => (class::IMPLICIT, implicit::CWND),
+        Target::Rate => (class::IMPLICIT, implicit::RATE),
+        Target::Ssthresh => return Err(WireError::Unsayable(Unsayable::Ssthresh)),
+        Target::Micros => return Err(WireError::Unsayable(Unsayable::Micros)),
+        Target::Var(index) => control(program, index).ok_or(WireError::Unsayable(Unsayable::Variable(index)))?,
+    };
+    out.put_u8(class);
+    out.put_u32(index);
+    out.put_u64(update.value);
+    Ok(())
+}
+
+fn control(program: Option<&Program>, index: u8) -> Option<(u8, u32)> {
+    let program = program?;
+    let var = program
+        .vars()
+        .get(index as usize)
+        .filter(|var| var.kind == VarKind::Control)?;
+    let class = if var.volatile {
+        class::VOLATILE_CONTROL
+    } else {
+        class::CONTROL
+    };
+    Some((class, u32::from(index) - program.report_vars() as u32))
+}
+
+fn header(out: &mut Vec<u8>, kind: u16, length: u16, flow: u32) {
+    out.put_u16(kind);
+    out.put_u16(length);
+    out.put_u32(flow);
+}
+
+fn length(what: &'static str, length: usize) -> Result<u16, WireError> {
+    if length > MAX_MESSAGE {
+        return Err(WireError::TooLong {
+            what,
+            is: length,
+            most: MAX_MESSAGE,
+        });
+    }
+    Ok(length as u16)
+}
+
+fn undone_on_error(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
+) -> Result<(), WireError> {
+    let start = out.len();
+    let done = write(out);
+    if done.is_err() {
+        out.truncate(start);
+    }
+    done
+}

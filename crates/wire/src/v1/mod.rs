@@ -1,0 +1,313 @@
+//! Version 1: CCP's messages, byte for byte.
+//!
+//! All little-endian. A header of 8 bytes (u16 type, u16 length with the header, u32 flow), then
+//!
+//! | type | direction | after the header |
+//! | --- | --- | --- |
+//! | 0 CREATE | to the agent | u32 initial window, MSS, source address and port, destination address and port; 64 bytes algorithm |
+//! | 1 MEASURE | to the agent | u32 program, u32 n, n u64 fields; n = 0: the flow ended |
+//! | 2 INSTALL | to the datapath | u32 program, u32 events, u32 instructions, 16 bytes each of them: [`program`] |
+//! | 3 UPDATE_FIELD | to the datapath | u32 n, n times (u8 register type, u32 index, u64 value) |
+//! | 4 CHANGEPROG | to the datapath | u32 program, u32 n, n times the same |
+//! | 5 READY | to the agent | u32 number of the datapath |
+//!
+//! A datagram holds one or several of them.
+
+mod encode;
+pub mod program;
+#[cfg(test)]
+mod tests;
+
+pub use encode::{change_program, create, install, measure, ready, update_fields};
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::WireError;
+use crate::bytes::Reader;
+
+/// Bytes of the header.
+pub const HEADER: usize = 8;
+/// Bytes of a CREATE.
+pub const CREATE: usize = 96;
+/// Bytes for the algorithm's name in a CREATE.
+pub const ALGORITHM: usize = 64;
+/// Bytes of an update in an UPDATE_FIELD or CHANGEPROG.
+pub const UPDATE: usize = 13;
+/// Most bytes of a message that the reference's datapath reads.
+pub const MAX_MESSAGE: usize = 32_678;
+
+/// Register types, as updates and programs name them.
+pub(crate) mod class {
+    pub const CONTROL: u8 = 0;
+    pub const IMMEDIATE: u8 = 1;
+    pub const IMPLICIT: u8 = 2;
+    pub const LOCAL: u8 = 3;
+    pub const PRIMITIVE: u8 = 4;
+    pub const VOLATILE_REPORT: u8 = 5;
+    pub const REPORT: u8 = 6;
+    pub const TEMPORARY: u8 = 7;
+    pub const VOLATILE_CONTROL: u8 = 8;
+}
+
+/// Implicit registers.
+pub(crate) mod implicit {
+    pub const FLAG: u32 = 0;
+    pub const CONTINUE: u32 = 1;
+    pub const REPORT: u32 = 2;
+    pub const MICROS: u32 = 3;
+    pub const CWND: u32 = 4;
+    pub const RATE: u32 = 5;
+}
+
+/// Message types.
+pub(crate) mod kind {
+    pub const CREATE: u16 = 0;
+    pub const MEASURE: u16 = 1;
+    pub const INSTALL: u16 = 2;
+    pub const UPDATE_FIELD: u16 = 3;
+    pub const CHANGEPROG: u16 = 4;
+    pub const READY: u16 = 5;
+}
+
+/// A message whose lengths have been checked.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// A flow began.
+    Create {
+        /// Its number.
+        flow: u32,
+        /// What is known of it.
+        create: Create<'a>,
+    },
+    /// A report.
+    Measure {
+        /// Its flow.
+        flow: u32,
+        /// The number of the program that made it.
+        program: u32,
+        /// Its fields; none: the flow ended.
+        fields: Fields<'a>,
+    },
+    /// A program.
+    Install(program::Install<'a>),
+    /// Changes of a flow's variables.
+    UpdateField {
+        /// The flow.
+        flow: u32,
+        /// The changes.
+        updates: RawUpdates<'a>,
+    },
+    /// A flow's program changes.
+    ChangeProgram {
+        /// The flow.
+        flow: u32,
+        /// The program.
+        program: u32,
+        /// Changes of variables with it.
+        updates: RawUpdates<'a>,
+    },
+    /// A datapath is there.
+    Ready {
+        /// Its number.
+        id: u32,
+    },
+}
+
+/// The body of a CREATE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Create<'a> {
+    /// Initial window, bytes.
+    pub init_cwnd: u32,
+    /// Payload of a full segment, bytes.
+    pub mss: u32,
+    /// The sender.
+    pub source: SocketAddr,
+    /// The receiver.
+    pub destination: SocketAddr,
+    /// The algorithm asked for.
+    pub algorithm: &'a str,
+}
+
+/// Fields of a report: a whole number of u64.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a>(&'a [[u8; 8]]);
+
+impl Fields<'_> {
+    /// The values, in order of declaration.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.0.iter().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+/// Updates: a whole number of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RawUpdates<'a>(&'a [[u8; UPDATE]]);
+
+/// An update as it is on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawUpdate {
+    /// Type of the register.
+    pub class: u8,
+    /// Its index.
+    pub index: u32,
+    /// Its new value.
+    pub value: u64,
+}
+
+impl RawUpdates<'_> {
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = RawUpdate> {
+        self.0
+            .iter()
+            .map(|&[class, i0, i1, i2, i3, v0, v1, v2, v3, v4, v5, v6, v7]| RawUpdate {
+                class,
+                index: u32::from_le_bytes([i0, i1, i2, i3]),
+                value: u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),
+            })
+    }
+}
+
+/// The messages of a datagram, one after the other. After an error there are no more.
+#[derive(Clone, Debug)]
+pub struct Messages<'a>(&'a [u8]);
+
+/// Reads a datagram.
+pub fn messages(datagram: &[u8]) -> Messages<'_> {
+    Messages(datagram)
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Message<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let one = take(&mut self.0);
+        if one.is_err() {
+            self.0 = &[];
+        }
+        Some(one)
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
+    let mut header = Reader::new("a header", bytes);
+    let (kind, length, flow) = (header.u16()?, header.u16()? as usize, header.u32()?);
+    if length < HEADER {
+        return Err(WireError::Length {
+            what: "a header",
+            says: length,
+            needs: HEADER,
+        });
+    }
+    let what = name(kind);
+    let message = Reader::new(what, bytes).bytes(length)?;
+    *bytes = &bytes[length..];
+    let mut body = Reader::new(what, &message[HEADER..]);
+    match kind {
+        kind::CREATE => {
+            let create = read_create(&mut body)?;
+            body.end(length)?;
+            Ok(Message::Create { flow, create })
+        }
+        kind::MEASURE => {
+            let (program, count) = (body.u32()?, body.u32()?);
+            let (fields, over) = body.rest().as_chunks();
+            counted(what, length, count, fields.len(), over, 16, 8)?;
+            Ok(Message::Measure {
+                flow,
+                program,
+                fields: Fields(fields),
+            })
+        }
+        kind::INSTALL => Ok(Message::Install(program::Install::read(body, length)?)),
+        kind::UPDATE_FIELD => {
+            let count = body.u32()?;
+            let (updates, over) = body.rest().as_chunks();
+            counted(what, length, count, updates.len(), over, 12, UPDATE)?;
+            Ok(Message::UpdateField {
+                flow,
+                updates: RawUpdates(updates),
+            })
+        }
+        kind::CHANGEPROG => {
+            let (program, count) = (body.u32()?, body.u32()?);
+            let (updates, over) = body.rest().as_chunks();
+            counted(what, length, count, updates.len(), over, 16, UPDATE)?;
+            Ok(Message::ChangeProgram {
+                flow,
+                program,
+                updates: RawUpdates(updates),
+            })
+        }
+        kind::READY => {
+            let id = body.u32()?;
+            body.end(length)?;
+            Ok(Message::Ready { id })
+        }
+        unknown => Err(WireError::Unknown {
+            what: "message type",
+            value: u64::from(unknown),
+        }),
+    }
+}
+
+/// The count agrees with what is there, and nothing is left over.
+fn counted(
+    what: &'static str,
+    says: usize,
+    count: u32,
+    there: usize,
+    over: &[u8],
+    fixed: usize,
+    each: usize,
+) -> Result<(), WireError> {
+    if count as usize == there && over.is_empty() {
+        return Ok(());
+    }
+    Err(WireError::Length {
+        what,
+        says,
+        needs: (count as usize).saturating_mul(each).saturating_add(fixed),
+    })
+}
+
+fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
+    let (init_cwnd, mss) = (body.u32()?, body.u32()?);
+    let source = read_address(body)?;
+    let destination = read_address(body)?;
+    let name = body.bytes(ALGORITHM)?;
+    let end = name.iter().position(|b| *b == 0).unwrap_or(ALGORITHM);
+    let algorithm = std::str::from_utf8(&name[..end]).map_err(|_| WireError::Text("the algorithm's name"))?;
+    Ok(Create {
+        init_cwnd,
+        mss,
+        source,
+        destination,
+        algorithm,
+    })
+}
+
+/// The address' bytes stand in the order in which they are written; the port is a number in 32 bits.
+fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
+    let address = Ipv4Addr::from(body.u32()?.to_le_bytes());
+    let port = body.u32()?;
+    let port = u16::try_from(port).map_err(|_| WireError::Unknown {
+        what: "port",
+        value: u64::from(port),
+    })?;
+    Ok(SocketAddr::new(address.into(), port))
+}
+
+fn name(kind: u16) -> &'static str {
+    match kind {
+        kind::CREATE => "CREATE",
+        kind::MEASURE => "MEASURE",
+        kind::INSTALL => "INSTALL",
+        kind::UPDATE_FIELD => "UPDATE_FIELD",
+        kind::CHANGEPROG => "CHANGEPROG",
+        kind::READY => "READY",
+        _ => "a message",
+    }
+}

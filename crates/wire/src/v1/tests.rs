@@ -1,0 +1,479 @@
+use std::net::SocketAddr;
+
+use ccplane_datapath::{
+    Capabilities, Command, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals, Target, Transport, Update,
+};
+use ccplane_units::{Duration, Time};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Unsayable, WireError};
+
+fn bytes(write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out).expect("it can be said");
+    out
+}
+
+fn one(datagram: &[u8]) -> Message<'_> {
+    let mut all = messages(datagram);
+    let message = all.next().expect("a message").expect("a good one");
+    assert!(all.next().is_none());
+    message
+}
+
+fn program(source: &str) -> Program {
+    let compiled = ccplane_lang::compile(source, &ccplane_lang::Limits::default());
+    compiled.unwrap_or_else(|why| panic!("{why}")).code().with_uid(9)
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn ready_byte_for_byte() {
+    let mut out = Vec::new();
+    ready(&mut out, 0xaa);
+    assert_eq!(out, [5, 0, 12, 0, 0, 0, 0, 0, 0xaa, 0, 0, 0]);
+    assert!(matches!(one(&out), Message::Ready { id: 0xaa }));
+}
+
+#[test]
+fn create_byte_for_byte() {
+    let wanted = Create {
+        init_cwnd: 14_480,
+        mss: 1448,
+        source: address("10.1.2.3:4242"),
+        destination: address("192.168.0.9:5001"),
+        algorithm: "reno",
+    };
+    let out = bytes(|out| create(out, 0x0102_0304, &wanted));
+    let mut expected = vec![0, 0, 96, 0, 4, 3, 2, 1];
+    expected.extend([
+        0x90, 0x38, 0, 0, 0xa8, 0x05, 0, 0, 10, 1, 2, 3, 0x92, 0x10, 0, 0, 192, 168, 0, 9, 0x89, 0x13, 0, 0,
+    ]);
+    expected.extend(*b"reno");
+    expected.resize(CREATE, 0);
+    assert_eq!(out, expected);
+    let Message::Create { flow, create } = one(&out) else {
+        panic!("{out:?}")
+    };
+    assert_eq!((flow, create), (0x0102_0304, wanted));
+}
+
+#[test]
+fn measure_byte_for_byte() {
+    let out = bytes(|out| measure(out, 7, 9, &[1, u64::MAX]));
+    let mut expected = vec![1, 0, 32, 0, 7, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    expected.extend([0xff; 8]);
+    assert_eq!(out, expected);
+    let Message::Measure {
+        flow: 7,
+        program: 9,
+        fields,
+    } = one(&out)
+    else {
+        panic!("{out:?}")
+    };
+    assert_eq!(fields.iter().collect::<Vec<_>>(), [1, u64::MAX]);
+
+    let closed = bytes(|out| measure(out, 7, 9, &[]));
+    assert_eq!(closed, [1, 0, 16, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn install_byte_for_byte() {
+    let program = program("(def (Report (volatile sum 3))) (when true (:= Report.sum (+ Report.sum Ack.bytes_acked)))");
+    let out = bytes(|out| install(out, 9, &program));
+    let expected: Vec<u8> = [
+        // INSTALL of 84 bytes: program 9, 1 event, 3 instructions
+        &[2, 0, 84, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0][..],
+        // condition: instruction 1; body: instruction 2
+        &[1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0],
+        // DEF volatile report 0 = 3
+        &[2, 5, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 3, 0, 0, 0],
+        // BIND flag = 1
+        &[1, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 1, 0, 0, 0],
+        // ADD volatile report 0 = volatile report 0 + primitive 0
+        &[0, 5, 0, 0, 0, 0, 5, 0, 0, 0, 0, 4, 0, 0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn infinity_and_the_largest_constant_byte_for_byte() {
+    let program =
+        program("(def (Report (least +infinity))) (when true (:= Report.least (min Report.least 2147483647)))");
+    let out = bytes(|out| install(out, 9, &program));
+    assert_eq!(
+        out[36..52],
+        [2, 6, 0, 0, 0, 0, 6, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]
+    );
+    assert_eq!(out[68 + 11..84], [1, 0xff, 0xff, 0xff, 0x7f]);
+}
+
+#[test]
+fn updates_byte_for_byte() {
+    let program = program(CONTROLLED);
+    let updates = [
+        Update {
+            target: Target::Var(2),
+            value: 42,
+        },
+        Update {
+            target: Target::Cwnd,
+            value: 14_480,
+        },
+        Update {
+            target: Target::Rate,
+            value: u64::MAX,
+        },
+    ];
+    let all = [
+        &[0, 1, 0, 0, 0, 42, 0, 0, 0, 0, 0, 0, 0][..],
+        &[2, 4, 0, 0, 0, 0x90, 0x38, 0, 0, 0, 0, 0, 0],
+        &[2, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+    ]
+    .concat();
+    let out = bytes(|out| update_fields(out, 7, Some(&program), &updates));
+    assert_eq!(out, [&[3, 0, 51, 0, 7, 0, 0, 0, 3, 0, 0, 0][..], &all].concat());
+    let out = bytes(|out| change_program(out, 7, 9, &program, &updates));
+    assert_eq!(
+        out,
+        [&[4, 0, 55, 0, 7, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0][..], &all].concat()
+    );
+    let Message::ChangeProgram {
+        flow: 7,
+        program: 9,
+        updates,
+    } = one(&out)
+    else {
+        panic!("{out:?}")
+    };
+    assert_eq!(
+        updates.iter().next(),
+        Some(RawUpdate {
+            class: 0,
+            index: 1,
+            value: 42
+        })
+    );
+}
+
+/// One report, two control variables.
+const CONTROLLED: &str = "(def (Report (volatile acked 0)) (limit 5) (pace 9))
+    (when (> Ack.bytes_acked limit) (:= Report.acked (+ Report.acked pace)) (report))";
+
+#[test]
+fn two_messages_in_one_datagram() {
+    let mut out = bytes(|out| measure(out, 1, 2, &[3]));
+    ready(&mut out, 4);
+    let all: Vec<_> = messages(&out).map(|m| m.expect("good")).collect();
+    assert!(matches!(
+        all[..],
+        [Message::Measure { flow: 1, .. }, Message::Ready { id: 4 }]
+    ));
+}
+
+#[test]
+fn every_malformed_message_is_an_error() {
+    let short_create = bytes(|out| create(out, 1, &a_create("x")));
+    let install = bytes(|out| install(out, 9, &program(CONTROLLED)));
+    let long_text = [&short_create[..32], &[0xff; 64]].concat();
+    let bad_port = {
+        let mut c = short_create.clone();
+        c[22] = 1;
+        c
+    };
+    let cases: [(&str, Vec<u8>); 12] = [
+        ("7 bytes", vec![5, 0, 12, 0, 0, 0, 0]),
+        ("length below the header", vec![5, 0, 7, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        ("length beyond the end", vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        ("unknown type", vec![6, 0, 8, 0, 0, 0, 0, 0]),
+        ("READY without its number", vec![5, 0, 8, 0, 0, 0, 0, 0]),
+        ("READY with too much", vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]),
+        ("short CREATE", [&[0, 0, 32, 0], &short_create[4..32]].concat()),
+        ("CREATE with a name that is no text", long_text),
+        ("CREATE with a port above 65535", bad_port),
+        (
+            "MEASURE whose body is no multiple of 8",
+            vec![1, 0, 20, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4],
+        ),
+        (
+            "MEASURE that counts more",
+            vec![1, 0, 16, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        ),
+        ("INSTALL that counts more", {
+            let mut i = install;
+            i[16] = 200;
+            i
+        }),
+    ];
+    for (case, datagram) in cases {
+        let mut all = messages(&datagram);
+        let error = all.next().expect("something").expect_err(case);
+        assert!(!error.to_string().is_empty());
+        assert!(all.next().is_none(), "{case}: nothing after an error");
+    }
+}
+
+fn a_create(algorithm: &str) -> Create<'_> {
+    let zero = address("0.0.0.0:0");
+    Create {
+        init_cwnd: 1,
+        mss: 1,
+        source: zero,
+        destination: zero,
+        algorithm,
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_is_written() {
+    let mut out = vec![1, 2, 3];
+    let fields = [0; 5_000];
+    assert!(matches!(
+        measure(&mut out, 1, 1, &fields),
+        Err(WireError::TooLong { is: 40_016, .. })
+    ));
+    let name = "x".repeat(64);
+    assert!(matches!(
+        create(&mut out, 1, &a_create(&name)),
+        Err(WireError::TooLong { is: 64, .. })
+    ));
+    let six = Create {
+        source: address("[::1]:1"),
+        ..a_create("x")
+    };
+    assert_eq!(create(&mut out, 1, &six), Err(WireError::Unsayable(Unsayable::Ipv6)));
+    let ssthresh = [
+        Update {
+            target: Target::Cwnd,
+            value: 1,
+        },
+        Update {
+            target: Target::Ssthresh,
+            value: 1,
+        },
+    ];
+    assert_eq!(
+        update_fields(&mut out, 1, None, &ssthresh),
+        Err(WireError::Unsayable(Unsayable::Ssthresh))
+    );
+    let report = [Update {
+        target: Target::Var(0),
+        value: 1,
+    }];
+    let program = program(CONTROLLED);
+    let refused = change_program(&mut out, 1, 9, &program, &report);
+    assert_eq!(refused, Err(WireError::Unsayable(Unsayable::Variable(0))));
+    assert_eq!(out, [1, 2, 3]);
+}
+
+#[test]
+fn what_ccp_cannot_say_is_named() {
+    let def = "(def (Report (volatile x 0)) (c 0))";
+    let cases = [
+        (
+            "(when true (:= Report.x Flow.srtt_us))",
+            Unsayable::Signal("Flow.srtt_us"),
+        ),
+        (
+            "(when Flow.in_recovery (report))",
+            Unsayable::Signal("Flow.in_recovery"),
+        ),
+        ("(when true (:= Ssthresh 5))", Unsayable::Ssthresh),
+        ("(when true (reset))", Unsayable::Reset),
+        (
+            "(when true (if (> c 1) (:= Report.x (+ Report.x c))))",
+            Unsayable::Statement,
+        ),
+        (
+            "(when true (:= Report.x (ewma 1/3 Ack.bytes_acked)))",
+            Unsayable::Weight(1, 3),
+        ),
+        (
+            "(when true (:= Report.x 3000000000))",
+            Unsayable::Constant(3_000_000_000),
+        ),
+    ];
+    for (clause, expected) in cases {
+        let Ok(compiled) = ccplane_lang::compile(&format!("{def} {clause}"), &ccplane_lang::Limits::default()) else {
+            panic!("{clause} does not compile");
+        };
+        let refused = install(&mut Vec::new(), 1, compiled.code());
+        assert_eq!(refused, Err(WireError::Unsayable(expected)), "{clause}");
+    }
+    let long = format!("{def} (when true {})", "(:= Report.x (+ Report.x 1)) ".repeat(254));
+    let compiled = ccplane_lang::compile(&long, &ccplane_lang::Limits::default()).expect("254 statements");
+    assert_eq!(
+        install(&mut Vec::new(), 1, compiled.code()),
+        Err(WireError::Unsayable(Unsayable::Instructions(257)))
+    );
+}
+
+#[test]
+fn a_decoded_program_that_would_hurt_is_refused() {
+    let good = bytes(|out| install(out, 9, &program(CONTROLLED)));
+    let change = |at: usize, value: u8| {
+        let mut bad = good.clone();
+        bad[at] = value;
+        bad
+    };
+    // A register index of 5000, a jump back, an event beyond the end, an operation that does not exist.
+    let far = {
+        let mut bad = change(36 + 2, 0x88);
+        bad[36 + 3] = 0x13;
+        bad
+    };
+    for (case, bad) in [
+        ("register", far),
+        ("order", change(20, 0)),
+        ("end", change(32, 90)),
+        ("operation", change(84, 77)),
+    ] {
+        let Message::Install(install) = one(&bad) else {
+            panic!("{case}")
+        };
+        assert!(install.decode().is_err(), "{case}");
+    }
+    let Message::Install(install) = one(&good) else {
+        panic!()
+    };
+    assert!(install.decode().is_ok());
+}
+
+/// What the published algorithms use of the language, and the operators that have no instruction of their own.
+const PROGRAMS: [&str; 5] = [
+    CONTROLLED,
+    "(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile rtt 0)) (interval 10000))
+     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.rtt Flow.rtt_sample_us)
+         (:= Report.lost Ack.lost_pkts_sample) (:= Report.timeout Flow.was_timeout) (fallthrough))
+     (when (|| Report.timeout (> Report.lost 0)) (report) (:= Micros 0))
+     (when (> Micros interval) (report) (:= Micros 0))",
+    "(def (Report (volatile lost 0) (volatile least +infinity) (volatile rate 0) (state 0)) (phase 0) (base 5000) (cap 90000))
+     (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (:= Report.least (min Report.least Flow.rtt_sample_us))
+         (:= Report.rate (max Report.rate (min Flow.rate_outgoing Flow.rate_incoming))) (fallthrough))
+     (when (&& (> Micros Report.least) (== phase 0)) (:= Rate (/ base 2)) (:= phase 1) (report))
+     (when (&& (> Micros (* Report.least 2)) (== phase 1)) (:= Rate base) (:= phase 2) (report))
+     (when (&& (> Micros (* Report.least 8)) (== phase 2)) (:= phase 0) (:= Cwnd cap) (:= Micros 0) (report))",
+    "(def (Report (volatile a 0) (volatile b 0) (smooth 0)) (volatile flag false) (top 7))
+     (when (!= Ack.packets_acked 3) (:= Report.a (diff top Ack.packets_acked)) (:= Report.b (* Cwnd 1.25)) (fallthrough))
+     (when (>= Ack.packets_acked 2) (:= Report.smooth (ewma 7 Ack.bytes_acked)) (:= flag (! flag)) (fallthrough))
+     (when (|| (<= Ack.packets_acked 4) flag) (:= Report.a (if flag 9)) (:= Report.b (!if flag Report.a)))
+     (when true (:= local (+ local 1)) (:= Report.b (max local Report.b)) (report))",
+    "(def (Report (x 1)))
+     (when (> Ack.bytes_acked 100) (:= Report.x (diff Report.x Ack.bytes_acked)) (fallthrough))
+     (when (> Ack.bytes_acked 200) (:= Report.x (diff Ack.bytes_acked Report.x)))
+     (when true (:= Report.x (wrapped_max Report.x Ack.bytes_acked)) (report))",
+];
+
+/// What a datapath does at each of a list of ACKs.
+fn trace(program: &Program, acks: &[Signals]) -> Vec<(Outcome, Vec<u64>)> {
+    let capabilities = [
+        Capabilities::PACING,
+        Capabilities::RTT,
+        Capabilities::DELIVERY_RATE,
+        Capabilities::TIMERS,
+    ];
+    let all = capabilities.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
+    let limits = Limits {
+        fallback_after: Duration::from_secs(1_000_000),
+        ..Limits::default()
+    };
+    let mut table = ProgramTable::<1>::new(limits, all);
+    table.install(program.clone()).expect("room");
+    let mut flow = Flow::<64>::new(Time::ZERO, 10_000);
+    flow.apply(
+        Time::ZERO,
+        &Command::SetProgram {
+            uid: program.uid(),
+            updates: &[],
+        },
+        &table,
+    )
+    .expect("installed");
+    let mut transport = Transport {
+        cwnd: 20_000,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now: Time::ZERO,
+    };
+    let mut steps = Vec::new();
+    for signals in acks {
+        transport.now += Duration::from_micros(1_000 + signals.bytes_acked);
+        let outcome = flow.on_ack(&transport, signals, &table);
+        transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
+        transport.rate = outcome.rate.unwrap_or(transport.rate);
+        let fields = flow.report(&table).to_vec();
+        if outcome.report.is_some() {
+            flow.report_queued(&table);
+        }
+        steps.push((outcome, fields));
+    }
+    steps
+}
+
+fn signals() -> impl Strategy<Value = Signals> {
+    (0u64..500, 0u64..6, 0u64..3, 0u64..40_000, 0u64..2).prop_map(|(bytes, packets, lost, rtt, timeout)| Signals {
+        bytes_acked: bytes,
+        packets_acked: packets,
+        lost_pkts_sample: lost,
+        rtt_sample_us: rtt,
+        was_timeout: timeout,
+        rate_incoming: 1_000 + bytes,
+        rate_outgoing: 900 + 2 * bytes,
+        ..Signals::default()
+    })
+}
+
+proptest! {
+    /// A program that went through CCP's encoding does what the original does: same windows, rates and reports.
+    #[test]
+    fn an_encoded_program_means_the_same(which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)) {
+        let original = program(PROGRAMS[which]);
+        let out = bytes(|out| install(out, 9, &original));
+        let Message::Install(install) = one(&out) else { panic!("{out:?}") };
+        let decoded = install.decode().expect("what was encoded is valid");
+        prop_assert_eq!(decoded.report_vars(), original.report_vars());
+        prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(datagram in prop::collection::vec(any::<u8>(), 0..400)) {
+        crate::fuzz::read(&datagram);
+    }
+
+    /// Damage to real messages reaches further into the readers than noise does.
+    #[test]
+    fn damaged_messages_are_read_without_a_panic(which in 0..PROGRAMS.len(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut out = bytes(|out| install(out, 9, &program(PROGRAMS[which])));
+        out.extend(bytes(|out| create(out, 3, &a_create("cubic"))));
+        out.extend(bytes(|out| measure(out, 3, 9, &[1, 2, 3])));
+        for (at, value) in damage {
+            let at = at.index(out.len());
+            out[at] = value;
+        }
+        crate::fuzz::read(&out);
+    }
+
+    #[test]
+    fn reports_come_back_as_they_were(flow: u32, number: u32, fields in prop::collection::vec(any::<u64>(), 0..100)) {
+        let out = bytes(|out| measure(out, flow, number, &fields));
+        let Message::Measure { flow: f, program: p, fields: read } = one(&out) else { panic!("{out:?}") };
+        prop_assert_eq!((f, p, read.iter().collect::<Vec<_>>()), (flow, number, fields));
+    }
+}
+
+#[test]
+fn the_sticky_fallthrough_of_the_reference_is_undone() {
+    // In the second clause's body the flag is cleared first, so that the third is not run after it on a CCP datapath either.
+    let program = program(PROGRAMS[1]);
+    let out = bytes(|out| install(out, 9, &program));
+    let clear = [1, 2, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 0, 0];
+    let instrs = out[20 + 3 * 16..].as_chunks::<16>().0;
+    assert_eq!(instrs.iter().filter(|i| **i == clear).count(), 1);
+    assert!(program.uses(Op::After));
+}

@@ -1,0 +1,253 @@
+//! Reading packets.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ccplane_datapath::{Capabilities, MAX_VARS, Target, Update};
+use ccplane_units::{Bytes, Duration, Rate};
+
+use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
+use crate::bytes::Reader;
+use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, Updates, WireError};
+
+/// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the caller so that reading
+/// allocates nothing. On an error the events before it have been given.
+pub fn read_events(packet: &[u8], fields: &mut Vec<u64>, sink: &mut dyn FnMut(Event<'_>)) -> Result<(), WireError> {
+    messages(packet, |kind, flags, body| {
+        let event = match kind {
+            kind::REPORT => {
+                let (flow, program) = (body.u64()?, body.u32()?);
+                let (values, over) = body.bytes(body.left())?.as_chunks();
+                if !over.is_empty() {
+                    return Err(WireError::Short {
+                        what: "a report's field",
+                        needs: 8,
+                        has: over.len(),
+                    });
+                }
+                fields.clear();
+                fields.extend(values.iter().map(|v| u64::from_le_bytes(*v)));
+                Event::Report {
+                    flow,
+                    program,
+                    urgent: flags & FLAG != 0,
+                    fields,
+                }
+            }
+            kind::READY => Event::Ready {
+                datapath: read_ready(body)?,
+            },
+            kind::FLOW_OPENED => Event::FlowOpened {
+                flow: body.u64()?,
+                info: read_flow_info(body, flags)?,
+            },
+            kind::FLOW_CLOSED => Event::FlowClosed {
+                flow: body.u64()?,
+                stats: read_stats(body)?,
+            },
+            kind::REFUSED => {
+                let flow = body.u64()?;
+                let flow = (flags & FLAG != 0).then_some(flow);
+                Event::Refused {
+                    flow,
+                    program: body.u32()?,
+                    why: read_refusal(body)?,
+                }
+            }
+            kind::INSTALLED => Event::Installed { program: body.u32()? },
+            unknown => {
+                return Err(WireError::Unknown {
+                    what: "kind of event",
+                    value: u64::from(unknown),
+                });
+            }
+        };
+        sink(event);
+        Ok(())
+    })
+}
+
+/// Gives each command of a packet to `sink`. On an error the commands before it have been given.
+pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(), WireError> {
+    messages(packet, |kind, _, body| {
+        let command = match kind {
+            kind::INSTALL => {
+                let algorithm = Arc::from(read_text(body)?);
+                Command::Install {
+                    algorithm,
+                    program: Arc::new(program::read(body)?),
+                }
+            }
+            kind::SET_PROGRAM => Command::SetProgram {
+                flow: body.u64()?,
+                uid: body.u32()?,
+                updates: read_updates(body)?,
+            },
+            kind::UPDATE => Command::Update {
+                flow: body.u64()?,
+                updates: read_updates(body)?,
+            },
+            kind::HEARTBEAT => Command::Heartbeat {
+                algorithm: Arc::from(read_text(body)?),
+            },
+            unknown => {
+                return Err(WireError::Unknown {
+                    what: "kind of command",
+                    value: u64::from(unknown),
+                });
+            }
+        };
+        sink(command);
+        Ok(())
+    })
+}
+
+fn messages(
+    packet: &[u8],
+    mut each: impl FnMut(u8, u8, &mut Reader<'_>) -> Result<(), WireError>,
+) -> Result<(), WireError> {
+    let mut packet = Reader::new("a packet", packet);
+    let (magic, version) = (packet.u8()?, packet.u8()?);
+    if magic != MAGIC {
+        return Err(WireError::Unknown {
+            what: "packet of first byte",
+            value: u64::from(magic),
+        });
+    }
+    if version != VERSION {
+        return Err(WireError::Version {
+            theirs: u16::from(version),
+            ours: u16::from(VERSION),
+        });
+    }
+    while packet.left() > 0 {
+        let (kind, flags, length) = (packet.u8()?, packet.u8()?, packet.u16()? as usize);
+        let mut body = Reader::new("a message", packet.bytes(length)?);
+        each(kind, flags, &mut body)?;
+        body.end(length)?;
+    }
+    Ok(())
+}
+
+fn read_ready(body: &mut Reader<'_>) -> Result<DatapathInfo, WireError> {
+    Ok(DatapathInfo {
+        id: body.u32()?,
+        capabilities: Capabilities(body.u64()?),
+        max_programs: body.u32()?,
+        max_instrs: body.u32()?,
+        max_vars: body.u32()?,
+        fallback_after: match body.u64()? {
+            0 => None,
+            ns => Some(Duration::from_nanos(ns)),
+        },
+        kind: read_text(body)?.to_owned(),
+    })
+}
+
+fn read_flow_info(body: &mut Reader<'_>, flags: u8) -> Result<FlowInfo, WireError> {
+    Ok(FlowInfo {
+        init_cwnd: Bytes::new(body.u64()?),
+        mss: Bytes::new(body.u64()?),
+        cwnd: Bytes::new(body.u64()?),
+        ssthresh: Bytes::new(body.u64()?),
+        rate: Rate::from_bytes_per_sec(body.u64()?),
+        srtt: Duration::from_nanos(body.u64()?),
+        local: read_address(body)?,
+        peer: read_address(body)?,
+        algorithm: read_text(body)?.to_owned(),
+        live: flags & FLAG != 0,
+    })
+}
+
+fn read_stats(body: &mut Reader<'_>) -> Result<FlowStats, WireError> {
+    Ok(FlowStats {
+        bytes_acked: Bytes::new(body.u64()?),
+        packets_lost: body.u64()?,
+        reports: body.u64()?,
+        lifetime: Duration::from_nanos(body.u64()?),
+    })
+}
+
+fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
+    let ip = match body.u8()? {
+        4 => IpAddr::from(body.u32()?.to_le_bytes()),
+        6 => {
+            let (low, high) = (body.u64()?.to_le_bytes(), body.u64()?.to_le_bytes());
+            let mut octets = [0; 16];
+            octets[..8].copy_from_slice(&low);
+            octets[8..].copy_from_slice(&high);
+            IpAddr::from(octets)
+        }
+        family => {
+            return Err(WireError::Unknown {
+                what: "address family",
+                value: u64::from(family),
+            });
+        }
+    };
+    Ok(SocketAddr::new(ip, body.u16()?))
+}
+
+fn read_text<'a>(body: &mut Reader<'a>) -> Result<&'a str, WireError> {
+    let length = body.u8()? as usize;
+    std::str::from_utf8(body.bytes(length)?).map_err(|_| WireError::Text("a name"))
+}
+
+fn read_updates(body: &mut Reader<'_>) -> Result<Updates, WireError> {
+    let mut updates = Updates::new();
+    // Each target can be named once.
+    let most = MAX_VARS + 4;
+    if body.left() > most * 10 {
+        return Err(WireError::TooLong {
+            what: "a list of updates",
+            is: body.left() / 10,
+            most,
+        });
+    }
+    while body.left() > 0 {
+        let (kind, index) = (body.u8()?, body.u8()?);
+        let target = match kind {
+            target::VAR => Target::Var(index),
+            target::CWND => Target::Cwnd,
+            target::RATE => Target::Rate,
+            target::SSTHRESH => Target::Ssthresh,
+            target::MICROS => Target::Micros,
+            unknown => {
+                return Err(WireError::Unknown {
+                    what: "target of an update",
+                    value: u64::from(unknown),
+                });
+            }
+        };
+        updates.push(Update {
+            target,
+            value: body.u64()?,
+        });
+    }
+    Ok(updates)
+}
+
+fn read_refusal(body: &mut Reader<'_>) -> Result<Refusal, WireError> {
+    let (code, number) = (body.u8()?, body.u64()?);
+    let said = read_text(body)?.to_owned();
+    Ok(match code {
+        reason::UNKNOWN_PROGRAM => Refusal::UnknownProgram(number as u32),
+        reason::UNKNOWN_FLOW => Refusal::UnknownFlow,
+        reason::BAD_TARGET => Refusal::BadTarget(said),
+        reason::TABLE_FULL => Refusal::TableFull,
+        reason::TOO_MANY_VARS => Refusal::TooManyVars {
+            needed: (number >> 32) as u32,
+            available: number as u32,
+        },
+        reason::MISSING => Refusal::Missing(Capabilities(number)),
+        reason::INVALID => Refusal::Invalid(said),
+        reason::UNSUPPORTED => Refusal::Unsupported(said),
+        reason::OTHER => Refusal::Other(said),
+        unknown => {
+            return Err(WireError::Unknown {
+                what: "reason of a refusal",
+                value: u64::from(unknown),
+            });
+        }
+    })
+}

@@ -1,0 +1,239 @@
+//! Writing packets.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ccplane_datapath::Target;
+
+use super::{FLAG, MAGIC, MAX_PACKET, VERSION, kind, program, reason, target};
+use crate::bytes::Put;
+use crate::{Command, DatapathInfo, Event, FlowInfo, Refusal, Updates, WireError};
+
+/// A packet under construction; reused, it allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    bytes: Vec<u8>,
+}
+
+impl Default for Packet {
+    fn default() -> Packet {
+        Packet::new()
+    }
+}
+
+impl Packet {
+    /// An empty packet.
+    pub fn new() -> Packet {
+        Packet {
+            bytes: vec![MAGIC, VERSION],
+        }
+    }
+
+    /// The packet's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// True when it has no message.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() <= 2
+    }
+
+    /// Empties it for the next messages.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(2);
+    }
+
+    /// Adds an event. On an error the packet is as it was: when it is full ([`WireError::TooLong`]), send it, clear it,
+    /// and add the event again.
+    pub fn event(&mut self, event: &Event<'_>) -> Result<(), WireError> {
+        match event {
+            Event::Ready { datapath } => self.message(kind::READY, 0, |out| ready(out, datapath)),
+            Event::FlowOpened { flow, info } => self.message(kind::FLOW_OPENED, u8::from(info.live) * FLAG, |out| {
+                out.put_u64(*flow);
+                flow_info(out, info)
+            }),
+            Event::Report {
+                flow,
+                program,
+                urgent,
+                fields,
+            } => self.message(kind::REPORT, u8::from(*urgent) * FLAG, |out| {
+                out.put_u64(*flow);
+                out.put_u32(*program);
+                fields.iter().for_each(|f| out.put_u64(*f));
+                Ok(())
+            }),
+            Event::FlowClosed { flow, stats } => self.message(kind::FLOW_CLOSED, 0, |out| {
+                let lifetime = stats.lifetime.as_nanos();
+                let all = [
+                    *flow,
+                    stats.bytes_acked.get(),
+                    stats.packets_lost,
+                    stats.reports,
+                    lifetime,
+                ];
+                all.into_iter().for_each(|n| out.put_u64(n));
+                Ok(())
+            }),
+            Event::Refused { flow, program, why } => {
+                self.message(kind::REFUSED, u8::from(flow.is_some()) * FLAG, |out| {
+                    out.put_u64(flow.unwrap_or(0));
+                    out.put_u32(*program);
+                    refusal(out, why);
+                    Ok(())
+                })
+            }
+            Event::Installed { program } => self.message(kind::INSTALLED, 0, |out| {
+                out.put_u32(*program);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Adds a command; see [`Packet::event`] for errors.
+    pub fn command(&mut self, command: &Command) -> Result<(), WireError> {
+        match command {
+            Command::Install { algorithm, program } => self.message(kind::INSTALL, 0, |out| {
+                text(out, algorithm)?;
+                program::write(out, program);
+                Ok(())
+            }),
+            Command::SetProgram { flow, uid, updates } => self.message(kind::SET_PROGRAM, 0, |out| {
+                out.put_u64(*flow);
+                out.put_u32(*uid);
+                put_updates(out, updates);
+                Ok(())
+            }),
+            Command::Update { flow, updates } => self.message(kind::UPDATE, 0, |out| {
+                out.put_u64(*flow);
+                put_updates(out, updates);
+                Ok(())
+            }),
+            Command::Heartbeat { algorithm } => self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm)),
+        }
+    }
+
+    fn message(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let start = self.bytes.len();
+        self.bytes.put(&[kind, flags, 0, 0]);
+        let written = write(&mut self.bytes).and_then(|()| {
+            let length = self.bytes.len() - start - 4;
+            let length = u16::try_from(length).ok().filter(|_| self.bytes.len() <= MAX_PACKET);
+            length.ok_or(WireError::TooLong {
+                what: "a packet",
+                is: self.bytes.len(),
+                most: MAX_PACKET,
+            })
+        });
+        match written {
+            Ok(length) => {
+                self.bytes[start + 2..start + 4].copy_from_slice(&length.to_le_bytes());
+                Ok(())
+            }
+            Err(why) => {
+                self.bytes.truncate(start);
+                Err(why)
+            }
+        }
+    }
+}
+
+fn ready(out: &mut Vec<u8>, info: &DatapathInfo) -> Result<(), WireError> {
+    out.put_u32(info.id);
+    out.put_u64(info.capabilities.0);
+    out.put_u32(info.max_programs);
+    out.put_u32(info.max_instrs);
+    out.put_u32(info.max_vars);
+    out.put_u64(info.fallback_after.map_or(0, |d| d.as_nanos().max(1)));
+    text(out, &info.kind)
+}
+
+fn flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
+    let numbers = [
+        info.init_cwnd.get(),
+        info.mss.get(),
+        info.cwnd.get(),
+        info.ssthresh.get(),
+    ];
+    numbers.into_iter().for_each(|n| out.put_u64(n));
+    out.put_u64(info.rate.bytes_per_sec());
+    out.put_u64(info.srtt.as_nanos());
+    address(out, info.local);
+    address(out, info.peer);
+    text(out, &info.algorithm)
+}
+
+fn address(out: &mut Vec<u8>, address: SocketAddr) {
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            out.put_u8(4);
+            out.put(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.put_u8(6);
+            out.put(&ip.octets());
+        }
+    }
+    out.put_u16(address.port());
+}
+
+fn text(out: &mut Vec<u8>, text: &str) -> Result<(), WireError> {
+    let length = u8::try_from(text.len());
+    out.put_u8(length.map_err(|_| WireError::TooLong {
+        what: "a name",
+        is: text.len(),
+        most: 255,
+    })?);
+    out.put(text.as_bytes());
+    Ok(())
+}
+
+/// Words for people are cut, not refused.
+fn words(out: &mut Vec<u8>, words: &str) {
+    let mut end = words.len().min(255);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    out.put_u8(end as u8);
+    out.put(&words.as_bytes()[..end]);
+}
+
+fn put_updates(out: &mut Vec<u8>, updates: &Updates) {
+    for update in updates.as_slice() {
+        let (kind, index) = match update.target {
+            Target::Var(index) => (target::VAR, index),
+            Target::Cwnd => (target::CWND, 0),
+            Target::Rate => (target::RATE, 0),
+            Target::Ssthresh => (target::SSTHRESH, 0),
+            Target::Micros => (target::MICROS, 0),
+        };
+        out.put(&[kind, index]);
+        out.put_u64(update.value);
+    }
+}
+
+fn refusal(out: &mut Vec<u8>, why: &Refusal) {
+    let (code, number, said): (u8, u64, &str) = match why {
+        Refusal::UnknownProgram(uid) => (reason::UNKNOWN_PROGRAM, u64::from(*uid), ""),
+        Refusal::UnknownFlow => (reason::UNKNOWN_FLOW, 0, ""),
+        Refusal::BadTarget(said) => (reason::BAD_TARGET, 0, said),
+        Refusal::TableFull => (reason::TABLE_FULL, 0, ""),
+        Refusal::TooManyVars { needed, available } => (
+            reason::TOO_MANY_VARS,
+            u64::from(*needed) << 32 | u64::from(*available),
+            "",
+        ),
+        Refusal::Missing(missing) => (reason::MISSING, missing.0, ""),
+        Refusal::Invalid(said) => (reason::INVALID, 0, said),
+        Refusal::Unsupported(said) => (reason::UNSUPPORTED, 0, said),
+        Refusal::Other(said) => (reason::OTHER, 0, said),
+    };
+    out.put_u8(code);
+    out.put_u64(number);
+    words(out, said);
+}
