@@ -167,7 +167,9 @@ pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Resul
         let written = checker.range(start, body, Part::Guard)?;
         checker.read(clause.flag, written).map_err(at)?;
         checker.range(body, next, Part::Body)?;
-        checker.facts.guard_instrs += (body - start) as u16;
+        if checker.facts.waiting_clauses >> n & 1 == 1 {
+            checker.facts.waiting_instrs += clause.body_start - clause.guard_start;
+        }
         end = next;
     }
     if end != instrs.len() {

@@ -32,8 +32,8 @@ pub(crate) struct Facts {
     pub reads: u128,
     /// One bit for each register that some instruction writes.
     pub writes: u128,
-    /// Instructions in guards, which a look-ahead for deadlines runs a second time.
-    pub guard_instrs: u16,
+    /// Instructions in guards that wait for `Micros`.
+    pub waiting_instrs: u16,
     /// One bit for each clause whose guard has an [`Op::After`].
     pub waiting_clauses: u32,
 }
@@ -91,11 +91,10 @@ impl Program {
         usize::from(self.report_vars)
     }
 
-    /// The most instructions that one ACK can cost: every clause once, and where timers are used every guard once more
-    /// to find the next deadline.
+    /// The most instructions that one ACK can cost: every clause once, and the guards that wait for `Micros` twice more, to
+    /// find the next deadline after a body ran and after a report has reset the volatile variables.
     pub fn worst_case(&self) -> usize {
-        let again = if self.uses_timers() { self.facts.guard_instrs } else { 0 };
-        usize::from(self.instrs_len) + usize::from(again)
+        usize::from(self.instrs_len) + 2 * usize::from(self.facts.waiting_instrs)
     }
 
     /// True when a guard waits for `Micros`, so that the program wants to be run at a time without an ACK. It also works,
