@@ -1,0 +1,365 @@
+//! The reference's known defects, one by one: each is a case that works here.
+
+mod support;
+
+use ccplane_datapath::{
+    Capabilities, Clause, Command, Compat, Flow, Instr, MAX_INSTRS, Op, Program, ProgramTable, Reason, Refused,
+    Signals, Target, Update, reg,
+};
+use ccplane_units::{Duration, Time};
+use support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
+use support::{Rig, ack_of, no_limits};
+
+/// Three clauses, all true; only the first falls through. The report says which ran.
+fn three_clauses() -> Code {
+    let mut code = Code::default();
+    let ran = code.volatile(0);
+    for (bit, falls_through) in [(1, true), (2, false), (4, false)] {
+        code.always(|code| {
+            code.imm(Op::Add, ran, ran, bit);
+            code.report();
+            if falls_through {
+                code.fallthrough();
+            }
+        });
+    }
+    code
+}
+
+/// 1: one `(fallthrough)` made every later true clause fall through as well.
+#[test]
+fn defect_1_fallthrough_holds_for_its_own_clause() {
+    let mut rig = Rig::new(&three_clauses());
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [1 + 2]);
+}
+
+#[test]
+fn defect_1_is_there_for_differential_tests() {
+    let mut rig = Rig::with(&three_clauses(), no_limits(), Compat::Libccp);
+    for _ in 0..2 {
+        let _ = rig.ack(ack_of(0));
+        assert_eq!(rig.last_report(), [1 + 2 + 4]);
+    }
+}
+
+/// 2: a program of 256 instructions hung the kernel, longer ones overwrote their neighbours.
+#[test]
+fn defect_2_the_longest_program_runs_to_its_end_and_a_longer_one_is_refused() {
+    let mut code = Code::default();
+    let count = code.volatile(0);
+    code.always(|code| {
+        for _ in 0..MAX_INSTRS - 1 {
+            code.imm(Op::Add, count, count, 1);
+        }
+        code.report();
+    });
+    assert_eq!(code.instrs.len(), MAX_INSTRS);
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [MAX_INSTRS as u64 - 1]);
+
+    let longer = vec![code.instrs[0]; 1502];
+    let clause = Clause {
+        flag: reg::ONE,
+        guard_start: 0,
+        body_start: 0,
+        body_end: 1502,
+    };
+    let refused = Program::check(2, &longer, &[clause], &code.vars).expect_err("too long");
+    assert_eq!(refused.reason, Reason::TooManyInstrs);
+}
+
+/// 3: from the ninth temporary on, writes were dropped and reads went out of bounds.
+#[test]
+fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
+    let mut code = Code::default();
+    let sum = code.volatile(0);
+    code.always(|code| {
+        for n in 0..reg::TEMPS_END - reg::TEMPS {
+            code.set(temp(n), 1 << n);
+        }
+        for n in 0..reg::TEMPS_END - reg::TEMPS {
+            code.op(Op::Add, sum, sum, temp(n));
+        }
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [(1 << 24) - 1]);
+
+    // Register 64 is the first variable: a program without variables has no such register.
+    let beyond = Instr {
+        op: Op::Move,
+        has_imm: true,
+        dst: reg::TEMPS_END,
+        a: 0,
+        b: 0,
+        imm: 1,
+    };
+    let clause = Clause {
+        flag: reg::ONE,
+        guard_start: 0,
+        body_start: 0,
+        body_end: 1,
+    };
+    assert_eq!(
+        Program::check(1, &[beyond], &[clause], &[])
+            .expect_err("no such register")
+            .reason,
+        Reason::NoSuchRegister(reg::TEMPS_END)
+    );
+}
+
+/// 4: an update of register 5000 wrote out of bounds; clause indices were not looked at (see the tests of the check).
+#[test]
+fn defect_4_updates_outside_the_program_are_refused_whole() {
+    let mut code = Code::default();
+    let seen = code.volatile(3);
+    let control = code.control(5);
+    code.always(|code| {
+        code.mov(seen, control);
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    for index in [0, 2, 63, 64, 255] {
+        let good = Update {
+            target: Target::Var(1),
+            value: 9,
+        };
+        let bad = Update {
+            target: Target::Var(index),
+            value: 9,
+        };
+        let refused = rig.update(&[good, bad]).expect_err("not a control variable");
+        assert_eq!(
+            refused,
+            Refused::BadTarget {
+                target: Target::Var(index),
+                vars: 2
+            }
+        );
+        assert!(rig.set_program(1, &[bad]).is_err());
+    }
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [5], "nothing of a refused command took effect");
+}
+
+/// 5: a table held one program less than it said, a failed install leaked its place, and a program installed again under
+/// its number was kept twice, of which the old one ran.
+#[test]
+fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
+    let program = |uid, value| {
+        let mut code = Code::default();
+        let seen = code.volatile(0);
+        code.always(|code| {
+            code.set(seen, value);
+            code.report();
+        });
+        code.program(uid)
+    };
+    let mut table: ProgramTable<3> = ProgramTable::new(no_limits(), Capabilities::default());
+    for uid in 0..3 {
+        table.install(program(uid, 1)).expect("room for three");
+    }
+    assert_eq!(table.install(program(3, 1)), Err(Refused::TableFull { places: 3 }));
+
+    let mut flow: Flow<16> = Flow::new(Time::ZERO, 14_480);
+    flow.apply(Time::ZERO, &Command::SetProgram { uid: 2, updates: &[] }, &table)
+        .expect("installed");
+    let transport = support::Rig::new(&three_clauses()).transport;
+    let _ = flow.on_ack(&transport, &ack_of(0), &table);
+    assert_eq!(flow.report(&table), [1]);
+    table
+        .install(program(2, 7))
+        .expect("the same number needs no new place");
+    let _ = flow.on_ack(&transport, &ack_of(0), &table);
+    assert_eq!(flow.report(&table), [7], "the flow runs the new program");
+    assert_eq!(table.programs().count(), 3);
+
+    assert!(table.remove(0) && !table.remove(0));
+    table.install(program(3, 1)).expect("a place became free");
+}
+
+/// 6: when a restarted agent's programs took the places of the old ones, flows got stuck, or went on in another program
+/// with the old one's variables.
+#[test]
+fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_its_place() {
+    let mut other = Code::default();
+    let count = other.volatile(100);
+    other.always(|code| {
+        code.imm(Op::Add, count, count, 1);
+        code.report();
+    });
+    let mut rig = Rig::new(&three_clauses());
+    let _ = rig.ack(ack_of(0));
+    let reports = rig.reports.len();
+
+    assert!(rig.table.remove(1));
+    rig.table.install(other.program(2)).expect("the place of program 1");
+    let outcome = rig.ack(ack_of(1448));
+    assert!(outcome.fallback, "nobody else is in control");
+    assert_eq!(rig.reports.len(), reports, "the program in its place did not run");
+
+    rig.set_program(2, &[]).expect("installed");
+    let outcome = rig.ack(ack_of(0));
+    assert!(!outcome.fallback);
+    assert_eq!(rig.last_report(), [101], "and starts from its own initial values");
+}
+
+/// 7: `(:= Micros 5000)` read back 105 after 100 µs where the clock counted ns.
+#[test]
+fn defect_7_micros_counts_on_from_what_it_was_set_to() {
+    let mut code = Code::default();
+    let seen = code.volatile(0);
+    code.always(|code| {
+        code.mov(seen, reg::MICROS);
+        code.report();
+        code.fallthrough();
+    });
+    code.when(
+        |code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0),
+        |code| code.set(reg::MICROS, 5000),
+    );
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(1));
+    rig.advance_us(100);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [5100]);
+    // An agent may set it as well, also to more than the time that the clock shows.
+    rig.update(&[Update {
+        target: Target::Micros,
+        value: 60_000_000,
+    }])
+    .expect("built-in state");
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [60_000_000]);
+    rig.advance_us(7);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [60_000_007]);
+}
+
+/// 8: a program that was not there was accepted, and another number logged.
+#[test]
+fn defect_8_an_unknown_program_is_refused_by_its_number() {
+    let mut rig = Rig::new(&three_clauses());
+    assert_eq!(rig.set_program(77, &[]), Err(Refused::UnknownProgram { uid: 77 }));
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [3], "the old program runs on");
+}
+
+/// 9: weights were tenths only, and one above 10 wrapped below zero.
+#[test]
+fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
+    let mut code = Code::default();
+    let average = code.volatile(100);
+    let weight = code.control(11);
+    code.always(|code| {
+        code.imm(Op::EwmaVar, average, weight, 200);
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!((rig.last_report(), rig.flow.faults()), (&[100][..], 1));
+}
+
+/// 10: an RTT that was not known read as infinity and poisoned sums and averages. It still reads so, as programs expect; but
+/// sums saturate, and what a datapath cannot know a program is refused for.
+#[test]
+fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there() {
+    let mut code = Code::default();
+    let sum = code.volatile(u64::MAX - 5);
+    code.always(|code| {
+        code.op(Op::Add, sum, sum, RTT);
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(Signals::default());
+    assert_eq!((rig.last_report(), rig.flow.faults()), (&[u64::MAX][..], 1));
+
+    let mut blind: ProgramTable = ProgramTable::new(no_limits(), Capabilities::CWND);
+    let refused = blind.install(code.program(1)).expect_err("no RTT there");
+    assert_eq!(refused, Refused::Missing(Capabilities::RTT));
+    assert!(refused.to_string().contains("RTT samples"));
+}
+
+/// 11: after an arithmetic error there was no window and no report at all.
+#[test]
+fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
+    let mut code = Code::default();
+    let quotient = code.volatile(0);
+    code.always(|code| {
+        code.op(Op::Div, quotient, BYTES_ACKED, LOST);
+        code.imm(Op::Add, reg::CWND, reg::CWND, 1000);
+        code.imm(Op::Mul, temp(0), reg::CWND, 0x6000_0000_0000_0000);
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    for call in 1..=3 {
+        let outcome = rig.ack(ack_of(1448));
+        assert_eq!(outcome.cwnd, Some(14_480 + 1000 * call));
+        assert_eq!(rig.last_report(), [0]);
+        assert_eq!(u64::from(rig.flow.faults()), 2 * call);
+    }
+}
+
+/// The reference's test for overflow misses 7 * 0x6000000000000000, whose low 64 bits exceed 7.
+#[test]
+fn defect_11_a_product_that_does_not_fit_saturates_always() {
+    let mut code = Code::default();
+    let product = code.volatile(7);
+    code.always(|code| {
+        code.imm(Op::Mul, product, product, 0x6000_0000_0000_0000);
+        code.report();
+    });
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!((rig.last_report(), rig.flow.faults()), (&[u64::MAX][..], 1));
+}
+
+/// 12: window and rate were set at every ACK, changed or not.
+#[test]
+fn defect_12_what_did_not_change_is_not_set() {
+    let mut code = Code::default();
+    code.when(
+        |code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0),
+        |code| {
+            code.set(reg::CWND, 20_000);
+            code.set(reg::RATE, 1_000_000);
+        },
+    );
+    let mut rig = Rig::new(&code);
+    let changes: Vec<_> = [0, 1, 1, 0, 1]
+        .map(|bytes| rig.ack(ack_of(bytes)))
+        .map(|o| (o.cwnd, o.rate))
+        .to_vec();
+    let nothing = (None, None);
+    assert_eq!(
+        changes,
+        [nothing, (Some(20_000), Some(1_000_000)), nothing, nothing, nothing]
+    );
+}
+
+/// 13: a connection that was freed left its state dangling. Here a flow is a value that refers to nothing.
+#[test]
+fn defect_13_a_flow_is_a_value_of_bounded_size() {
+    fn is_plain<T: Send + Sync + Clone + 'static>() {}
+    is_plain::<Flow<16>>();
+    is_plain::<ProgramTable>();
+    assert!(size_of::<Flow<16>>() <= 512, "{} bytes", size_of::<Flow<16>>());
+}
+
+/// The fallback of the reference never noticed an agent that hangs (facts on its timer): here silence is what counts.
+#[test]
+fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
+    let limits = ccplane_datapath::Limits {
+        fallback_after: Duration::from_millis(500),
+        ..no_limits()
+    };
+    let mut rig = Rig::with(&three_clauses(), limits, Compat::Documented);
+    rig.table.heartbeat(rig.transport.now);
+    rig.advance_us(499_999);
+    assert!(!rig.ack(ack_of(0)).fallback);
+    rig.advance_us(1);
+    assert!(rig.ack(ack_of(0)).fallback);
+}
