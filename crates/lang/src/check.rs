@@ -259,29 +259,24 @@ impl Checker<'_, '_> {
                 reg,
                 ty,
                 writable: true,
-            }) => (reg, Some(ty)),
+            }) => (reg, ty),
             Some(_) => return Err(self.note(read_only(target.span, name))),
             None if name.starts_with("__") => return Err(self.note(reserved(target.span, name))),
             None if name.starts_with("Report.") => return Err(self.note(self.undeclared_report(target.span, name))),
-            // Before its value is read: a local may count itself up, from 0.
-            None => (self.scope.local(target.span, Type::Num, self.problems)?, None),
+            // A local for which there was no room, noted where locals were made.
+            None => return Err(Noted),
         };
         let value = self.bound(value)?;
         let value = self.whole(value, value_form.span)?;
         let found = self.tree.node(value).ty;
-        match (ty, found) {
-            (None, _) => self.scope.retype(dst, found),
-            (Some(Type::Bool), Type::Num) if !matches!(self.tree.constant(value), Some(0 | 1)) => {
-                let problem = Problem::new(
-                    Code::Type,
-                    value_form.span,
-                    format!("`{name}` is true or false, this is a number"),
-                    "expected a truth value",
-                )
+        let settled = self.scope.settle(dst, found);
+        let number_into_flag =
+            (ty, found) == (Type::Bool, Type::Num) && !matches!(self.tree.constant(value), Some(0 | 1));
+        if number_into_flag && !settled {
+            let what = format!("`{name}` is true or false, this is a number");
+            let problem = Problem::new(Code::Type, value_form.span, what, "expected a truth value")
                 .help("compare, as (> x 0), or declare the variable with a number");
-                return Err(self.note(problem));
-            }
-            _ => {}
+            return Err(self.note(problem));
         }
         self.tree.stmts.push(Stmt::Bind { dst, value });
         Ok(())

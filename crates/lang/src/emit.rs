@@ -310,10 +310,10 @@ impl Emitter<'_> {
                 Ok(dst)
             }
             Expr::Not(a) | Expr::Scale(a, _) => {
-                let a = self.operand(a)?;
-                self.release(a);
+                let a = self.register(a)?;
+                self.release(Operand::Reg(a));
                 let dst = self.take()?;
-                self.unary(id, dst, a)?;
+                self.unary(id, dst, a);
                 Ok(dst)
             }
             _ => {
@@ -346,9 +346,9 @@ impl Emitter<'_> {
                 }
             }
             Expr::Not(a) | Expr::Scale(a, _) => {
-                let a = self.operand(a)?;
-                self.release(a);
-                self.unary(id, dst, a)?;
+                let a = self.register(a)?;
+                self.release(Operand::Reg(a));
+                self.unary(id, dst, a);
             }
             Expr::Binary(op, a, b) => {
                 let (a, b) = self.both(a, b)?;
@@ -387,16 +387,11 @@ impl Emitter<'_> {
         }
     }
 
-    fn unary(&mut self, id: Id, dst: u8, operand: Operand) -> Emitted<()> {
+    fn unary(&mut self, id: Id, dst: u8, operand: u8) {
         match self.tree.node(id).expr {
-            Expr::Scale(_, ratio) => {
-                let a = self.materialise(operand)?;
-                self.release(Operand::Reg(a));
-                self.push_with(Op::MulRatio, dst, a, 0, ratio.packed());
-            }
-            _ => self.push(Op::Not, dst, 0, operand),
+            Expr::Scale(_, ratio) => self.push_with(Op::MulRatio, dst, operand, 0, ratio.packed()),
+            _ => self.push(Op::Not, dst, 0, Operand::Reg(operand)),
         }
-        Ok(())
     }
 
     fn binary(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<()> {

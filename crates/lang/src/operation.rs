@@ -226,6 +226,8 @@ impl Checker<'_, '_> {
             },
             (None, Constant::Num(value)) if ty == Type::Bool => self.tree.add(Expr::Bool(value != 0), Type::Bool),
             (Some(rest), Constant::Num(value)) if (op, value) == (Op::Add, 0) || (op, value) == (Op::Mul, 1) => rest,
+            // Else the others might overflow on their way to nothing.
+            (Some(_), Constant::Num(0)) if op == Op::Mul => self.tree.add(Expr::Num(0), Type::Num),
             (Some(rest), Constant::Num(value)) => {
                 let right = self.tree.add(Expr::Num(value), Type::Num);
                 self.tree.add(Expr::Binary(op, rest, right), Type::Num)

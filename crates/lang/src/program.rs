@@ -70,6 +70,7 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
             .help("(when true …) runs at every ACK"),
         );
     }
+    scope.find_locals(forms, problems);
     let tree = check::check(forms, top, &mut scope, problems);
     if !problems.is_empty() {
         return None;

@@ -166,6 +166,11 @@ impl<'s> Forms<'s> {
         self.list[index as usize]
     }
 
+    /// Every form with its index, in the order of the text.
+    pub fn all(&self) -> impl Iterator<Item = (u32, Form)> {
+        (0..).zip(self.list.iter().copied())
+    }
+
     pub fn at(&self, index: u32) -> Option<Form> {
         self.list.get(index as usize).copied()
     }

@@ -193,6 +193,7 @@ impl<'s> Scope<'s> {
                 name: span,
                 report,
                 ty,
+                open: false,
                 reg: 0,
             },
             var: Var { kind, volatile, init },
@@ -334,36 +335,49 @@ impl<'s> Scope<'s> {
         constant.map(|(_, value)| Meaning::Const(*value))
     }
 
-    /// Makes a local variable.
-    pub fn local(&mut self, name: Span, ty: Type, problems: &mut Problems) -> Result<u8, Noted> {
-        if self.vars.len() >= self.max_vars {
-            let what = format!("more than the {} variables that the datapath takes", self.max_vars);
-            problems.push(
-                Problem::new(Code::Limit, name, what, "this one is too many")
-                    .help("locals count too; use one name again where its old value is no longer needed"),
-            );
-            return Err(Noted);
+    /// Makes a local variable of every name that is bound and not known, in the order of the text. They are made before
+    /// anything is read: a local holds what the call before left in it, so a line may read it above the one that sets it.
+    pub fn find_locals(&mut self, forms: &Forms<'s>, problems: &mut Problems) {
+        let mut opened = false;
+        for (head, form) in forms.all() {
+            let binds = opened && matches!(forms.text(form), ":=" | "bind");
+            opened = form.kind == Kind::List;
+            let Some(target) = forms.at(head + 1).filter(|target| binds && target.kind == Kind::Word) else {
+                continue;
+            };
+            let name = forms.text(target);
+            let reserved = name.starts_with("__") || name.starts_with("Report.");
+            if reserved || literal::parse(name).is_some() || self.find(name).is_some() {
+                continue;
+            }
+            if self.vars.len() >= self.max_vars {
+                let what = format!("more than the {} variables that the datapath takes", self.max_vars);
+                problems.push(
+                    Problem::new(Code::Limit, target.span, what, "this one is too many")
+                        .help("locals count too; use one name again where its old value is no longer needed"),
+                );
+                return;
+            }
+            let reg = reg::VARS + self.vars.len() as u8;
+            self.symbols.push(Symbol {
+                name: target.span,
+                report: false,
+                ty: Type::Num,
+                open: true,
+                reg,
+            });
+            self.vars.push(Var {
+                kind: VarKind::Local,
+                volatile: false,
+                init: 0,
+            });
         }
-        let reg = reg::VARS + self.vars.len() as u8;
-        self.symbols.push(Symbol {
-            name,
-            report: false,
-            ty,
-            reg,
-        });
-        self.vars.push(Var {
-            kind: VarKind::Local,
-            volatile: false,
-            init: 0,
-        });
-        Ok(reg)
     }
 
-    /// Says of which type a local is, once its first value is known.
-    pub fn retype(&mut self, reg: u8, ty: Type) {
-        if let Some(symbol) = self.symbols.iter_mut().find(|symbol| symbol.reg == reg) {
-            symbol.ty = ty;
-        }
+    /// Gives a local the type of the first value that it is bound to; false where the type was settled before.
+    pub fn settle(&mut self, reg: u8, ty: Type) -> bool {
+        let symbol = self.symbols.iter_mut().find(|symbol| symbol.reg == reg && symbol.open);
+        symbol.map(|symbol| (symbol.ty, symbol.open) = (ty, false)).is_some()
     }
 
     /// What can be set and has nearly this name.

@@ -121,6 +121,8 @@ pub(crate) struct Symbol {
     pub name: Span,
     pub report: bool,
     pub ty: Type,
+    /// A local whose type its first bind is still to say.
+    pub open: bool,
     pub reg: u8,
 }
 

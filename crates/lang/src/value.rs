@@ -124,7 +124,7 @@ impl Checker<'_, '_> {
     pub fn value(&mut self, index: u32) -> Checked<Id> {
         let form = self.forms.get(index);
         match form.kind {
-            Kind::Word => self.word(index, form),
+            Kind::Word => self.word(form),
             Kind::Sign => {
                 let text = self.forms.text(form);
                 let help = if text == "-" {
@@ -146,7 +146,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn word(&mut self, index: u32, form: Form) -> Checked<Id> {
+    fn word(&mut self, form: Form) -> Checked<Id> {
         let text = self.forms.text(form);
         match literal::parse(text) {
             Some(Ok(value)) => return Ok(self.literal(value)),
@@ -159,10 +159,6 @@ impl Checker<'_, '_> {
             Some(Meaning::Reg { reg, ty, .. }) => Ok(self.tree.add(Expr::Reg(reg), ty)),
             Some(Meaning::Const(value)) => Ok(self.literal(value)),
             None if text.starts_with("__") => Err(self.note(reserved(form.span, text))),
-            None if self.bound_later(index, text) => {
-                let reg = self.scope.local(form.span, Type::Num, self.problems)?;
-                Ok(self.tree.add(Expr::Reg(reg), Type::Num))
-            }
             None => {
                 let help = match self.scope.nearest(text) {
                     Some(near) => format!("did you mean `{near}`?"),
@@ -179,21 +175,6 @@ impl Checker<'_, '_> {
                 ))
             }
         }
-    }
-
-    /// A local may be read in the text before it is bound: it holds what the call before left there.
-    #[cold]
-    fn bound_later(&self, index: u32, name: &str) -> bool {
-        let mut previous = "";
-        for at in index.. {
-            let Some(form) = self.forms.at(at) else { return false };
-            let text = self.forms.text(form);
-            if text == name && matches!(previous, ":=" | "bind") {
-                return true;
-            }
-            previous = text;
-        }
-        false
     }
 
     pub fn literal(&mut self, value: Literal) -> Id {
