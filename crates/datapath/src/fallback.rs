@@ -29,8 +29,8 @@ pub(crate) struct Fallback {
     acked: u64,
     /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is none to undo.
     before: (u64, u64),
-    /// A reduction answers for all congestion until this time at least.
-    answered_until: Time,
+    /// When it last answered congestion.
+    answered: Time,
     phase: Phase,
     active: bool,
 }
@@ -55,7 +55,7 @@ impl Fallback {
             initial_cwnd,
             acked: 0,
             before: (0, 0),
-            answered_until: Time::ZERO,
+            answered: Time::ZERO,
             phase: Phase::Fresh,
             active: false,
         }
@@ -81,7 +81,7 @@ impl Fallback {
         let mss = if signals.mss == 0 { DEFAULT_MSS } else { signals.mss };
         let Controls { cwnd, rate, ssthresh } = Controls::of(transport);
         let (cwnd, ssthresh) = if self.phase == Phase::Fresh {
-            self.take_over(cwnd, ssthresh, signals)
+            self.take_over(transport, signals)
         } else {
             (cwnd, ssthresh)
         };
@@ -94,7 +94,7 @@ impl Fallback {
         } else {
             self.advance(transport.now, signals);
             if congested && matches!(self.phase, Phase::Open) {
-                self.reduce(transport.now, cwnd, ssthresh, mss, signals.srtt_us)
+                self.reduce(transport.now, cwnd, ssthresh, mss)
             } else {
                 (self.grow(cwnd, ssthresh, mss, signals), ssthresh)
             }
@@ -108,7 +108,11 @@ impl Fallback {
 
     /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond the initial one says
     /// that it had found its size, so that NewReno probes from there and does not double it.
-    fn take_over(&mut self, cwnd: u64, ssthresh: u64, signals: &Signals) -> (u64, u64) {
+    fn take_over(&mut self, transport: &Transport, signals: &Signals) -> (u64, u64) {
+        let &Transport {
+            cwnd, ssthresh, now, ..
+        } = transport;
+        self.answered = now;
         self.phase = if signals.in_recovery != 0 {
             Phase::Recovery
         } else {
@@ -119,23 +123,29 @@ impl Fallback {
     }
 
     /// Notes the end of a recovery, and the first progress after a timeout.
+    ///
+    /// What was sent before the reduction shows its losses within about one round trip, so a reduction answers for one at
+    /// least. Losses after two are of what was sent since, retransmissions or new data, and call for another (RFC 5681,
+    /// section 4.3), even where the transport went from one recovery into the next in a single ACK.
     fn advance(&mut self, now: Time, signals: &Signals) {
-        let progress = signals.bytes_acked > 0;
+        let round_trip = Duration::from_micros(signals.srtt_us);
+        let since = now.since(self.answered);
+        let recovering = signals.in_recovery != 0;
         self.phase = match self.phase {
-            Phase::Recovery if signals.in_recovery == 0 && now >= self.answered_until => Phase::Open,
-            Phase::Timeout if progress => Phase::Restart,
-            Phase::Restart if signals.in_recovery == 0 => Phase::Open,
+            Phase::Recovery if since >= round_trip * 2 || (!recovering && since >= round_trip) => Phase::Open,
+            Phase::Timeout if signals.bytes_acked > 0 => Phase::Restart,
+            Phase::Restart if !recovering => Phase::Open,
             phase => phase,
         };
     }
 
     /// Congestion, the first of its episode: halve. RFC 5681 halves what is in flight; datapaths differ in whether that
     /// still counts the segments just marked lost, so the window stands for it, as in RFC 9002, section 7.3.2.
-    fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64, srtt_us: u64) -> (u64, u64) {
+    fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         self.before = (cwnd, ssthresh);
         self.acked = 0;
         self.phase = Phase::Recovery;
-        self.answered_until = now + Duration::from_micros(srtt_us);
+        self.answered = now;
         let half = (cwnd / 2).max(mss.saturating_mul(2));
         (half, half)
     }
@@ -170,7 +180,8 @@ impl Fallback {
     /// limits what is sent (RFC 9002, section 7.8).
     fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
         let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
-        if matches!(self.phase, Phase::Recovery) || !limited_by_window {
+        let repairing = self.phase == Phase::Recovery || (self.phase == Phase::Open && signals.in_recovery != 0);
+        if repairing || !limited_by_window {
             return cwnd;
         }
         if cwnd < ssthresh {

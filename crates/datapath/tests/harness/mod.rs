@@ -22,7 +22,7 @@ pub enum Verdict {
 /// Takes any bytes; panics where an invariant does not hold.
 pub fn bytecode(data: &[u8]) -> Verdict {
     let mut input = Input(data);
-    let shaped = input.byte() % 8 != 0;
+    let shaped = !input.one_in(8);
     let (instrs, clauses, vars) = if shaped {
         shaped_program(&mut input)
     } else {
@@ -43,7 +43,7 @@ pub fn bytecode(data: &[u8]) -> Verdict {
 
 /// Runs a checked program on calls made from the input, beside the model.
 fn run(program: &Program, input: &mut Input) {
-    let compat = if input.byte() % 4 == 0 {
+    let compat = if input.one_in(4) {
         Compat::Libccp
     } else {
         Compat::Documented
@@ -72,7 +72,7 @@ fn run(program: &Program, input: &mut Input) {
     // The first call is an ACK: it takes the new program into use.
     for call in 0..16 {
         transport.now = now;
-        let outcome = if call == 0 || input.byte() % 4 != 0 {
+        let outcome = if call == 0 || !input.one_in(4) {
             let signals = signals(input);
             let outcome = flow.on_ack(&transport, &signals, &table);
             model.on_ack(&transport, &signals);
@@ -95,13 +95,13 @@ fn run(program: &Program, input: &mut Input) {
         transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
         transport.rate = outcome.rate.unwrap_or(transport.rate);
         transport.ssthresh = outcome.ssthresh.unwrap_or(transport.ssthresh);
-        if outcome.report.is_some() && input.byte() % 4 != 0 {
+        if outcome.report.is_some() && !input.one_in(4) {
             flow.report_queued(&table);
             model.report_queued();
         }
         now = match (input.byte() % 4, flow.next_deadline()) {
             // A flow takes a leap of more than 292 years for a clock that went back.
-            (0, Some(deadline)) if deadline.since(now) < Duration::from_nanos(1 << 60) => now.max(deadline),
+            (0, Some(deadline)) if deadline.since(now) < Duration::from_nanos(1 << 58) => now.max(deadline),
             (1, _) => now + Duration::from_nanos(input.value() % 3_000_000),
             _ => now + Duration::from_micros(u64::from(input.byte())),
         };
@@ -112,16 +112,16 @@ fn signals(input: &mut Input) -> Signals {
     Signals {
         bytes_acked: input.value(),
         bytes_misordered: input.value(),
-        lost_pkts_sample: u64::from(input.byte() % 8 == 0),
+        lost_pkts_sample: u64::from(input.one_in(8)),
         packets_in_flight: input.value(),
         rate_incoming: input.value(),
         rate_outgoing: input.value(),
         rtt_sample_us: u64::from(input.byte()),
-        was_timeout: u64::from(input.byte() % 16 == 0),
+        was_timeout: u64::from(input.one_in(16)),
         srtt_us: u64::from(input.byte()),
         min_rtt_us: u64::from(input.byte()),
         mss: 1448,
-        undone: u64::from(input.byte() % 16 == 0),
+        undone: u64::from(input.one_in(16)),
         ..Signals::default()
     }
 }
@@ -138,6 +138,11 @@ impl Input<'_> {
             }
             None => 0,
         }
+    }
+
+    /// True once in `n` times.
+    fn one_in(&mut self, n: u8) -> bool {
+        self.byte().is_multiple_of(n)
     }
 
     /// A number: often a small one or one at the edge of what fits.
@@ -202,7 +207,7 @@ fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     let vars = (0..count % 80)
         .map(|_| Var {
             kind: kinds[usize::from(input.byte()) % 3],
-            volatile: input.byte() % 2 == 0,
+            volatile: input.one_in(2),
             init: input.value(),
         })
         .collect();
@@ -220,7 +225,7 @@ fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     let instrs = (0..count)
         .map(|_| Instr {
             op: input.op(),
-            has_imm: input.byte() % 2 == 0,
+            has_imm: input.one_in(2),
             dst: input.byte(),
             a: input.byte(),
             b: input.byte(),
@@ -237,7 +242,7 @@ fn shaped_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
         for _ in 0..input.byte() % 6 {
             vars.push(Var {
                 kind,
-                volatile: input.byte() % 2 == 0,
+                volatile: input.one_in(2),
                 init: input.value(),
             });
         }
@@ -252,7 +257,7 @@ fn shaped_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
             instrs.push(shaped_instr(input, &variables, &mut written, true));
         }
         let body_start = instrs.len() as u16;
-        let flag = if written.is_empty() || input.byte() % 4 == 0 {
+        let flag = if written.is_empty() || input.one_in(4) {
             reg::ONE
         } else {
             input.pick(&written)
@@ -311,7 +316,7 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
     };
     let instr = Instr {
         op,
-        has_imm: input.byte() % 2 == 0,
+        has_imm: input.one_in(2),
         dst,
         a: input.pick(&sources),
         b: input.pick(&sources),

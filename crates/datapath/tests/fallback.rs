@@ -1,0 +1,392 @@
+//! What a flow does when its agent is silent, and how control comes back.
+
+mod support;
+
+use ccplane_datapath::{Capabilities, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport, Update, reg};
+use ccplane_units::{Duration, Time};
+use support::programs::{BYTES_ACKED, Code, reno_fold};
+use support::{MSS, Rig, ack_of, no_limits};
+
+const SILENCE: Duration = Duration::from_millis(100);
+
+fn limits() -> Limits {
+    Limits {
+        fallback_after: SILENCE,
+        ..no_limits()
+    }
+}
+
+/// A flow whose agent was last heard when the flow was set to its program, and fell silent.
+fn silent(code: &Code) -> Rig {
+    let mut rig = Rig::with(code, limits(), Compat::Documented);
+    rig.table.heartbeat(rig.transport.now);
+    let _ = rig.ack(Signals::default());
+    rig.advance_us(100_000);
+    rig
+}
+
+/// A program that folds, reports every 10 ms and pins the window.
+fn fold_that_pins_the_window() -> Code {
+    let mut code = reno_fold(10_000);
+    code.instrs.clear();
+    code.clauses.clear();
+    code.always(|code| {
+        code.op(Op::Add, reg::VARS, reg::VARS, BYTES_ACKED);
+        code.set(reg::CWND, 5_000);
+        code.report();
+    });
+    code
+}
+
+#[test]
+fn a_silent_agents_flow_grows_by_itself_and_still_reports() {
+    let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
+    rig.table.heartbeat(rig.transport.now);
+    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000));
+    rig.advance_us(100_000);
+    rig.transport.ssthresh = 1_000_000;
+    let outcome = rig.ack(ack_of(2 * MSS));
+    assert!(outcome.fallback && rig.flow.in_fallback());
+    assert_eq!(
+        outcome.cwnd,
+        Some(5_000 + 2 * MSS),
+        "NewReno's window, not the program's"
+    );
+    assert_eq!(rig.last_report()[0], 2 * MSS, "the fold goes on");
+}
+
+#[test]
+fn control_comes_back_from_the_current_window() {
+    let mut rig = silent(&fold_that_pins_the_window());
+    for _ in 0..10 {
+        assert!(rig.ack(ack_of(MSS)).fallback);
+    }
+    let window = rig.transport.cwnd;
+    rig.table.heartbeat(rig.transport.now);
+    // A program that sets no window goes on with the fallback's.
+    rig.table.install(reno_fold(10_000).program(2)).expect("room");
+    rig.set_program(2, &[]).expect("installed");
+    let outcome = rig.ack(ack_of(MSS));
+    assert_eq!(
+        (outcome.fallback, outcome.cwnd, rig.transport.cwnd),
+        (false, None, window)
+    );
+    // And an agent's order counts again.
+    rig.update(&[Update {
+        target: Target::Cwnd,
+        value: 50_000,
+    }])
+    .expect("built-in state");
+    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(50_000));
+}
+
+#[test]
+fn orders_without_a_heartbeat_do_not_count() {
+    let mut rig = silent(&reno_fold(10_000));
+    let _ = rig.ack(ack_of(0));
+    rig.update(&[Update {
+        target: Target::Cwnd,
+        value: 900_000,
+    }])
+    .expect("built-in state");
+    assert_eq!(rig.ack(ack_of(0)).cwnd, None);
+}
+
+#[test]
+fn the_deadline_includes_the_fallback() {
+    let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
+    let opened = rig.transport.now;
+    rig.table.heartbeat(opened);
+    let _ = rig.ack(ack_of(MSS));
+    assert_eq!(rig.flow.next_deadline(), Some(opened + SILENCE));
+    // A heartbeat moves it; a deadline that was armed before finds nothing to do.
+    rig.advance_us(60_000);
+    rig.table.heartbeat(rig.transport.now);
+    rig.advance_us(40_000);
+    assert!(!rig.deadline().fallback);
+    assert_eq!(rig.flow.next_deadline(), Some(opened + Duration::from_millis(160)));
+    rig.advance_us(60_000);
+    assert!(rig.deadline().fallback);
+    assert_eq!(rig.flow.next_deadline(), None);
+}
+
+#[test]
+fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
+    let mut table: ProgramTable = ProgramTable::new(limits(), Capabilities(u64::MAX));
+    table.heartbeat(Time::ZERO);
+    let now = Time::from_micros(60_000_000);
+    let mut flow: Flow<16> = Flow::new(now, 10 * MSS);
+    let transport = Transport {
+        cwnd: 10 * MSS,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now,
+    };
+    let outcome = flow.on_ack(&transport, &ack_of(2 * MSS), &table);
+    assert!(outcome.fallback);
+    assert_eq!(outcome.cwnd, Some(12 * MSS), "slow start from the initial window");
+}
+
+#[test]
+fn an_agent_never_heard_has_its_time_from_the_opening_of_the_flow() {
+    let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
+    rig.advance_us(99_999);
+    assert!(!rig.ack(ack_of(0)).fallback);
+    rig.advance_us(1);
+    assert!(rig.ack(ack_of(0)).fallback);
+}
+
+#[test]
+fn slow_start_counts_bytes_up_to_two_segments_an_ack() {
+    let mut rig = silent(&Code::default());
+    rig.transport.ssthresh = 100 * MSS;
+    let growth = [MSS / 2, MSS, 2 * MSS, 10 * MSS].map(|bytes| {
+        let before = rig.transport.cwnd;
+        let _ = rig.ack(ack_of(bytes));
+        rig.transport.cwnd - before
+    });
+    assert_eq!(growth, [MSS / 2, MSS, 2 * MSS, 2 * MSS]);
+}
+
+#[test]
+fn congestion_avoidance_adds_a_segment_for_each_window_acknowledged() {
+    let mut rig = silent(&Code::default());
+    rig.transport.ssthresh = 10 * MSS;
+    let windows: Vec<u64> = (0..22)
+        .map(|_| {
+            let _ = rig.ack(ack_of(MSS));
+            rig.transport.cwnd / MSS
+        })
+        .collect();
+    // 10 ACKs at a window of 10, then 11 at 11.
+    assert_eq!(windows, [vec![10; 9], vec![11; 11], vec![12; 2]].concat());
+}
+
+#[test]
+fn a_window_that_the_application_does_not_fill_does_not_grow() {
+    let mut rig = silent(&Code::default());
+    let limited = Signals {
+        app_limited: 1,
+        ..ack_of(MSS)
+    };
+    assert_eq!(rig.ack(limited).cwnd, None);
+    assert!(
+        rig.ack(Signals {
+            cwnd_limited: 1,
+            ..limited
+        })
+        .cwnd
+        .is_some()
+    );
+}
+
+#[test]
+fn one_loss_episode_halves_once() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 40 * MSS;
+    rig.transport.ssthresh = 30 * MSS;
+    let loss = Signals {
+        lost_pkts_sample: 3,
+        in_recovery: 1,
+        ..ack_of(MSS)
+    };
+    let _ = rig.ack(ack_of(0));
+    let outcome = rig.ack(loss);
+    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(20 * MSS), Some(20 * MSS)));
+    for _ in 0..30 {
+        rig.advance_us(1_000);
+        assert_eq!(rig.ack(loss).cwnd, None, "the same episode");
+    }
+    // Recovery is over; the next loss is another episode.
+    let _ = rig.ack(ack_of(MSS));
+    assert_eq!(rig.ack(loss).cwnd, Some(10 * MSS));
+}
+
+#[test]
+fn a_datapath_that_knows_no_recovery_halves_once_a_round_trip() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 40 * MSS;
+    rig.transport.ssthresh = 30 * MSS;
+    let loss = Signals {
+        lost_pkts_sample: 1,
+        ..ack_of(0)
+    };
+    let halvings: Vec<bool> = (0..50)
+        .map(|_| {
+            let halved = rig.ack(loss).cwnd.is_some();
+            rig.advance_us(1_000);
+            halved
+        })
+        .collect();
+    let at: Vec<usize> = (0..50).filter(|&ms| halvings[ms]).collect();
+    assert_eq!(at, [0, 20, 40]);
+}
+
+#[test]
+fn marks_halve_like_losses() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 40 * MSS;
+    rig.transport.ssthresh = 30 * MSS;
+    let marked = Signals {
+        ecn_packets: 1,
+        ecn_bytes: MSS,
+        ..ack_of(MSS)
+    };
+    assert_eq!(rig.ack(marked).cwnd, Some(20 * MSS));
+    assert_eq!(rig.ack(marked).cwnd, None);
+}
+
+#[test]
+fn a_timeout_starts_over_and_a_second_one_keeps_the_threshold() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 40 * MSS;
+    rig.transport.ssthresh = 30 * MSS;
+    let _ = rig.ack(ack_of(0));
+    let timeout = Signals {
+        was_timeout: 1,
+        lost_pkts_sample: 40,
+        in_recovery: 1,
+        mss: MSS,
+        ..Signals::default()
+    };
+    let outcome = rig.ack(timeout);
+    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(MSS), Some(20 * MSS)));
+    let outcome = rig.ack(timeout);
+    assert_eq!(
+        (outcome.cwnd, outcome.ssthresh),
+        (None, None),
+        "twice with nothing acknowledged in between"
+    );
+    // Slow start by one segment an ACK while what was lost is repaired, then by two.
+    let repairing = Signals {
+        in_recovery: 1,
+        ..ack_of(2 * MSS)
+    };
+    assert_eq!(rig.ack(repairing).cwnd, Some(2 * MSS));
+    assert_eq!(rig.ack(repairing).cwnd, Some(3 * MSS));
+    assert_eq!(rig.ack(ack_of(2 * MSS)).cwnd, Some(5 * MSS));
+}
+
+#[test]
+fn a_spurious_reduction_is_undone() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 40 * MSS;
+    rig.transport.ssthresh = 30 * MSS;
+    let _ = rig.ack(ack_of(0));
+    let loss = Signals {
+        lost_pkts_sample: 1,
+        in_recovery: 1,
+        ..ack_of(0)
+    };
+    assert_eq!(rig.ack(loss).cwnd, Some(20 * MSS));
+    let undone = Signals { undone: 1, ..ack_of(0) };
+    let outcome = rig.ack(undone);
+    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(40 * MSS), Some(30 * MSS)));
+    assert_eq!(rig.ack(undone).cwnd, None, "once");
+}
+
+#[test]
+fn a_flow_that_had_outgrown_its_initial_window_probes_from_there() {
+    let mut rig = silent(&Code::default());
+    rig.transport.cwnd = 80 * MSS;
+    let outcome = rig.ack(ack_of(2 * MSS));
+    assert_eq!(
+        (outcome.cwnd, outcome.ssthresh),
+        (None, Some(80 * MSS)),
+        "its agent kept no threshold"
+    );
+}
+
+#[test]
+fn the_silent_agents_pacing_rate_follows_the_window() {
+    let mut rig = silent(&Code::default());
+    rig.transport.rate = 1;
+    rig.transport.ssthresh = 5 * MSS;
+    let outcome = rig.ack(ack_of(0));
+    // 10 segments in 20 ms, and a fifth more.
+    assert_eq!(outcome.rate, Some(10 * MSS * 50 * 12 / 10));
+    let mut unpaced = silent(&Code::default());
+    assert_eq!(unpaced.ack(ack_of(0)).rate, None);
+}
+
+/// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round later.
+fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
+    let capacity = 40;
+    let mut lost = 0;
+    (0..count)
+        .map(|_| {
+            let sent = rig.transport.cwnd / MSS;
+            let repairing = lost > 0;
+            for n in 0..sent.min(capacity) {
+                let first = n == 0;
+                let _ = rig.ack(Signals {
+                    lost_pkts_sample: if first { lost } else { 0 },
+                    in_recovery: u64::from(repairing),
+                    ..ack_of(MSS)
+                });
+            }
+            lost = sent.saturating_sub(capacity);
+            rig.advance_us(20_000);
+            rig.transport.cwnd / MSS
+        })
+        .collect()
+}
+
+#[test]
+fn windows_round_by_round_on_a_path_of_40_segments() {
+    let mut rig = silent(&Code::default());
+    // Slow start from 10; the round at 80 loses half, which the next one learns, having grown to 120. Its own losses beyond
+    // what 60 fit are new ones, so it halves again; then one segment a round up to the 41st, over and over.
+    let rise = |from: u64, to: u64| from..=to;
+    let expected: Vec<u64> = [20, 40, 80, 120, 60, 60, 30]
+        .into_iter()
+        .chain(rise(30, 41))
+        .chain([41, 20, 20])
+        .chain(rise(20, 42))
+        .chain([21, 21])
+        .chain(rise(21, 33))
+        .collect();
+    assert_eq!(rounds(&mut rig, 60), expected);
+}
+
+#[test]
+fn absurd_signals_are_survived() {
+    let mut rig = silent(&Code::default());
+    let absurd = Signals {
+        bytes_acked: u64::MAX,
+        lost_pkts_sample: u64::MAX,
+        ecn_packets: u64::MAX,
+        srtt_us: u64::MAX,
+        mss: u64::MAX,
+        in_recovery: u64::MAX,
+        ..Signals::default()
+    };
+    for signals in [
+        absurd,
+        Signals {
+            lost_pkts_sample: 0,
+            ecn_packets: 0,
+            in_recovery: 0,
+            ..absurd
+        },
+    ] {
+        for cwnd in [0, 1, u64::MAX] {
+            for rate in [0, 1, u64::MAX] {
+                rig.transport = Transport {
+                    cwnd,
+                    rate,
+                    ssthresh: 0,
+                    ..rig.transport
+                };
+                let _ = rig.ack(signals);
+                let _ = rig.ack(Signals {
+                    was_timeout: 1,
+                    srtt_us: 1,
+                    ..signals
+                });
+                let _ = rig.ack(Signals { undone: 1, ..signals });
+            }
+        }
+    }
+    assert!(rig.flow.in_fallback());
+}
