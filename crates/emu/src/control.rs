@@ -154,13 +154,17 @@ impl Control {
         self.0.stop.load(Ordering::Acquire)
     }
 
+    /// Makes the descriptor unreadable until the next change.
+    pub(crate) fn awake(&self) {
+        // Not readable means that there is nothing to reset.
+        let _ = self.0.wake.read();
+    }
+
     /// Changes asked for since the last call, in order.
     pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
         if !self.0.pending.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
-        // The counter only wakes; reading it resets it.
-        let _ = self.0.wake.read();
         std::mem::take(&mut self.settings().changes)
     }
 

@@ -142,3 +142,104 @@ impl Direction {
         self.log
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_units::Rate;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Packet(u16),
+        Rate(u64),
+        Delay(u64),
+        Loss(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            10 => (40_u16..1_501).prop_map(Step::Packet),
+            1 => (10_000_u64..20_000_000).prop_map(Step::Rate),
+            1 => (0_u64..50_000_000).prop_map(Step::Delay),
+            1 => (0_u64..1 << 31).prop_map(Step::Loss),
+        ]
+    }
+
+    fn direction(rate: u64) -> Direction {
+        let config = LinkConfig {
+            line: LineSpec::Constant(Rate::from_bytes_per_sec(rate)),
+            delay: Duration::from_millis(5),
+            ..LinkConfig::default()
+        };
+        let store = Store::new(1 << 20);
+        Direction::new(&config, Limit::Packets(20), store, LinkLog::new(usize::MAX), Time::ZERO)
+    }
+
+    /// Takes what is due by `now`; every packet carries the number that it was given.
+    fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8)>) {
+        while let Some(due) = link.next_due()
+            && due <= now
+        {
+            let number = link.oldest().expect("one is due")[0];
+            taken.push((due, number));
+            link.delivered();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overtakes_or_disappears(steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200)) {
+            let mut link = direction(1_000_000);
+            let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0_u8);
+            for (gap, step) in steps {
+                now += Duration::from_nanos(gap);
+                take(&mut link, now, &mut taken);
+                match step {
+                    Step::Packet(bytes) => {
+                        let room = link.room(1_500).expect("20 packets and the delay's fit");
+                        room[0] = sent;
+                        sent += 1;
+                        link.arrive(now, Summary { bytes, ..Summary::default() });
+                    }
+                    Step::Rate(rate) => link.set_line(now, &LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
+                    Step::Delay(delay) => link.set_delay(now, Duration::from_nanos(delay)),
+                    Step::Loss(parts) => link.set_loss(Probability::from_parts(parts)),
+                }
+                let log = link.log();
+                let inside = link.inside.len() as u64;
+                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + inside);
+            }
+            take(&mut link, Time::MAX, &mut taken);
+            prop_assert!(taken.is_sorted(), "in order of time and of number");
+            let log = link.finish();
+            prop_assert_eq!(log.arrived, u64::from(sent));
+            prop_assert_eq!(log.delivered, taken.len() as u64);
+            prop_assert!(log.records().filter_map(Record::sojourn).count() == taken.len());
+        }
+    }
+
+    #[test]
+    fn a_shorter_delay_holds_for_what_waits_and_lets_nothing_overtake() {
+        // 1 ms a packet.
+        let mut link = direction(1_500_000);
+        for _ in 0..3 {
+            link.room(1_500).expect("room");
+            link.arrive(
+                Time::ZERO,
+                Summary {
+                    bytes: 1_500,
+                    ..Summary::default()
+                },
+            );
+        }
+        // The first has left the queue and stays due at 6 ms; the others cannot come before it.
+        link.set_delay(Time::from_micros(1_500), Duration::ZERO);
+        let dues: Vec<_> = link.inside.iter().map(|packet| packet.due.as_micros()).collect();
+        assert_eq!(dues, [6_000, 6_000, 6_000]);
+        link.set_delay(Time::from_micros(1_600), Duration::from_millis(10));
+        let dues: Vec<_> = link.inside.iter().map(|packet| packet.due.as_micros()).collect();
+        assert_eq!(dues, [6_000, 12_000, 13_000]);
+    }
+}

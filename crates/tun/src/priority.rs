@@ -4,21 +4,16 @@ use nix::errno::Errno;
 
 use crate::Error;
 
-/// The highest priority of an ordinary thread, nice(2).
-const HIGHEST_NICE: libc::c_int = -20;
-
-/// Gives the calling thread the highest ordinary priority (nice −20).
+/// Gives the calling thread the lowest real-time priority (`SCHED_FIFO` 1): above every ordinary thread, below every
+/// other real-time one. Threads and processes that it starts are ordinary again.
 ///
-/// Not a real-time class: a thread that spins in one may be throttled for 50 ms of every second
-/// (`sched_rt_runtime_us`), which is worse than any lateness that it would avoid.
+/// An ordinary thread, of whatever niceness, waits for the slice of the one that runs, some milliseconds. A real-time
+/// thread that never sleeps is stopped for 50 ms of every second where others want its core
+/// (`sched_rt_runtime_us`), so that it cannot lock up a machine.
 pub fn raise_priority() -> Result<(), Error> {
-    // SAFETY: takes numbers and returns one; `PRIO_PROCESS` with 0 is the calling thread on Linux.
-    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST_NICE) };
-    Errno::result(result).map_err(|e| match e {
-        Errno::EACCES | Errno::EPERM => Error::Permission {
-            what: "raise the priority of a thread".into(),
-        },
-        _ => Error::system("raise the priority of a thread", e),
-    })?;
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: reads the structure that it is given; process 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &lowest) };
+    Errno::result(result).map_err(|e| Error::system("give a thread real-time priority", e))?;
     Ok(())
 }
