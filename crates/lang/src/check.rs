@@ -180,7 +180,7 @@ impl Checker<'_, '_> {
             Code::Syntax,
             head.span,
             format!("`{name}` is no {what}"),
-            format!("expected a {what}"),
+            format!("no {what} has this name"),
         )
         .help(help)
     }

@@ -203,7 +203,8 @@ impl Problems {
 
 /// Everything that is wrong with a program, in the order of its text; at least one [`Problem`].
 ///
-/// `Display` gives one line, `line:column: what; fix`, for logs. As a [`miette::Diagnostic`] it shows the text itself.
+/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix. As a
+/// [`miette::Diagnostic`] it shows the text itself.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     source: Arc<NamedSource<String>>,
@@ -243,7 +244,7 @@ impl fmt::Display for Diagnostics {
                 problem.column,
                 problem.message
             )?;
-            if let Some(fix) = &problem.help {
+            if let (Some(fix), true) = (&problem.help, f.alternate()) {
                 write!(f, "; {fix}")?;
             }
         }

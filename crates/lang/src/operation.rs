@@ -1,6 +1,6 @@
 //! Operators: which there are, what they take, and what constants come to.
 
-use ccplane_datapath::Op;
+use ccplane_datapath::{MAX_INSTRS, Op};
 
 use crate::check::{Checked, Checker, not_whole};
 use crate::diagnostics::{Code, Problem, Span};
@@ -201,10 +201,16 @@ impl Checker<'_, '_> {
                 Expr::Num(value) => fold.num(value),
                 Expr::Bool(value) => fold.num(u64::from(value)),
                 _ => {
-                    rest = Some(match rest {
+                    let chained = match rest {
                         Some(left) => self.tree.add(Expr::Binary(op, left, operand), ty),
                         None => operand,
-                    });
+                    };
+                    // Refused here, and not for its length in the end, as everything after walks down such a value.
+                    if self.tree.node(chained).height as usize > MAX_INSTRS {
+                        let what = format!("a value of more than {MAX_INSTRS} operations");
+                        return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));
+                    }
+                    rest = Some(chained);
                 }
             }
         }

@@ -150,16 +150,28 @@ impl<'s> Forms<'s> {
             let start = self.list[outer as usize].span.start as usize;
             let missing = open.len();
             let what = format!("{missing} `)` missing at the end of the text");
-            problems.push(
-                Problem::new(
-                    Code::Syntax,
-                    Span::new(start, start + 1),
-                    what,
-                    "this `(` is not closed",
-                )
-                .help(format!("close it with {}", ")".repeat(missing.min(8)))),
-            );
+            let mut problem = Problem::new(
+                Code::Syntax,
+                Span::new(start, start + 1),
+                what,
+                "this `(` is not closed",
+            )
+            .help(format!("close it with {}", ")".repeat(missing.min(8))));
+            if let Some(clause) = self.nested_clause(outer) {
+                problem = problem.also(clause, "is it missing before this clause?");
+            }
+            problems.push(problem);
         }
+    }
+
+    /// The first `(when` inside the list, where none can stand.
+    fn nested_clause(&self, list: u32) -> Option<Span> {
+        let inside = list as usize + 2..self.list.len();
+        let when = |&at: &usize| self.text(self.list[at]) == "when" && self.list[at - 1].kind == Kind::List;
+        inside.into_iter().find(when).map(|at| Span {
+            start: self.list[at - 1].span.start,
+            end: self.list[at].span.end,
+        })
     }
 
     pub fn get(&self, index: u32) -> Form {
@@ -242,7 +254,9 @@ const CLASS: [Class; 256] = {
             b'(' => Class::Open,
             b')' => Class::Close,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => Class::Word,
-            b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' => Class::Sign,
+            b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' | b'%' | b'^' | b'~' => {
+                Class::Sign
+            }
             _ => Class::Other,
         };
         byte += 1;

@@ -179,12 +179,12 @@ impl<'s> Scope<'s> {
             .find(|one| one.symbol.report == report && self.name(&one.symbol) == bare)
             .map(|one| one.symbol.name);
         self.refuse_twice(name.span, twice, problems).ok()?;
-        let (ty, init) = match self.initial(forms, init, problems).ok()?.normal() {
+        let (ty, init) = match self.initial(forms, init, problems).normal() {
             Literal::Num(value) => (Type::Num, value),
             Literal::Bool(value) => (Type::Bool, u64::from(value)),
             Literal::Ratio(_) => {
                 problems.push(not_whole(init.span));
-                return None;
+                (Type::Num, 0)
             }
         };
         let kind = if report { VarKind::Report } else { VarKind::Control };
@@ -218,7 +218,7 @@ impl<'s> Scope<'s> {
             .find(|one| !one.symbol.report && self.name(&one.symbol) == text)
             .map(|one| one.symbol.name);
         self.refuse_twice(name.span, twice, problems)?;
-        let value = self.initial(forms, value, problems)?;
+        let value = self.initial(forms, value, problems);
         self.consts.push((name.span, value));
         Ok(())
     }
@@ -279,26 +279,25 @@ impl<'s> Scope<'s> {
         Err(Noted)
     }
 
-    /// An initial value: a literal or the name of a constant.
-    fn initial(&self, forms: &Forms<'s>, form: Form, problems: &mut Problems) -> Result<Literal, Noted> {
+    /// An initial value: a literal or the name of a constant. Where it is wrong the name is declared all the same, so
+    /// that its uses are not wrong as well.
+    fn initial(&self, forms: &Forms<'s>, form: Form, problems: &mut Problems) -> Literal {
         let text = forms.text(form);
-        if form.kind == Kind::Word {
-            match literal::parse(text) {
-                Some(Ok(value)) => return Ok(value),
-                Some(Err(why)) => {
-                    problems.push(Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix));
-                    return Err(Noted);
+        let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {
+            Some(Ok(value)) => return value,
+            Some(Err(why)) => Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix),
+            None => {
+                if let Some((_, value)) = self.consts.iter().find(|(name, _)| self.text(*name) == text) {
+                    return *value;
                 }
-                None => {}
+                Problem::new(Code::Value, form.span, "not an initial value", "expected a literal").help(
+                    "a variable starts from a number, true, false, +infinity or a (const …) declared before it; \
+                     set anything else with (:= …) in a (when …)",
+                )
             }
-            if let Some((_, value)) = self.consts.iter().find(|(name, _)| self.text(*name) == text) {
-                return Ok(*value);
-            }
-        }
-        let fix = "a variable starts from a number, true, false, +infinity or a (const …) declared before it; \
-                   set anything else with (:= …) in a (when …)";
-        problems.push(Problem::new(Code::Value, form.span, "not an initial value", "expected a literal").help(fix));
-        Err(Noted)
+        };
+        problems.push(problem);
+        Literal::Num(0)
     }
 
     fn text(&self, span: Span) -> &'s str {

@@ -86,6 +86,8 @@ pub(crate) struct Node {
     pub ty: Type,
     /// Temporaries that its evaluation takes.
     pub needs: u8,
+    /// Operators on the longest way down to a leaf: each is an instruction at least.
+    pub height: u32,
 }
 
 /// A statement; those inside an `if` follow it directly.
@@ -136,9 +138,24 @@ pub(crate) struct Tree {
 impl Tree {
     pub fn add(&mut self, expr: Expr, ty: Type) -> Id {
         let id = Id(self.nodes.len() as u32);
-        let needs = self.needs(expr);
-        self.nodes.push(Node { expr, ty, needs });
+        let (needs, height) = (self.needs(expr), self.height(expr));
+        self.nodes.push(Node {
+            expr,
+            ty,
+            needs,
+            height,
+        });
         id
+    }
+
+    fn height(&self, expr: Expr) -> u32 {
+        let of = |id| self.node(id).height;
+        1 + match expr {
+            Expr::Num(_) | Expr::Bool(_) | Expr::Ratio(_) | Expr::Reg(_) => return 0,
+            Expr::Not(a) | Expr::Scale(a, _) | Expr::Ewma(_, a) => of(a),
+            Expr::Binary(_, a, b) | Expr::If(a, b) | Expr::NotIf(a, b) | Expr::EwmaVar(a, b) => of(a).max(of(b)),
+            Expr::Choose(c, a, b) => of(c).max(of(a)).max(of(b)),
+        }
     }
 
     /// The negation of a condition.

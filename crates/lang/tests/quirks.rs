@@ -24,7 +24,7 @@ fn refused_for(source: &str, code: Code, part: &str) {
     let why = refused(source);
     let [problem] = why.problems() else { panic!("{why}") };
     assert_eq!(problem.code(), code, "{why}");
-    assert!(why.to_string().contains(part), "{why} should say {part}");
+    assert!(format!("{why:#}").contains(part), "{why:#} should say {part}");
 }
 
 fn ops(program: &Program) -> Vec<Op> {

@@ -1,16 +1,19 @@
 //! Random programs: compiled and run by the datapath's interpreter they do what their text says, as evaluated form by
 //! form; and a program that is printed and compiled again is the same program.
 
-mod support;
+#[path = "support/generate.rs"]
+mod generate;
+#[path = "support/machine.rs"]
+mod machine;
 
 use ccplane_datapath::{
     Capabilities, Command, Flow, Limits as Owner, ProgramTable, Signals, Target, Transport, Update,
 };
 use ccplane_lang::{Limits, Program, compile};
 use ccplane_units::{Duration, Time};
+use generate::Random;
+use machine::{Fault, Machine};
 use proptest::prelude::*;
-use support::generate::{self, Random};
-use support::{Fault, Machine};
 
 const ROUNDS: u64 = 8;
 
@@ -69,7 +72,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
             ..Signals::default()
         };
         let elapsed = if round == 0 { 0 } else { random >> 33 & 0xfff };
-        transport.now = transport.now + Duration::from_micros(elapsed);
+        transport.now += Duration::from_micros(elapsed);
         for (name, value) in [
             ("Ack.bytes_acked", signals.bytes_acked),
             ("Ack.lost_pkts_sample", signals.lost_pkts_sample),

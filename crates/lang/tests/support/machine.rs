@@ -1,8 +1,6 @@
 //! A second, slow implementation of the language: evaluates program text form by form, in the words of its
 //! documentation, sharing no code with the compiler.
 
-pub mod generate;
-
 use std::collections::HashMap;
 
 /// Text as nested lists.
