@@ -67,21 +67,39 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
     })
 }
 
-/// A register file with values that programs meet and such that they should not.
+/// A register file with values that programs meet and such that they should not. Made from one seed, since a tree of
+/// strategies for every register would take most of a test's time.
 pub fn registers() -> impl Strategy<Value = Registers> {
-    prop::array::uniform32(value()).prop_map(|values| {
+    any::<u64>().prop_map(|mut seed| {
         let mut regs = [0; 128];
-        for (n, value) in values.into_iter().enumerate() {
-            // Signals, built-in state, variables: 16, 8 and 8 of them are enough to tell registers apart.
-            let first = [reg::SIGNALS, reg::SIGNALS + 8, reg::MICROS, reg::VARS][n / 8];
-            regs[usize::from(first) + n % 8] = value;
-        }
-        for special in reg::SHOULD_REPORT..reg::ONE {
-            regs[usize::from(special)] = 0;
+        // Signals, then built-in state, then variables.
+        for register in (0..16)
+            .chain(reg::MICROS..reg::SHOULD_REPORT)
+            .chain(reg::VARS..reg::VARS + VARS)
+        {
+            let [kind, value] = [(); 2].map(|()| split_mix(&mut seed));
+            regs[usize::from(register)] = match kind % 8 {
+                0 => value % 3,
+                1 | 2 => value % 20_000,
+                3 => [0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x1_0000_0000][(value % 4) as usize],
+                4 => u64::MAX - value % 2,
+                5 => value >> 32,
+                6 => value >> (kind >> 3 & 63),
+                _ => value,
+            };
         }
         regs[usize::from(reg::ONE)] = 1;
         regs
     })
+}
+
+/// The next number of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 #[derive(Default)]
