@@ -75,3 +75,29 @@ impl Lateness {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_and_drops_beyond_the_bounds_fail_the_audit() {
+        let mut lateness = Lateness::new();
+        let bounds = Bounds::default();
+        assert!(lateness.audit(0, 0, &bounds).ok, "nothing happened");
+        for _ in 0..990 {
+            lateness.record(Duration::from_micros(20));
+        }
+        for _ in 0..10 {
+            lateness.record(Duration::from_millis(5));
+        }
+        let audit = lateness.audit(0, 0, &bounds);
+        assert!(audit.ok && (audit.late_fraction - 0.01).abs() < 1e-9, "{audit:?}");
+        assert_eq!(audit.lateness_p50.as_micros(), 20);
+        assert_eq!(audit.lateness_max.as_millis(), 5);
+        assert!(!lateness.audit(1, 0, &bounds).ok && !lateness.audit(0, 1, &bounds).ok);
+        assert!(lateness.audit(1, 1, &Bounds { drops: 2, ..bounds }).ok);
+        lateness.record(Duration::from_millis(5));
+        assert!(!lateness.audit(0, 0, &bounds).ok, "the 99th percentile is late");
+    }
+}

@@ -53,42 +53,6 @@ pub struct RttError {
     pub audit: Audit,
 }
 
-/// All of it, as `ccplane bench emu` prints it.
-#[derive(Clone, Copy, Debug)]
-pub struct Summary {
-    /// How the emulator waited.
-    pub timing: Timing,
-    /// [`throughput`] with 10 ms each way.
-    pub packet_10ms_gbps: f64,
-    /// [`rate_error`] at 96 Mbit/s.
-    pub rate_error_pct: f64,
-    /// Median of [`idle_rtt_error`] at 20 ms.
-    pub idle_rtt_error_p50_ms: f64,
-    /// 99th percentile of the same.
-    pub idle_rtt_error_p99_ms: f64,
-    /// The emulator's own lateness, 99th percentile: the larger one of idle and at 96 Mbit/s.
-    pub lateness_p99_us: f64,
-}
-
-/// Measures everything, in about twenty seconds; says before each step what it does.
-pub fn summary(timing: Timing, progress: &mut dyn FnMut(&str)) -> Result<Summary, Error> {
-    progress("round trips through an idle link of 20 ms");
-    let rtt = idle_rtt_error(timing, Duration::from_millis(20), 1_000)?;
-    progress("what comes out of a busy link of 96 Mbit/s");
-    let rate = rate_error(timing, Rate::from_bits_per_sec(96_000_000), Duration::from_secs(5))?;
-    progress("TCP through a link that only delays by 10 ms");
-    let bulk = throughput(timing, Duration::from_millis(10), Duration::from_secs(5))?;
-    let millis = |duration: Duration| duration.as_nanos() as f64 / 1e6;
-    Ok(Summary {
-        timing,
-        packet_10ms_gbps: bulk.gbps,
-        rate_error_pct: rate.error_pct,
-        idle_rtt_error_p50_ms: millis(rtt.p50),
-        idle_rtt_error_p99_ms: millis(rtt.p99),
-        lateness_p99_us: millis(rtt.audit.lateness_p99.max(rate.audit.lateness_p99)) * 1e3,
-    })
-}
-
 /// Throughput of one TCP connection, packet by packet, with this delay each way, over `length` after a warm-up of two
 /// seconds.
 pub fn throughput(timing: Timing, delay: Duration, length: Duration) -> Result<Throughput, Error> {

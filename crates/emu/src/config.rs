@@ -1,13 +1,9 @@
 //! What to emulate.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-
-use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
+use ccplane_qdisc::{LineSpec, QueueSpec};
 use ccplane_units::{Duration, Probability};
 
-use crate::{Bounds, Error};
+use crate::Bounds;
 
 /// Both directions of a path and how to emulate it.
 #[derive(Clone, Debug)]
@@ -70,18 +66,6 @@ impl Default for LinkConfig {
             seed: 0,
         }
     }
-}
-
-/// Reads a link's trace in Mahimahi's format from a file.
-pub fn read_trace(path: &Path) -> Result<LineSpec, Error> {
-    let failed = |reason: String| Error::Trace {
-        path: path.to_owned(),
-        reason,
-    };
-    let bytes = fs::read(path).map_err(|e| failed(e.to_string()))?;
-    // Whatever is not text is not a number either, and the trace's error names its line.
-    let trace = Trace::parse(&String::from_utf8_lossy(&bytes)).map_err(|e| failed(e.to_string()))?;
-    Ok(LineSpec::Trace(Arc::new(trace)))
 }
 
 /// How the emulator waits for the next packet's time.

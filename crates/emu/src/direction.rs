@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_qdisc::{FifoLink, Limit, LineSpec, Loss};
+use ccplane_qdisc::{Delay, FifoLink, Limit, LineSpec, Loss};
 use ccplane_units::{Duration, Probability, Time};
 
 use crate::LinkConfig;
@@ -14,7 +14,7 @@ use crate::store::Store;
 pub(crate) struct Direction {
     loss: Loss,
     link: FifoLink,
-    delay: Duration,
+    delay: Delay,
     /// Admitted and not yet delivered, in order; the last ones wait in `link`, the others are past it.
     inside: VecDeque<Admitted>,
     store: Store,
@@ -37,7 +37,7 @@ impl Direction {
         Direction {
             loss: Loss::new(config.loss, config.seed),
             link: FifoLink::new(&config.line, limit, now),
-            delay: config.delay,
+            delay: Delay::new(config.delay),
             inside: VecDeque::with_capacity(4_096),
             store,
             log,
@@ -61,11 +61,10 @@ impl Direction {
         match self.link.enqueue(now, u32::from(summary.bytes)) {
             Ok(departs) => {
                 self.store.keep(usize::from(summary.bytes));
-                let before = self.inside.back().map_or(self.last_due, |last| last.due);
                 self.inside.push_back(Admitted {
                     arrived: now,
                     departs,
-                    due: before.max(departs + self.delay),
+                    due: self.delay.arrives(departs),
                     summary,
                 });
             }
@@ -102,7 +101,7 @@ impl Direction {
 
     /// Changes the delay of what has not left the queue; what is past it arrives as planned.
     pub(crate) fn set_delay(&mut self, now: Time, delay: Duration) {
-        self.delay = delay;
+        self.delay.set(delay);
         self.link.advance(now);
         self.plan();
     }
@@ -115,14 +114,12 @@ impl Direction {
     fn plan(&mut self) {
         let departures = self.link.departures();
         let past = self.inside.len().saturating_sub(departures.len());
-        let mut before = match past.checked_sub(1) {
-            Some(last) => self.inside.get(last).map_or(self.last_due, |last| last.due),
-            None => self.last_due,
-        };
+        let last_past = past.checked_sub(1).and_then(|last| self.inside.get(last));
+        self.delay
+            .replan_after(last_past.map_or(self.last_due, |packet| packet.due));
         for (packet, departs) in self.inside.iter_mut().skip(past).zip(departures) {
             packet.departs = departs;
-            packet.due = before.max(departs + self.delay);
-            before = packet.due;
+            packet.due = self.delay.arrives(departs);
         }
     }
 

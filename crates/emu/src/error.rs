@@ -1,7 +1,6 @@
 //! What can go wrong.
 
 use std::io;
-use std::path::PathBuf;
 
 use ccplane_qdisc::QueueSpecError;
 
@@ -27,14 +26,6 @@ pub enum Error {
     ZeroRate {
         /// Which direction.
         way: Way,
-    },
-    /// A file that is no trace.
-    #[error("trace {}: {reason}", path.display())]
-    Trace {
-        /// The file.
-        path: PathBuf,
-        /// Why it could not be read, with the line.
-        reason: String,
     },
     /// The system refused.
     #[error("cannot {what}: {source}")]

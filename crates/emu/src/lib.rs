@@ -22,7 +22,7 @@ mod store;
 
 pub use audit::{Audit, Bounds};
 pub use ccplane_qdisc as qdisc;
-pub use config::{Config, LinkConfig, Timing, read_trace};
+pub use config::{Config, LinkConfig, Timing};
 pub use control::{Control, Progress, Way};
 pub use emulator::Emulator;
 pub use error::Error;

@@ -8,9 +8,11 @@
 //! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet comes.
 //! * [`Qdisc`], [`DropTail`], [`Shaped`]: the same link built from a queue that decides when it is asked, the form
 //!   that schedulers and active queue management need. Both forms give the same departures.
-//! * [`QueueSpec`]: `droptail:1bdp` as people write it; [`Trace`]: Mahimahi's trace files; [`Loss`]: seeded loss.
+//! * [`QueueSpec`]: `droptail:1bdp` as people write it; [`Trace`]: Mahimahi's trace files; [`Loss`]: seeded loss;
+//!   [`Delay`]: propagation.
 #![forbid(unsafe_code)]
 
+mod delay;
 mod droptail;
 mod fifo;
 mod line;
@@ -20,6 +22,7 @@ mod shaped;
 mod spec;
 mod trace;
 
+pub use delay::Delay;
 pub use droptail::DropTail;
 pub use fifo::FifoLink;
 pub use line::{Line, LineSpec};

@@ -17,12 +17,8 @@ const NAME_BYTES: usize = libc::IFNAMSIZ;
 /// What the kernel counted on an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceStats {
-    /// Packets that the host sent through it.
-    pub tx_packets: u64,
     /// Packets that the host wanted to send and that were dropped, for a TUN device because its queue was full.
     pub tx_dropped: u64,
-    /// Packets that the host received.
-    pub rx_packets: u64,
     /// Packets that came in and were dropped before the host saw them.
     pub rx_dropped: u64,
 }
@@ -226,10 +222,8 @@ fn parse_stats(text: &str, name: &str) -> Option<InterfaceStats> {
         .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     let mut numbers = counters.split_ascii_whitespace().map(|number| number.parse().ok());
     Some(InterfaceStats {
-        rx_packets: numbers.nth(1)??,
-        rx_dropped: numbers.nth(1)??,
-        tx_packets: numbers.nth(5)??,
-        tx_dropped: numbers.nth(1)??,
+        rx_dropped: numbers.nth(3)??,
+        tx_dropped: numbers.nth(7)??,
     })
 }
 
@@ -245,9 +239,7 @@ mod tests {
              link0:     100   200    0   400    0     0          0         0      900    1000    0  1200    0\n";
         let stats = parse_stats(text, "link0");
         let expected = InterfaceStats {
-            rx_packets: 200,
             rx_dropped: 400,
-            tx_packets: 1000,
             tx_dropped: 1200,
         };
         assert_eq!(stats, Some(expected));
