@@ -64,8 +64,9 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         );
         let directory = options.directory.join("parts");
         let part = match kept::<Part>(&directory, &name, &key) {
-            Some(part) => part,
-            None => {
+            // A disturbed one is worth another try.
+            Some(part) if part.result.audit.sound => part,
+            _ => {
                 let RunResult { setup, contenders, .. } = run(&experiment, registry, &mut steps)?;
                 let result = contenders.into_iter().next().ok_or(Error::NoContender)?;
                 let part = Part {
@@ -299,8 +300,8 @@ fn text(
     if unsound > 0 {
         let _ = writeln!(
             text,
-            "{unsound} of {} runs are not sound by the emulator's own audit (this machine was busy): the distances say \
-             less than they could. `rm -r` the parts and run again on an idle machine.",
+            "{unsound} of {} runs are not sound by the emulator's own audit (this machine was busy), and the distances \
+             say less than they could. The same command again repeats only those.",
             parts.len()
         );
     }

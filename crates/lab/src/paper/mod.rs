@@ -29,7 +29,7 @@ pub struct Options {
     /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
     pub quick: bool,
     /// Where parts and results go. Parts that are there already, made by the same version under the same parameters,
-    /// are used again: an interrupted experiment goes on where it stopped.
+    /// are used again: an interrupted experiment goes on where it stopped, and a disturbed part is repeated.
     pub directory: PathBuf,
     /// The command line that does this again, for the report.
     pub command: String,
