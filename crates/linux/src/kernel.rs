@@ -17,6 +17,7 @@ use crate::error::LoadError;
 use crate::layout::{self, PADS, PROGRAMS, Record};
 use crate::load::{self, AlgorithmSpec, Loaded, Memory, Options};
 use crate::lock::NameLock;
+use crate::memory::Access;
 use crate::programs;
 use crate::table::{FlowView, Words, number};
 
@@ -124,7 +125,7 @@ impl Kernel {
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
             let lock = NameLock::take(&spec.kernel_name)?;
-            let (path, memory) = crate::pin::open(&spec.kernel_name)?;
+            let (path, memory) = crate::pin::open(&spec.kernel_name, Access::Write)?;
             let plane = memory.plane();
             load::set_limits(plane, limits);
             // Heartbeat before takeover: no flow may see the new agent and call it silent.

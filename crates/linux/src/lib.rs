@@ -8,6 +8,7 @@
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
 pub mod asm;
+pub mod bench;
 mod clock;
 pub mod codegen;
 mod counters;
@@ -36,6 +37,6 @@ pub use drive::{Observer, run_agent};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use load::{AlgorithmSpec, KernelFeatures, Options};
-pub use pin::{Watch, attached, detach};
+pub use pin::{Observed, attached, detach, observe};
 pub use privilege::drop_capabilities;
 pub use table::FlowView;

@@ -11,7 +11,7 @@ use libbpf_rs::{Btf, Link, MapCore, Object, ObjectBuilder, OpenObject, Reference
 use crate::error::LoadError;
 use crate::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
 use crate::log::{Listener, verifier_reason};
-use crate::memory::Shared;
+use crate::memory::{Access, Shared};
 use crate::ring::Ring;
 use crate::{clock, codegen, pad};
 
@@ -275,8 +275,8 @@ impl Memory {
             fd("table")?,
             fd("programs")?,
             fd("ring")?,
-            options.flows,
-            options.ring_bytes,
+            [options.flows, options.ring_bytes],
+            Access::Write,
         )
     }
 
@@ -286,15 +286,15 @@ impl Memory {
         table: OwnedFd,
         programs: OwnedFd,
         ring: OwnedFd,
-        flows: u32,
-        ring_bytes: u32,
+        [flows, ring_bytes]: [u32; 2],
+        access: Access,
     ) -> Result<Memory, LoadError> {
         let failed = |what: &str| LoadError::io(format!("mapping the {what}"));
         Ok(Memory {
-            plane: Shared::map(plane.as_fd(), 1).map_err(failed("plane"))?,
-            table: Shared::map(table.as_fd(), flows as usize).map_err(failed("flow table"))?,
-            programs: Shared::map(programs.as_fd(), PROGRAMS).map_err(failed("programs"))?,
-            ring: Ring::new(ring, ring_bytes as usize).map_err(failed("ring"))?,
+            plane: Shared::map(plane.as_fd(), 1, access).map_err(failed("plane"))?,
+            table: Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?,
+            programs: Shared::map(programs.as_fd(), PROGRAMS, access).map_err(failed("programs"))?,
+            ring: Ring::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
         })
     }
 

@@ -25,11 +25,20 @@ unsafe impl Plain for crate::layout::Plane {}
 // SAFETY: as above.
 unsafe impl Plain for crate::layout::ProgramSlot {}
 
+/// What this process may do with shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It looks on; a write would end the process.
+    Read,
+    /// It steers.
+    Write,
+}
+
 impl<T: Plain> Shared<T> {
     /// Maps `len` values of an array map created with `BPF_F_MMAPABLE`.
-    pub fn map(fd: BorrowedFd<'_>, len: usize) -> std::io::Result<Shared<T>> {
+    pub fn map(fd: BorrowedFd<'_>, len: usize, access: Access) -> std::io::Result<Shared<T>> {
         let bytes = len * size_of::<T>();
-        let start = map_pages(fd, 0, bytes, true)?;
+        let start = map_pages(fd, 0, bytes, access)?;
         Ok(Shared {
             start: start.cast(),
             len,
@@ -59,12 +68,12 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
-/// Maps `bytes` of `fd` from `offset` on, shared; read-only unless `writable`.
-pub fn map_pages(fd: BorrowedFd<'_>, offset: usize, bytes: usize, writable: bool) -> std::io::Result<NonNull<u8>> {
+/// Maps `bytes` of `fd` from `offset` on, shared.
+pub fn map_pages(fd: BorrowedFd<'_>, offset: usize, bytes: usize, access: Access) -> std::io::Result<NonNull<u8>> {
     use nix::sys::mman::{MapFlags, ProtFlags, mmap};
     let bytes = std::num::NonZeroUsize::new(bytes).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut protection = ProtFlags::PROT_READ;
-    protection.set(ProtFlags::PROT_WRITE, writable);
+    protection.set(ProtFlags::PROT_WRITE, access == Access::Write);
     // SAFETY: a new mapping at an address that the kernel chooses; nothing else lies there.
     let start = unsafe { mmap(None, bytes, protection, MapFlags::MAP_SHARED, fd, offset as i64) }?;
     Ok(start.cast())

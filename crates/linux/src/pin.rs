@@ -12,6 +12,7 @@ use crate::error::LoadError;
 use crate::kernel::Counters;
 use crate::layout::LAYOUT;
 use crate::load::Memory;
+use crate::memory::Access;
 use crate::table::FlowView;
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -82,7 +83,7 @@ pub(crate) fn pin(name: &str, link: &mut Link, object: &Object, links: bool) -> 
 }
 
 /// Reopens the memory of a pinned registration.
-pub(crate) fn open(name: &str) -> Result<(PathBuf, Memory), LoadError> {
+pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), LoadError> {
     let directory = directory(name);
     if !directory.exists() {
         return Err(LoadError::NotAttached {
@@ -102,26 +103,40 @@ pub(crate) fn open(name: &str) -> Result<(PathBuf, Memory), LoadError> {
         fd(&table)?,
         fd(&programs)?,
         fd(&ring)?,
-        table.max_entries(),
-        ring.max_entries(),
+        [table.max_entries(), ring.max_entries()],
+        access,
     )?;
     Ok((directory, memory))
 }
 
-/// Looks at an attached algorithm from outside: its agent may be another process, or dead.
-pub struct Watch {
+/// An attached algorithm, looked at from outside: its agent may be another process, or dead.
+pub struct Observed {
     name: String,
     memory: Memory,
 }
 
-impl Watch {
-    /// Opens the registration of this kernel name.
-    pub fn open(kernel_name: &str) -> Result<Watch, LoadError> {
-        let (_, memory) = open(kernel_name)?;
-        Ok(Watch {
+/// Every attached algorithm; empty where none is.
+pub fn observe() -> Result<Vec<Observed>, LoadError> {
+    let mut here: Vec<String> = entries(&root())
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    here.sort();
+    here.iter().map(|name| Observed::open(name)).collect()
+}
+
+impl Observed {
+    /// The registration of this kernel name.
+    pub fn open(kernel_name: &str) -> Result<Observed, LoadError> {
+        let (_, memory) = open(kernel_name, Access::Read)?;
+        Ok(Observed {
             name: kernel_name.to_owned(),
             memory,
         })
+    }
+
+    /// Its kernel name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The flows that live, as the kernel shows them.
@@ -167,14 +182,15 @@ pub fn attached() -> Vec<String> {
     names
 }
 
+fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
 fn registrations() -> impl Iterator<Item = PathBuf> {
-    let entries = |path: &Path| {
-        std::fs::read_dir(path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-    };
     let layouts: Vec<PathBuf> = entries(&Path::new(BPFFS).join("ccplane")).collect();
     layouts
         .into_iter()

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{REC_URGENT, Record};
-use crate::memory::{map_pages, unmap_pages};
+use crate::memory::{Access, map_pages, unmap_pages};
 
 /// The kernel marks a record that is being written, and one that was given up.
 const BUSY: u32 = 1 << 31;
@@ -24,11 +24,11 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps a ring buffer map of `size` bytes (a power of two).
-    pub fn new(fd: OwnedFd, size: usize) -> std::io::Result<Ring> {
+    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] nothing may be drained.
+    pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
-        let consumer = map_pages(fd.as_fd(), 0, page, true)?;
-        let producer = match map_pages(fd.as_fd(), page, page + 2 * size, false) {
+        let consumer = map_pages(fd.as_fd(), 0, page, access)?;
+        let producer = match map_pages(fd.as_fd(), page, page + 2 * size, Access::Read) {
             Ok(producer) => producer,
             Err(error) => {
                 unmap_pages(consumer, page);

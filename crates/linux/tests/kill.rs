@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_linux::{FlowView, Kernel, Observer, Watch, attached, detach, run_agent};
+use ccplane_linux::{FlowView, Kernel, Observed, Observer, attached, detach, run_agent};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::Event;
 use common::*;
@@ -60,7 +60,7 @@ impl AgentProcess {
             kernel_name: format!("ccp_{name}"),
         };
         eventually(PATIENCE, "the agent attaches", || {
-            Watch::open(&process.kernel_name).is_ok()
+            Observed::open(&process.kernel_name).is_ok()
         });
         process
     }
@@ -153,7 +153,7 @@ fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
 }
 
 /// Those of our senders (the other end of a connection runs the host's default).
-fn all(watch: &Watch, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
+fn all(watch: &Observed, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
     watch.flows().count() == flows && watch.flows().all(|flow| is(&flow))
 }
 
@@ -170,7 +170,7 @@ impl Observer for &Openings {
     }
 }
 
-fn falls_back_in_time(watch: &Watch, flows: usize, silent_since: Time) {
+fn falls_back_in_time(watch: &Observed, flows: usize, silent_since: Time) {
     eventually(PATIENCE, "every flow falls back", || {
         all(watch, flows, |flow| flow.fallback)
     });
@@ -184,7 +184,7 @@ fn falls_back_in_time(watch: &Watch, flows: usize, silent_since: Time) {
         );
         assert!(flow.last >= at);
     }
-    let acked = |watch: &Watch| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
+    let acked = |watch: &Observed| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
     let before = acked(watch);
     eventually(PATIENCE, "they move on under the fallback", || {
         acked(watch) > before + 10_000 * flows as u64
@@ -194,7 +194,7 @@ fn falls_back_in_time(watch: &Watch, flows: usize, silent_since: Time) {
 fn killed_with(flows: usize, name: &'static str) {
     let mut process = AgentProcess::start(name);
     let kernel_name = process.kernel_name.clone();
-    let watch = Watch::open(&kernel_name).expect("attached");
+    let watch = Observed::open(&kernel_name).expect("attached");
     let load = Load::start(flows, &kernel_name);
     eventually(PATIENCE, "the agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned)
@@ -239,7 +239,7 @@ fn killed_with(flows: usize, name: &'static str) {
 fn nothing_is_left(kernel_name: &str) {
     eventually(PATIENCE, "it is unregistered", || !available(kernel_name));
     assert!(!attached().iter().any(|name| name == kernel_name));
-    assert!(Watch::open(kernel_name).is_err());
+    assert!(Observed::open(kernel_name).is_err());
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     let _host = lock_host();
     const FLOWS: usize = 8;
     let process = AgentProcess::start("t_hang");
-    let watch = Watch::open(&process.kernel_name).expect("attached");
+    let watch = Observed::open(&process.kernel_name).expect("attached");
     let load = Load::start(FLOWS, &process.kernel_name);
     eventually(PATIENCE, "the agent steers every flow", || {
         all(&watch, FLOWS, |flow| flow.owned)

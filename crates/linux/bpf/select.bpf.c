@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
+ * from one congestion control to another. src/select.rs mirrors the two structures.
+ */
+#include "kernel.h"
+
+#define NAME 16 /* the kernel's names are padded with zeros */
+#define SOL_TCP 6
+#define TCP_CONGESTION 13
+#define SOCK_OPS_TCP_CONNECT 3
+#define SOCK_OPS_PASSIVE_ESTABLISHED 5
+
+/* The context of a sock_ops program: the kernel rewrites accesses by their offsets, which are frozen. */
+struct sock_ops {
+	__u32 op;
+	__u32 args[4];
+	__u32 family;
+	__u32 remote_ip4; /* network order, like all addresses here */
+	__u32 local_ip4;
+	__u32 remote_ip6[4];
+};
+
+static long (*set_option)(void *socket, int level, int option, void *value, int length) = (void *)49;
+static long (*get_option)(void *socket, int level, int option, void *value, int length) = (void *)57;
+static __u32 (*random32)(void) = (void *)7;
+static void *(*to_tcp_sock)(void *socket) = (void *)137;
+static long (*output)(void *seq, const void *data, __u32 length) = (void *)127;
+
+union name {
+	char text[NAME];
+	__u64 words[2];
+};
+
+/* IPv4 addresses are written as IPv6 has them, ::ffff:a.b.c.d; so are sockets of IPv6 that speak IPv4. */
+const volatile struct {
+	union name name;
+	__u32 prefix[4];
+	__u32 mask[4]; /* all zero: any address */
+	__u32 percent; /* of the connections selected */
+} selection;
+
+/* The last word of IPv4's prefix is host order 0xffff, on the wire and in memory: */
+#define V4_MAPPED __builtin_bswap32(0xffff)
+
+INLINE bool is_ours(union name *name)
+{
+	return name->text[0] == 'c' && name->text[1] == 'c' && name->text[2] == 'p' && name->text[3] == '_';
+}
+
+SEC("sockops")
+int choose(struct sock_ops *socket)
+{
+	__u32 op = socket->op;
+	if (op != SOCK_OPS_TCP_CONNECT && op != SOCK_OPS_PASSIVE_ESTABLISHED)
+		return 1;
+	/* Both are read first: behind a branch the compiler would make one access at a computed offset of the two. */
+	__u32 v4 = READ_ONCE(socket->remote_ip4);
+	__u32 remote[4] = { READ_ONCE(socket->remote_ip6[0]), READ_ONCE(socket->remote_ip6[1]),
+			    READ_ONCE(socket->remote_ip6[2]), READ_ONCE(socket->remote_ip6[3]) };
+	if (socket->family == AF_INET) {
+		remote[0] = 0;
+		remote[1] = 0;
+		remote[2] = V4_MAPPED;
+		remote[3] = v4;
+	}
+	for (int i = 0; i < 4; i++)
+		if ((remote[i] & selection.mask[i]) != selection.prefix[i])
+			return 1;
+	if (random32() % 100 >= selection.percent)
+		return 1;
+	/* A socket that has chosen one of ours by itself, or was given one by a narrower cgroup, keeps it. */
+	union name name = {};
+	if (get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && is_ours(&name))
+		return 1;
+	name.words[0] = selection.name.words[0];
+	name.words[1] = selection.name.words[1];
+	/* If the name is not registered any more, the socket keeps what it has. */
+	set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME);
+	return 1;
+}
+
+const volatile struct {
+	union name from; /* empty: every ccp_* */
+	union name to;
+} move_what;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+#pragma clang attribute pop
+
+/* Puts out one byte for each socket that it moved. */
+SEC("iter/tcp")
+int move(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	if (!common)
+		return 0;
+	struct tcp_sock *socket = to_tcp_sock(common);
+	union name name = {};
+	if (!socket || get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME))
+		return 0;
+	bool wanted = move_what.from.words[0] ?
+			      name.words[0] == move_what.from.words[0] && name.words[1] == move_what.from.words[1] :
+			      is_ours(&name);
+	if (!wanted)
+		return 0;
+	name.words[0] = move_what.to.words[0];
+	name.words[1] = move_what.to.words[1];
+	if (set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0) {
+		char one = 1;
+		output(ctx->meta->seq, &one, 1);
+	}
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
