@@ -3,6 +3,31 @@
 //! [`Emulator`] joins two network namespaces by a pair of TUN devices and carries every packet between them through a
 //! queue, a line and a delay of your choice. It audits itself: every packet's lateness against its plan, its own
 //! drops and the kernel's are in the [`EmuReport`], and a run beyond the stated [`Bounds`] is not [`Audit::ok`].
+//! [`shell`] runs any command behind such a path to this host, [`remote`] changes it from another process.
+//!
+//! ```no_run
+//! use ccplane_emu::qdisc::{LineSpec, QueueSpec};
+//! use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let link = LinkConfig {
+//!     line: LineSpec::Constant("96mbit".parse()?),
+//!     delay: "10ms".parse()?,
+//!     queue: QueueSpec::ONE_BDP,
+//!     ..LinkConfig::default()
+//! };
+//! let emulator = Emulator::start(Config { forward: link.clone(), reverse: link, ..Config::default() })?;
+//! let listener = emulator.receiver_ns().run(|| std::net::TcpListener::bind(("10.77.0.2", 5001)))??;
+//! // … traffic from emulator.sender_ns() …
+//! emulator.control().set_delay(Way::Forward, "30ms".parse()?)?;
+//! let report = emulator.finish()?;
+//! assert!(report.audit.ok);
+//! for packet in report.forward.records() {
+//!     println!("{:?} {:?}", packet.arrived, packet.sojourn());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod audit;
