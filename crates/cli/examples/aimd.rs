@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 
-use ccplane::{AlgorithmDoc, Registry};
 use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane::units::Bytes;
+use ccplane::{AlgorithmDoc, Registry};
 
 /// Runs in the datapath at every ACK, and reports once a round trip, or at once when losses begin.
 const FOLD: &str = "
@@ -41,7 +41,10 @@ impl Algorithm for Aimd {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Window {
         control.program("fold", &[]);
-        Window { cwnd: info.cwnd.get(), mss: info.mss.get() }
+        Window {
+            cwnd: info.cwnd.get(),
+            mss: info.mss.get(),
+        }
     }
 
     fn on_report(&mut self, flow: &mut Window, report: &Report<'_>, control: &mut Control<'_>) {
@@ -55,7 +58,11 @@ impl Algorithm for Aimd {
     }
 }
 
-const DOC: AlgorithmDoc = AlgorithmDoc { name: "aimd", doc: "additive increase, multiplicative decrease", parameters: &[] };
+const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "aimd",
+    doc: "additive increase, multiplicative decrease",
+    parameters: &[],
+};
 
 fn main() -> std::process::ExitCode {
     ccplane::main_with(Registry::builtin().add(DOC, |_| Ok(boxed(Aimd))))

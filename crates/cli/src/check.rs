@@ -33,7 +33,8 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     } else {
         std::fs::read_to_string(&args.program).map_err(unreadable)?
     };
-    let program = compile(&source, &Limits::default()).map_err(|problems| Failure::diagnostic(Kind::Failed, problems))?;
+    let program =
+        compile(&source, &Limits::default()).map_err(|problems| Failure::diagnostic(Kind::Failed, problems))?;
     let cost = program.cost();
     let code = program.code();
     let ebpf = codegen::compile(code);
@@ -55,16 +56,32 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     }
     if !args.quiet {
         println!("# typed tree\n{}", program.tree());
-        println!("# bytecode\n{}", program.disassembly());
+        println!("# bytecode\n{}", program.bytecode());
         println!("# eBPF\n{}", codegen::listing(code));
     }
     println!("{name}: no errors");
-    println!("  report fields      {}", program.report_names().collect::<Vec<_>>().join(" "));
-    println!("  control variables  {}", program.control_names().collect::<Vec<_>>().join(" "));
-    println!("  needs              {}", code.needs().names().collect::<Vec<_>>().join(", "));
-    println!("  bytecode           {} instructions, at most {} an ACK, {} variables", cost.instrs, cost.instrs_worst, cost.vars);
+    println!(
+        "  report fields      {}",
+        program.report_names().collect::<Vec<_>>().join(" ")
+    );
+    println!(
+        "  control variables  {}",
+        program.control_names().collect::<Vec<_>>().join(" ")
+    );
+    println!(
+        "  needs              {}",
+        code.needs().names().collect::<Vec<_>>().join(", ")
+    );
+    println!(
+        "  bytecode           {} instructions, at most {} an ACK, {} variables",
+        cost.instrs, cost.instrs_worst, cost.vars
+    );
     match ebpf {
-        Ok(insns) => println!("  eBPF               {} instructions, at most {} an ACK", insns.len(), codegen::worst_case(code)),
+        Ok(insns) => println!(
+            "  eBPF               {} instructions, at most {} an ACK",
+            insns.len(),
+            codegen::worst_case(code)
+        ),
         Err(too_large) => println!("  eBPF               {too_large}"),
     }
     Ok(())

@@ -36,23 +36,49 @@ pub struct Check {
 }
 
 fn check(name: &'static str, need: Need, ok: bool, found: impl Into<String>, fix: &str) -> Check {
-    Check { name, need, ok, found: found.into(), fix: (!ok).then(|| fix.to_owned()) }
+    Check {
+        name,
+        need,
+        ok,
+        found: found.into(),
+        fix: (!ok).then(|| fix.to_owned()),
+    }
 }
 
 /// Looks at this host. Changes nothing.
 pub fn examine() -> Vec<Check> {
-    vec![kernel(), btf(), capabilities(Need::KernelTcp), jit(), bpffs(), tun(), namespaces(), cgroup2(), algorithms()]
+    vec![
+        kernel(),
+        btf(),
+        capabilities(Need::KernelTcp),
+        jit(),
+        bpffs(),
+        tun(),
+        namespaces(),
+        cgroup2(),
+        algorithms(),
+    ]
 }
 
 /// What `run`, `attach` and `emu` need, as an error that names all that is missing and what can run instead.
 pub fn require(needs: &[Need]) -> Result<(), Failure> {
-    let missing: Vec<Check> = examine().into_iter().filter(|c| !c.ok && needs.contains(&c.need)).collect();
+    let missing: Vec<Check> = examine()
+        .into_iter()
+        .filter(|c| !c.ok && needs.contains(&c.need))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = missing
         .iter()
-        .map(|c| format!("{}: {}; {}", c.name, c.found, c.fix.as_deref().unwrap_or("no remedy known")))
+        .map(|c| {
+            format!(
+                "{}: {}; {}",
+                c.name,
+                c.found,
+                c.fix.as_deref().unwrap_or("no remedy known")
+            )
+        })
         .collect();
     Err(Failure::text(Kind::Unsupported, format!("this host cannot do that yet:\n  - {}", list.join("\n  - "))).hint(
         "what runs without privileges: `ccplane check PROGRAM`, `ccplane bench datapath`, `ccplane bench control-loop`, \
@@ -75,7 +101,13 @@ pub fn run(json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     for c in &checks {
-        let mark = if c.ok { "ok     " } else if c.need == Need::Comfort { "note   " } else { "MISSING" };
+        let mark = if c.ok {
+            "ok     "
+        } else if c.need == Need::Comfort {
+            "note   "
+        } else {
+            "MISSING"
+        };
         println!("{mark}  {:<28} {}", c.name, c.found);
         if let Some(fix) = &c.fix {
             println!("         {:<28} -> {fix}", "");
@@ -83,7 +115,10 @@ pub fn run(json: bool) -> Result<(), Failure> {
     }
     let word = |yes| if yes { "yes" } else { "no" };
     println!();
-    println!("kernel TCP as a datapath (run, attach): {}", word(able(Need::KernelTcp)));
+    println!(
+        "kernel TCP as a datapath (run, attach): {}",
+        word(able(Need::KernelTcp))
+    );
     println!("emulated links (run, emu, paper):       {}", word(able(Need::Emulator)));
     Ok(())
 }
@@ -92,10 +127,18 @@ fn kernel() -> Check {
     let release = nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())
         .unwrap_or_else(|e| format!("unknown ({e})"));
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|n| n.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let ok = version >= (6, 0);
-    check("kernel", Need::KernelTcp, ok, release, "Linux 6.0 or later is needed: Debian 12's own kernel is 6.1 (apt-get install linux-image-amd64)")
+    check(
+        "kernel",
+        Need::KernelTcp,
+        ok,
+        release,
+        "Linux 6.0 or later is needed: Debian 12's own kernel is 6.1 (apt-get install linux-image-amd64)",
+    )
 }
 
 fn btf() -> Check {
@@ -108,12 +151,20 @@ fn btf() -> Check {
                 "kernel BTF with TCP struct_ops",
                 Need::KernelTcp,
                 has,
-                if has { format!("{path}, {} KiB", bytes.len() / 1024) } else { "BTF without tcp_congestion_ops".into() },
+                if has {
+                    format!("{path}, {} KiB", bytes.len() / 1024)
+                } else {
+                    "BTF without tcp_congestion_ops".into()
+                },
                 "the kernel was built without CONFIG_BPF_JIT or CONFIG_INET: use a distribution kernel",
             )
         }
         Err(e) => {
-            let why = if e.kind() == ErrorKind::NotFound { "absent".to_owned() } else { e.to_string() };
+            let why = if e.kind() == ErrorKind::NotFound {
+                "absent".to_owned()
+            } else {
+                e.to_string()
+            };
             check(
                 "kernel BTF with TCP struct_ops",
                 Need::KernelTcp,
@@ -131,15 +182,26 @@ const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39,
 fn capabilities(need: Need) -> Check {
     let effective = fs::read_to_string("/proc/self/status")
         .ok()
-        .and_then(|s| s.lines().find_map(|l| l.strip_prefix("CapEff:").map(|v| v.trim().to_owned())))
+        .and_then(|s| {
+            s.lines()
+                .find_map(|l| l.strip_prefix("CapEff:").map(|v| v.trim().to_owned()))
+        })
         .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
         .unwrap_or(0);
-    let missing: Vec<&str> = CAPS.iter().filter(|(bit, _)| effective & (1 << bit) == 0).map(|(_, name)| *name).collect();
+    let missing: Vec<&str> = CAPS
+        .iter()
+        .filter(|(bit, _)| effective & (1 << bit) == 0)
+        .map(|(_, name)| *name)
+        .collect();
     check(
         "capabilities",
         need,
         missing.is_empty(),
-        if missing.is_empty() { "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN".into() } else { format!("lacks {}", missing.join(", ")) },
+        if missing.is_empty() {
+            "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN".into()
+        } else {
+            format!("lacks {}", missing.join(", "))
+        },
         "run as root (sudo), or give the binary what it lacks with setcap",
     )
 }
@@ -147,12 +209,18 @@ fn capabilities(need: Need) -> Check {
 fn jit() -> Check {
     let value = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
     let on = !value.trim().starts_with('0');
-    check("BPF JIT", Need::KernelTcp, on, if on { "on" } else { "off" }, "sysctl -w net.core.bpf_jit_enable=1 (struct_ops needs it)")
+    check(
+        "BPF JIT",
+        Need::KernelTcp,
+        on,
+        if on { "on" } else { "off" },
+        "sysctl -w net.core.bpf_jit_enable=1 (struct_ops needs it)",
+    )
 }
 
 fn bpffs() -> Check {
-    let mounted = fs::read_to_string("/proc/mounts")
-        .is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("bpf")));
+    let mounted =
+        fs::read_to_string("/proc/mounts").is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("bpf")));
     check(
         "bpffs",
         Need::Comfort,
@@ -168,7 +236,11 @@ fn tun() -> Check {
         "TUN device",
         Need::Emulator,
         there,
-        if there { "/dev/net/tun" } else { "/dev/net/tun is absent" },
+        if there {
+            "/dev/net/tun"
+        } else {
+            "/dev/net/tun is absent"
+        },
         "modprobe tun; in a container pass --device /dev/net/tun",
     )
 }
@@ -185,8 +257,8 @@ fn namespaces() -> Check {
 }
 
 fn cgroup2() -> Check {
-    let mounted = fs::read_to_string("/proc/mounts")
-        .is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")));
+    let mounted =
+        fs::read_to_string("/proc/mounts").is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")));
     check(
         "cgroup v2",
         Need::Comfort,

@@ -38,17 +38,32 @@ impl Failure {
             }
             source = cause.source();
         }
-        Failure { kind, what, hint: None, cause: None }
+        Failure {
+            kind,
+            what,
+            hint: None,
+            cause: None,
+        }
     }
 
     /// `what` failed.
     pub fn text(kind: Kind, what: impl Into<String>) -> Failure {
-        Failure { kind, what: what.into(), hint: None, cause: None }
+        Failure {
+            kind,
+            what: what.into(),
+            hint: None,
+            cause: None,
+        }
     }
 
     /// A failure that draws its own source excerpts.
     pub fn diagnostic(kind: Kind, error: impl Diagnostic + Send + Sync + 'static) -> Failure {
-        Failure { kind, what: error.to_string(), hint: None, cause: Some(Box::new(error)) }
+        Failure {
+            kind,
+            what: error.to_string(),
+            hint: None,
+            cause: Some(Box::new(error)),
+        }
     }
 
     /// Adds what the reader can do.

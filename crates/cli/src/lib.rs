@@ -5,10 +5,12 @@
 mod bench;
 mod check;
 mod doctor;
+mod emu;
 mod exit;
 mod interrupt;
 mod metrics;
 mod new;
+mod paper;
 mod run;
 
 pub use ccplane_agent as agent;
@@ -21,7 +23,13 @@ use clap::{Parser, Subcommand};
 
 /// A congestion-control plane: algorithms run outside the datapath and steer real traffic.
 #[derive(Parser)]
-#[command(name = "ccplane", version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "ccplane",
+    version,
+    about,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 struct Cli {
     /// Print one JSON object on one line instead of text.
     #[arg(long, short = 'j', global = true)]
@@ -41,9 +49,13 @@ enum Command {
     Check(check::CheckArgs),
     /// Make a crate to write an algorithm in.
     New(new::NewArgs),
+    /// Run a command behind an emulated link.
+    Emu(emu::EmuArgs),
     /// Measure what ccplane costs, beside the reference.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Run a published experiment and set its figures beside the paper's.
+    Paper(paper::PaperArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
 }
@@ -57,14 +69,22 @@ pub fn main_with(registry: Registry) -> ExitCode {
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 
     let json = cli.json;
     let outcome = match cli.command {
         Command::Run(args) => run::run(args, &registry, json),
         Command::Check(args) => check::run(&args, json),
         Command::New(args) => new::run(&args, json),
-        Command::Bench(command) => bench::run(&command, json),
+        Command::Emu(args) => match emu::run(&args, json) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
+        Command::Bench(command) => bench::run(&command, &registry, json),
+        Command::Paper(args) => paper::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
     };
     match outcome {

@@ -44,27 +44,45 @@ pub fn render(stats: &[AlgorithmStats]) -> String {
     type Count = fn(&AlgorithmStats) -> u64;
     let gauges: [(&str, &str, Count); 2] = [
         ("flows", "Live flows", |s| s.flows),
-        ("flows_in_fallback", "Live flows that run on the datapath's fallback", |s| s.flows_in_fallback),
+        (
+            "flows_in_fallback",
+            "Live flows that run on the datapath's fallback",
+            |s| s.flows_in_fallback,
+        ),
     ];
     let counters: [(&str, &str, Count); 5] = [
         ("reports", "Reports queued by the datapath", |s| s.reports),
-        ("ring_losses", "Reports that found the ring full; nothing measured is lost, only delayed", |s| s.ring_losses),
+        (
+            "ring_losses",
+            "Reports that found the ring full; nothing measured is lost, only delayed",
+            |s| s.ring_losses,
+        ),
         ("fallbacks", "Times that a flow went to the fallback", |s| s.fallbacks),
         ("program_faults", "Arithmetic faults of datapath programs", |s| s.faults),
-        ("table_full", "New flows that found the flow table full", |s| s.table_full),
+        ("table_full", "New flows that found the flow table full", |s| {
+            s.table_full
+        }),
     ];
     let mut registry = Registry::with_prefix("ccplane");
     for (name, help, value) in gauges {
         let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
         for s in stats {
-            family.get_or_create(&Labels { algorithm: s.algorithm.clone() }).set(value(s) as f64);
+            family
+                .get_or_create(&Labels {
+                    algorithm: s.algorithm.clone(),
+                })
+                .set(value(s) as f64);
         }
         registry.register(name, help, family);
     }
     for (name, help, value) in counters {
         let family = Family::<Labels, Counter>::default();
         for s in stats {
-            family.get_or_create(&Labels { algorithm: s.algorithm.clone() }).inc_by(value(s));
+            family
+                .get_or_create(&Labels {
+                    algorithm: s.algorithm.clone(),
+                })
+                .inc_by(value(s));
         }
         registry.register(name, help, family);
     }
@@ -80,8 +98,11 @@ pub fn serve(
     stats: impl Fn() -> Vec<AlgorithmStats> + Send + Sync + 'static,
 ) -> Result<(), Failure> {
     let server = tiny_http::Server::http(address).map_err(|e| {
-        Failure::text(Kind::Failed, format!("the metrics endpoint cannot listen on {address}: {e}"))
-            .hint("another process may have the port: choose another with --metrics ADDRESS:PORT")
+        Failure::text(
+            Kind::Failed,
+            format!("the metrics endpoint cannot listen on {address}: {e}"),
+        )
+        .hint("another process may have the port: choose another with --metrics ADDRESS:PORT")
     })?;
     let stats = Arc::new(stats);
     std::thread::spawn(move || {
@@ -114,7 +135,10 @@ mod tests {
         });
         let text = render(&stats);
         assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
-        assert!(text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"), "{text}");
+        assert!(
+            text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
+            "{text}"
+        );
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 
@@ -125,12 +149,24 @@ mod tests {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             free.local_addr().unwrap()
         };
-        serve(address, || vec![AlgorithmStats { algorithm: "ccp_x".into(), fallbacks: 2, ..Default::default() }]).unwrap();
+        serve(address, || {
+            vec![AlgorithmStats {
+                algorithm: "ccp_x".into(),
+                fallbacks: 2,
+                ..Default::default()
+            }]
+        })
+        .unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains("ccplane_fallbacks_total{algorithm=\"ccp_x\"} 2"), "{answer}");
+        assert!(
+            answer.contains("ccplane_fallbacks_total{algorithm=\"ccp_x\"} 2"),
+            "{answer}"
+        );
         assert!(serve(address, Vec::new).is_err(), "the port is taken");
     }
 }

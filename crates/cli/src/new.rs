@@ -30,19 +30,29 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     let fits = !name.is_empty()
         && name.len() <= 11
         && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !fits {
         return Err(Failure::text(Kind::Usage, format!("`{name}` cannot name an algorithm")).hint(
             "a lower-case letter, then lower-case letters, digits and _, at most 11 in all: the kernel knows it as ccp_NAME, in 15 bytes",
         ));
     }
-    let ccplane = fs::canonicalize(&args.ccplane).ok().filter(|p| p.join("Cargo.toml").is_file()).ok_or_else(|| {
-        Failure::text(Kind::Usage, format!("there is no ccplane in {}", args.ccplane.display()))
+    let ccplane = fs::canonicalize(&args.ccplane)
+        .ok()
+        .filter(|p| p.join("Cargo.toml").is_file())
+        .ok_or_else(|| {
+            Failure::text(
+                Kind::Usage,
+                format!("there is no ccplane in {}", args.ccplane.display()),
+            )
             .hint("name the crates/cli folder of a checkout with --ccplane DIR")
-    })?;
+        })?;
     let folder = Path::new(name);
     if folder.exists() {
-        return Err(Failure::text(Kind::Usage, format!("{name} exists already")).hint("choose another name, or remove it"));
+        return Err(
+            Failure::text(Kind::Usage, format!("{name} exists already")).hint("choose another name, or remove it")
+        );
     }
     write(folder, &ccplane).map_err(|e| Failure::text(Kind::Failed, format!("{name} cannot be written: {e}")))?;
     if json {
@@ -50,7 +60,9 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     } else {
         println!("{name}/src/main.rs is a working algorithm. Try it:");
         println!("    cd {name}");
-        println!("    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s");
+        println!(
+            "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s"
+        );
     }
     Ok(())
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::{Contender, Error, Experiment, Progress};
-use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
+use ccplane_qdisc::QueueSpec;
 use ccplane_units::{Duration, Probability, Rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::{doctor, interrupt};
+use crate::{doctor, emu, interrupt};
 
 /// The experiment.
 #[derive(Args)]
@@ -78,16 +78,11 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
 fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
     let usage = |e: &dyn std::error::Error| Failure::text(Kind::Usage, e.to_string());
     let queue: QueueSpec = args.queue.parse().map_err(|e| usage(&e))?;
-    let (line, line_name) = match &args.trace {
-        None => (LineSpec::Constant(args.rate), args.rate.to_string()),
-        Some(file) => {
-            let name = file.display().to_string();
-            let text = std::fs::read_to_string(file)
-                .map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
-            let trace = Trace::parse(&text).map_err(|e| Failure::text(Kind::Usage, format!("{name}: {e}")))?;
-            (LineSpec::Trace(Arc::new(trace)), name)
-        }
-    };
+    let line = emu::line(Some(args.rate), args.trace.as_deref())?.expect("the rate has a default");
+    let line_name = args
+        .trace
+        .as_ref()
+        .map_or_else(|| args.rate.to_string(), |file| file.display().to_string());
     Ok(Experiment {
         contenders: args.alg.into_iter().chain(args.vs).collect(),
         line,
@@ -107,10 +102,20 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
 /// The command line of this process, as a shell takes it.
 pub fn command_line() -> String {
     let quote = |word: String| {
-        let plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,=%@+".contains(c));
-        if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
+        let plain = !word.is_empty()
+            && word
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_./:,=%@+".contains(c));
+        if plain {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
     };
-    std::iter::once("ccplane".to_owned()).chain(std::env::args().skip(1).map(quote)).collect::<Vec<_>>().join(" ")
+    std::iter::once("ccplane".to_owned())
+        .chain(std::env::args().skip(1).map(quote))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The exit code of an error of the lab.
@@ -121,6 +126,16 @@ pub fn failure(error: Error) -> Failure {
         _ => Kind::Failed,
     };
     Failure::new(kind, error)
+}
+
+/// A bar of percent on a terminal, nothing in a pipe.
+pub fn percent_bar() -> ProgressBar {
+    bar(100)
+}
+
+fn bar(length: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:40} [{bar:30}] {percent:>3}%  {eta} left");
+    ProgressBar::new(length).with_style(style.expect("a constant template is valid").progress_chars("=> "))
 }
 
 /// A bar on a terminal, nothing in a pipe.
@@ -135,10 +150,14 @@ struct Bar {
 impl Bar {
     fn new(experiment: &Experiment, stop: Arc<AtomicBool>) -> Bar {
         let each_ms = experiment.duration.as_millis();
-        let bar = ProgressBar::new(each_ms * experiment.contenders.len() as u64);
-        let style = ProgressStyle::with_template("{msg:36} [{bar:30}] {percent:>3}%  {eta} left");
-        bar.set_style(style.expect("a constant template is valid").progress_chars("=> "));
-        Bar { bar, stop, label: String::new(), done: 0, each_ms }
+        let bar = bar(each_ms * experiment.contenders.len() as u64);
+        Bar {
+            bar,
+            stop,
+            label: String::new(),
+            done: 0,
+            each_ms,
+        }
     }
 }
 
@@ -150,7 +169,8 @@ impl Progress for Bar {
         self.bar.set_position(self.done);
     }
     fn step(&mut self, share: f64, goodput_mbit: f64) {
-        self.bar.set_message(format!("{:<22} {goodput_mbit:7.1} Mbit/s", self.label));
+        self.bar
+            .set_message(format!("{:<22} {goodput_mbit:7.1} Mbit/s", self.label));
         self.bar.set_position(self.done + (share * self.each_ms as f64) as u64);
     }
     fn end(&mut self, _result: &ContenderResult) {
@@ -175,7 +195,10 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
 
 /// A run whose link did not behave as asked has failed, whatever it printed.
 fn judge(result: &RunResult) -> Result<(), Failure> {
-    let complaints: Vec<String> = result.complaints().map(|(label, text)| format!("{label}: {text}")).collect();
+    let complaints: Vec<String> = result
+        .complaints()
+        .map(|(label, text)| format!("{label}: {text}"))
+        .collect();
     if complaints.is_empty() {
         return Ok(());
     }

@@ -28,9 +28,21 @@ pub fn run() -> Result<Figures, Failure> {
     let reference = "libccp 239 on such a VM";
     figures.add("reno_10ms_ns", reno, "ns an ACK", Some(Aim::AtMost(30.0)), reference);
     let bbr = ns_per_ack(PROBE_BW, 1)?;
-    figures.add("bbr_probe_bw_ns", bbr, "ns an ACK", Some(Aim::AtMost(45.0)), "libccp 324 on such a VM");
+    figures.add(
+        "bbr_probe_bw_ns",
+        bbr,
+        "ns an ACK",
+        Some(Aim::AtMost(45.0)),
+        "libccp 324 on such a VM",
+    );
     let bytes = size_of::<Flow<16>>() as f64;
-    figures.add("flow_bytes", bytes, "bytes", Some(Aim::AtMost(512.0)), "libccp 3224 (priv_state and connection)");
+    figures.add(
+        "flow_bytes",
+        bytes,
+        "bytes",
+        Some(Aim::AtMost(512.0)),
+        "libccp 3224 (priv_state and connection)",
+    );
     // In turns, so that both meet the same machine.
     let mut ratios = Vec::new();
     for _ in 0..5 {
@@ -38,17 +50,35 @@ pub fn run() -> Result<Figures, Failure> {
         ratios.push(ns_per_ack(RENO, MANY)? / one);
     }
     let reference = "libccp 1.0 with 1000 flows, at 239 ns";
-    figures.add("flows_10000_ratio", median(&mut ratios), "x one flow", Some(Aim::AtMost(1.5)), reference);
+    figures.add(
+        "flows_10000_ratio",
+        median(&mut ratios),
+        "x one flow",
+        Some(Aim::AtMost(1.5)),
+        reference,
+    );
     let compile = compile_us(RENO)?;
-    figures.add("compile_reno_us", compile, "us", Some(Aim::AtMost(10.0)), "portus 20.5 on such a VM");
-    figures.note(format!("CPU time, medians of {RUNS} runs of {ACKS} ACKs; the interpreter, with Flow::on_ack around it"));
+    figures.add(
+        "compile_reno_us",
+        compile,
+        "us",
+        Some(Aim::AtMost(10.0)),
+        "portus 20.5 on such a VM",
+    );
+    figures.note(format!(
+        "CPU time, medians of {RUNS} runs of {ACKS} ACKs; the interpreter, with Flow::on_ack around it"
+    ));
     Ok(figures)
 }
 
 /// A flow of each program's own, ready to take ACKs.
 fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Failure> {
-    let program = ccplane_lang::compile(source, &Default::default()).map_err(|e| Failure::diagnostic(Kind::Failed, e))?;
-    let limits = Limits { fallback_after: Duration::MAX, ..Limits::default() };
+    let program =
+        ccplane_lang::compile(source, &Default::default()).map_err(|e| Failure::diagnostic(Kind::Failed, e))?;
+    let limits = Limits {
+        fallback_after: Duration::MAX,
+        ..Limits::default()
+    };
     let mut table = ProgramTable::new(limits, Capabilities(u64::MAX));
     let refused = |e| Failure::text(Kind::Failed, format!("the engine refuses the program: {e}"));
     table.install(program.code().with_uid(1)).map_err(refused)?;
@@ -84,7 +114,12 @@ fn ns_per_ack(source: &str, count: usize) -> Result<f64, Failure> {
             for &at in &order {
                 acks += 1;
                 let now = Time::from_nanos(acks * gap_ns / count as u64);
-                let transport = Transport { cwnd: 231_680, rate: 12_000_000, ssthresh: u64::MAX, now };
+                let transport = Transport {
+                    cwnd: 231_680,
+                    rate: 12_000_000,
+                    ssthresh: u64::MAX,
+                    now,
+                };
                 let flow = &mut flows[at as usize];
                 let outcome = flow.on_ack(black_box(&transport), black_box(&signals), &table);
                 if outcome.report.is_some() {
@@ -92,13 +127,16 @@ fn ns_per_ack(source: &str, count: usize) -> Result<f64, Failure> {
                     black_box(flow.report(&table));
                     flow.report_queued(&table);
                 }
-                black_box(outcome);
+                let _ = black_box(outcome);
             }
         }
         samples.push((cpu_ns() - begun) as f64 / (ACKS.div_ceil(count) * count) as f64);
     }
     if reports == 0 {
-        return Err(Failure::text(Kind::Failed, "the benchmark's program never reported: its figure would mean nothing"));
+        return Err(Failure::text(
+            Kind::Failed,
+            "the benchmark's program never reported: its figure would mean nothing",
+        ));
     }
     Ok(median(&mut samples))
 }
@@ -122,7 +160,9 @@ fn shuffled(count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut state = 1u64;
     for i in (1..count).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
     order

@@ -2,15 +2,14 @@
 //!
 //! Every command prints a table of its figures with the aim and the reference, or one JSON object on one line.
 
-//WAIT mod agent;
-//WAIT mod control_loop;
 mod datapath;
-//WAIT mod emu;
-//WAIT mod kernel;
+mod emu;
+mod kernel;
 
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
+use crate::Registry;
 use crate::exit::Failure;
 
 /// The benchmarks.
@@ -18,10 +17,6 @@ use crate::exit::Failure;
 pub enum BenchCommand {
     /// The engine: ns an ACK, bytes a flow, µs a compilation.
     Datapath,
-    /// The control loop: report to algorithm to update and back, in µs.
-    ControlLoop,
-    /// The agent: reports and updates a second over the Unix link.
-    Agent,
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
     /// The emulator: ceiling, rate, delay and lateness.
@@ -29,12 +24,10 @@ pub enum BenchCommand {
 }
 
 /// Runs a benchmark.
-pub fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
+pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     let figures = match command {
         BenchCommand::Datapath => datapath::run()?,
-        BenchCommand::ControlLoop => control_loop::run()?,
-        BenchCommand::Agent => agent::run()?,
-        BenchCommand::Kernel(args) => kernel::run(args, json)?,
+        BenchCommand::Kernel(args) => kernel::run(args, registry)?,
         BenchCommand::Emu => emu::run()?,
     };
     if json {
@@ -46,7 +39,7 @@ pub fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
 }
 
 /// Whether a figure should be small or large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
     /// At most this.
     AtMost(f64),
@@ -72,8 +65,21 @@ struct Row {
 impl Figures {
     /// Adds a figure: its key in the JSON object, its value, what was aimed at, and the reference that it stands
     /// beside, in words.
-    pub fn add(&mut self, key: impl Into<String>, value: f64, unit: &'static str, aim: Option<Aim>, reference: &'static str) {
-        self.rows.push(Row { key: key.into(), value, unit, aim, reference });
+    pub fn add(
+        &mut self,
+        key: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        aim: Option<Aim>,
+        reference: &'static str,
+    ) {
+        self.rows.push(Row {
+            key: key.into(),
+            value,
+            unit,
+            aim,
+            reference,
+        });
     }
 
     /// Adds a sentence on how the figures came about.
@@ -83,9 +89,17 @@ impl Figures {
 
     fn to_json(&self) -> Value {
         let round = |v: f64| (v * 1e4).round() / 1e4;
-        let mut object: Map<String, Value> = self.rows.iter().map(|r| (r.key.clone(), round(r.value).into())).collect();
-        let references: Map<String, Value> =
-            self.rows.iter().filter(|r| !r.reference.is_empty()).map(|r| (r.key.clone(), r.reference.into())).collect();
+        let mut object: Map<String, Value> = self
+            .rows
+            .iter()
+            .map(|r| (r.key.clone(), round(r.value).into()))
+            .collect();
+        let references: Map<String, Value> = self
+            .rows
+            .iter()
+            .filter(|r| !r.reference.is_empty())
+            .map(|r| (r.key.clone(), r.reference.into()))
+            .collect();
         object.insert("references".into(), references.into());
         object.insert("notes".into(), self.notes.clone().into());
         Value::Object(object)
@@ -101,7 +115,14 @@ impl Figures {
                     Some(Aim::AtLeast(a)) => (format!(">= {}", number(a)), if r.value >= a { "met" } else { "MISSED" }),
                     None => (String::new(), ""),
                 };
-                vec![r.key.clone(), number(r.value), r.unit.to_owned(), aim, met.to_owned(), r.reference.to_owned()]
+                vec![
+                    r.key.clone(),
+                    number(r.value),
+                    r.unit.to_owned(),
+                    aim,
+                    met.to_owned(),
+                    r.reference.to_owned(),
+                ]
             })
             .collect();
         let mut text = ccplane_lab::table::render(&["figure", "measured", "unit", "aim", "", "reference"], &rows);

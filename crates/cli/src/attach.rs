@@ -1,0 +1,237 @@
+//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_datapath::Limits;
+use ccplane_lab::Contender;
+use ccplane_linux::select::{self, Selection};
+use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
+use ccplane_units::{Bytes, Duration, Rate};
+use clap::Args;
+
+use crate::exit::{Failure, Kind};
+use crate::flows::stats;
+use crate::{Parameters, Registry};
+use crate::{doctor, interrupt, metrics};
+
+/// What to steer, and how far.
+#[derive(Args)]
+pub struct AttachArgs {
+    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them as ccp_NAME.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    alg: Vec<Contender>,
+    /// Also steer new connections of this cgroup, with the first algorithm.
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Also steer new connections to this prefix, with the first algorithm.
+    #[arg(long, value_name = "PREFIX")]
+    to: Option<String>,
+    /// Also steer all new connections of this host, with the first algorithm.
+    #[arg(long, conflicts_with_all = ["cgroup", "to"])]
+    system: bool,
+    /// Steer only this share of the connections so selected, chosen at random.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+    percent: u8,
+    /// Owner's limit: no flow paces faster.
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<Rate>,
+    /// Owner's limit: no window is smaller.
+    #[arg(long, value_name = "BYTES")]
+    min_cwnd: Option<Bytes>,
+    /// Owner's limit: no window is larger.
+    #[arg(long, value_name = "BYTES")]
+    max_cwnd: Option<Bytes>,
+    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno.
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    fallback_after: Duration,
+    /// Serve Prometheus figures here, under /metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Leave the registration when this process ends, for the next `attach`; in between, flows run on the fallback.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the command: until Ctrl-C or SIGTERM.
+pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let limits = limits(args)?;
+    let selection = selection(args)?;
+    let agents = agents(&args.alg, registry)?;
+    doctor::require(&[doctor::Need::KernelTcp])?;
+    let stop = interrupt::flag()?;
+
+    let mut attached = Attached { names: Vec::new(), keep: args.keep };
+    let mut kernels = Vec::new();
+    for agent in &agents {
+        let (kernel, adopted) = register(agent, &limits)?;
+        for (_, name, counters) in kernel.counters() {
+            attached.names.push(name.to_owned());
+            let how = if adopted { format!("taken over, {} live flows", counters.flows) } else { "registered".to_owned() };
+            say(json, name, &how);
+        }
+        kernels.push(kernel);
+    }
+    if let (Some(selection), Some(name)) = (&selection, attached.names.first()) {
+        select::attach(name, selection).map_err(|e| Failure::new(Kind::Failed, e))?;
+        say(json, name, &format!("chosen for {selection}"));
+    }
+    if let Some(address) = args.metrics {
+        metrics::serve(address, || stats().unwrap_or_default())?;
+        say(json, "metrics", &format!("http://{address}/metrics"));
+    }
+    serve(agents, kernels, &stop)?;
+    attached.remove()
+}
+
+fn say(json: bool, name: &str, what: &str) {
+    if json {
+        println!("{}", serde_json::json!({ "name": name, "state": what }));
+    } else {
+        println!("{name}: {what}");
+    }
+}
+
+fn limits(args: &AttachArgs) -> Result<Limits, Failure> {
+    let default = Limits::default();
+    let limits = Limits {
+        min_cwnd: args.min_cwnd.map_or(default.min_cwnd, Bytes::get),
+        max_cwnd: args.max_cwnd.map_or(default.max_cwnd, Bytes::get),
+        max_rate: args.max_rate.map_or(default.max_rate, Rate::bytes_per_sec),
+        fallback_after: args.fallback_after,
+    };
+    if limits.min_cwnd > limits.max_cwnd {
+        return Err(Failure::text(Kind::Usage, "--min-cwnd is above --max-cwnd").hint("no window satisfies both"));
+    }
+    if limits.fallback_after < Duration::from_millis(10) {
+        return Err(Failure::text(Kind::Usage, format!("--fallback-after {} is too short", limits.fallback_after))
+            .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
+    }
+    Ok(limits)
+}
+
+fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
+    if args.cgroup.is_none() && args.to.is_none() && !args.system {
+        if args.percent < 100 {
+            return Err(Failure::text(Kind::Usage, "--percent of what?")
+                .hint("it takes a share of what --cgroup, --to or --system selects"));
+        }
+        return Ok(None);
+    }
+    let to = args.to.as_deref().map(str::parse).transpose();
+    let to = to.map_err(|e: select::BadPrefix| Failure::new(Kind::Usage, e))?;
+    Ok(Some(Selection { cgroup: args.cgroup.clone(), to, system: args.system, percent: args.percent }))
+}
+
+/// One agent an algorithm, so that each has a thread and a heartbeat of its own.
+fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Agent>, Failure> {
+    let mut agents = Vec::new();
+    for contender in wanted {
+        let Contender::Ccplane { name, parameters } = contender else {
+            return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
+                .hint("attach takes ccplane's algorithms: --alg cubic"));
+        };
+        let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+        let algorithm = registry.by_name(name, &parameters).map_err(|e| Failure::new(Kind::Usage, e))?;
+        let mut agent = Agent::new(AgentOptions::default());
+        agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))?;
+        agents.push(agent);
+    }
+    Ok(agents)
+}
+
+/// Takes over what an earlier process left under this name, or registers anew.
+fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
+    let specs: Vec<AlgorithmSpec> = agent.hosted().map(AlgorithmSpec::from).collect();
+    let fail = |e| Failure::new(Kind::Failed, e);
+    match Kernel::adopt(&specs, limits) {
+        Ok(kernel) => Ok((kernel, true)),
+        Err(LoadError::NotAttached { .. }) => {
+            let options = Options { limits: limits.clone(), pin: true, ..Options::default() };
+            Ok((Kernel::load(&specs, &options).map_err(fail)?, false))
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause.
+fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let (ended, end) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (mut agent, mut kernel) in agents.into_iter().zip(kernels) {
+        let (stop, ended) = (Arc::clone(stop), ended.clone());
+        let run = move || {
+            // Sent when the thread unwinds too.
+            let _guard = Ended(ended);
+            ccplane_linux::run_agent(&mut kernel, &mut agent, &stop, &mut ());
+        };
+        let thread = thread::Builder::new().name("ccplane-agent".into()).spawn(run);
+        threads.push(thread.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?);
+    }
+    drop(ended);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let watchdog = sd_notify::watchdog_enabled().unwrap_or(std::time::Duration::from_secs(10)) / 3;
+    while !stop.load(Ordering::Relaxed) {
+        match end.recv_timeout(watchdog.min(std::time::Duration::from_millis(100))) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+            }
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let asked = stop.swap(true, Ordering::Relaxed);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let panicked = threads.into_iter().any(|t| t.join().is_err());
+    if panicked || !asked {
+        return Err(Failure::text(Kind::Failed, "an algorithm's thread ended by itself: its callbacks panicked")
+            .hint("its flows run on the fallback; the message above says where"));
+    }
+    Ok(())
+}
+
+struct Ended(mpsc::Sender<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Removes on every way out what was registered, unless it is to be kept.
+struct Attached {
+    names: Vec<String>,
+    keep: bool,
+}
+
+impl Attached {
+    fn remove(mut self) -> Result<(), Failure> {
+        let names = std::mem::take(&mut self.names);
+        if self.keep {
+            return Ok(());
+        }
+        detach(&names)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Err(failure) = detach(&self.names)
+        {
+            tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
+        }
+    }
+}
+
+fn detach(names: &[String]) -> Result<(), Failure> {
+    for name in names {
+        select::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
+        ccplane_linux::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
+    }
+    Ok(())
+}

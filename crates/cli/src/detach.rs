@@ -1,0 +1,56 @@
+//! `ccplane detach`: removes everything that `attach` left, also after a kill.
+
+use ccplane_linux::select;
+use clap::Args;
+
+use crate::doctor;
+use crate::exit::{Failure, Kind};
+
+/// What to remove.
+#[derive(Args)]
+pub struct DetachArgs {
+    /// Move live flows to this congestion control of the kernel's first; without it they end on the fallback.
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+    /// Only this registration, such as ccp_cubic; without it, all.
+    name: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
+    doctor::require(&[doctor::Need::KernelTcp])?;
+    let fail = |e| Failure::new(Kind::Failed, e);
+    if let Some(to) = &args.to
+        && !ccplane_lab::traffic::exists(to)
+    {
+        let known = ccplane_lab::traffic::available().join(", ");
+        return Err(Failure::text(Kind::Usage, format!("the kernel has no congestion control `{to}`"))
+            .hint(format!("it has {known}; nothing was changed")));
+    }
+    let only = args.name.as_deref();
+    if let Some(name) = only
+        && !ccplane_linux::attached().iter().any(|n| n == name)
+    {
+        let known = ccplane_linux::attached().join(", ");
+        let known = if known.is_empty() { "nothing is attached".to_owned() } else { format!("attached: {known}") };
+        return Err(Failure::text(Kind::Usage, format!("`{name}` is not attached")).hint(known));
+    }
+    // First no new connections, then the live ones, then the registration.
+    select::detach(only).map_err(|e| Failure::new(Kind::Failed, e))?;
+    let moved = match &args.to {
+        Some(to) => select::move_flows(only, to).map_err(|e| Failure::new(Kind::Failed, e))?,
+        None => 0,
+    };
+    let removed = ccplane_linux::detach(only).map_err(fail)?;
+    if json {
+        println!("{}", serde_json::json!({ "removed": removed, "moved_flows": moved }));
+    } else if removed.is_empty() {
+        println!("nothing was attached");
+    } else {
+        println!("removed {}", removed.join(", "));
+        if let Some(to) = &args.to {
+            println!("moved {moved} live flows to {to}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! `ccplane emu … -- COMMAND`: any command behind an emulated link; `emu list` and `emu set` while it runs.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use ccplane_emu::{Config, EmuReport, HOST_VARIABLE, LinkConfig, LinkLog, Timing, remote, shell};
+use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
+use ccplane_units::{Duration, Probability, Rate};
+use clap::{Args, Subcommand};
+
+use crate::doctor;
+use crate::exit::{Failure, Kind};
+
+/// The link, and what runs behind it.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct EmuArgs {
+    #[command(subcommand)]
+    remote: Option<Remote>,
+    /// Rate of the link, both ways; without it and without a trace it is unlimited.
+    #[arg(long, conflicts_with = "trace")]
+    rate: Option<Rate>,
+    /// Rate from the host to the command, where it differs.
+    #[arg(long, value_name = "RATE", conflicts_with = "down_trace")]
+    down_rate: Option<Rate>,
+    /// A trace of packet delivery opportunities (Mahimahi's format) instead of a rate, both ways.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The trace from the host to the command, where it differs.
+    #[arg(long, value_name = "FILE")]
+    down_trace: Option<PathBuf>,
+    /// Propagation delay, each way.
+    #[arg(long, default_value = "0ms")]
+    delay: Duration,
+    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`).
+    #[arg(long, default_value = "droptail:1bdp")]
+    queue: String,
+    /// Share of packets that are lost at random, each way.
+    #[arg(long, default_value = "0%")]
+    loss: Probability,
+    /// Seed of the random loss: the n-th packet's fate depends on it and on n only.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Spin before each packet's time: microseconds of lateness for up to a core of CPU.
+    #[arg(long)]
+    precise: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Subcommand)]
+enum Remote {
+    /// The emulations that are running.
+    List,
+    /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… loss 0.1%`.
+    Set {
+        /// Its name, as `list` shows it.
+        id: String,
+        /// What to change.
+        #[arg(required = true, num_args = 2..=3)]
+        change: Vec<String>,
+    },
+    /// A running emulation's settings and counts.
+    Show {
+        /// Its name, as `list` shows it.
+        id: String,
+    },
+}
+
+/// Runs the command, and passes its exit code on.
+pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
+    let fail = |e: ccplane_emu::Error| Failure::new(Kind::Failed, e);
+    match &args.remote {
+        Some(Remote::List) => {
+            let running = remote::list();
+            if json {
+                println!("{}", serde_json::json!({ "running": running }));
+            } else {
+                running.iter().for_each(|id| println!("{id}"));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Remote::Set { id, change }) => {
+            answer(
+                &remote::ask(id, &format!("set {}", change.join(" "))).map_err(fail)?,
+                json,
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Remote::Show { id }) => {
+            answer(&remote::ask(id, "show").map_err(fail)?, json);
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {}
+    }
+    let config = config(args)?;
+    doctor::require(&[doctor::Need::Emulator])?;
+    let (program, arguments) = args.command.split_first().expect("clap requires a command");
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let report = shell(&config, &mut command, |info| {
+        // The command owns stdout.
+        eprintln!(
+            "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
+            info.id, info.host
+        );
+    })
+    .map_err(fail)?;
+    let code = report.exit_code();
+    tell(&report.report, code, json);
+    Ok(ExitCode::from(code))
+}
+
+fn answer(text: &str, json: bool) {
+    if json {
+        println!("{}", serde_json::json!({ "answer": text }));
+    } else if !text.is_empty() {
+        println!("{text}");
+    }
+}
+
+fn config(args: &EmuArgs) -> Result<Config, Failure> {
+    let queue: QueueSpec = args.queue.parse().map_err(|e| Failure::new(Kind::Usage, e))?;
+    let up = line(args.rate, args.trace.as_deref())?.unwrap_or(LineSpec::Unlimited);
+    let down = line(args.down_rate, args.down_trace.as_deref())?.unwrap_or_else(|| up.clone());
+    let link = |line: LineSpec, seed| {
+        // A queue that never fills needs no size, and a BDP of an unlimited rate has none.
+        let queue = if matches!(line, LineSpec::Unlimited) {
+            QueueSpec::DropTail(ccplane_qdisc::Size::Unlimited)
+        } else {
+            queue
+        };
+        LinkConfig {
+            line,
+            delay: args.delay,
+            queue,
+            loss: args.loss,
+            seed,
+        }
+    };
+    Ok(Config {
+        forward: link(up, args.seed),
+        // Another stream, or the two directions would lose the same packets.
+        reverse: link(down, args.seed.wrapping_add(1)),
+        timing: if args.precise {
+            Timing::Precise
+        } else {
+            Timing::Balanced
+        },
+        ..Config::default()
+    })
+}
+
+/// The line that a rate or a trace file describes.
+pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Failure> {
+    let Some(file) = trace else {
+        return Ok(rate.map(LineSpec::Constant));
+    };
+    let name = file.display();
+    let text =
+        std::fs::read(file).map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
+    let trace = Trace::parse(&String::from_utf8_lossy(&text))
+        .map_err(|e| Failure::text(Kind::Usage, format!("{name}: {e}")))?;
+    Ok(Some(LineSpec::Trace(Arc::new(trace))))
+}
+
+fn tell(report: &EmuReport, code: u8, json: bool) {
+    let audit = &report.audit;
+    let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
+    let way = |log: &LinkLog| {
+        serde_json::json!({
+            "arrived": log.arrived, "delivered": log.delivered, "delivered_bytes": log.delivered_bytes,
+            "queue_drops": log.queue_drops, "losses": log.losses,
+        })
+    };
+    let mut stderr = std::io::stderr().lock();
+    let done = if json {
+        let object = serde_json::json!({
+            "exit_code": code, "up": way(&report.forward), "down": way(&report.reverse),
+            "audit": {
+                "ok": audit.ok, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
+                "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.own_drops, "tun_drops": audit.tun_drops,
+            },
+        });
+        writeln!(stderr, "{object}")
+    } else {
+        let line = |log: &LinkLog| {
+            format!(
+                "{} packets, {} dropped by the queue, {} lost at random",
+                log.delivered, log.queue_drops, log.losses
+            )
+        };
+        writeln!(
+            stderr,
+            "ccplane emu: up {}; down {}; late by {:.0} us at most for 99 % of packets; own drops {}{}",
+            line(&report.forward),
+            line(&report.reverse),
+            micros(audit.lateness_p99),
+            audit.own_drops + audit.tun_drops,
+            if audit.ok {
+                ""
+            } else {
+                ": BEYOND THE BOUNDS, do not trust what was measured"
+            },
+        )
+    };
+    // The command's own outcome matters more than a closed stderr.
+    let _ = done;
+}

@@ -1,0 +1,97 @@
+//! `ccplane flows`: the live flows of attached algorithms, and what each algorithm has done.
+
+use clap::Args;
+
+use crate::exit::{Failure, Kind};
+use crate::metrics::AlgorithmStats;
+
+/// What to show.
+#[derive(Args)]
+pub struct FlowsArgs {
+    /// Only the totals of each algorithm.
+    #[arg(long)]
+    totals: bool,
+}
+
+/// What every attached algorithm has done since it was registered.
+pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
+    let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
+    Ok(observed
+        .iter()
+        .map(|o| {
+            let c = o.counters();
+            AlgorithmStats {
+                algorithm: o.name().to_owned(),
+                flows: c.flows,
+                flows_in_fallback: o.flows().filter(|f| f.fallback).count() as u64,
+                reports: c.reports,
+                ring_losses: c.ring_lost,
+                fallbacks: c.fallbacks,
+                faults: c.faults,
+                table_full: c.table_full,
+            }
+        })
+        .collect())
+}
+
+/// Runs the command.
+pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
+    let totals = stats()?;
+    let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
+    let flows: Vec<_> = if args.totals { Vec::new() } else { observed.iter().flat_map(|o| o.flows()).collect() };
+    if json {
+        let flows: Vec<_> = flows
+            .iter()
+            .map(|f| {
+                serde_json::json!({
+                    "flow": f.flow, "algorithm": f.algorithm,
+                    "local": f.local.to_string(), "peer": f.peer.to_string(),
+                    "cwnd_bytes": f.cwnd.get(), "cwnd_segments": f.cwnd.get() / f.mss.get().max(1), "mss": f.mss.get(),
+                    "ssthresh_bytes": (f.ssthresh.get() != u64::MAX).then_some(f.ssthresh.get()),
+                    "pacing_rate_bytes_per_s": (f.rate.bytes_per_sec() != 0).then_some(f.rate.bytes_per_sec()),
+                    "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
+                    "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
+                    "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.fallback, "owned": f.owned,
+                    "ca_state": f.ca_state,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::json!({ "algorithms": totals, "flows": flows }));
+        return Ok(());
+    }
+    if totals.is_empty() {
+        println!("no algorithm is attached; `ccplane attach --alg cubic` attaches one");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = totals
+        .iter()
+        .map(|s| {
+            let numbers = [s.flows, s.flows_in_fallback, s.reports, s.ring_losses, s.fallbacks, s.faults, s.table_full];
+            std::iter::once(s.algorithm.clone()).chain(numbers.map(|n| n.to_string())).collect()
+        })
+        .collect();
+    let headings = ["algorithm", "flows", "in fallback", "reports", "ring losses", "fallbacks", "faults", "table full"];
+    print!("{}", ccplane_lab::table::render(&headings, &rows));
+    if !flows.is_empty() {
+        let rows: Vec<Vec<String>> = flows
+            .iter()
+            .map(|f| {
+                vec![
+                    f.algorithm.clone(),
+                    f.local.to_string(),
+                    f.peer.to_string(),
+                    (f.cwnd.get() / f.mss.get().max(1)).to_string(),
+                    f.srtt.to_string(),
+                    f.delivered_rate.to_string(),
+                    f.lost.to_string(),
+                    f.reports.to_string(),
+                    if f.fallback { "fallback" } else if f.owned { "agent" } else { "opening" }.to_owned(),
+                ]
+            })
+            .collect();
+        let headings = ["algorithm", "local", "peer", "cwnd", "srtt", "delivery", "lost", "reports", "steered by"];
+        println!();
+        print!("{}", ccplane_lab::table::render(&headings, &rows));
+    }
+    Ok(())
+}
