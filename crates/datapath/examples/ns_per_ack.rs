@@ -11,8 +11,10 @@ use std::time::Instant;
 use ccplane_datapath::{Capabilities, Command, Flow, Limits, Program, ProgramTable, Signals, Transport};
 use ccplane_units::Time;
 
-const ACKS: usize = 300_000;
-const RUNS: usize = 21;
+const ACKS: usize = 50_000;
+/// Steps of the random order before it repeats.
+const ORDER: usize = 1 << 16;
+const RUNS: usize = 101;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -69,7 +71,7 @@ struct Bench {
     now: Time,
     table: ProgramTable,
     flows: Vec<Flow<16>>,
-    order: Vec<u32>,
+    order: Box<[u32; ORDER]>,
 }
 
 impl Bench {
@@ -84,14 +86,13 @@ impl Bench {
         }
         // A fixed linear congruence gives the same order every time; the order is made beforehand, so that the time is the flows' alone.
         let mut state = 1u64;
-        let order = (0..1 << 16)
-            .map(|_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                ((state >> 33) % flows as u64) as u32
-            })
-            .collect();
+        let mut order = Box::new([0; ORDER]);
+        for next in order.iter_mut() {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            *next = ((state >> 33) % flows as u64) as u32;
+        }
         Bench {
             now: Time::ZERO,
             table,
@@ -132,7 +133,7 @@ impl Bench {
         for n in 0..acks {
             transport.now = Time::from_nanos(transport.now.as_nanos() + spacing);
             self.table.heartbeat(transport.now);
-            let flow = &mut self.flows[self.order[n % self.order.len()] as usize];
+            let flow = &mut self.flows[self.order[n % ORDER] as usize];
             let outcome = flow.on_ack(black_box(&transport), black_box(&signals), &self.table);
             if outcome.report.is_some() {
                 black_box(flow.report(&self.table));

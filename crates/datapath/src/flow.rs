@@ -47,7 +47,7 @@ const TIMER_SPACING: Duration = Duration::from_micros(100);
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Flow<const V: usize = 16> {
-    program: Option<SlotRef>,
+    program: SlotRef,
     faults: u32,
     /// A report is due and not yet queued.
     report: Option<Urgency>,
@@ -57,7 +57,7 @@ pub struct Flow<const V: usize = 16> {
     zero: u64,
     /// When a guard that waits for `Micros` has waited long enough.
     timer: Time,
-    /// When the silence of the agent will have lasted too long.
+    /// When the silence of the agent will have lasted too long, as far as was known when that was last judged.
     fallback_at: Time,
     /// When the flow began.
     opened: Time,
@@ -84,13 +84,13 @@ impl<const V: usize> Flow<V> {
     pub fn new(now: Time, initial_cwnd: u64) -> Flow<V> {
         const { assert!(V <= crate::MAX_VARS, "a program has at most 64 variables") }
         Flow {
-            program: None,
+            program: SlotRef::NONE,
             faults: 0,
             report: None,
             staged: false,
             zero: now.as_nanos(),
             timer: Time::MAX,
-            fallback_at: Time::MAX,
+            fallback_at: now,
             opened: now,
             vars: [0; V],
             state: [0; STATES],
@@ -234,7 +234,7 @@ impl<const V: usize> Flow<V> {
 
     /// The number of the program that the flow was set to; its reports carry it.
     pub fn program_uid(&self) -> Option<u32> {
-        self.program.map(|slot| slot.uid)
+        (self.program != SlotRef::NONE).then_some(self.program.uid)
     }
 
     /// Operations so far that had no result, so that another value was taken: overflows, divisions by 0, differences
@@ -287,22 +287,29 @@ impl<const V: usize> Flow<V> {
         wanted: &mut Controls,
     ) -> Option<&'a Installed> {
         let mut program = self.current(programs);
-        if program.is_none() && self.program.is_some() {
-            self.relocate(programs);
-            program = self.current(programs);
+        // A heartbeat can only put the end of patience off: before it, with a program to run, there is nothing to judge.
+        if transport.now >= self.fallback_at || self.fallback.is_active() || program.is_none() {
+            program = self.judge(transport.now, programs);
         }
+        if self.staged {
+            self.take_staged(transport.now, wanted);
+        }
+        program
+    }
+
+    /// Judges whether anyone is in control: an agent that was heard lately, and a program that is still there.
+    #[cold]
+    fn judge<'a, const P: usize>(&mut self, now: Time, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
+        self.relocate(programs);
+        let program = self.current(programs);
         let heard = programs.last_heartbeat().unwrap_or(self.opened);
         let deadline = heard + programs.limits.fallback_after;
-        // A program that was taken away leaves nobody in control, whoever is alive.
-        let orphan = program.is_none() && self.program.is_some();
-        let silent = has_come(deadline, transport.now) || orphan;
+        let orphan = program.is_none() && self.program_uid().is_some();
+        let silent = has_come(deadline, now) || orphan;
         if silent != self.fallback.is_active() {
             self.fallback.switch(silent);
         }
         self.fallback_at = if silent { Time::MAX } else { deadline };
-        if self.staged {
-            self.take_staged(transport.now, wanted);
-        }
         program
     }
 
@@ -334,7 +341,9 @@ impl<const V: usize> Flow<V> {
         let trace = interpreter::run(code, &mut registers);
 
         self.vars.copy_from_slice(&registers.0[VARS..VARS + V]);
-        self.faults = self.faults.saturating_add(trace.faults);
+        if trace.faults != 0 {
+            self.faults = self.faults.saturating_add(trace.faults);
+        }
         if registers.get(MICROS) != micros {
             self.zero = zero_at(now, registers.get(MICROS));
         }
@@ -429,7 +438,7 @@ impl<const V: usize> Flow<V> {
     /// The program, if it is still where the flow found it.
     #[inline(always)]
     fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
-        self.program.and_then(|slot| programs.at(slot))
+        programs.at(self.program)
     }
 
     /// Looks the program up again if it is no longer where it was: one that was replaced starts afresh.
@@ -449,7 +458,7 @@ impl<const V: usize> Flow<V> {
 
     /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next call on.
     fn start(&mut self, slot: SlotRef, program: &Program) {
-        self.program = Some(slot);
+        self.program = slot;
         self.vars = [0; V];
         for (var, declared) in self.vars.iter_mut().zip(program.vars()) {
             *var = declared.init;

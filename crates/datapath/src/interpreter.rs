@@ -29,7 +29,7 @@ pub(crate) struct Trace {
 }
 
 /// Runs the clauses in order, up to and with the first whose guard is true and whose body does not fall through.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,

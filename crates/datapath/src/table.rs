@@ -62,6 +62,15 @@ pub enum Compat {
     Libccp,
 }
 
+impl SlotRef {
+    /// No program: no slot that holds one has this generation.
+    pub const NONE: SlotRef = SlotRef {
+        uid: 0,
+        generation: 0,
+        slot: 0,
+    };
+}
+
 /// The programs of one algorithm in one datapath, with what else its flows share. `P` is the number of programs.
 #[derive(Clone, Debug)]
 pub struct ProgramTable<const P: usize = 8> {
@@ -206,6 +215,7 @@ impl Slot {
 
     fn set(&mut self, installed: Option<Installed>) {
         self.installed = installed;
-        self.generation = self.generation.wrapping_add(1);
+        // From 1 on, since 0 is what a flow without a program looks for.
+        self.generation = self.generation.checked_add(1).unwrap_or(1);
     }
 }
