@@ -48,6 +48,8 @@ const charts = [];
 function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMax, sync, share = false }) {
   const box = parent.appendChild(document.createElement("div"));
   box.className = "chart";
+  box.setAttribute("role", "img");
+  box.setAttribute("aria-label", `${unitY} over ${unitX}: ${lines.map(l => l.label).join(", ")}`);
   box.appendChild(document.createElement("h3")).textContent = title;
   const reading = document.createElement("div"), onPaper = document.documentElement.classList.contains("paper");
   const axis = { stroke: css("--muted"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 5 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20 };

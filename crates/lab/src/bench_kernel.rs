@@ -164,7 +164,7 @@ fn one(
     registry: &Registry,
 ) -> Result<Run, Error> {
     let steered = match condition.parameters() {
-        Some(parameters) => Some(Steered::start(registry, "reno", &parameters)?),
+        Some(parameters) => Some(Steered::start(registry, "reno", &parameters, 0)?),
         None => None,
     };
     let congestion = steered.as_ref().map_or("reno", Steered::kernel_name);
@@ -193,7 +193,7 @@ fn one(
     ))?;
     let after = Reading::now(None);
     let reports = reports() - reports_before;
-    let counters = steered.map(Steered::finish).transpose()?.unwrap_or_default();
+    let (counters, _) = steered.map(Steered::finish).transpose()?.unwrap_or_default();
 
     let received: u64 = transfer
         .flows

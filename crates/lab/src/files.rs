@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::heard;
 use crate::report;
 use crate::result::RunResult;
 
@@ -18,7 +19,8 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv` and `report.html` into `directory`, which
+/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and
+/// `report.html` into `directory`, which
 /// is made if it is not there. Returns the page's path.
 pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError> {
     let fail = |path: &Path, source| WriteError {
@@ -35,6 +37,7 @@ pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError
     put("series.csv", series_csv(result))?;
     put("bins.csv", bins_csv(result))?;
     put("flows.csv", flows_csv(result))?;
+    put("reports.csv", reports_csv(result))?;
     put("report.html", report::page(result))
 }
 
@@ -159,6 +162,17 @@ fn flows_csv(result: &RunResult) -> String {
                 f.sndbuf_limited
             );
         }
+    }
+    csv
+}
+
+/// What ccplane's algorithms heard.
+fn reports_csv(result: &RunResult) -> String {
+    let mut csv = heard::CSV_HEADING.to_owned();
+    for c in &result.contenders {
+        c.series
+            .heard
+            .csv(&quoted(&c.label), &c.series.senders, c.series.started_ns, &mut csv);
     }
     csv
 }

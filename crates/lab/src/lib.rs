@@ -10,6 +10,7 @@ mod diag;
 mod error;
 mod experiment;
 pub mod files;
+mod heard;
 pub mod metrics;
 pub mod paper;
 pub mod report;

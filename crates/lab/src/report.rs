@@ -47,6 +47,8 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
     match mark {
         "title" => escape(&title(result)),
         "subtitle" => escape(&subtitle(setup)),
+        "note" if result.note.is_empty() => String::new(),
+        "note" => format!("<p>{}</p>", escape(&result.note)),
         "warnings" => warnings(result),
         "table" => figures_table(result),
         "table_note" => table_note(result),
@@ -157,8 +159,8 @@ fn table_note(result: &RunResult) -> String {
         return String::new();
     }
     format!(
-        "Kolmogorov-Smirnov distance (0 the same, 1 disjoint) between the distributions below: {}. One run each: \
-         native against itself is not 0 either.",
+        "Kolmogorov-Smirnov distance (0 the same, 1 disjoint) between the distributions below: {}. Two runs of native \
+         are not at 0 from each other either.",
         distances.join("; ")
     )
 }

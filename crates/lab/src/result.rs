@@ -3,7 +3,11 @@
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
+
+pub use crate::heard::{Heard, Report, Reporting};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -12,6 +16,8 @@ pub struct RunResult {
     pub version: String,
     /// The command line that makes it again.
     pub command: String,
+    /// What a reader has to know before the figures; often nothing.
+    pub note: String,
     /// The experiment.
     pub setup: Setup,
     /// In the order in which they ran.
@@ -166,6 +172,13 @@ pub struct Series {
     pub delay_ms: Vec<Option<f64>>,
     /// The sockets' samples, one list a flow.
     pub flows: Vec<Vec<crate::traffic::Sample>>,
+    /// The senders' addresses, in the order of the flows.
+    pub senders: Vec<SocketAddr>,
+    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds.
+    pub started_ns: u64,
+    /// What the algorithm heard; nothing for a native contender.
+    #[serde(skip)]
+    pub heard: Heard,
     /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
 }

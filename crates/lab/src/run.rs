@@ -12,6 +12,7 @@ use crate::cpu::Reading;
 use crate::diag::Diag;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
+use crate::heard::Heard;
 use crate::metrics::{self, Distribution};
 use crate::result::{Audit, ContenderResult, Figures, FlowFigures, HostFigures, RunResult, Series, Setup};
 use crate::steer::Steered;
@@ -50,6 +51,10 @@ const MOST_FLOWS: usize = 1000;
 /// a slow link holds a handful of packets.
 const NARROWEST_BIN: Duration = Duration::from_millis(10);
 
+/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
+/// fields.
+const KEPT_REPORTS: usize = 50_000;
+
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
 
@@ -66,6 +71,7 @@ pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Prog
     Ok(RunResult {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: experiment.command.clone(),
+        note: String::new(),
         setup,
         contenders,
     })
@@ -195,7 +201,9 @@ fn run_one(
     let bpf = e.contenders.iter().any(|c| !c.is_native());
     let steered = match contender {
         Contender::Native { .. } => None,
-        Contender::Ccplane { name, parameters } => Some(Steered::start(registry, name, &read(parameters))?),
+        Contender::Ccplane { name, parameters } => {
+            Some(Steered::start(registry, name, &read(parameters), KEPT_REPORTS)?)
+        }
     };
     let kernel_name = steered
         .as_ref()
@@ -228,9 +236,9 @@ fn run_one(
         return Err(Error::Interrupted);
     }
 
-    let counters = steered.map(Steered::finish).transpose()?;
+    let (counters, heard) = steered.map(Steered::finish).transpose()?.unzip();
 
-    let series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN));
+    let series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN), heard);
     let figures = figures(e, &transfer, &report);
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
     let (process, machine, agent) = after.percent_since(&before);
@@ -308,7 +316,7 @@ fn departures<'a>(
     })
 }
 
-fn series(transfer: &Transfer, report: &EmuReport, bin: Duration) -> Series {
+fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, heard: Option<Heard>) -> Series {
     let width = bin.as_nanos();
     let link = || departures(&report.forward, report, transfer);
     Series {
@@ -323,6 +331,9 @@ fn series(transfer: &Transfer, report: &EmuReport, bin: Duration) -> Series {
             transfer.elapsed_ns,
         ),
         flows: transfer.flows.clone(),
+        senders: transfer.senders.clone(),
+        started_ns: transfer.started_ns,
+        heard: heard.unwrap_or_default(),
         pooled: None,
     }
 }

@@ -8,26 +8,30 @@ use std::thread::{self, JoinHandle};
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Observer, Options, run_agent};
-use ccplane_units::Time;
-use ccplane_wire::Event;
+use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, run_agent};
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
+use crate::heard::{Heard, Listener};
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
 pub(crate) struct Steered {
     kernel_name: String,
     /// The thread, as `/proc` knows it.
     id: Pid,
-    thread: Option<JoinHandle<Counters>>,
+    thread: Option<JoinHandle<(Counters, Heard)>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
 }
 
 impl Steered {
-    /// Registers the algorithm with the kernel and starts its thread.
-    pub(crate) fn start(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Steered, Error> {
+    /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep` reports.
+    pub(crate) fn start(
+        registry: &Registry,
+        name: &str,
+        parameters: &Parameters,
+        keep: usize,
+    ) -> Result<Steered, Error> {
         let mut agent = Agent::new(ccplane_agent::Options::default());
         agent.add_boxed(registry.by_name(name, parameters)?)?;
         let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
@@ -43,16 +47,18 @@ impl Steered {
                     Ok(kernel) => kernel,
                     Err(error) => {
                         let _ = tell.send(Err(error));
-                        return Counters::default();
+                        return (Counters::default(), Heard::default());
                     }
                 };
                 let _ = tell.send(Ok(gettid()));
-                run_agent(&mut kernel, &mut agent, &stop, &mut Count(&reports));
-                kernel
+                let mut listener = Listener::new(agent.hosted().map(|hosted| &**hosted), &reports, keep);
+                run_agent(&mut kernel, &mut agent, &stop, &mut listener);
+                let counters = kernel
                     .counters()
                     .next()
                     .map(|(_, _, counters)| counters)
-                    .unwrap_or_default()
+                    .unwrap_or_default();
+                (counters, listener.into_heard())
             }
         };
         let thread = thread::Builder::new()
@@ -93,11 +99,11 @@ impl Steered {
         self.reports.load(Ordering::Relaxed)
     }
 
-    /// Stops and unregisters; what the datapath counted.
-    pub(crate) fn finish(mut self) -> Result<Counters, Error> {
+    /// Stops and unregisters; what the datapath counted and the algorithm heard.
+    pub(crate) fn finish(mut self) -> Result<(Counters, Heard), Error> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(counters)) => Ok(counters),
+            Some(Ok(outcome)) => Ok(outcome),
             Some(Err(payload)) => panic::resume_unwind(payload),
             None => Err(Error::AgentEnded),
         }
@@ -110,16 +116,6 @@ impl Drop for Steered {
         if let Some(thread) = self.thread.take() {
             // A panic in there was shown when it happened.
             let _ = thread.join();
-        }
-    }
-}
-
-struct Count<'a>(&'a AtomicU64);
-
-impl Observer for Count<'_> {
-    fn event(&mut self, _now: Time, event: &Event<'_>) {
-        if matches!(event, Event::Report { .. }) {
-            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Transfer {
     pub started_ns: u64,
     /// For how long bytes were counted.
     pub elapsed_ns: u64,
+    /// The senders' addresses.
+    pub senders: Vec<SocketAddr>,
     /// Each flow's samples in time order; the first at 0, the last at `elapsed_ns`.
     pub flows: Vec<Vec<Sample>>,
 }
@@ -219,6 +221,7 @@ pub fn transfer(
     .map(|(started_ns, elapsed_ns)| Transfer {
         started_ns,
         elapsed_ns,
+        senders: addresses.iter().map(|(local, _)| *local).collect(),
         flows,
     })
 }

@@ -74,8 +74,8 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
             delay_ms: bins
                 .map(|i| Some((saw(f64::from(i) / 50.0) - 160.0).max(0.0) * 0.124))
                 .collect(),
-            pooled: None,
             flows: (0..flows).map(|f| (0..=1500).map(|i| sample(i, f)).collect()).collect(),
+            ..Series::default()
         },
         label,
         algorithm: algorithm.to_owned(),
@@ -87,6 +87,7 @@ fn result(flows: usize) -> RunResult {
     RunResult {
         version: "0.1.0".into(),
         command: "ccplane run --alg reno,cubic --vs native:reno,native:cubic".into(),
+        note: String::new(),
         setup: Setup {
             datapath: "Linux TCP".into(),
             rate: "96mbit".into(),

@@ -93,8 +93,8 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         for (what, values) in [("throughput", throughput as fn(&Part) -> Vec<f64>), ("delay", delay)] {
             let (ours, native) = (collect(false, values), collect(true, values));
             let (distance, floor) = (against(&ours, &native), within(&native));
-            figures.insert(format!("ks_{what}_{algorithm}"), json!(distance));
-            figures.insert(format!("ks_{what}_{algorithm}_native"), json!(floor));
+            figures.insert(format!("ks_{what}_{algorithm}"), rounded(distance));
+            figures.insert(format!("ks_{what}_{algorithm}_native"), rounded(floor));
         }
     }
     let unsound = parts.iter().filter(|(_, p)| !p.result.audit.sound).count();
@@ -105,6 +105,11 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
     let result = RunResult {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: options.command.clone(),
+        note: format!(
+            "{runs} runs of each of ccplane's and {} of each native one. The distributions are of all of them; windows, \
+             throughput and delay over time and the table are of the first of each.",
+            2 * runs
+        ),
         setup: parts.first().map(|(_, part)| part.setup.clone()).unwrap_or_default(),
         contenders: shown(&parts),
     };
@@ -205,6 +210,11 @@ fn within(native: &[Vec<f64>]) -> Option<f64> {
         };
         half(true).ks(&half(false))
     }))
+}
+
+/// To four digits: more is noise.
+fn rounded(value: Option<f64>) -> serde_json::Value {
+    value.map_or(serde_json::Value::Null, |v| json!((v * 1e4).round() / 1e4))
 }
 
 fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
