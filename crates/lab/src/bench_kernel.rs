@@ -274,12 +274,11 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
         "reports/s per ACK",
         "10 ms",
     ];
-    let mut text = table::render(&headings, rows);
-    let _ = write!(
-        text,
-        "\nReno, steered with a report for every ACK and every 10 ms, as a multiple of native. Medians of {} alternating \
-         runs of {};\nCPU of the whole process (senders, receivers, agent) for each GB received. Aims: goodput 0.95 per \
-         ACK and 0.99 at 10 ms, CPU 1.05 at 10 ms.\nThe paper (its host, Linux 4.14, 43 Gbit/s native): 29 per ACK in its \
+    let text = table::render(&headings, rows);
+    let mut words = format!(
+        "Reno, steered with a report for every ACK and every 10 ms, as a multiple of native. Medians of {} alternating \
+         runs of {}; CPU of the whole process (senders, receivers, agent) for each GB received. Aims: goodput 0.95 per ACK \
+         and 0.99 at 10 ms, CPU 1.05 at 10 ms. The paper (its host, Linux 4.14, 43 Gbit/s native): 29 per ACK in its \
          table (68 % in its text), 41 every 10 ms.\n",
         options.rounds, options.run
     );
@@ -290,15 +289,15 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
     let others = figure("others_cpu_percent_").into_iter().fold(0.0, f64::max);
     if others > MOST_OTHERS {
         let _ = writeln!(
-            text,
+            words,
             "Not sound: up to {others:.0} % of a CPU went to work outside this process; run it on an idle machine."
         );
     }
     if figure("fallbacks_").iter().any(|n| *n > 0.0) {
-        text +=
+        words +=
             "Not sound: flows fell back to the datapath's own NewReno, because the agent got no CPU for too long.\n";
     }
-    text
+    text + "\n" + &table::wrap(&words, 100)
 }
 
 #[cfg(test)]

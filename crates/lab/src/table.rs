@@ -39,6 +39,28 @@ pub fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
+/// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs beside tables.
+pub fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 40);
+    for line in text.lines() {
+        let mut column = 0;
+        for word in line.split_whitespace() {
+            let letters = word.chars().count();
+            if column > 0 && column + 1 + letters > width {
+                out.push('\n');
+                column = 0;
+            } else if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out += word;
+            column += letters;
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
 pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
     (
@@ -122,6 +144,12 @@ pub fn of_run(result: &RunResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paragraphs_keep_their_words_and_their_breaks() {
+        assert_eq!(wrap("one two three\n\nfour", 7), "one two\nthree\n\nfour\n");
+        assert_eq!(wrap("incomprehensible it is", 5), "incomprehensible\nit is\n");
+    }
 
     #[test]
     fn columns_line_up_and_numbers_stand_to_the_right() {

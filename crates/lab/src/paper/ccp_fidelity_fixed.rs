@@ -297,11 +297,10 @@ fn text(
         ],
         &rows,
     );
-    let _ = write!(
-        text,
-        "\nThe paper (its figures, not ours): \"Overall, both distributions are close, suggesting that CCP's \
-         implementations make the same congestion control decisions as the kernel\" (section 7.1.1); it gives no \
-         number for the distance. Our aim: at most 1.5 times native against native, or 0.05.\n\
+    let mut words = format!(
+        "The paper (its statement, not ours): \"Overall, both distributions are close, suggesting that CCP's \
+         implementations make the same congestion control decisions as the kernel\" (section 7.1.1); it gives no number \
+         for the distance. Our aim: at most 1.5 times native against native, or 0.05.\n\
          Where this deviates from the paper: {runs} runs of {} s for ccplane and twice as many for native (paper: twenty \
          of one minute); ccplane's emulator instead of Mahimahi, with the ACK path delayed but not rate-limited; this \
          host's kernel instead of Linux 4.14; throughput counted at the link's exit, slow start included.\n",
@@ -309,13 +308,13 @@ fn text(
     );
     if unsound > 0 {
         let _ = writeln!(
-            text,
+            words,
             "{unsound} of {} runs are not sound by the emulator's own audit (this machine was busy), and the distances \
              say less than they could. The same command again repeats only those.",
             parts.len()
         );
     }
-    text
+    text + "\n" + &table::wrap(&words, 100)
 }
 
 /// Places each run of the schedule among all, for a progress bar.
