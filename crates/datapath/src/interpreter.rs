@@ -133,14 +133,37 @@ fn steps<const N: usize, const GUARD: bool>(
             Kind::Ewma => ewma(ratio(imm), registers.get(step.dst), b),
             Kind::EwmaVar => ewma(tenths(a, trace), registers.get(step.dst), b),
             Kind::EwmaVarImm => ewma(tenths(a, trace), registers.get(step.dst), imm),
-            Kind::Guard if GUARD => return a != 0,
-            Kind::Guard | Kind::SkipIfZero if a != 0 => continue,
-            Kind::Guard => {
-                next = imm as usize;
+            Kind::MoveMove => {
+                registers.set(step.dst, b);
+                registers.set(step.dst2, registers.get(step.b2));
+                continue;
+            }
+            Kind::AddAdd => {
+                registers.set(step.dst, add(a, b, trace));
+                let sum = add(registers.get(step.dst2), registers.get(step.b2), trace);
+                registers.set(step.dst2, sum);
+                continue;
+            }
+            Kind::Guard | Kind::AndGuard | Kind::OrGuard | Kind::AfterGuard | Kind::AfterImmGuard => {
+                let open = match step.kind {
+                    Kind::AndGuard => a != 0 && b != 0,
+                    Kind::OrGuard => a | b != 0,
+                    Kind::AfterGuard => after(registers.get(MICROS), b, trace) != 0,
+                    Kind::AfterImmGuard => after(registers.get(MICROS), imm, trace) != 0,
+                    _ => a != 0,
+                };
+                if GUARD {
+                    return open;
+                }
+                if !open {
+                    next = usize::from(step.jump);
+                }
                 continue;
             }
             Kind::SkipIfZero => {
-                next += imm as usize;
+                if a == 0 {
+                    next += imm as usize;
+                }
                 continue;
             }
             Kind::Stale => {

@@ -40,8 +40,17 @@ macro_rules! kinds {
             MulRatio,
             Ewma,
             SkipIfZero,
-            /// The end of a guard: where register `a` is 0, go on with step `imm`, the next clause.
+            /// Two moves in one step; the second one's registers are `dst2` and `b2`.
+            MoveMove,
+            /// Two additions in one step; the second adds `b2` to `dst2`.
+            AddAdd,
+            /// The end of a guard: where register `a` is 0, go on with step `jump`, the next clause.
             Guard,
+            /// The end of a guard together with the operation that computes its flag.
+            AndGuard,
+            OrGuard,
+            AfterGuard,
+            AfterImmGuard,
             /// The end of a body that may change what an earlier guard waits for: the guards must be looked at again.
             Stale,
             /// The end of a body that falls through where it said so; else the end of the run, stale where `imm` is not 0.
@@ -78,7 +87,54 @@ pub(crate) struct Step {
     pub dst: u8,
     pub a: u8,
     pub b: u8,
+    pub dst2: u8,
+    pub b2: u8,
+    pub jump: u16,
     pub imm: u64,
+}
+
+impl Step {
+    const fn new(kind: Kind, imm: u64) -> Step {
+        Step {
+            kind,
+            dst: 0,
+            a: 0,
+            b: 0,
+            dst2: 0,
+            b2: 0,
+            jump: 0,
+            imm,
+        }
+    }
+
+    /// This step and the one that follows it in one, where there is such a step. Each step saved is 17 of the 20 instructions
+    /// that a step costs; moves, additions and flags are most of what published programs execute.
+    fn then(&self, next: &Step) -> Option<Step> {
+        let kind = match (self.kind, next.kind) {
+            (Kind::Move, Kind::Move) => Kind::MoveMove,
+            (Kind::Add, Kind::Add) if next.a == next.dst => Kind::AddAdd,
+            _ => return None,
+        };
+        Some(Step {
+            kind,
+            dst2: next.dst,
+            b2: next.b,
+            ..*self
+        })
+    }
+
+    /// This step and the end of the guard whose flag it computes in one, where there is such a step.
+    fn guarding(&self, flag: u8) -> Option<Step> {
+        let kind = match self.kind {
+            _ if self.dst != flag => return None,
+            Kind::And => Kind::AndGuard,
+            Kind::Or => Kind::OrGuard,
+            Kind::After => Kind::AfterGuard,
+            Kind::AfterImm => Kind::AfterImmGuard,
+            _ => return None,
+        };
+        Some(Step { kind, ..*self })
+    }
 }
 
 /// A program as the interpreter runs it.
@@ -116,15 +172,9 @@ impl Code {
             .map(|temp| temp + 1 - reg::TEMPS);
         let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0));
         let registers = if used <= SMALL { SMALL } else { LARGE } as u8;
-        let nothing = Step {
-            kind: Kind::Stop,
-            dst: 0,
-            a: 0,
-            b: 0,
-            imm: 0,
-        };
+        let stop = Step::new(Kind::Stop, 0);
         let mut code = Code {
-            steps: [nothing; MAX_STEPS],
+            steps: [stop; MAX_STEPS],
             len: 0,
             registers,
             waiting_len: 0,
@@ -140,7 +190,7 @@ impl Code {
             };
             code.clause(program.instrs(), clause, waits, sticky);
         }
-        code.push(nothing);
+        code.push(stop);
         code
     }
 
@@ -152,35 +202,17 @@ impl Code {
             *slot = self.len;
             self.waiting_len += 1;
         }
-        for instr in &instrs[start..body] {
-            self.push(self.step(instr));
+        self.straight(&instrs[start..body], None);
+        let guarded = clause.flag != reg::ONE || waits.here;
+        if guarded {
+            self.guard(self.place(clause.flag), &instrs[start..body]);
         }
-        let guard = self.len;
-        if clause.flag != reg::ONE || waits.here {
-            let a = self.place(clause.flag);
-            self.push(Step {
-                kind: Kind::Guard,
-                dst: 0,
-                a,
-                b: 0,
-                imm: 0,
-            });
-        }
+        let guard = usize::from(self.len).wrapping_sub(1);
 
         let body = &instrs[body..end];
         let exit = Exit::of(body, sticky);
-        for (n, instr) in body.iter().enumerate() {
-            if exit != Exit::FallsThrough(n) {
-                self.push(self.step(instr));
-            }
-        }
-        let end = |kind, stale| Step {
-            kind,
-            dst: 0,
-            a: 0,
-            b: 0,
-            imm: u64::from(stale),
-        };
+        self.straight(body, exit.superfluous());
+        let end = |kind, stale| Step::new(kind, u64::from(stale));
         match exit {
             Exit::Stops => self.push(end(Kind::Stop, waits.up_to_here || waits.behind)),
             exit => {
@@ -193,23 +225,56 @@ impl Code {
             }
         }
 
-        let next = u64::from(self.len);
-        if let Some(guard) = self
-            .steps
-            .get_mut(usize::from(guard))
-            .filter(|step| step.kind == Kind::Guard)
-        {
-            guard.imm = next;
+        let next = self.len;
+        if let Some(guard) = self.steps.get_mut(guard).filter(|_| guarded) {
+            guard.jump = next;
         }
+    }
+
+    /// Adds straight-line code, less one instruction that is superfluous.
+    fn straight(&mut self, instrs: &[Instr], superfluous: Option<usize>) {
+        let begin = self.len;
+        for (_, instr) in instrs.iter().enumerate().filter(|&(n, _)| Some(n) != superfluous) {
+            let step = self.step(instr);
+            match self
+                .last_since(begin)
+                .filter(|_| !has_skips(instrs))
+                .map(|last| (last.then(&step), last))
+            {
+                Some((Some(both), last)) => *last = both,
+                _ => self.push(step),
+            }
+        }
+    }
+
+    /// Ends the guard `instrs`.
+    fn guard(&mut self, flag: u8, instrs: &[Instr]) {
+        let begin = self.len.saturating_sub(instrs.len() as u16);
+        match self
+            .last_since(begin)
+            .filter(|_| !has_skips(instrs))
+            .map(|last| (last.guarding(flag), last))
+        {
+            Some((Some(both), last)) => *last = both,
+            _ => self.push(Step {
+                a: flag,
+                ..Step::new(Kind::Guard, 0)
+            }),
+        }
+    }
+
+    /// The last step, if it came after `begin` were there.
+    fn last_since(&mut self, begin: u16) -> Option<&mut Step> {
+        let last = self.len.checked_sub(1).filter(|&last| last >= begin)?;
+        self.steps.get_mut(usize::from(last))
     }
 
     fn step(&self, instr: &Instr) -> Step {
         Step {
-            kind: Kind::of(instr),
             dst: self.place(instr.dst),
             a: self.place(instr.a),
             b: self.place(instr.b),
-            imm: instr.imm,
+            ..Step::new(Kind::of(instr), instr.imm)
         }
     }
 
@@ -246,7 +311,20 @@ enum Exit {
     Unknown,
 }
 
+/// Skips count instructions, so what has one stays as it is.
+fn has_skips(instrs: &[Instr]) -> bool {
+    instrs.iter().any(|instr| instr.op == Op::SkipIfZero)
+}
+
 impl Exit {
+    /// The instruction whose whole effect is known, so that it need not run.
+    fn superfluous(self) -> Option<usize> {
+        match self {
+            Exit::FallsThrough(n) => Some(n),
+            Exit::Stops | Exit::Unknown => None,
+        }
+    }
+
     fn of(body: &[Instr], sticky: bool) -> Exit {
         if sticky {
             return Exit::Unknown;
