@@ -2,11 +2,11 @@
 
 use ccplane_datapath::{VarKind, reg};
 
-use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::diagnostics::{Code, Noted, Problem, Problems, Span};
 use crate::literal;
 use crate::operation::{HEADS, operator};
 use crate::reader::{Children, Form, Forms, Kind};
-use crate::scope::{Meaning, Noted, Scope, nearest};
+use crate::scope::{Meaning, Scope, nearest};
 use crate::tree::{Clause, Expr, Stmt, Tree, Type};
 
 /// A part of the program, or nothing where what is wrong with it was noted.
@@ -38,10 +38,10 @@ pub(crate) fn check<'s>(
         tree,
     };
     for when in whens {
-        if checker.problems.is_full() {
+        if checker.problems.full().is_some() {
             break;
         }
-        let _ = checker.clause(when);
+        let _ = checker.clause(when); // what is wrong with it is noted, others may be right
     }
     checker.lost_locals();
     checker.tree
@@ -50,8 +50,7 @@ pub(crate) fn check<'s>(
 impl Checker<'_, '_> {
     #[cold]
     pub fn note(&mut self, problem: Problem) -> Noted {
-        self.problems.push(problem);
-        Noted
+        self.problems.push(problem)
     }
 
     /// `(when guard statement …)`
@@ -86,8 +85,8 @@ impl Checker<'_, '_> {
         let guard = self.condition(guard);
         let body_start = self.tree.stmts.len() as u32;
         for statement in parts {
-            if self.problems.is_full() {
-                return Err(Noted);
+            if let Some(noted) = self.problems.full() {
+                return Err(noted);
             }
             let _ = self.statement(statement);
         }
@@ -163,7 +162,7 @@ impl Checker<'_, '_> {
     }
 
     pub fn unknown_head(&self, head: Form, name: &str, what: &str) -> Problem {
-        let help = match (nearest(name, HEADS.iter().copied()), name) {
+        let help = match (nearest(name, HEADS.split(' ')), name) {
             (_, "when") => "a clause cannot stand inside another: close the one before it".to_owned(),
             (_, "not") => "write (! x)".to_owned(),
             (_, "=" | "set" | "let") => "write (:= name value)".to_owned(),
@@ -263,8 +262,8 @@ impl Checker<'_, '_> {
             Some(_) => return Err(self.note(read_only(target.span, name))),
             None if name.starts_with("__") => return Err(self.note(reserved(target.span, name))),
             None if name.starts_with("Report.") => return Err(self.note(self.undeclared_report(target.span, name))),
-            // A local for which there was no room, noted where locals were made.
-            None => return Err(Noted),
+            // Names that are bound were made local variables, as long as there was room.
+            None => return Err(self.note(self.scope.too_many(target.span))),
         };
         let value = self.bound(value)?;
         let value = self.whole(value, value_form.span)?;

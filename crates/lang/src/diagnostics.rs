@@ -167,21 +167,26 @@ impl Diagnostic for Problem {
     }
 }
 
+/// Proof that a problem was noted: what gives up on a part of the program has to have one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted(());
+
 /// Gathers problems while a program is compiled.
 #[derive(Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
     #[cold]
-    pub fn push(&mut self, problem: Problem) {
+    pub fn push(&mut self, problem: Problem) -> Noted {
         if self.0.len() < MAX_PROBLEMS {
             self.0.push(problem);
         }
+        Noted(())
     }
 
-    /// True when there is no use in looking for more.
-    pub fn is_full(&self) -> bool {
-        self.0.len() >= MAX_PROBLEMS
+    /// Given when there is no use in looking for more.
+    pub fn full(&self) -> Option<Noted> {
+        (self.0.len() >= MAX_PROBLEMS).then_some(Noted(()))
     }
 
     pub fn is_empty(&self) -> bool {

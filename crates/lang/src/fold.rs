@@ -65,16 +65,9 @@ pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
 pub(crate) struct Fold {
     op: Op,
     value: Option<u64>,
-    num: u128,
-    den: u128,
+    /// The product of the ratios, if there was one.
+    ratio: Option<Ratio>,
     why: Option<NoValue>,
-}
-
-/// What the constants of a chain come to.
-pub(crate) enum Constant {
-    None,
-    Num(u64),
-    Ratio(Ratio),
 }
 
 impl Fold {
@@ -82,8 +75,7 @@ impl Fold {
         Fold {
             op,
             value: None,
-            num: 1,
-            den: 1,
+            ratio: None,
             why: None,
         }
     }
@@ -100,23 +92,22 @@ impl Fold {
     }
 
     pub fn ratio(&mut self, ratio: Ratio) {
-        match Ratio::new(self.num * u128::from(ratio.num), self.den * u128::from(ratio.den)) {
-            Some(product) => (self.num, self.den) = (product.num.into(), product.den.into()),
+        let Ratio { num, den } = self.ratio.unwrap_or(Ratio { num: 1, den: 1 });
+        let product = |a: u32, b: u32| u128::from(a) * u128::from(b);
+        match Ratio::new(product(num, ratio.num), product(den, ratio.den)) {
+            Some(ratio) => self.ratio = Some(ratio),
             None => self.why = Some(TOO_FINE),
         }
     }
 
-    pub fn finish(self) -> Result<Constant, NoValue> {
-        if let Some(why) = self.why {
-            return Err(why);
-        }
-        if self.den == 1 && self.num == 1 {
-            return Ok(self.value.map_or(Constant::None, Constant::Num));
-        }
-        match exact(self.num * u128::from(self.value.unwrap_or(1)), self.den)? {
-            Literal::Num(value) => Ok(Constant::Num(value)),
-            Literal::Ratio(ratio) => Ok(Constant::Ratio(ratio)),
-            Literal::Bool(_) => unreachable!("exact gives numbers"),
+    /// What they come to; none where there were none.
+    pub fn finish(self) -> Result<Option<Literal>, NoValue> {
+        match (self.why, self.ratio) {
+            (Some(why), _) => Err(why),
+            (None, None) => Ok(self.value.map(Literal::Num)),
+            (None, Some(Ratio { num, den })) => {
+                exact(u128::from(num) * u128::from(self.value.unwrap_or(1)), den.into()).map(Some)
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod def;
 mod diagnostics;
 mod emit;
 mod fold;

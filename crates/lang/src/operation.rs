@@ -3,11 +3,10 @@
 use ccplane_datapath::{MAX_INSTRS, Op};
 
 use crate::check::{Checked, Checker, not_whole};
-use crate::diagnostics::{Code, Problem, Span};
-use crate::fold::{self, Constant, Fold};
+use crate::diagnostics::{Code, Noted, Problem, Span};
+use crate::fold::{self, Fold};
 use crate::literal::Literal;
 use crate::reader::{Children, Form};
-use crate::scope::Noted;
 use crate::tree::{Expr, Id, Type};
 
 /// How the operands of an operator are typed and how many there are.
@@ -57,44 +56,8 @@ pub(crate) fn operator(name: &str) -> Option<Shape> {
 }
 
 /// Everything that may stand after `(`, for suggestions.
-pub(crate) const HEADS: [&str; 36] = [
-    "+",
-    "add",
-    "*",
-    "mul",
-    "max",
-    "min",
-    "-",
-    "sub",
-    "/",
-    "div",
-    "diff",
-    "wrapped_max",
-    ">",
-    "gt",
-    "<",
-    "lt",
-    ">=",
-    "<=",
-    "==",
-    "eq",
-    "!=",
-    "&&",
-    "and",
-    "||",
-    "or",
-    "!",
-    "if",
-    "!if",
-    "ewma",
-    ":=",
-    "bind",
-    "report",
-    "fallthrough",
-    "reset",
-    "do",
-    "when",
-];
+pub(crate) const HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= <= == eq != && and || or ! if \
+                                !if ewma := bind report fallthrough reset do when";
 
 impl Checker<'_, '_> {
     pub fn operation(&mut self, index: u32, form: Form) -> Checked<Id> {
@@ -134,7 +97,7 @@ impl Checker<'_, '_> {
             Shape::Logic(op) => self.chain(form, name, parts, op, Type::Bool),
             Shape::Pair(op) | Shape::Compare(op) | Shape::Same(op) => self.pair(form, name, parts, shape, op),
             Shape::Not => {
-                let [operand] = self.operands(form, name, parts, "(! x)")?;
+                let [operand] = self.operands(form, name, parts)?;
                 let operand = self.condition(operand)?;
                 Ok(self.tree.not(operand))
             }
@@ -143,103 +106,104 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn operands<const N: usize>(
-        &mut self,
-        form: Form,
-        name: &str,
-        mut parts: Children<'_>,
-        example: &str,
-    ) -> Checked<[u32; N]> {
+    /// Exactly N operands.
+    pub fn operands<const N: usize>(&mut self, form: Form, name: &str, mut parts: Children<'_>) -> Checked<[u32; N]> {
         let found = parts.clone().count();
-        let mut operands = [0; N];
-        for operand in &mut operands {
-            *operand = parts.next().unwrap_or(form.next);
+        if found != N {
+            return Err(self.wrong_count(form, name, N, found));
         }
-        if found == N {
-            return Ok(operands);
-        }
-        let what = format!(
-            "`{name}` takes {N} operand{}, not {found}",
-            if N == 1 { "" } else { "s" }
-        );
-        let label = if found < N {
+        Ok(std::array::from_fn(|_| parts.next().unwrap_or(form.next)))
+    }
+
+    #[cold]
+    fn wrong_count(&mut self, form: Form, name: &str, wanted: usize, found: usize) -> Noted {
+        let plural = if wanted == 1 { "" } else { "s" };
+        let what = format!("`{name}` takes {wanted} operand{plural}, not {found}");
+        let label = if found < wanted {
             "too few operands"
         } else {
             "too many operands"
         };
-        Err(self.note(Problem::new(Code::Syntax, form.span, what, label).help(format!("write {example}"))))
+        let help = match (wanted, name) {
+            (1, _) => format!("write ({name} x)"),
+            (3, _) => format!("write ({name} condition value otherwise)"),
+            (_, "-" | "/") if found > wanted => format!("write ({name} ({name} a b) c)"),
+            _ => format!("write ({name} a b)"),
+        };
+        self.note(Problem::new(Code::Syntax, form.span, what, label).help(help))
     }
 
     /// `+ * max min && ||`, of two or more operands.
     fn chain(&mut self, form: Form, name: &str, parts: Children<'_>, op: Op, ty: Type) -> Checked<Id> {
         if parts.clone().nth(1).is_none() {
             let what = format!("`{name}` takes at least two operands");
-            return Err(self.note(
-                Problem::new(Code::Syntax, form.span, what, "too few operands").help(format!("write ({name} a b)")),
-            ));
+            let problem = Problem::new(Code::Syntax, form.span, what, "too few operands");
+            return Err(self.note(problem.help(format!("write ({name} a b)"))));
         }
         let mut fold = Fold::new(op);
         let mut rest = None;
-        let mut failed = false;
+        let mut failed = None;
         for part in parts {
             let operand = if ty == Type::Num {
                 self.number(part)
             } else {
                 self.condition(part)
             };
-            let Ok(operand) = operand else {
-                failed = true;
-                continue;
-            };
-            let span = self.forms.get(part).span;
-            match self.tree.node(operand).expr {
-                Expr::Ratio(_) if op != Op::Mul => {
-                    failed = true;
-                    self.problems.push(not_whole(span));
+            let operand = match operand {
+                Ok(operand) => operand,
+                Err(noted) => {
+                    failed = Some(noted);
+                    continue;
                 }
+            };
+            match self.tree.node(operand).expr {
+                Expr::Ratio(_) if op != Op::Mul => failed = Some(self.note(not_whole(self.forms.get(part).span))),
                 Expr::Ratio(ratio) => fold.ratio(ratio),
                 Expr::Num(value) => fold.num(value),
                 Expr::Bool(value) => fold.num(u64::from(value)),
-                _ => {
-                    let chained = match rest {
-                        Some(left) => self.tree.add(Expr::Binary(op, left, operand), ty),
-                        None => operand,
-                    };
-                    // Refused here, and not for its length in the end, as everything after walks down such a value.
-                    if self.tree.node(chained).height as usize > MAX_INSTRS {
-                        let what = format!("a value of more than {MAX_INSTRS} operations");
-                        return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));
-                    }
-                    rest = Some(chained);
-                }
+                _ => rest = Some(self.link(form, op, ty, rest, operand)?),
             }
         }
-        if failed {
-            return Err(Noted);
+        if let Some(noted) = failed {
+            return Err(noted);
         }
         let constant = match fold.finish() {
             Ok(constant) => constant,
             Err(why) => return Err(self.overflow(form.span, why)),
         };
         Ok(match (rest, constant) {
-            (None, Constant::None) => return Err(Noted),
-            (Some(rest), Constant::None) => rest,
-            (Some(rest), Constant::Ratio(ratio)) => self.tree.add(Expr::Scale(rest, ratio), Type::Num),
-            (None, Constant::Ratio(ratio)) => self.tree.add(Expr::Ratio(ratio), Type::Num),
-            (Some(rest), Constant::Num(value)) if ty == Type::Bool => match (op, value != 0) {
-                (Op::And, true) | (Op::Or, false) => rest,
-                (_, value) => self.tree.add(Expr::Bool(value), Type::Bool),
-            },
-            (None, Constant::Num(value)) if ty == Type::Bool => self.tree.add(Expr::Bool(value != 0), Type::Bool),
-            (Some(rest), Constant::Num(value)) if (op, value) == (Op::Add, 0) || (op, value) == (Op::Mul, 1) => rest,
+            (Some(rest), None) => rest,
+            (Some(rest), Some(constant)) => self.with_constant(op, rest, constant),
+            (None, constant) if ty == Type::Bool => self.literal(Literal::Bool(constant == Some(Literal::Num(1)))),
+            (None, constant) => self.literal(constant.unwrap_or(Literal::Num(0))),
+        })
+    }
+
+    /// One more operand of a chain.
+    fn link(&mut self, form: Form, op: Op, ty: Type, rest: Option<Id>, operand: Id) -> Checked<Id> {
+        let Some(left) = rest else { return Ok(operand) };
+        let chained = self.tree.add(Expr::Binary(op, left, operand), ty);
+        // Refused here, and not for its length in the end, as everything after walks down such a value.
+        if self.tree.node(chained).height as usize > MAX_INSTRS {
+            let what = format!("a value of more than {MAX_INSTRS} operations");
+            return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));
+        }
+        Ok(chained)
+    }
+
+    /// The operands of a chain that are no constants, and what the constants came to.
+    fn with_constant(&mut self, op: Op, rest: Id, constant: Literal) -> Id {
+        match (op, constant) {
+            (_, Literal::Ratio(ratio)) => self.tree.add(Expr::Scale(rest, ratio), Type::Num),
+            (Op::And | Op::Mul, Literal::Num(1)) | (Op::Or | Op::Add, Literal::Num(0)) => rest,
+            (Op::And | Op::Or, Literal::Num(value)) => self.literal(Literal::Bool(value != 0)),
             // Else the others might overflow on their way to nothing.
-            (Some(_), Constant::Num(0)) if op == Op::Mul => self.tree.add(Expr::Num(0), Type::Num),
-            (Some(rest), Constant::Num(value)) => {
-                let right = self.tree.add(Expr::Num(value), Type::Num);
+            (Op::Mul, Literal::Num(0)) => self.literal(constant),
+            _ => {
+                let right = self.literal(constant);
                 self.tree.add(Expr::Binary(op, rest, right), Type::Num)
             }
-            (None, Constant::Num(value)) => self.tree.add(Expr::Num(value), Type::Num),
-        })
+        }
     }
 
     #[cold]
@@ -249,12 +213,7 @@ impl Checker<'_, '_> {
 
     /// `- / diff wrapped_max` and comparisons.
     fn pair(&mut self, form: Form, name: &str, parts: Children<'_>, shape: Shape, op: Op) -> Checked<Id> {
-        let example = if matches!(op, Op::Sub | Op::Div) {
-            format!("({name} a b); nest it for more: ({name} ({name} a b) c)")
-        } else {
-            format!("({name} a b)")
-        };
-        let [left_at, right_at] = self.operands(form, name, parts, &example)?;
+        let [left_at, right_at] = self.operands(form, name, parts)?;
         let (left, right) = (self.value(left_at), self.value(right_at));
         let (mut left, mut right) = (left?, right?);
         let (left_form, right_form) = (self.forms.get(left_at), self.forms.get(right_at));
@@ -333,7 +292,7 @@ impl Checker<'_, '_> {
         if parts.clone().count() == 2 {
             return Err(self.note(needs_variable(form.span, name, "(:= x (if condition value))")));
         }
-        let [cond, a, b] = self.operands(form, name, parts, &format!("({name} condition value otherwise)"))?;
+        let [cond, a, b] = self.operands(form, name, parts)?;
         let (a_form, b_form) = (self.forms.get(a), self.forms.get(b));
         let (cond, a, b) = (self.condition(cond), self.value(a), self.value(b));
         let (cond, a, b) = (cond?, self.whole(a?, a_form.span)?, self.whole(b?, b_form.span)?);
@@ -349,12 +308,9 @@ impl Checker<'_, '_> {
 
 fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
     let what = format!("this `{name}` keeps what a variable held, so it stands directly right of :=");
-    let mut problem = Problem::new(Code::Syntax, span, what, "no variable here");
-    problem = match name {
-        "ewma" => problem.help(format!("write {example} and then use x")),
-        _ => problem.help(format!(
-            "write {example}, or give it an else: ({name} condition value otherwise)"
-        )),
+    let help = match name {
+        "ewma" => format!("write {example} and then use x"),
+        _ => format!("write {example}, or give it an else: ({name} condition value otherwise)"),
     };
-    problem
+    Problem::new(Code::Syntax, span, what, "no variable here").help(help)
 }

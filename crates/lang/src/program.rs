@@ -5,11 +5,11 @@ use ccplane_datapath::VarKind;
 
 use crate::Limits;
 use crate::check;
+use crate::def;
 use crate::diagnostics::{Code, Problem, Problems, Span};
 use crate::emit::{self, TooDeep};
 use crate::print::{Bytecode, TreeView};
 use crate::reader::Forms;
-use crate::scope::Scope;
 use crate::tree::{Symbol, Tree};
 
 /// What a program costs its datapath.
@@ -54,7 +54,7 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
         );
         return None;
     };
-    let mut scope = Scope::read(forms, def, limits, problems);
+    let mut scope = def::read(forms, def, limits, problems);
     if top.clone().next().is_none() {
         let span = forms.get(def).span;
         problems.push(
@@ -70,7 +70,7 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
             .help("(when true …) runs at every ACK"),
         );
     }
-    scope.find_locals(forms, problems);
+    scope.find_locals(forms);
     let tree = check::check(forms, top, &mut scope, problems);
     if !problems.is_empty() {
         return None;

@@ -5,7 +5,7 @@ use crate::diagnostics::{Code, Problem, Span};
 use crate::literal::{self, Literal};
 use crate::operation::{Shape, operator};
 use crate::reader::{Children, Form, Kind};
-use crate::scope::{Meaning, Noted};
+use crate::scope::Meaning;
 use crate::tree::{Expr, Id, Ratio, Type};
 
 impl Checker<'_, '_> {
@@ -18,18 +18,16 @@ impl Checker<'_, '_> {
         };
         let shape = operator(self.forms.text(self.forms.get(head)));
         match (shape, parts.clone().count()) {
-            (Some(Shape::If), 2) => self.keep(parts, Expr::If),
-            (Some(Shape::NotIf), 2) => self.keep(parts, Expr::NotIf),
+            (Some(Shape::If), 2) => self.keep(form, parts, Expr::If),
+            (Some(Shape::NotIf), 2) => self.keep(form, parts, Expr::NotIf),
             (Some(Shape::Ewma), _) => self.ewma(form, parts),
             _ => self.value(index),
         }
     }
 
     /// `(if c v)`, `(!if c v)`
-    fn keep(&mut self, mut parts: Children<'_>, make: fn(Id, Id) -> Expr) -> Checked<Id> {
-        let (Some(cond), Some(value)) = (parts.next(), parts.next()) else {
-            return Err(Noted);
-        };
+    fn keep(&mut self, form: Form, parts: Children<'_>, make: fn(Id, Id) -> Expr) -> Checked<Id> {
+        let [cond, value] = self.operands(form, "if", parts)?;
         let span = self.forms.get(value).span;
         let (cond, value) = (self.condition(cond), self.value(value));
         let (cond, value) = (cond?, self.whole(value?, span)?);

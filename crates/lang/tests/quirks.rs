@@ -536,6 +536,14 @@ fn decimals_are_ratios() {
         "(def) (when true (:= Cwnd (* Cwnd 2.0)))",
         "(def) (when true (:= Cwnd (* Cwnd 2)))",
     );
+    same(
+        "(def) (when true (:= Rate (* Cwnd 5/4 4/5)))",
+        "(def) (when true (:= Rate Cwnd))",
+    );
+    same(
+        "(def) (when true (:= Rate (* 5/4 4/5)))",
+        "(def) (when true (:= Rate 1))",
+    );
     refused_for("(def) (when true (:= Cwnd 1.5))", Code::Value, "not a whole number");
     refused_for(
         "(def) (when true (:= Cwnd (+ Cwnd 1.5)))",

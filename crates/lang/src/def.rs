@@ -1,0 +1,262 @@
+//! `(def …)`: the variables and constants that a program declares.
+
+use ccplane_datapath::{Var, VarKind};
+
+use crate::Limits;
+use crate::check::{Checked, not_whole};
+use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::literal::{self, Literal};
+use crate::reader::{Form, Forms, Kind};
+use crate::scope::Scope;
+use crate::tree::{Symbol, Type, builtin};
+
+/// Most constants: far more than a program that fits can use. Names are searched one by one.
+const MAX_CONSTS: usize = 256;
+
+/// Reads `(def …)`.
+pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &mut Problems) -> Scope<'s> {
+    let declared = Vec::with_capacity(16);
+    let mut reader = Reader {
+        forms,
+        limits,
+        problems,
+        declared,
+        consts: Vec::new(),
+    };
+    reader.definitions(def);
+    Scope::new(forms.source, limits.max_vars, &reader.declared, reader.consts)
+}
+
+struct Reader<'a, 's> {
+    forms: &'a Forms<'s>,
+    limits: &'a Limits,
+    problems: &'a mut Problems,
+    declared: Vec<(Symbol, Var)>,
+    consts: Vec<(Span, Literal)>,
+}
+
+impl<'s> Reader<'_, 's> {
+    fn definitions(&mut self, def: u32) {
+        let mut block: Option<Form> = None;
+        for child in self.forms.children(def).skip(1) {
+            let form = self.forms.get(child);
+            let mut parts = self.forms.children(child);
+            let head = parts.next().map_or("", |head| self.forms.text(self.forms.get(head)));
+            match head {
+                "Report" if parts.clone().all(|part| self.forms.get(part).kind == Kind::List) => {
+                    if let Some(first) = block.replace(form) {
+                        let what = "more than one (Report …) block";
+                        self.problems.push(
+                            Problem::new(Code::Syntax, form.span, what, "the second one")
+                                .also(first.span, "the first one")
+                                .help("move its variables into the first"),
+                        );
+                    }
+                    for part in parts {
+                        let _ = self.variable(part, true);
+                        if self.is_over() {
+                            break;
+                        }
+                    }
+                }
+                "const" if parts.clone().count() == 2 => {
+                    let _ = self.constant(child);
+                }
+                _ => {
+                    let _ = self.variable(child, false);
+                }
+            }
+            if self.is_over() {
+                let (vars, consts) = (
+                    self.declared.len() > self.limits.max_vars,
+                    self.consts.len() > MAX_CONSTS,
+                );
+                let what = match (vars, consts) {
+                    (true, _) => format!(
+                        "more than the {} variables that the datapath takes",
+                        self.limits.max_vars
+                    ),
+                    (_, true) => format!("more than {MAX_CONSTS} constants"),
+                    _ => return,
+                };
+                self.problems
+                    .push(Problem::new(Code::Limit, form.span, what, "too many are declared here"));
+                return;
+            }
+        }
+    }
+
+    /// True when there is no use in reading on.
+    fn is_over(&self) -> bool {
+        let too_many = self.declared.len() > self.limits.max_vars || self.consts.len() > MAX_CONSTS;
+        too_many || self.problems.full().is_some()
+    }
+
+    /// `([volatile] name literal)`
+    fn variable(&mut self, list: u32, in_block: bool) -> Checked<()> {
+        let mut parts = self.forms.children(list).map(|part| self.forms.get(part));
+        let mut name = parts.next();
+        let volatile = name.is_some_and(|first| self.forms.text(first) == "volatile");
+        if volatile {
+            name = parts.next();
+        }
+        let (Some(name), Some(init), None) = (name, parts.next(), parts.next()) else {
+            return Err(self.problems.push(self.not_a_declaration(list)));
+        };
+        let text = self.declarable(name)?;
+        let (report, span) = match text.strip_prefix("Report.") {
+            Some(_) if in_block => {
+                let problem = Problem::new(Code::Name, name.span, "`Report.` twice", "remove the prefix")
+                    .help("inside (Report …) a name stands without `Report.`");
+                return Err(self.problems.push(problem));
+            }
+            Some("") => {
+                let what = "a report variable without a name";
+                return Err(self
+                    .problems
+                    .push(Problem::new(Code::Name, name.span, what, "a name must follow")));
+            }
+            Some(_) => (
+                true,
+                Span {
+                    start: name.span.start + "Report.".len() as u32,
+                    end: name.span.end,
+                },
+            ),
+            None => (in_block, name.span),
+        };
+        self.refuse_twice(span, report)?;
+        let (ty, init) = match self.initial(init).normal() {
+            Literal::Num(value) => (Type::Num, value),
+            Literal::Bool(value) => (Type::Bool, u64::from(value)),
+            Literal::Ratio(_) => {
+                self.problems.push(not_whole(init.span));
+                (Type::Num, 0)
+            }
+        };
+        let kind = if report { VarKind::Report } else { VarKind::Control };
+        let symbol = Symbol {
+            name: span,
+            report,
+            ty,
+            open: false,
+            reg: 0,
+        };
+        self.declared.push((symbol, Var { kind, volatile, init }));
+        Ok(())
+    }
+
+    #[cold]
+    fn not_a_declaration(&self, list: u32) -> Problem {
+        let span = self.forms.get(list).span;
+        if self
+            .forms
+            .children(list)
+            .any(|part| self.forms.text(self.forms.get(part)) == "-")
+        {
+            return Problem::new(Code::Value, span, "not an initial value", "below zero")
+                .help("there are no negative numbers; (diff a b) is a difference that stops at 0");
+        }
+        Problem::new(
+            Code::Syntax,
+            span,
+            "not a declaration",
+            "expected a name and its initial value",
+        )
+        .help("write (name 0), (volatile name 0) or, for a constant, (const NAME 10ms)")
+    }
+
+    /// `(const NAME literal)`
+    fn constant(&mut self, list: u32) -> Checked<()> {
+        let mut parts = self.forms.children(list).skip(1).map(|part| self.forms.get(part));
+        let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
+            return Err(self.problems.push(self.not_a_declaration(list)));
+        };
+        self.declarable(name)?;
+        self.refuse_twice(name.span, false)?;
+        let value = self.initial(value);
+        self.consts.push((name.span, value));
+        Ok(())
+    }
+
+    /// The text of a name that may be declared.
+    fn declarable(&mut self, form: Form) -> Checked<&'s str> {
+        let text = self.forms.text(form);
+        let problem = if form.kind != Kind::Word {
+            Problem::new(Code::Syntax, form.span, "not a name", "expected a name")
+                .help("names are made of A-Z a-z 0-9 . and _")
+        } else if literal::parse(text).is_some() {
+            Problem::new(
+                Code::Name,
+                form.span,
+                format!("`{text}` cannot be a name"),
+                "expected a name",
+            )
+            .help("names do not begin with a digit; true, false and +infinity are values")
+        } else if text.starts_with("__") {
+            Problem::new(
+                Code::Name,
+                form.span,
+                format!("`{text}` is reserved"),
+                "names may not begin with __",
+            )
+            .help(format!("call it {}", text.trim_start_matches('_')))
+        } else if builtin(text).is_some_and(|builtin| builtin.ccp) {
+            Problem::new(
+                Code::Name,
+                form.span,
+                format!("`{text}` is built in"),
+                "cannot be declared",
+            )
+            .help("choose another name; what is built in needs no declaration")
+        } else {
+            return Ok(text);
+        };
+        Err(self.problems.push(problem))
+    }
+
+    /// A report variable and another may share a name: one is used with `Report.`, the other without.
+    fn refuse_twice(&mut self, span: Span, report: bool) -> Checked<()> {
+        let text = self.text(span);
+        let variable = self
+            .declared
+            .iter()
+            .find(|(symbol, _)| symbol.report == report && self.text(symbol.name) == text);
+        let constant = self.consts.iter().find(|(name, _)| !report && self.text(*name) == text);
+        let Some(first) = variable
+            .map(|(symbol, _)| symbol.name)
+            .or(constant.map(|(name, _)| *name))
+        else {
+            return Ok(());
+        };
+        let problem = Problem::new(Code::Name, span, format!("`{text}` is declared twice"), "again here")
+            .also(first, "first here")
+            .help("rename or remove one");
+        Err(self.problems.push(problem))
+    }
+
+    /// An initial value: a literal or the name of a constant. Where it is wrong the name is declared all the same, so
+    /// that its uses are not wrong as well.
+    fn initial(&mut self, form: Form) -> Literal {
+        let text = self.forms.text(form);
+        let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {
+            Some(Ok(value)) => return value,
+            Some(Err(why)) => Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix),
+            None => {
+                if let Some((_, value)) = self.consts.iter().find(|(name, _)| self.text(*name) == text) {
+                    return *value;
+                }
+                Problem::new(Code::Value, form.span, "not an initial value", "expected a literal").help(
+                    "a variable starts from a number, true, false, +infinity or a (const …) declared before it; \
+                     set anything else with (:= …) in a (when …)",
+                )
+            }
+        };
+        self.problems.push(problem);
+        Literal::Num(0)
+    }
+
+    fn text(&self, span: Span) -> &'s str {
+        &self.forms.source[span.start as usize..span.end as usize]
+    }
+}
