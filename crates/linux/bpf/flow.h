@@ -169,12 +169,12 @@ INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)
 /* Takes a slot: one that became vacant, else one that was never in use. */
 INLINE void take_slot(struct tcp_sock *tp, struct flow *f)
 {
-	__u32 slot = NO_SLOT;
+	__u32 slot = NO_SLOT, free;
 	f->slot = NO_SLOT;
-	if (map_pop(&vacant, &slot)) {
-		if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
-			slot = __sync_fetch_and_add(&plane.fresh, 1);
-	}
+	if (!map_pop(&vacant, &free)) /* a pop that fails writes 0 */
+		slot = free;
+	else if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
+		slot = __sync_fetch_and_add(&plane.fresh, 1);
 	struct ccp_slot *s = slot < plane.slots ? map_lookup(&table, &slot) : NULL;
 	if (!s) {
 		COUNT(table_full, 1);

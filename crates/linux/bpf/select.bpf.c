@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
- * from one congestion control to another. src/select.rs mirrors the two structures.
+ * from one congestion control to another.
  */
 #include "kernel.h"
 
@@ -31,15 +31,17 @@ union name {
 	__u64 words[2];
 };
 
-/* IPv4 addresses are written as IPv6 has them, ::ffff:a.b.c.d; so are sockets of IPv6 that speak IPv4. */
+/* What is wanted; src/select.rs mirrors it. IPv4 addresses are written as IPv6 has them, ::ffff:a.b.c.d, since a socket
+ * of IPv6 may speak IPv4 too.
+ */
 const volatile struct {
-	union name name;
+	union name from; /* move only; empty: every ccp_* */
+	union name to;
 	__u32 prefix[4];
 	__u32 mask[4]; /* all zero: any address */
-	__u32 percent; /* of the connections selected */
-} selection;
+	__u32 percent; /* of the connections to the prefix */
+} wanted;
 
-/* The last word of IPv4's prefix is host order 0xffff, on the wire and in memory: */
 #define V4_MAPPED __builtin_bswap32(0xffff)
 
 INLINE bool is_ours(union name *name)
@@ -64,25 +66,20 @@ int choose(struct sock_ops *socket)
 		remote[3] = v4;
 	}
 	for (int i = 0; i < 4; i++)
-		if ((remote[i] & selection.mask[i]) != selection.prefix[i])
+		if ((remote[i] & wanted.mask[i]) != wanted.prefix[i])
 			return 1;
-	if (random32() % 100 >= selection.percent)
+	if (random32() % 100 >= wanted.percent)
 		return 1;
 	/* A socket that has chosen one of ours by itself, or was given one by a narrower cgroup, keeps it. */
 	union name name = {};
 	if (get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && is_ours(&name))
 		return 1;
-	name.words[0] = selection.name.words[0];
-	name.words[1] = selection.name.words[1];
+	name.words[0] = wanted.to.words[0];
+	name.words[1] = wanted.to.words[1];
 	/* If the name is not registered any more, the socket keeps what it has. */
 	set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME);
 	return 1;
 }
-
-const volatile struct {
-	union name from; /* empty: every ccp_* */
-	union name to;
-} move_what;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct seq_file;
@@ -106,13 +103,13 @@ int move(struct bpf_iter__tcp *ctx)
 	union name name = {};
 	if (!socket || get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME))
 		return 0;
-	bool wanted = move_what.from.words[0] ?
-			      name.words[0] == move_what.from.words[0] && name.words[1] == move_what.from.words[1] :
+	bool chosen = wanted.from.words[0] ?
+			      name.words[0] == wanted.from.words[0] && name.words[1] == wanted.from.words[1] :
 			      is_ours(&name);
-	if (!wanted)
+	if (!chosen)
 		return 0;
-	name.words[0] = move_what.to.words[0];
-	name.words[1] = move_what.to.words[1];
+	name.words[0] = wanted.to.words[0];
+	name.words[1] = wanted.to.words[1];
 	if (set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0) {
 		char one = 1;
 		output(ctx->meta->seq, &one, 1);

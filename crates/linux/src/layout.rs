@@ -202,3 +202,46 @@ pub mod ops {
     /// `TCP_CONG_NEEDS_ECN`: connections offer and use ECN.
     pub const NEEDS_ECN: u32 = 2;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libbpf_rs::ObjectBuilder;
+
+    /// The same structures on both sides: the sizes that the object's own type information states.
+    #[test]
+    fn the_object_has_this_layout() {
+        let object = include_bytes!("../bpf/prebuilt/ccplane.bpf.o");
+        let open = ObjectBuilder::default().open_memory(object).expect("it is an object");
+        let mut seen = 0;
+        for map in open.maps() {
+            let size = match map.name().to_str() {
+                Some("table") => size_of::<Slot>(),
+                Some("programs") => size_of::<ProgramSlot>(),
+                Some(".data.plane") => size_of::<Plane>(),
+                Some("ccplane_ops" | "ccplane_ops_2") => ops::SIZE,
+                _ => continue,
+            };
+            assert_eq!(map.value_size() as usize, size, "{:?}", map.name());
+            seen += 1;
+        }
+        assert_eq!(seen, 5);
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_is_written() {
+        let words = [
+            u64::from(REC_REPORT) | u64::from(REC_URGENT) << 16 | 5 << 32,
+            7 | 8 << 32,
+            9 | 10 << 32,
+            11,
+            12,
+        ];
+        let (record, rest) = Record::split(&words).expect("long enough");
+        assert_eq!((record.kind, record.flags, record.slot), (REC_REPORT, REC_URGENT, 5));
+        assert_eq!((record.generation, record.epoch), (7, 8));
+        assert_eq!((record.program, record.tag, record.time_us), (9, 10, 11));
+        assert_eq!(rest, [12]);
+        assert!(Record::split(&words[..3]).is_none());
+    }
+}

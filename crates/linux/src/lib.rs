@@ -8,7 +8,6 @@
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
 pub mod asm;
-pub mod bench;
 mod clock;
 pub mod codegen;
 mod counters;
@@ -29,6 +28,7 @@ mod pin;
 mod privilege;
 mod programs;
 mod ring;
+pub mod select;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -36,7 +36,7 @@ fn directory(name: &str) -> PathBuf {
 }
 
 /// Mounts bpffs where it is not.
-fn mount_bpffs() -> Result<(), LoadError> {
+pub(crate) fn mount_bpffs() -> Result<(), LoadError> {
     let mounted = nix::sys::statfs::statfs(BPFFS)
         .is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _));
     if mounted {

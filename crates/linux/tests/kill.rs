@@ -232,7 +232,10 @@ fn killed_with(flows: usize, name: &'static str) {
     stop.store(true, Ordering::Relaxed);
     thread.join().expect("no panic");
 
-    assert_eq!(detach(Some(&kernel_name)).expect("it works"), [kernel_name.clone()]);
+    assert_eq!(
+        detach(Some(&kernel_name)).expect("it works"),
+        std::slice::from_ref(&kernel_name)
+    );
     nothing_is_left(&kernel_name);
 }
 

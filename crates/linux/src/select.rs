@@ -1,0 +1,487 @@
+//! Which connections are steered: a cgroup, addresses, the whole system, or a share of these.
+//!
+//! New connections get their congestion control from a `sock_ops` program on a cgroup, when they connect or are
+//! accepted. It is pinned, so that the choice outlives the process that made it; removing the pin ends it at once and
+//! for good. A socket that chose a `ccp_*` by itself keeps it. Live connections are moved by a socket iterator.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
+use nix::sched::{CloneFlags, setns};
+
+use crate::error::LoadError;
+use crate::log::{Listener, verifier_reason};
+use crate::pin::mount_bpffs;
+
+/// Built by `bpf/build.sh`.
+static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
+
+/// Where choices are pinned, by the congestion control chosen.
+const PINS: &str = "/sys/fs/bpf/ccplane/select";
+
+/// Connections to be steered: all conditions hold together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Sockets that processes of this cgroup (version 2) and of those below it made; `None`: of every process.
+    pub cgroup: Option<PathBuf>,
+    /// The peer's address.
+    pub to: Option<Prefix>,
+    /// Said for the whole system where neither of the above narrows it.
+    pub system: bool,
+    /// This share of them, chosen at random for each connection, 1 to 100.
+    pub percent: u8,
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cgroup {
+            Some(path) => write!(f, "cgroup {}", path.display())?,
+            None => f.write_str("the whole system")?,
+        }
+        if let Some(to) = &self.to {
+            write!(f, ", to {to}")?;
+        }
+        match self.percent {
+            100 => Ok(()),
+            percent => write!(f, ", {percent} %"),
+        }
+    }
+}
+
+/// Addresses that share their first bits: `10.0.0.0/8`, `2001:db8::/32`, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+/// Text that is no [`Prefix`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPrefix {
+    /// Not an address.
+    #[error("`{0}` is no address or prefix: write it as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32")]
+    Address(String),
+    /// Not a length for such an address.
+    #[error("`{text}`: the length of this prefix is a number from 0 to {longest}")]
+    Length {
+        /// What was read.
+        text: String,
+        /// Bits of the address.
+        longest: u8,
+    },
+    /// Bits behind the prefix are set.
+    #[error("`{text}` has bits set behind its prefix: did you mean {meant}?")]
+    HostBits {
+        /// What was read.
+        text: String,
+        /// The prefix without them.
+        meant: Prefix,
+    },
+}
+
+impl FromStr for Prefix {
+    type Err = BadPrefix;
+
+    fn from_str(text: &str) -> Result<Prefix, BadPrefix> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| BadPrefix::Address(text.to_owned()))?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let length = match length.map(u8::from_str) {
+            None => longest,
+            Some(Ok(length)) if length <= longest => length,
+            Some(_) => {
+                let text = text.to_owned();
+                return Err(BadPrefix::Length { text, longest });
+            }
+        };
+        let meant = match address {
+            IpAddr::V4(v4) => IpAddr::V4((u32::from(v4) & high_bits(length.into(), 32) as u32).into()),
+            IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & high_bits(length.into(), 128)).into()),
+        };
+        if meant != address {
+            let (text, meant) = (text.to_owned(), Prefix { address: meant, length });
+            return Err(BadPrefix::HostBits { text, meant });
+        }
+        Ok(Prefix { address, length })
+    }
+}
+
+/// The upper `count` of `width` bits.
+fn high_bits(count: u32, width: u32) -> u128 {
+    u128::MAX.checked_shr(128 - width).unwrap_or(0) & u128::MAX.checked_shl(width - count).unwrap_or(0)
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl Prefix {
+    /// Address and mask as an IPv6 socket has them.
+    fn words(&self) -> (u128, u128) {
+        match self.address {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped().into(), high_bits(96 + u32::from(self.length), 128)),
+            IpAddr::V6(v6) => (v6.into(), high_bits(self.length.into(), 128)),
+        }
+    }
+}
+
+/// Why connections could not be chosen or moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// Not a share.
+    #[error("{0} % of the connections cannot be chosen: the share is 1 to 100")]
+    BadPercent(u8),
+    /// Not a cgroup.
+    #[error(
+        "{path} is no cgroup of version 2: {reason}; `systemd-cgls` or `cat /proc/PID/cgroup` shows those there are"
+    )]
+    NotACgroup {
+        /// What was given.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// No hierarchy of cgroups.
+    #[error("no cgroup hierarchy of version 2 is mounted: `mount -t cgroup2 none /sys/fs/cgroup` mounts it")]
+    NoCgroups,
+    /// The congestion control does not exist, or its name is too long.
+    #[error(
+        "the kernel has no congestion control `{0}`; `sysctl net.ipv4.tcp_available_congestion_control` lists what it has"
+    )]
+    Unknown(String),
+    /// Loading or pinning failed.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The cgroup did not take the program, or the iterator did not run.
+    #[error("{what} failed: {source}")]
+    Bpf {
+        /// What was tried.
+        what: String,
+        /// The loader's error.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+}
+
+fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> SelectError {
+    let what = what.into();
+    move |source| SelectError::Bpf { what, source }
+}
+
+/// What the BPF programs look for: `wanted` in `bpf/select.bpf.c`.
+#[derive(Default)]
+struct Wanted {
+    from: [u8; 16],
+    to: [u8; 16],
+    prefix: u128,
+    mask: u128,
+    percent: u32,
+}
+
+impl Wanted {
+    /// Addresses go in network order.
+    fn to_bytes(&self) -> Vec<u8> {
+        let (prefix, mask) = (self.prefix.to_be_bytes(), self.mask.to_be_bytes());
+        [&self.from, &self.to, &prefix, &mask, &self.percent.to_ne_bytes()[..]].concat()
+    }
+}
+
+/// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
+/// until [`detach`]. An earlier choice of the same congestion control is replaced.
+pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
+    if !(1..=100).contains(&selection.percent) {
+        return Err(SelectError::BadPercent(selection.percent));
+    }
+    let (prefix, mask) = selection.to.as_ref().map(Prefix::words).unwrap_or_default();
+    let wanted = Wanted {
+        to: padded(kernel_name)?,
+        prefix,
+        mask,
+        percent: selection.percent.into(),
+        ..Wanted::default()
+    };
+    let path = cgroup(selection.cgroup.as_deref())?;
+    let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
+    mount_bpffs()?;
+    std::fs::create_dir_all(PINS).map_err(LoadError::io(format!("making {PINS}")))?;
+
+    let object = load("choose", &wanted)?;
+    let program = program(&object, "choose")?;
+    let mut link = program
+        .attach_cgroup(cgroup.as_raw_fd())
+        .map_err(bpf(format!("attaching to {}", path.display())))?;
+    let pin = Path::new(PINS).join(kernel_name);
+    // The new choice holds by now, so that none is missed while the old one goes.
+    remove(&pin);
+    link.pin(&pin).map_err(bpf(format!("pinning {}", pin.display())))
+}
+
+/// Ends every choice, or that of the congestion control `only`, also when the process that made it was killed. The names
+/// of the congestion controls that were chosen.
+pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
+    let chosen = chosen().into_iter().filter(|name| only.is_none_or(|only| only == name));
+    let removed: Vec<String> = chosen.inspect(|name| remove(&Path::new(PINS).join(name))).collect();
+    for directory in [Path::new(PINS), Path::new(PINS).parent().unwrap_or(Path::new(PINS))] {
+        // Fails, as it should, where something else is still pinned there.
+        let _ = std::fs::remove_dir(directory);
+    }
+    Ok(removed)
+}
+
+/// The congestion controls that are chosen for some connections.
+pub fn chosen() -> Vec<String> {
+    let entries = std::fs::read_dir(PINS).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn remove(pin: &Path) {
+    if pin.exists()
+        && let Ok(link) = Link::open(pin)
+    {
+        // The kernel detaches it in any case once the pin is gone; this way it does so before we return.
+        let _ = link.detach();
+    }
+    let _ = std::fs::remove_file(pin);
+}
+
+/// Gives live connections, in every network namespace of this host, the congestion control `to`: those that run `only`,
+/// or any `ccp_*`. Listening sockets too, so that what they accept follows. Windows are kept. How many were moved.
+pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
+    let wanted = Wanted {
+        from: only.map(padded).transpose()?.unwrap_or_default(),
+        to: padded(to)?,
+        ..Wanted::default()
+    };
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    if available.is_ok_and(|names| !names.split_whitespace().any(|name| name == to)) {
+        return Err(SelectError::Unknown(to.to_owned()));
+    }
+    let object = load("move", &wanted)?;
+    let link = program(&object, "move")?
+        .attach()
+        .map_err(bpf("attaching the socket iterator"))?;
+    let mut moved = 0;
+    for namespace in network_namespaces() {
+        // The iterator walks the namespace of the thread that opens it. One that is gone by now has no sockets.
+        let walk = || setns(namespace, CloneFlags::CLONE_NEWNET).ok().map(|()| walk(&link));
+        let walked = std::thread::scope(|scope| scope.spawn(walk).join());
+        moved += walked.ok().flatten().transpose()?.unwrap_or(0);
+    }
+    Ok(moved)
+}
+
+/// Runs the iterator over every socket of this thread's namespace; it puts out a byte for each that it moved.
+fn walk(link: &Link) -> Result<usize, SelectError> {
+    let mut sockets = Iter::new(link).map_err(bpf("opening the socket iterator"))?;
+    let mut moved = 0;
+    let mut buffer = [0; 4096];
+    loop {
+        match sockets.read(&mut buffer) {
+            Ok(0) => return Ok(moved),
+            Ok(count) => moved += count,
+            // It pauses after a million sockets without output.
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => (),
+            Err(error) => return Err(LoadError::io("walking the sockets")(error).into()),
+        }
+    }
+}
+
+/// Every network namespace that a process lives in or that has a name, opened, each once.
+fn network_namespaces() -> Vec<File> {
+    let entries = |path: &str| {
+        std::fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+    };
+    let of_processes = entries("/proc").map(|process| process.join("ns/net"));
+    let opened = of_processes
+        .chain(entries("/run/netns"))
+        .filter_map(|path| File::open(path).ok());
+    let mut all = BTreeMap::new();
+    for namespace in opened {
+        if let Ok(status) = namespace.metadata() {
+            all.entry((status.dev(), status.ino())).or_insert(namespace);
+        }
+    }
+    all.into_values().collect()
+}
+
+fn padded(name: &str) -> Result<[u8; 16], SelectError> {
+    let mut padded = [0; 16];
+    if name.is_empty() || name.len() > 15 {
+        return Err(SelectError::Unknown(name.to_owned()));
+    }
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(padded)
+}
+
+/// The directory of a cgroup, given as such or as `/proc/PID/cgroup` names it; of the root where none is given.
+fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounted = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (_, directory, kind) = (fields.next(), fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(directory))
+    });
+    let root = mounted.ok_or(SelectError::NoCgroups)?;
+    let Some(path) = path else { return Ok(root) };
+    let below = root.join(path.strip_prefix("/").unwrap_or(path));
+    let found = if path.exists() { path.to_owned() } else { below };
+    let not = |reason: String| SelectError::NotACgroup {
+        path: path.to_owned(),
+        reason,
+    };
+    let kind = nix::sys::statfs::statfs(&found)
+        .map_err(|error| not(error.desc().to_owned()))?
+        .filesystem_type();
+    if kind != nix::sys::statfs::CGROUP2_SUPER_MAGIC || !found.is_dir() {
+        return Err(not(format!("it does not lie under {}", root.display())));
+    }
+    Ok(found)
+}
+
+/// Loads one program of the object.
+fn load(name: &str, wanted: &Wanted) -> Result<Object, SelectError> {
+    let missing = crate::privilege::missing();
+    if !missing.is_empty() {
+        return Err(LoadError::NotPermitted { missing }.into());
+    }
+    let said = Listener::new();
+    let load = || {
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut program in open.progs_mut() {
+            let this = program.name() == name;
+            program.set_autoload(this);
+        }
+        for mut map in open.maps_mut() {
+            if let Some(value) = map.initial_value_mut() {
+                let bytes = wanted.to_bytes();
+                value[..bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        open.load()
+    };
+    load().map_err(|source| match verifier_reason(&said.text()) {
+        Some((program, reason)) => LoadError::Refused { program, reason }.into(),
+        None => SelectError::Bpf {
+            what: "loading the BPF programs".to_owned(),
+            source,
+        },
+    })
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, SelectError> {
+    let found = object.progs_mut().find(|program| program.name() == name);
+    found.ok_or_else(|| LoadError::Mismatch(format!("it has no program {name}")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn prefixes_are_read_and_printed() {
+        for text in [
+            "10.0.0.0/8",
+            "0.0.0.0/0",
+            "192.0.2.7/32",
+            "2001:db8::/32",
+            "::/0",
+            "::1/128",
+        ] {
+            assert_eq!(prefix(text).to_string(), text);
+        }
+        assert_eq!(prefix("192.0.2.7"), prefix("192.0.2.7/32"));
+        assert_eq!(prefix("::1"), prefix("::1/128"));
+    }
+
+    #[test]
+    fn what_is_no_prefix_says_why() {
+        let error = |text: &str| Prefix::from_str(text).expect_err("it is none");
+        assert!(matches!(error("ten"), BadPrefix::Address(_)));
+        assert!(matches!(error(""), BadPrefix::Address(_)));
+        assert!(matches!(error("10.0.0.0/33"), BadPrefix::Length { longest: 32, .. }));
+        assert!(matches!(error("10.0.0.0/"), BadPrefix::Length { longest: 32, .. }));
+        assert!(matches!(error("::/129"), BadPrefix::Length { longest: 128, .. }));
+        assert!(error("10.1.2.3/8").to_string().ends_with("did you mean 10.0.0.0/8?"));
+        assert!(
+            error("2001:db8::1/32")
+                .to_string()
+                .ends_with("did you mean 2001:db8::/32?")
+        );
+    }
+
+    #[test]
+    fn a_prefix_of_ipv4_is_one_of_ipv6() {
+        let (address, mask) = prefix("10.0.0.0/8").words();
+        assert_eq!(address, 0xffff_0a00_0000);
+        assert_eq!(mask, !0xff_ffff);
+        assert_eq!(prefix("0.0.0.0/0").words(), (0xffff_0000_0000, !0xffff_ffff));
+        assert_eq!(prefix("::/0").words(), (0, 0));
+        assert_eq!(prefix("::1").words(), (1, u128::MAX));
+    }
+
+    #[test]
+    fn a_selection_reads_as_one_would_say_it() {
+        let mut selection = Selection {
+            cgroup: None,
+            to: None,
+            system: true,
+            percent: 100,
+        };
+        assert_eq!(selection.to_string(), "the whole system");
+        selection.to = Some(prefix("10.0.0.0/8"));
+        selection.cgroup = Some("/web".into());
+        selection.percent = 5;
+        assert_eq!(selection.to_string(), "cgroup /web, to 10.0.0.0/8, 5 %");
+    }
+
+    #[test]
+    fn bad_input_is_refused_before_anything_is_touched() {
+        let selection = Selection {
+            cgroup: None,
+            to: None,
+            system: true,
+            percent: 0,
+        };
+        assert!(matches!(attach("ccp_x", &selection), Err(SelectError::BadPercent(0))));
+        let selection = Selection {
+            percent: 100,
+            cgroup: Some("/proc".into()),
+            ..selection
+        };
+        assert!(matches!(
+            attach("ccp_name_too_long", &selection),
+            Err(SelectError::Unknown(_))
+        ));
+        if cgroup(None).is_ok() {
+            assert!(matches!(
+                attach("ccp_x", &selection),
+                Err(SelectError::NotACgroup { .. })
+            ));
+        }
+        assert!(chosen().iter().all(|name| name != "ccp_x"));
+    }
+}

@@ -1,0 +1,531 @@
+//! The datapath without an agent: programs, signals, control words, limits, and what is refused.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_datapath::{Capabilities, Program, Target, Update};
+use ccplane_emu::qdisc::{LineSpec, QueueSpec};
+use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+use ccplane_lang::Limits;
+use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
+use ccplane_units::{Duration, Probability, Rate};
+use ccplane_wire::{Command, Event, FlowInfo, Refusal};
+use common::*;
+
+/// Sums, maxima and last values, sent every 10 ms and at once on a timeout.
+const WATCHER: &str = "
+(def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
+             (volatile timeout false) (volatile limited 0) (faulty 0)) (interval 10000))
+(when true
+  (:= Report.acked (+ Report.acked Ack.bytes_acked))
+  (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+  (:= Report.in (max Report.in Flow.rate_incoming))
+  (:= Report.out (max Report.out Flow.rate_outgoing))
+  (:= Report.rtt Flow.rtt_sample_us)
+  (:= Report.minrtt (min Report.minrtt Flow.min_rtt_us))
+  (:= Report.srtt Flow.srtt_us)
+  (:= Report.mss Flow.mss)
+  (:= Report.timeout (|| Report.timeout Flow.was_timeout))
+  (fallthrough))
+(when (|| Report.timeout (> Micros interval)) (:= Micros 0) (report))
+";
+const ACKED: usize = 0;
+const LOST: usize = 1;
+const IN: usize = 2;
+const OUT: usize = 3;
+const MIN_RTT: usize = 5;
+const SRTT: usize = 6;
+const MSS: usize = 7;
+const TIMEOUT: usize = 8;
+
+fn program(uid: u32, source: &str) -> Arc<Program> {
+    match ccplane_lang::compile(source, &Limits::default()) {
+        Ok(program) => Arc::new(program.code().with_uid(uid)),
+        Err(diagnostics) => panic!("{diagnostics:#}"),
+    }
+}
+
+fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
+    AlgorithmSpec {
+        name: name.into(),
+        kernel_name: format!("ccp_{name}"),
+        programs,
+        latency: Duration::from_millis(1),
+        needs: Capabilities::CWND,
+    }
+}
+
+/// A registration whose events are collected; every flow that opens gets `answer`.
+struct Direct {
+    kernel: Kernel,
+    name: String,
+    uid: u32,
+    updates: Vec<Update>,
+    opened: Vec<(u64, FlowInfo)>,
+    reports: Vec<(u64, u32, bool, Vec<u64>)>,
+    closed: Vec<(u64, ccplane_wire::FlowStats)>,
+    refused: Vec<Refusal>,
+}
+
+impl Direct {
+    fn new(name: &str, programs: Vec<Arc<Program>>, uid: u32, options: &Options) -> Direct {
+        let kernel = Kernel::load(&[spec(name, programs)], options).unwrap_or_else(|error| panic!("{error}"));
+        Direct {
+            kernel,
+            name: name.to_owned(),
+            uid,
+            updates: Vec::new(),
+            opened: Vec::new(),
+            reports: Vec::new(),
+            closed: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    fn kernel_name(&self) -> String {
+        format!("ccp_{}", self.name)
+    }
+
+    /// One turn of an agent's loop.
+    fn turn(&mut self) {
+        self.kernel.heartbeat(&self.name);
+        let mut commands = Vec::new();
+        self.kernel.poll(Duration::from_millis(2), &mut |event| match event {
+            Event::FlowOpened { flow, info } => {
+                self.opened.push((flow, info));
+                commands.push(Command::SetProgram {
+                    flow,
+                    uid: self.uid,
+                    updates: self.updates.iter().copied().collect(),
+                });
+            }
+            Event::Report {
+                flow,
+                program,
+                urgent,
+                fields,
+            } => self.reports.push((flow, program, urgent, fields.to_vec())),
+            Event::FlowClosed { flow, stats } => self.closed.push((flow, stats)),
+            Event::Refused { why, .. } => self.refused.push(why),
+            Event::Installed { .. } | Event::Ready { .. } => {}
+        });
+        for command in commands {
+            self.kernel.apply(&command);
+        }
+    }
+
+    fn turn_until(&mut self, what: &str, mut holds: impl FnMut(&mut Direct) -> bool) {
+        let started = Instant::now();
+        while !holds(self) {
+            assert!(
+                started.elapsed() < StdDuration::from_secs(10),
+                "not within 10 s: {what}"
+            );
+            self.turn();
+        }
+    }
+
+    fn turn_for(&mut self, ms: u64) {
+        let started = Instant::now();
+        while started.elapsed() < StdDuration::from_millis(ms) {
+            self.turn();
+        }
+    }
+
+    fn sum(&self, field: usize) -> u64 {
+        self.reports.iter().map(|(_, _, _, fields)| fields[field]).sum()
+    }
+
+    fn last(&self, field: usize) -> u64 {
+        self.reports.last().map_or(0, |(_, _, _, fields)| fields[field])
+    }
+}
+
+/// Sends until told to stop.
+struct Sender {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Sender {
+    fn start(address: std::net::SocketAddr, name: &str) -> Sender {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, name) = (stop.clone(), name.to_owned());
+        let thread = std::thread::spawn(move || send(address, &name, u64::MAX, &seen).expect("it completes"));
+        Sender {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.is_finished())
+    }
+
+    fn tell(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn join(mut self) -> u64 {
+        self.tell();
+        self.thread.take().expect("joined once").join().expect("no panic")
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+fn link() -> Config {
+    let way = || LinkConfig {
+        line: LineSpec::Constant(Rate::from_bits_per_sec(20_000_000)),
+        delay: Duration::from_millis(10),
+        queue: QueueSpec::ONE_BDP,
+        ..LinkConfig::default()
+    };
+    Config {
+        forward: way(),
+        reverse: way(),
+        ..Config::default()
+    }
+}
+
+#[test]
+fn signals_are_in_their_units() {
+    if !can_run("signals_are_in_their_units") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_sig", vec![program(7, WATCHER)], 7, &options(500));
+    // Twice what fits the path: it fills the line, and waits in the queue.
+    direct.updates = vec![Update {
+        target: Target::Cwnd,
+        value: 80_000,
+    }];
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_for(2000);
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    let sent = sender.join();
+    direct.turn_until("it closes", |direct| !direct.closed.is_empty());
+
+    let (flow, info) = direct.opened[0].clone();
+    assert_eq!(info.local.ip(), emulator.sender_addr());
+    assert_eq!(info.peer, sink.address);
+    assert_eq!(info.algorithm, kernel_name);
+    assert!(!info.live);
+    assert!(info.mss.get() > 1000 && info.init_cwnd.get() >= 10 * info.mss.get());
+    assert!(
+        direct
+            .reports
+            .iter()
+            .all(|(f, uid, _, fields)| *f == flow && *uid == 7 && fields.len() == 11)
+    );
+    let close = direct.closed[0];
+    assert_eq!(close.0, flow);
+    // The closing handshake has a sequence number, not a byte, of its own.
+    assert!(close.1.bytes_acked.get().abs_diff(sent) <= 2, "{close:?}, sent {sent}");
+    // All but the last, unfinished interval is in the reports.
+    assert!(
+        direct.sum(ACKED) <= sent && direct.sum(ACKED) > sent * 8 / 10,
+        "{} of {sent}",
+        direct.sum(ACKED)
+    );
+    let (mss, min_rtt, srtt) = (direct.last(MSS), direct.last(MIN_RTT), direct.last(SRTT));
+    assert_eq!(mss, info.mss.get());
+    assert!((20_000..35_000).contains(&min_rtt), "minimum RTT {min_rtt} us");
+    if !emulated() {
+        assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
+        // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in bursts, so the rate
+        // over the send interval only has a lower bound.
+        let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
+        assert!((15_000_000..80_000_000).contains(&incoming), "{incoming} bit/s");
+        assert!(outgoing >= incoming / 2, "{outgoing} bit/s out, {incoming} in");
+    }
+    emulator.finish().expect("it ends");
+}
+
+#[test]
+fn a_program_installed_later_runs_in_the_interpreter() {
+    if !can_run("a_program_installed_later_runs_in_the_interpreter") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_later", vec![program(1, WATCHER)], 1, &options(500));
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, &direct.kernel_name());
+    direct.turn_until("reports of the first program", |direct| direct.reports.len() > 5);
+    let flow = direct.opened[0].0;
+    let algorithm: Arc<str> = "t_later".into();
+    direct.kernel.apply(&Command::Install {
+        algorithm,
+        program: program(2, WATCHER),
+    });
+    let updates = [Update {
+        target: Target::Var(11), // interval
+        value: 5000,
+    }];
+    direct.kernel.apply(&Command::SetProgram {
+        flow,
+        uid: 2,
+        updates: updates.into_iter().collect(),
+    });
+    let by = |direct: &Direct, uid| direct.reports.iter().filter(|(_, u, ..)| *u == uid).count();
+    direct.turn_until("reports of the second", |direct| by(direct, 2) > 20);
+    let first = by(&direct, 1);
+    direct.turn_for(50);
+    assert_eq!(by(&direct, 1), first, "the first runs no more");
+    let faults: u64 = direct.kernel.flows().map(|flow| flow.faults).sum();
+    assert_eq!(faults, 0);
+    assert!(direct.last(ACKED) > 0 && direct.last(MSS) > 1000);
+    // A ninth program does not fit; what cannot be is refused and named.
+    for uid in 10..20 {
+        let algorithm: Arc<str> = "t_later".into();
+        direct.kernel.apply(&Command::Install {
+            algorithm,
+            program: program(uid, WATCHER),
+        });
+    }
+    direct.kernel.apply(&Command::SetProgram {
+        flow,
+        uid: 99,
+        updates: Default::default(),
+    });
+    direct.kernel.apply(&Command::Update {
+        flow,
+        updates: [Update {
+            target: Target::Var(0),
+            value: 1,
+        }]
+        .into_iter()
+        .collect(),
+    });
+    direct.kernel.apply(&Command::Update {
+        flow: flow + (1 << 32),
+        updates: Default::default(),
+    });
+    direct.turn();
+    assert!(direct.refused.contains(&Refusal::TableFull), "{:?}", direct.refused);
+    assert!(direct.refused.contains(&Refusal::UnknownProgram(99)));
+    assert!(
+        direct.refused.contains(&Refusal::UnknownFlow),
+        "another generation is another flow"
+    );
+    assert!(
+        direct.refused.iter().any(|r| matches!(r, Refusal::BadTarget(_))),
+        "report variables are the program's"
+    );
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+}
+
+#[test]
+fn the_owners_limits_and_the_agents_rate_hold() {
+    if !can_run("the_owners_limits_and_the_agents_rate_hold") {
+        return;
+    }
+    let _host = lock_host();
+    let mut options = options(500);
+    options.limits.max_cwnd = 300_000;
+    let mut direct = Direct::new("t_limit", vec![program(1, WATCHER)], 1, &options);
+    direct.updates = vec![
+        Update {
+            target: Target::Cwnd,
+            value: 100_000_000,
+        },
+        Update {
+            target: Target::Rate,
+            value: 2_500_000,
+        },
+    ];
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, &direct.kernel_name());
+    direct.turn_until("the rate holds", |direct| {
+        direct.kernel.flows().any(|flow| flow.rate.bytes_per_sec() == 2_500_000)
+    });
+    direct.turn_for(200); // what the socket's buffer took before
+    let (before, started) = (sink.received(), Instant::now());
+    direct.turn_for(1000);
+    let rate = (sink.received() - before) as f64 / started.elapsed().as_secs_f64();
+    assert!(rate < 2_500_000.0 * 1.3, "{rate} bytes/s");
+    if !emulated() {
+        assert!(rate > 2_500_000.0 * 0.6, "{rate} bytes/s");
+    }
+    let flow = direct.kernel.flows().next().expect("one flow");
+    assert!(flow.cwnd.get() <= 300_000, "{flow:?}");
+    // The owner changes his mind while it runs.
+    let mut limits = options.limits;
+    limits.max_rate = 500_000;
+    direct.kernel.set_limits(&limits);
+    direct.turn_for(300);
+    let (before, started) = (sink.received(), Instant::now());
+    direct.turn_for(1000);
+    let rate = (sink.received() - before) as f64 / started.elapsed().as_secs_f64();
+    assert!(rate < 500_000.0 * 1.5, "{rate} bytes/s");
+    direct.kernel.set_limits(&options.limits);
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+}
+
+#[test]
+fn a_full_table_sends_new_flows_to_the_fallback() {
+    if !can_run("a_full_table_sends_new_flows_to_the_fallback") {
+        return;
+    }
+    let _host = lock_host();
+    let mut few = options(500);
+    few.flows = 2;
+    let mut direct = Direct::new("t_full", vec![program(1, WATCHER)], 1, &few);
+    let sink = Sink::start("127.0.0.1");
+    let connect = |direct: &Direct| {
+        let mut stream = TcpStream::connect(sink.address).expect("it listens");
+        choose(&stream, &direct.kernel_name()).expect("registered");
+        stream.write_all(&[1; 20_000]).expect("room in the buffer");
+        stream
+    };
+    let first: Vec<TcpStream> = (0..3).map(|_| connect(&direct)).collect();
+    direct.turn_until("two opened", |direct| direct.opened.len() == 2);
+    eventually(StdDuration::from_secs(5), "all three deliver", || {
+        sink.received() == 60_000
+    });
+    let counters = |direct: &Direct| direct.kernel.counters().next().expect("one").2;
+    assert_eq!((counters(&direct).table_full, counters(&direct).flows), (1, 3));
+    let before: Vec<u64> = direct.opened.iter().map(|(flow, _)| *flow).collect();
+    drop(first);
+    direct.turn_until("two closed", |direct| direct.closed.len() == 2);
+    let second = connect(&direct);
+    direct.turn_until("a slot is free again", |direct| direct.opened.len() == 3);
+    let (again, _) = direct.opened[2];
+    assert!(!before.contains(&again), "a number is not used again");
+    assert!(
+        before.iter().any(|flow| flow & 0xff_ffff == again & 0xff_ffff),
+        "but the slot is"
+    );
+    direct.kernel.apply(&Command::Update {
+        flow: before[0],
+        updates: Default::default(),
+    });
+    direct.turn();
+    assert_eq!(direct.refused, [Refusal::UnknownFlow]);
+    drop(second);
+}
+
+#[test]
+fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
+    if !can_run("a_timeout_is_reported_at_once_and_the_flow_recovers") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_rto", vec![program(1, WATCHER)], 1, &options(500));
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_until("it runs", |direct| direct.reports.len() > 20);
+    emulator
+        .control()
+        .set_loss(Way::Forward, Probability::ALWAYS)
+        .expect("it runs");
+    let cut = direct.reports.len();
+    direct.turn_until("a timeout is reported", |direct| {
+        direct.reports[cut..]
+            .iter()
+            .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT] == 1)
+    });
+    assert!(direct.sum(LOST) > 0);
+    let flow = direct.kernel.flows().next().expect("it lives");
+    assert_eq!(flow.ca_state, 4, "{flow:?}");
+    assert!(flow.cwnd.get() <= 10 * flow.mss.get(), "{flow:?}");
+    emulator
+        .control()
+        .set_loss(Way::Forward, Probability::NEVER)
+        .expect("it runs");
+    // Nobody sets a window: the datapath itself grows it again, to the threshold at least.
+    direct.turn_until("it is open again", |direct| {
+        let flow = direct.kernel.flows().next().expect("it lives");
+        flow.ca_state == 0 && flow.cwnd.get() + flow.mss.get() >= flow.ssthresh.get()
+    });
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    let sent = sender.join();
+    assert_eq!(sent, sink.received());
+    emulator.finish().expect("it ends");
+}
+
+#[test]
+fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
+    if !can_run("what_cannot_be_loaded_says_why_and_leaves_nothing") {
+        return;
+    }
+    let _host = lock_host();
+    let load = |name: &str| Kernel::load(&[spec(name, vec![program(1, WATCHER)])], &Options::default());
+    for bad in ["", "with space", "dash-ed", "much_too_long"] {
+        assert!(
+            matches!(load(bad), Err(LoadError::BadName(_))) || bad.is_empty(),
+            "{bad}"
+        );
+    }
+    let kernel = load("t_twice").unwrap_or_else(|error| panic!("{error}"));
+    // The same process, another instance: the lock knows.
+    match load("t_twice").map(drop) {
+        Err(LoadError::Running { name, pid }) => {
+            assert_eq!((name.as_str(), pid), ("ccp_t_twice", std::process::id().to_string()));
+        }
+        other => panic!("{other:?}"),
+    }
+    // One of two fails: neither stays.
+    let both = [spec("t_other", vec![]), spec("t_twice", vec![])];
+    assert!(Kernel::load(&both, &Options::default()).is_err());
+    assert!(available("ccp_t_twice") && !available("ccp_t_other"));
+    drop(kernel);
+    assert!(!available("ccp_t_twice"));
+    match Kernel::adopt(&[spec("t_twice", vec![])], &Options::default().limits).map(drop) {
+        Err(error @ LoadError::NotAttached { .. }) => assert!(error.to_string().contains("ccplane attach"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ipv6_flows_are_seen_with_their_addresses() {
+    if !can_run("ipv6_flows_are_seen_with_their_addresses") {
+        return;
+    }
+    let _host = lock_host();
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("SKIPPED: ipv6_flows_are_seen_with_their_addresses: this host has no IPv6");
+        return;
+    }
+    let mut direct = Direct::new("t_six", vec![program(1, WATCHER)], 1, &options(500));
+    let sink = Sink::start("::1");
+    let mut stream = TcpStream::connect(sink.address).expect("it listens");
+    choose(&stream, &direct.kernel_name()).expect("registered");
+    stream.write_all(&[1; 20_000]).expect("room");
+    direct.turn_until("it opens", |direct| direct.opened.len() == 1);
+    let info = &direct.opened[0].1;
+    assert_eq!(
+        (info.local, info.peer),
+        (stream.local_addr().expect("bound"), sink.address)
+    );
+    stream.shutdown(std::net::Shutdown::Write).expect("connected");
+    let _ = stream.read(&mut [0]);
+}

@@ -1,0 +1,215 @@
+//! Which connections are steered: those of a cgroup, to addresses, a share of them; and live ones that are moved. Over
+//! loopback, from processes in a cgroup of the test's own, so that nobody else's connections are touched.
+
+mod common;
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ccplane_linux::select::{self, Selection};
+use ccplane_linux::{Kernel, Options};
+use ccplane_tun::Namespace;
+use common::*;
+use nix::sys::socket::{getsockopt, sockopt};
+
+const NAME: &str = "ccp_t_select";
+
+/// A cgroup of the test's own; gone with it.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn create() -> Cgroup {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a mounted /proc");
+        let root = mounts
+            .lines()
+            .filter_map(|line| line.split_once(" cgroup2 ")?.0.split(' ').nth(1));
+        let root = root.last().expect("a mounted cgroup2");
+        let path = PathBuf::from(root).join(format!("ccplane-test-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("as root");
+        Cgroup(path)
+    }
+
+    /// The congestion controls of connections to `addresses` that a process in the cgroup makes, and of what it accepts.
+    fn connect(&self, addresses: &[&str]) -> Vec<(String, String)> {
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "process_in_the_cgroup", "--ignored", "--nocapture"])
+            .env("CCPLANE_TEST_CGROUP", &self.0)
+            .env("CCPLANE_TEST_ADDRESSES", addresses.join(" "))
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&child.stdout).into_owned();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("connected: "));
+        let pairs = lines
+            .filter_map(|line| line.split_once(' '))
+            .map(|(c, a)| (c.to_owned(), a.to_owned()));
+        let pairs: Vec<_> = pairs.collect();
+        assert_eq!(
+            pairs.len(),
+            addresses.len(),
+            "{text}{}",
+            String::from_utf8_lossy(&child.stderr)
+        );
+        pairs
+    }
+
+    fn connect_one(&self, address: &str) -> (String, String) {
+        self.connect(&[address]).remove(0)
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            cgroup: Some(self.0.clone()),
+            to: None,
+            system: false,
+            percent: 100,
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = select::detach(Some(NAME));
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Not a test: a process that enters the cgroup, then connects to itself and tells what each end got.
+#[test]
+#[ignore = "the process in the cgroup"]
+fn process_in_the_cgroup() {
+    let (Ok(cgroup), Ok(addresses)) = (
+        std::env::var("CCPLANE_TEST_CGROUP"),
+        std::env::var("CCPLANE_TEST_ADDRESSES"),
+    ) else {
+        return;
+    };
+    std::fs::write(PathBuf::from(cgroup).join("cgroup.procs"), "0").expect("as root");
+    // The harness has begun this line.
+    println!();
+    for address in addresses.split(' ') {
+        let address: std::net::IpAddr = address.parse().expect("an address");
+        let listener = TcpListener::bind((address, 0)).expect("an address of loopback");
+        let connected = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (accepted, _) = listener.accept().expect("it is connected");
+        println!("connected: {} {}", control_of(&connected), control_of(&accepted));
+    }
+}
+
+fn control_of(socket: &impl AsFd) -> String {
+    getsockopt(socket, sockopt::TcpCongestion)
+        .expect("a TCP socket")
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn registered() -> Kernel {
+    load(&agent_of("t_select", 1000), &Options::default())
+}
+
+fn default_control() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    control_of(&listener)
+}
+
+#[test]
+fn connections_are_chosen_by_cgroup_address_and_share() {
+    if !can_run("connections_are_chosen_by_cgroup_address_and_share") {
+        return;
+    }
+    let _host = lock_host();
+    let _kernel = registered();
+    let cgroup = Cgroup::create();
+    let (ours, native) = (
+        (NAME.to_owned(), NAME.to_owned()),
+        (default_control(), default_control()),
+    );
+    assert_eq!(cgroup.connect_one("127.0.0.1"), native, "nothing is chosen yet");
+
+    select::attach(NAME, &cgroup.selection()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(select::chosen(), [NAME]);
+    assert_eq!(
+        cgroup.connect(&["127.0.0.1", "::1"]),
+        [ours.clone(), ours.clone()],
+        "both ends, both families"
+    );
+    let elsewhere = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let elsewhere = TcpStream::connect(elsewhere.local_addr().expect("bound")).expect("it listens");
+    assert_eq!(control_of(&elsewhere), native.0, "this process is in another cgroup");
+
+    // Chosen once more, otherwise: the second choice replaces the first.
+    let to = |prefix: &str| Selection {
+        to: Some(prefix.parse().expect("a prefix")),
+        ..cgroup.selection()
+    };
+    select::attach(NAME, &to("127.0.0.2")).unwrap_or_else(|e| panic!("{e}"));
+    let seen = cgroup.connect(&["127.0.0.1", "127.0.0.2", "::1"]);
+    let one_way = (NAME.to_owned(), native.1.clone());
+    assert_eq!(
+        seen,
+        [native.clone(), one_way, native.clone()],
+        "one address; the other end's peer is 127.0.0.1"
+    );
+    select::attach(NAME, &to("127.0.0.0/30")).unwrap_or_else(|e| panic!("{e}"));
+    let seen = cgroup.connect(&["127.0.0.3", "127.0.0.4", "::ffff:127.0.0.3"]);
+    assert_eq!(
+        seen,
+        [ours.clone(), native.clone(), ours],
+        "a prefix, also for IPv4 over a socket of IPv6"
+    );
+
+    let half = Selection {
+        percent: 50,
+        ..cgroup.selection()
+    };
+    select::attach(NAME, &half).unwrap_or_else(|e| panic!("{e}"));
+    let connected = cgroup.connect(&["127.0.0.1"; 200]);
+    let chosen = connected.iter().filter(|(connected, _)| connected == NAME).count();
+    // Eight standard deviations of 7.
+    assert!((44..=156).contains(&chosen), "{chosen} of 200 at 50 %");
+
+    assert_eq!(select::detach(Some(NAME)).unwrap_or_else(|e| panic!("{e}")), [NAME]);
+    assert_eq!(
+        cgroup.connect_one("127.0.0.1"),
+        native,
+        "and nothing is chosen any more"
+    );
+    assert!(select::chosen().is_empty());
+}
+
+#[test]
+fn live_connections_move_in_every_namespace() {
+    if !can_run("live_connections_move_in_every_namespace") {
+        return;
+    }
+    let _host = lock_host();
+    let _kernel = registered();
+    let native = default_control();
+    let namespace = Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
+    let connect = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        choose(&listener, NAME).expect("it is registered");
+        let connected = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        choose(&connected, NAME).expect("it is registered");
+        let (accepted, _) = listener.accept().expect("it is connected");
+        (listener, connected, accepted)
+    };
+    let here = connect();
+    let there = namespace.run(connect).expect("a namespace");
+    let all = |sockets: &(TcpListener, TcpStream, TcpStream)| {
+        [control_of(&sockets.0), control_of(&sockets.1), control_of(&sockets.2)]
+    };
+    assert_eq!(all(&here), [NAME; 3]);
+    assert_eq!(all(&there), [NAME; 3]);
+
+    let moved = select::move_flows(Some("ccp_another"), &native).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(moved, 0, "only those of the name given");
+    let moved = select::move_flows(Some(NAME), &native).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(moved, 6);
+    assert_eq!(all(&here), [native.as_str(); 3]);
+    assert_eq!(all(&there), [native.as_str(); 3]);
+
+    let error = select::move_flows(Some(NAME), "nonesuch").expect_err("there is none");
+    assert!(matches!(error, select::SelectError::Unknown(_)), "{error}");
+}
