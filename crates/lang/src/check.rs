@@ -241,9 +241,14 @@ impl Checker<'_, '_> {
     /// `(:= name value)`
     fn bind(&mut self, form: Form, mut parts: Children<'_>) -> Checked<()> {
         let (Some(target), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
-            let problem = Problem::new(Code::Syntax, form.span, "not a bind", "expected a name and one value")
-                .help("write (:= name value)");
-            return Err(self.note(problem));
+            let text = self.forms.text(form);
+            let help = if text.contains(" -") {
+                "write (:= name value); there are no negative numbers, (- a b) is a difference"
+            } else {
+                "write (:= name value)"
+            };
+            let problem = Problem::new(Code::Syntax, form.span, "not a bind", "expected a name and one value");
+            return Err(self.note(problem.help(help)));
         };
         let target = self.forms.get(target);
         let name = self.forms.text(target);

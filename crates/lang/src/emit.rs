@@ -297,9 +297,9 @@ impl Emitter<'_> {
         }
     }
 
+    /// A value in a temporary of its own, taken after the operands were computed: it may be one of theirs.
     fn in_temp(&mut self, id: Id) -> Emitted<u8> {
         match self.tree.node(id).expr {
-            // Its operands are computed before the temporary is taken, which then may be one of theirs.
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
             Expr::Binary(op, a, b) => {
                 let (a, b) = self.both(a, b)?;

@@ -1,9 +1,26 @@
 //! Program text to checked bytecode.
 //!
 //! The language is CCP's with extensions; `docs/language.md` describes it for the people who write programs.
-//! [`compile`] goes through three forms: parentheses and atoms ([`reader`]), the typed tree ([`check`], with the names
-//! from [`scope`]), bytecode ([`emit`]), which [`ccplane_datapath::Program::check`] then checks as it would check
-//! bytecode from a stranger.
+//! [`compile`] goes through three forms: parentheses and atoms (`reader`), the typed tree (`check` and `value`, with the
+//! names of `def` and `scope`), bytecode (`emit`), which [`ccplane_datapath::Program::check`] then checks as it would
+//! check bytecode from a stranger.
+//!
+//! ```
+//! use ccplane_lang::{Limits, compile};
+//!
+//! let text = "
+//!     (def (Report (volatile acked 0)) (interval 10ms))
+//!     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
+//!     (when (> Micros interval) (report) (:= Micros 0))";
+//! let program = compile(text, &Limits::default())?;
+//! assert_eq!(program.report_names().collect::<Vec<_>>(), ["acked"]);
+//! assert_eq!(program.code().vars()[1].init, 10_000); // times are in µs
+//!
+//! let wrong = compile("(def) (when true (:= Cwnd (+ Cwnd Ack.bytes_akced)))", &Limits::default());
+//! let why = wrong.expect_err("a name is misspelt");
+//! assert_eq!(why.problems()[0].fix(), Some("did you mean `Ack.bytes_acked`?"));
+//! # Ok::<(), ccplane_lang::Diagnostics>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod check;
@@ -63,7 +80,8 @@ pub fn compile(source: &str, limits: &Limits) -> Result<Program, Diagnostics> {
     if !problems.is_empty() {
         return Err(problems.into_diagnostics(source));
     }
-    program::build(&forms, &limits, &mut problems)
-        .ok_or(())
-        .map_err(|()| problems.into_diagnostics(source))
+    match program::build(&forms, &limits, &mut problems) {
+        Some(program) => Ok(program),
+        None => Err(problems.into_diagnostics(source)),
+    }
 }

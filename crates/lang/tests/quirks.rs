@@ -645,3 +645,60 @@ fn what_is_checked_here_passes_the_datapath_s_own_check() {
         Ok(code)
     );
 }
+
+#[test]
+fn a_program_so_long_that_its_message_would_wrap_is_refused() {
+    let body = "(:= x 1) ".repeat(4_090);
+    refused_for(
+        &format!("(def (x 0)) (when true {body})"),
+        Code::Limit,
+        "4090 instructions",
+    );
+}
+
+#[test]
+fn later_sequence_numbers() {
+    assert_eq!(
+        ops(&compiled("(def (x 0)) (when true (:= x (wrapped_max x Ack.now)))")),
+        [Op::MaxWrap]
+    );
+    assert_eq!(
+        ops(&compiled("(def (x 0)) (when true (:= x (wrapped_max 5 7)))")),
+        [Op::Move, Op::MaxWrap]
+    );
+}
+
+#[test]
+fn what_is_no_clause_and_no_operation() {
+    refused_for(
+        "(def) (when (timeout) (report))",
+        Code::Syntax,
+        "`timeout` is no operator",
+    );
+    refused_for(
+        "(def (x 0)) (when true (:= x (blah 10 20)))",
+        Code::Syntax,
+        "`blah` is no operator",
+    );
+    refused_for(
+        "(def (x 0)) (when true (:= x +))",
+        Code::Syntax,
+        "an operator, not a value",
+    );
+    refused_for(
+        "(def (x 0)) (when true (:= x -1))",
+        Code::Syntax,
+        "expected a name and one value",
+    );
+    refused_for("(def) (when true)", Code::Syntax, "a condition and a statement");
+    refused_for("(def) (report)", Code::Syntax, "not a clause");
+    refused_for("(def) (def) (when true (report))", Code::Syntax, "a second (def …)");
+    refused_for("(def) (when true report)", Code::Syntax, "write (report)");
+    refused_for("(def)", Code::Syntax, "without a clause");
+    refused_for("(def (x 0)) (when (> x 1) (report)", Code::Syntax, "1 `)` missing");
+}
+
+#[test]
+fn names_with_points_and_underscores() {
+    compiled("(def (a_b.c 0) (Report (_x 0) (y_ 1))) (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))");
+}
