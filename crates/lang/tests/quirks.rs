@@ -688,7 +688,7 @@ fn what_is_no_clause_and_no_operation() {
     refused_for(
         "(def (x 0)) (when true (:= x -1))",
         Code::Syntax,
-        "expected a name and one value",
+        "no negative numbers",
     );
     refused_for("(def) (when true)", Code::Syntax, "a condition and a statement");
     refused_for("(def) (report)", Code::Syntax, "not a clause");
