@@ -124,3 +124,37 @@ fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
         }
     }
 }
+
+#[test]
+fn reno_and_cubic_do_as_well_as_the_kernels() {
+    if !can_run("reno_and_cubic_do_as_well_as_the_kernels") {
+        return;
+    }
+    let _host = lock_host();
+    let registry = ccplane_algorithms::Registry::builtin();
+    for name in ["reno", "cubic"] {
+        let native = run(name, Probability::NEVER);
+        let mut agent = ccplane_agent::Agent::default();
+        let algorithm = registry.by_name(name, &Default::default()).expect("built in");
+        agent.add_boxed(algorithm).expect("it compiles");
+        let kernel = load(&agent, &options(500));
+        let running = Running::start(kernel, agent);
+        let ours = run(&format!("ccp_{name}"), Probability::NEVER);
+        let kernel = running.stop();
+        let (_, _, counters) = kernel.counters().next().expect("one");
+        eprintln!("{counters:?}");
+        assert_eq!((counters.fallbacks, counters.faults), (0, 0));
+        assert!(
+            emulated() || ours.megabits > 0.9 * native.megabits,
+            "{name}: {:.1} Mbit/s",
+            ours.megabits
+        );
+        assert_eq!(ours.timeouts, 0);
+        let show = |outcome: &Outcome| {
+            let sampled: Vec<String> = outcome.windows.iter().step_by(100).map(u32::to_string).collect();
+            eprintln!("  windows {}", sampled.join(" "));
+        };
+        show(&native);
+        show(&ours);
+    }
+}
