@@ -108,6 +108,8 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
             "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
             info.id, info.host
         );
+        let [up, down] = info.limits.map(|limit| limit.describe(config.mtu));
+        eprintln!("queues: up {up}, down {down}");
     })
     .map_err(fail)?;
     let code = report.exit_code();

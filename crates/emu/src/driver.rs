@@ -23,7 +23,7 @@ const WAKE: Duration = Duration::from_micros(300);
 /// And how long before it ends a short one, to spin for the rest: shorter, and late wake-ups show; longer, and at
 /// 96 Mbit/s (a packet every 125 µs) it would never sleep, so that the kernel would stop this thread now and then to let
 /// others run.
-const SPIN: Duration = Duration::from_micros(100);
+const SPIN: Duration = Duration::from_micros(75);
 /// What makes a sleep a long one.
 const LONG: Duration = Duration::from_millis(1);
 

@@ -55,6 +55,16 @@ impl Limit {
             Limit::Unlimited => true,
         }
     }
+
+    /// As people read it, in bytes and in full packets of `mtu` bytes.
+    pub fn describe(self, mtu: u32) -> String {
+        let mtu = u64::from(mtu.max(1));
+        match self {
+            Limit::Packets(packets) => format!("{packets} packets ({} bytes)", packets.saturating_mul(mtu)),
+            Limit::Bytes(bytes) => format!("{bytes} bytes ({} packets of {mtu})", bytes / mtu),
+            Limit::Unlimited => "no limit".into(),
+        }
+    }
 }
 
 /// Why a packet was dropped.

@@ -184,6 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_told_in_packets_and_bytes() {
+        let told = |text| limit(text, 96, 20).expect("large enough").describe(1_500);
+        assert_eq!(told("droptail:1bdp"), "240000 bytes (160 packets of 1500)");
+        assert_eq!(told("droptail:10p"), "10 packets (15000 bytes)");
+        assert_eq!(told("droptail:inf"), "no limit");
+    }
+
+    #[test]
     fn a_queue_that_holds_no_packet_is_refused() {
         let too_small = |bytes, bdp| Err(QueueSpecError::TooSmall { bytes, mtu: 1_500, bdp });
         assert_eq!(limit("droptail:1bdp", 96, 0), too_small(0, true));
