@@ -24,7 +24,7 @@ const PACING_AVOIDANCE: u64 = 120;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fallback {
     /// The window with which the flow began, bytes.
-    initial_cwnd: u64,
+    pub initial_cwnd: u64,
     /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465, section 2.1).
     acked: u64,
     /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is none to undo.
@@ -32,7 +32,6 @@ pub(crate) struct Fallback {
     /// When it last answered congestion.
     answered: Time,
     phase: Phase,
-    active: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +56,7 @@ impl Fallback {
             before: (0, 0),
             answered: Time::ZERO,
             phase: Phase::Fresh,
-            active: false,
         }
-    }
-
-    #[inline(always)]
-    pub fn is_active(&self) -> bool {
-        self.active
-    }
-
-    /// Takes over, or gives back.
-    #[cold]
-    pub fn switch(&mut self, active: bool) {
-        *self = Fallback {
-            active,
-            ..Fallback::new(self.initial_cwnd)
-        };
     }
 
     /// Answers one ACK or timeout.

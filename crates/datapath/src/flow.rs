@@ -6,6 +6,7 @@ use crate::bytecode::{VarKind, reg};
 use crate::command::{Command, Refused, Target, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
+use crate::last::LastState;
 use crate::lower::{self, Code, LARGE, SMALL, place};
 use crate::program::Program;
 use crate::signals::{Signals, Transport};
@@ -53,18 +54,19 @@ pub struct Flow<const V: usize = 16> {
     report: Option<Urgency>,
     /// Something in `pending` waits for the next call.
     staged: bool,
+    /// Nobody is in control, so the flow runs its own NewReno.
+    silent: bool,
     /// When `Micros` was 0, in ns and modulo 2^64, since it may lie before the epoch of the clock.
     zero: u64,
     /// When a guard that waits for `Micros` has waited long enough.
     timer: Time,
     /// When the silence of the agent will have lasted too long, as far as was known when that was last judged.
     fallback_at: Time,
+    vars: [u64; V],
+    last: LastState,
+    fallback: Fallback,
     /// When the flow began.
     opened: Time,
-    vars: [u64; V],
-    /// The signals from number 8 on at the last ACK, kept for programs that also run without one.
-    state: [u64; STATES],
-    fallback: Fallback,
     pending: Pending,
 }
 
@@ -88,12 +90,13 @@ impl<const V: usize> Flow<V> {
             faults: 0,
             report: None,
             staged: false,
+            silent: false,
             zero: now.as_nanos(),
             timer: Time::MAX,
             fallback_at: now,
             opened: now,
             vars: [0; V],
-            state: [0; STATES],
+            last: LastState::default(),
             fallback: Fallback::new(initial_cwnd),
             pending: Pending::default(),
         }
@@ -124,7 +127,7 @@ impl<const V: usize> Flow<V> {
                 self.run::<LARGE>(installed, load, run, &mut wanted);
             }
         }
-        if self.fallback.is_active() {
+        if self.silent {
             wanted = self.fallback.step(transport, signals);
         }
         self.outcome(transport, wanted, &programs.limits)
@@ -143,17 +146,17 @@ impl<const V: usize> Flow<V> {
         {
             let due = has_come(self.timer, now);
             if due || (staged && self.look_ahead(installed, now, wanted)) {
-                let state = self.state;
+                let last = self.last;
                 let run = Run {
                     now,
                     compat: programs.compat(),
                     urgency: Urgency::Normal,
                 };
-                self.run::<LARGE>(installed, |registers| quiet(registers, &state), run, &mut wanted);
+                self.run::<LARGE>(installed, |signals| last.write(signals), run, &mut wanted);
                 self.timer = self.timer.max(now + TIMER_SPACING);
             }
         }
-        if self.fallback.is_active() {
+        if self.silent {
             wanted = Controls::of(transport);
         }
         self.outcome(transport, wanted, &programs.limits)
@@ -245,7 +248,7 @@ impl<const V: usize> Flow<V> {
 
     /// True while the flow runs its own NewReno, because its agent is silent.
     pub fn in_fallback(&self) -> bool {
-        self.fallback.is_active()
+        self.silent
     }
 }
 
@@ -288,7 +291,7 @@ impl<const V: usize> Flow<V> {
     ) -> Option<&'a Installed> {
         let mut program = self.current(programs);
         // A heartbeat can only put the end of patience off: before it, with a program to run, there is nothing to judge.
-        if transport.now >= self.fallback_at || self.fallback.is_active() || program.is_none() {
+        if transport.now >= self.fallback_at || self.silent || program.is_none() {
             program = self.judge(transport.now, programs);
         }
         if self.staged {
@@ -306,8 +309,9 @@ impl<const V: usize> Flow<V> {
         let deadline = heard + programs.limits.fallback_after;
         let orphan = program.is_none() && self.program_uid().is_some();
         let silent = has_come(deadline, now) || orphan;
-        if silent != self.fallback.is_active() {
-            self.fallback.switch(silent);
+        if silent != self.silent {
+            self.silent = silent;
+            self.fallback = Fallback::new(self.fallback.initial_cwnd);
         }
         self.fallback_at = if silent { Time::MAX } else { deadline };
         program
@@ -335,8 +339,10 @@ impl<const V: usize> Flow<V> {
         let mut registers = Registers([0; N]);
         self.load(&mut registers, signals, now, *wanted);
         let micros = registers.get(MICROS);
-        if program.uses_timers() {
-            self.state.copy_from_slice(&registers.0[FIRST_STATE..SIGNALS]);
+        if program.uses_timers()
+            && let Some(signals) = registers.0.first_chunk()
+        {
+            self.last.keep(signals);
         }
         let trace = interpreter::run(code, &mut registers);
 
@@ -385,7 +391,7 @@ impl<const V: usize> Flow<V> {
             return false;
         }
         let mut registers = Registers([0; LARGE]);
-        self.load(&mut registers, |registers| quiet(registers, &self.state), now, wanted);
+        self.load(&mut registers, |signals| self.last.write(signals), now, wanted);
         let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
         self.timer = self.timer.min(self.when(ahead.waits_for, now));
@@ -431,7 +437,7 @@ impl<const V: usize> Flow<V> {
             rate: changed(limits.rate(wanted.rate), transport.rate),
             ssthresh: changed(wanted.ssthresh.max(limits.min_cwnd), transport.ssthresh),
             report: self.report,
-            fallback: self.fallback.is_active(),
+            fallback: self.silent,
         }
     }
 
@@ -483,13 +489,6 @@ struct Run {
     now: Time,
     compat: Compat,
     urgency: Urgency,
-}
-
-/// Writes the last known state, and no events.
-fn quiet(registers: &mut [u64; SIGNALS], state: &[u64; STATES]) {
-    registers[FIRST_STATE..].copy_from_slice(state);
-    registers[usize::from(reg::WAS_TIMEOUT)] = 0;
-    registers[usize::from(reg::UNDONE)] = 0;
 }
 
 /// Checks that an agent may set the targets.
@@ -546,7 +545,3 @@ const RATE: u8 = place(reg::RATE);
 const SSTHRESH: u8 = place(reg::SSTHRESH);
 const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
 const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
-/// The first signal that describes a state and not an event: `Flow.bytes_in_flight`. From here on only `Flow.was_timeout`
-/// and `Flow.undone` are events.
-const FIRST_STATE: usize = 8;
-const STATES: usize = SIGNALS - FIRST_STATE;

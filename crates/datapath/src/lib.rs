@@ -12,6 +12,7 @@ mod command;
 mod fallback;
 mod flow;
 mod interpreter;
+mod last;
 mod lower;
 mod program;
 mod signals;
