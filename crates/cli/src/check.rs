@@ -34,7 +34,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         std::fs::read_to_string(&args.program).map_err(unreadable)?
     };
     let program =
-        compile(&source, &Limits::default()).map_err(|problems| Failure::diagnostic(Kind::Failed, problems))?;
+        compile(&source, &Limits::default()).map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
     let cost = program.cost();
     let code = program.code();
     let ebpf = codegen::compile(code);
