@@ -1,7 +1,8 @@
 //! What an ACK costs: `cargo run --release -p ccplane-datapath --example ns_per_ack`.
 //!
 //! Prints the least and the median over runs of the time an ACK takes, for one flow and for 10,000 flows visited in random order. With
-//! `count reno|bbr N` as arguments it only runs N ACKs of one flow, for counting instructions under `valgrind --tool=callgrind`.
+//! `count reno|bbr ACKS FLOWS` as arguments it only runs that many ACKs, for counting under `valgrind --tool=callgrind`
+//! or, for cache misses, `--tool=cachegrind`.
 
 mod programs;
 
@@ -18,7 +19,7 @@ const RUNS: usize = 101;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [mode, which, acks] = args.as_slice()
+    if let [mode, which, acks, flows] = args.as_slice()
         && mode == "count"
     {
         let code = match which.as_str() {
@@ -28,7 +29,8 @@ fn main() {
         };
         let program = code.program(1);
         let acks = acks.parse().expect("a number of ACKs");
-        Bench::new(program, 1).run(acks);
+        let flows = flows.parse().expect("a number of flows");
+        Bench::new(program, flows).run(acks);
         return;
     }
     println!("flow of 16 variables: {} bytes", size_of::<Flow<16>>());

@@ -62,8 +62,8 @@ pub struct Flow<const V: usize = 16> {
     timer: Time,
     /// When the silence of the agent will have lasted too long, as far as was known when that was last judged.
     fallback_at: Time,
-    vars: [u64; V],
     last: LastState,
+    vars: [u64; V],
     fallback: Fallback,
     /// When the flow began.
     opened: Time,
@@ -337,7 +337,7 @@ impl<const V: usize> Flow<V> {
         wanted: &mut Controls,
     ) {
         let mut registers = Registers([0; N]);
-        self.load(&mut registers, signals, now, *wanted);
+        self.load(&mut registers, signals, now, *wanted, program.vars().len());
         let micros = registers.get(MICROS);
         if program.uses_timers()
             && let Some(signals) = registers.0.first_chunk()
@@ -346,7 +346,11 @@ impl<const V: usize> Flow<V> {
         }
         let trace = interpreter::run(code, &mut registers);
 
-        self.vars.copy_from_slice(&registers.0[VARS..VARS + V]);
+        let (few, more) = self.vars.split_at_mut(V.min(FEW));
+        few.copy_from_slice(&registers.0[VARS..VARS + V.min(FEW)]);
+        if program.vars().len() > FEW {
+            more.copy_from_slice(&registers.0[VARS + V.min(FEW)..VARS + V]);
+        }
         if trace.faults != 0 {
             self.faults = self.faults.saturating_add(trace.faults);
         }
@@ -391,7 +395,13 @@ impl<const V: usize> Flow<V> {
             return false;
         }
         let mut registers = Registers([0; LARGE]);
-        self.load(&mut registers, |signals| self.last.write(signals), now, wanted);
+        self.load(
+            &mut registers,
+            |signals| self.last.write(signals),
+            now,
+            wanted,
+            program.vars().len(),
+        );
         let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
         self.timer = self.timer.min(self.when(ahead.waits_for, now));
@@ -406,6 +416,7 @@ impl<const V: usize> Flow<V> {
         signals: impl FnOnce(&mut [u64; SIGNALS]),
         now: Time,
         wanted: Controls,
+        vars: usize,
     ) {
         if let Some(first) = registers.0.first_chunk_mut() {
             signals(first);
@@ -415,7 +426,11 @@ impl<const V: usize> Flow<V> {
         let micros = elapsed(self.zero, now).as_micros();
         let state = [micros, wanted.cwnd, wanted.rate, wanted.ssthresh, 0, 0, 0, 1];
         registers.0[VARS - state.len()..VARS].copy_from_slice(&state);
-        registers.0[VARS..VARS + V].copy_from_slice(&self.vars);
+        let (few, more) = self.vars.split_at(V.min(FEW));
+        registers.0[VARS..VARS + V.min(FEW)].copy_from_slice(few);
+        if vars > FEW {
+            registers.0[VARS + V.min(FEW)..VARS + V].copy_from_slice(more);
+        }
     }
 
     /// When `Micros` will exceed `waits_for`.
@@ -539,6 +554,8 @@ fn elapsed(zero: u64, now: Time) -> Duration {
 
 const SIGNALS: usize = reg::SIGNALS_END as usize;
 const VARS: usize = lower::VARS as usize;
+/// Programs of no more variables than this leave the rest of a flow, and its cache lines, untouched.
+const FEW: usize = 8;
 const MICROS: u8 = place(reg::MICROS);
 const CWND: u8 = place(reg::CWND);
 const RATE: u8 = place(reg::RATE);
