@@ -56,7 +56,7 @@ struct fold_ctx {
 	__u64 pc; /* where the interpreter is: here and not on its stack, because there the verifier would follow every value */
 };
 
-/* Programs: the first CCP_PADS are generated code in the object's pads, the others run in its interpreter. */
+/* Programs: the first CCP_PADS have a pad, where their generated code is; the others run in the interpreter. */
 #define CCP_PADS 4
 #define CCP_PAD_INSNS 2048
 #define CCP_PROGRAMS 12
@@ -76,7 +76,7 @@ struct ccp_insn {
 
 struct ccp_program {
 	__u32 tag; /* unique among all programs that this registration ever had; 0: none */
-	__u32 code_len; /* instructions of the interpreter; 0 where a pad runs it */
+	__u32 code_len; /* instructions for the interpreter; 0 for a program that every object has in its pad */
 	__u32 vars;
 	__u32 report_vars;
 	__u64 volatiles; /* bit n: variable n goes back to init[n] after a report that was queued */

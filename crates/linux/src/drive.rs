@@ -37,10 +37,12 @@ pub fn run_agent(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, obse
     agent.handle(clock::now(), KERNEL, ready);
     obey(kernel, agent, observer);
     while !stop.load(Ordering::Relaxed) {
-        let events = kernel.drain(&mut |event| {
+        let events = kernel.drain(&mut |batch| {
             let now = clock::now();
-            observer.event(now, &event);
-            agent.handle(now, KERNEL, event);
+            for event in &batch {
+                observer.event(now, event);
+            }
+            agent.handle_all(now, KERNEL, batch);
         });
         obey(kernel, agent, observer);
         let now = clock::now();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_datapath::{Capabilities, Limits, Program};
 use ccplane_units::Duration;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
-use libbpf_rs::{Btf, Link, MapCore, Object, ObjectBuilder, OpenObject, ReferencesType};
+use libbpf_rs::{AsRawLibbpf, Btf, Link, MapCore, MapMut, Object, ObjectBuilder, OpenObject, ReferencesType};
 
 use crate::error::LoadError;
 use crate::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
@@ -82,9 +82,17 @@ pub(crate) struct Loaded {
     pub link: Link,
     pub object: Object,
     pub memory: Memory,
-    /// Whether the link is a real one.
-    pub links: bool,
+    pub pads: Pads,
+    pub features: KernelFeatures,
 }
+
+/// Which program's code each pad of an object has.
+pub(crate) type Pads = [Option<Arc<Program>>; PADS];
+
+/// The object's mask of pads with code.
+const FILLED: &str = ".rodata.pads";
+/// The maps that objects of one registration have in common.
+const SHARED: [&str; 6] = [".data.plane", "table", "vacant", "programs", "ring", "states"];
 
 /// The memory of one registration.
 pub(crate) struct Memory {
@@ -141,62 +149,95 @@ pub(crate) fn valid_name(name: &str) -> bool {
 /// Loads and registers one algorithm.
 pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, LoadError> {
     let features = KernelFeatures::detect()?;
-    let listener = Listener::new();
-    let bpf = |what: &'static str| {
-        let listener = &listener;
-        move |source: libbpf_rs::Error| match verifier_reason(&listener.text()) {
-            Some((program, reason)) => LoadError::Refused { program, reason },
-            None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => LoadError::NotPermitted {
-                missing: crate::privilege::missing(),
-            },
-            None => LoadError::Bpf {
-                what,
-                log: listener.text(),
-                source,
-            },
-        }
-    };
-    let (bytes, compiled) = compile(&spec.programs)?;
-    let mut open = ObjectBuilder::default()
-        .open_memory(&bytes)
-        .map_err(bpf("opening the BPF object"))?;
-    fit(&mut open, spec, options, features).map_err(bpf("fitting the BPF object to this kernel"))?;
-    let object = open.load().map_err(bpf("loading the BPF object"))?;
+    let mut pads = [const { None }; PADS];
+    for (pad, program) in pads.iter_mut().zip(&spec.programs) {
+        *pad = codegen::compile(program).is_ok().then(|| program.clone());
+    }
+    let mut object = build(spec, &pads, options, features, &[])?;
     let memory = Memory::of(&object, options)?;
-    prepare(&memory, spec, options, &compiled);
-    let name = operations(features);
-    let mut object = object;
-    let link = object
-        .maps_mut()
-        .find(|map| map.name() == name)
-        .ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?
-        .attach_struct_ops()
-        .map_err(|error| match error.kind() {
-            libbpf_rs::ErrorKind::AlreadyExists => LoadError::NameTaken(spec.kernel_name.clone()),
-            _ => bpf("registering the congestion control")(error),
-        })?;
+    prepare(&memory, &pads, options);
+    let link = register(&mut object, spec, features)?;
     Ok(Loaded {
         link,
         object,
         memory,
-        links: features.links,
+        pads,
+        features,
     })
 }
 
-/// The object with the programs' code in its pads, and which of them got one.
-fn compile(programs: &[Arc<Program>]) -> Result<(Vec<u8>, Vec<bool>), LoadError> {
+/// The object with the programs' code in its pads, loaded; over maps that are there already, or over new ones.
+pub(crate) fn build(
+    spec: &AlgorithmSpec,
+    pads: &Pads,
+    options: &Options,
+    features: KernelFeatures,
+    shared: &[(&str, OwnedFd)],
+) -> Result<Object, LoadError> {
     let mut bytes = OBJECT.to_vec();
-    let mut compiled = vec![false; programs.len().min(PADS)];
-    for (index, (program, compiled)) in programs.iter().zip(&mut compiled).enumerate() {
-        match codegen::compile(program) {
-            Ok(code) => {
-                pad::patch(&mut bytes, index, &code)?;
-                *compiled = true;
-            }
-            Err(error) => tracing::warn!(uid = program.uid(), %error, "this program runs in the interpreter"),
+    let mut filled = 0u32;
+    for (index, program) in pads.iter().enumerate() {
+        // Who chose the pads knows that it fits.
+        if let Some(code) = program.as_deref().and_then(|program| codegen::compile(program).ok()) {
+            pad::patch(&mut bytes, index, &code)?;
+            filled |= 1 << index;
         }
     }
-    Ok((bytes, compiled))
+    let listener = Listener::new();
+    let mut open = ObjectBuilder::default()
+        .open_memory(&bytes)
+        .map_err(failure("opening the BPF object", &listener))?;
+    fit(&mut open, spec, filled, options, features, shared)
+        .map_err(failure("fitting the BPF object to this kernel", &listener))?;
+    open.load().map_err(failure("loading the BPF object", &listener))
+}
+
+/// Makes the kernel offer it to sockets.
+pub(crate) fn register(object: &mut Object, spec: &AlgorithmSpec, features: KernelFeatures) -> Result<Link, LoadError> {
+    let listener = Listener::new();
+    operations_map(object, features)?
+        .attach_struct_ops()
+        .map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::AlreadyExists => LoadError::NameTaken(spec.kernel_name.clone()),
+            _ => failure("registering the congestion control", &listener)(error),
+        })
+}
+
+/// Puts another object behind a registration: new flows run it, live ones go on in the one they began with.
+pub(crate) fn replace(link: &mut Link, object: &mut Object, features: KernelFeatures) -> Result<(), LoadError> {
+    let listener = Listener::new();
+    let map = operations_map(object, features)?;
+    // SAFETY: both are live objects of libbpf; the link was made by `attach_struct_ops`, the kind that this takes.
+    let result = unsafe {
+        libbpf_rs::libbpf_sys::bpf_link__update_map(link.as_libbpf_object().as_ptr(), map.as_libbpf_object().as_ptr())
+    };
+    match result {
+        0 => Ok(()),
+        code => Err(failure("updating the registration", &listener)(
+            libbpf_rs::Error::from_raw_os_error(-code),
+        )),
+    }
+}
+
+fn operations_map(object: &mut Object, features: KernelFeatures) -> Result<MapMut<'_>, LoadError> {
+    let name = operations(features);
+    let map = object.maps_mut().find(|map| map.name() == name);
+    map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))
+}
+
+/// An error of the loader, with the verifier's reason where it was the verifier.
+fn failure(what: &'static str, listener: &Listener) -> impl Fn(libbpf_rs::Error) -> LoadError {
+    move |source| match verifier_reason(&listener.text()) {
+        Some((program, reason)) => LoadError::Refused { program, reason },
+        None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => LoadError::NotPermitted {
+            missing: crate::privilege::missing(),
+        },
+        None => LoadError::Bpf {
+            what,
+            log: listener.text(),
+            source,
+        },
+    }
 }
 
 fn operations(features: KernelFeatures) -> &'static str {
@@ -211,41 +252,32 @@ fn operations(features: KernelFeatures) -> &'static str {
 fn fit(
     open: &mut OpenObject,
     spec: &AlgorithmSpec,
+    filled: u32,
     options: &Options,
     features: KernelFeatures,
+    shared: &[(&str, OwnedFd)],
 ) -> Result<(), libbpf_rs::Error> {
     let unfit = || libbpf_rs::Error::from_raw_os_error(libc::EINVAL);
     for mut map in open.maps_mut() {
-        match map.name().to_str().ok_or_else(unfit)? {
+        let name = map.name().to_str().ok_or_else(unfit)?.to_owned();
+        match name.as_str() {
             "table" | "vacant" => map.set_max_entries(options.flows)?,
             "ring" => map.set_max_entries(options.ring_bytes)?,
-            name @ ("ccplane_ops" | "ccplane_ops_2") => {
+            FILLED => map.set_initial_value(&filled.to_ne_bytes())?,
+            "ccplane_ops" | "ccplane_ops_2" => {
                 let wanted = name == operations(features);
                 map.set_autocreate(wanted)?;
-                if !wanted {
-                    continue;
-                }
-                if !features.links {
-                    let flags = map.map_flags() & !F_LINK;
+                if wanted {
+                    let flags = map.map_flags() & if features.links { !0 } else { !F_LINK };
                     map.set_map_flags(flags)?;
+                    let value = map.initial_value_mut().filter(|v| v.len() == ops::SIZE);
+                    name_operations(value.ok_or_else(unfit)?, spec, options);
                 }
-                let value = map
-                    .initial_value_mut()
-                    .filter(|v| v.len() == ops::SIZE)
-                    .ok_or_else(unfit)?;
-                let mut name = [0; 16];
-                name[..spec.kernel_name.len()].copy_from_slice(spec.kernel_name.as_bytes());
-                value[ops::NAME].copy_from_slice(&name);
-                let mut flags = 0;
-                if options.unrestricted {
-                    flags |= ops::NON_RESTRICTED;
-                }
-                if Capabilities::ECN.missing_from(spec.needs).is_empty() {
-                    flags |= ops::NEEDS_ECN;
-                }
-                value[ops::FLAGS].copy_from_slice(&flags.to_ne_bytes());
             }
             _ => {}
+        }
+        if let Some((_, fd)) = shared.iter().find(|(shared, _)| *shared == name) {
+            map.reuse_fd(fd.as_fd())?;
         }
     }
     for mut program in open.progs_mut() {
@@ -261,20 +293,40 @@ fn fit(
     Ok(())
 }
 
+fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &Options) {
+    let mut name = [0; 16];
+    name[..spec.kernel_name.len()].copy_from_slice(spec.kernel_name.as_bytes());
+    value[ops::NAME].copy_from_slice(&name);
+    let mut flags = 0;
+    if options.unrestricted {
+        flags |= ops::NON_RESTRICTED;
+    }
+    if Capabilities::ECN.missing_from(spec.needs).is_empty() {
+        flags |= ops::NEEDS_ECN;
+    }
+    value[ops::FLAGS].copy_from_slice(&flags.to_ne_bytes());
+}
+
+/// Second descriptors of what every object of a registration works on.
+pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(&'static str, OwnedFd)>, LoadError> {
+    SHARED.iter().map(|&name| Ok((name, map_fd(object, name)?))).collect()
+}
+
+fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?;
+    map.as_fd()
+        .try_clone_to_owned()
+        .map_err(LoadError::io("duplicating a map's descriptor"))
+}
+
 impl Memory {
     fn of(object: &Object, options: &Options) -> Result<Memory, LoadError> {
-        let fd = |name: &str| {
-            let map = object.maps().find(|map| map.name() == name);
-            let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?;
-            map.as_fd()
-                .try_clone_to_owned()
-                .map_err(LoadError::io("duplicating a map's descriptor"))
-        };
         Memory::map(
-            fd(".data.plane")?,
-            fd("table")?,
-            fd("programs")?,
-            fd("ring")?,
+            map_fd(object, ".data.plane")?,
+            map_fd(object, "table")?,
+            map_fd(object, "programs")?,
+            map_fd(object, "ring")?,
             [options.flows, options.ring_bytes],
             Access::Write,
         )
@@ -304,7 +356,7 @@ impl Memory {
 }
 
 /// Writes limits and programs before anything runs.
-fn prepare(memory: &Memory, spec: &AlgorithmSpec, options: &Options, compiled: &[bool]) {
+fn prepare(memory: &Memory, pads: &Pads, options: &Options) {
     use std::sync::atomic::Ordering::Relaxed;
     let plane = memory.plane();
     let now = clock::now();
@@ -313,9 +365,10 @@ fn prepare(memory: &Memory, spec: &AlgorithmSpec, options: &Options, compiled: &
     plane.heartbeat_ns.store(now.as_nanos(), Relaxed);
     plane.reader.store(layout::READER_IDLE, Relaxed);
     set_limits(plane, &options.limits);
-    let native = spec.programs.iter().take(PADS).zip(compiled).enumerate();
-    for (index, (program, _)) in native.filter(|(_, (_, compiled))| **compiled) {
-        crate::programs::write(&memory.programs[index], program, &[]);
+    for (slot, program) in memory.programs.iter().zip(pads) {
+        if let Some(program) = program {
+            crate::programs::write(slot, program, &[]);
+        }
     }
 }
 

@@ -23,6 +23,14 @@ pub struct Ring {
     size: usize,
 }
 
+/// Records in place.
+pub struct Batch<'a> {
+    /// Each as words, its header first.
+    pub records: Vec<&'a [u64]>,
+    /// Where the next batch begins.
+    pub end: u64,
+}
+
 impl Ring {
     /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] nothing may be drained.
     pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
@@ -44,30 +52,38 @@ impl Ring {
         })
     }
 
-    /// Hands every record that is complete to `sink` and frees it; at most one ring's worth, so that a datapath that
-    /// writes as fast as this reads cannot hold it forever. The number of records.
-    pub fn drain(&mut self, sink: &mut impl FnMut(&[u64])) -> usize {
-        let start = self.read();
-        let mut position = start;
-        let mut records = 0;
-        while let Some((words, next)) = self.record(position) {
-            position = next;
-            if let Some(words) = words {
-                records += 1;
-                sink(words);
-            }
-            // The writer sees the room at once, not only at the end of a long batch.
-            self.set_read(position);
-            if position - start >= self.size as u64 {
+    /// The records that are complete, at most `limit` of them, in place. They stay until they are released.
+    pub fn batch(&self, limit: usize) -> Batch<'_> {
+        let mut batch = Batch {
+            records: Vec::new(),
+            end: self.read(),
+        };
+        while batch.records.len() < limit {
+            let Some((words, next)) = self.record(batch.end) else {
                 break;
-            }
+            };
+            batch.end = next;
+            batch.records.extend(words);
         }
-        records
+        batch
+    }
+
+    /// Frees everything before `end`, the end of a batch; how many bytes that were.
+    pub fn release(&mut self, end: u64) -> usize {
+        let freed = end - self.read();
+        self.set_read(end);
+        freed as usize
+    }
+
+    /// Its size in bytes.
+    pub fn capacity(&self) -> usize {
+        self.size
     }
 
     /// Drops everything that is in the ring.
     pub fn skip(&mut self) {
-        self.drain(&mut |_| ());
+        let end = self.batch(usize::MAX).end;
+        self.release(end);
     }
 
     /// True when nothing waits.

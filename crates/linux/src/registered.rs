@@ -1,0 +1,288 @@
+//! One registered algorithm: its mapped memory, its programs, and what its agent knows of its flows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ccplane_datapath::{Program, Target, Update, VarKind};
+use ccplane_units::{Bytes, Time};
+use ccplane_wire::{Event, FlowStats, Refusal};
+
+use crate::holder::Holder;
+use crate::layout::{self, PADS, PROGRAMS, Record, Slot};
+use crate::load::{AlgorithmSpec, Memory};
+use crate::lock::NameLock;
+use crate::programs;
+use crate::table::{Words, number};
+
+/// Records in a batch: enough to make its costs vanish, few enough that the ring has room while the agent works.
+const BATCH: usize = 256;
+
+pub(crate) struct Registered {
+    pub spec: AlgorithmSpec,
+    pub memory: Memory,
+    pub pins: Option<PathBuf>,
+    programs: [Option<Arc<Program>>; PROGRAMS],
+    /// What the agent knows of the flow in each slot.
+    known: Vec<Known>,
+    /// `close_lost` when the table was last looked through for flows that ended unheard.
+    close_lost: u64,
+    /// Nothing for an adopted one, which its pins hold.
+    holder: Option<Holder>,
+    _lock: NameLock,
+}
+
+/// A flow that was announced to the agent; generation 0: none.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    generation: u32,
+    epoch: u32,
+    /// Place of the program last set by the agent, plus 1; 0: none.
+    program: u32,
+}
+
+impl Registered {
+    pub fn new(
+        spec: &AlgorithmSpec,
+        memory: Memory,
+        programs: [Option<Arc<Program>>; PROGRAMS],
+        pins: Option<PathBuf>,
+        holder: Option<Holder>,
+        lock: NameLock,
+    ) -> Registered {
+        Registered {
+            spec: spec.clone(),
+            known: vec![Known::default(); memory.table.len()],
+            memory,
+            programs,
+            close_lost: 0,
+            pins,
+            holder,
+            _lock: lock,
+        }
+    }
+
+    /// The first look of a new agent: nothing that was said to the one before it counts.
+    pub fn take_over(&mut self, index: usize) -> Vec<Event<'static>> {
+        self.memory.ring.skip();
+        self.close_lost = crate::counters::close_lost(self.memory.plane());
+        let live: Vec<(usize, u32)> = self.memory.live().collect();
+        let opened = live.into_iter().map(|(slot, generation)| {
+            let entry = &self.memory.table[slot];
+            entry.control.clear();
+            self.known[slot] = Known {
+                generation,
+                epoch: entry.shown.epoch.load(Relaxed),
+                program: 0,
+            };
+            Event::FlowOpened {
+                flow: number(index, slot, generation),
+                info: entry.info(&self.spec.kernel_name, true),
+            }
+        });
+        opened.collect()
+    }
+
+    /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the rest of the ring.
+    pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
+        if let Some(holder) = &mut self.holder {
+            holder.step();
+        }
+        let Registered {
+            memory, known, spec, ..
+        } = self;
+        let (ring, table) = (&mut memory.ring, &memory.table);
+        let mut left = ring.capacity();
+        loop {
+            let batch = ring.batch(BATCH);
+            if batch.records.is_empty() {
+                let end = batch.end;
+                ring.release(end);
+                break;
+            }
+            let events = batch.records.iter().filter_map(|words| {
+                let (record, rest) = Record::split(words)?;
+                let slot = record.slot as usize;
+                translate(
+                    index,
+                    &record,
+                    rest,
+                    known.get_mut(slot)?,
+                    table.get(slot)?,
+                    &spec.kernel_name,
+                )
+            });
+            sink(events.collect());
+            let end = batch.end;
+            left = left.saturating_sub(ring.release(end));
+            // A kernel that writes as fast as this reads does not hold it forever.
+            if left == 0 {
+                break;
+            }
+        }
+        self.find_lost_closings(index, sink);
+    }
+
+    /// Flows that ended while the ring was full.
+    fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
+        let lost = crate::counters::close_lost(self.memory.plane());
+        if lost == self.close_lost {
+            return;
+        }
+        self.close_lost = lost;
+        let table = &self.memory.table;
+        let ended = self.known.iter_mut().enumerate().filter_map(|(slot, known)| {
+            if known.generation == 0 || table[slot].holds(known.generation) {
+                return None;
+            }
+            let flow = number(index, slot, known.generation);
+            *known = Known::default();
+            let stats = FlowStats::default();
+            Some(Event::FlowClosed { flow, stats })
+        });
+        sink(ended.collect());
+    }
+
+    /// Keeps a program where it is already; else in a pad's place, interpreted until an object has it compiled; else in
+    /// the interpreter.
+    pub fn install(&mut self, program: &Arc<Program>) -> Result<(), Refusal> {
+        if self.place(program.uid()).is_some() {
+            return Ok(());
+        }
+        let code = crate::codegen::interpreter_code(program);
+        if code.len() > layout::CODE {
+            return Err(Refusal::Invalid(format!("{} instructions are too many", code.len())));
+        }
+        let never_used = |place: &usize| self.memory.programs[*place].tag.load(Relaxed) == 0;
+        let compiler = self.holder.as_ref().filter(|holder| holder.takes(program));
+        let free = compiler
+            .and_then(|_| (0..PADS).find(never_used))
+            .or_else(|| (PADS..PROGRAMS).find(never_used))
+            .or_else(|| (PADS..PROGRAMS).find(|&place| self.is_abandoned(place)))
+            .ok_or(Refusal::TableFull)?;
+        programs::write(&self.memory.programs[free], program, &code);
+        self.programs[free] = Some(program.clone());
+        if let Some(holder) = self.holder.as_mut().filter(|_| free < PADS) {
+            holder.compile(free, program);
+        }
+        Ok(())
+    }
+
+    /// True when new flows run it as generated code.
+    pub fn is_compiled(&self, uid: u32) -> bool {
+        self.place(uid).is_some_and(|place| match &self.holder {
+            Some(holder) => holder.has(place),
+            // An adopted one: what never was interpreted has its pad.
+            None => place < PADS && self.memory.programs[place].code_len.load(Relaxed) == 0,
+        })
+    }
+
+    /// An earlier agent's program that no flow runs any more.
+    fn is_abandoned(&self, place: usize) -> bool {
+        let runs = |slot: usize| self.memory.table[slot].shown.program.load(Relaxed) as usize;
+        self.programs[place].is_none() && self.memory.live().all(|(slot, _)| runs(slot) != place)
+    }
+
+    fn place(&self, uid: u32) -> Option<usize> {
+        self.programs
+            .iter()
+            .position(|p| p.as_ref().is_some_and(|p| p.uid() == uid))
+    }
+
+    /// Writes a command for the flow of this generation in this slot.
+    pub fn command(
+        &mut self,
+        slot: usize,
+        generation: u32,
+        uid: Option<u32>,
+        updates: &[Update],
+    ) -> Result<(), Refusal> {
+        let place = match uid {
+            Some(uid) => Some(self.place(uid).ok_or(Refusal::UnknownProgram(uid))?),
+            None => None,
+        };
+        let known = self
+            .known
+            .get_mut(slot)
+            .filter(|known| known.generation == generation && generation != 0);
+        let known = known.ok_or(Refusal::UnknownFlow)?;
+        let runs = place.or_else(|| (known.program as usize).checked_sub(1));
+        let program = runs.and_then(|place| self.programs[place].as_deref());
+        for update in updates {
+            if let Target::Var(index) = update.target {
+                let vars = program.map(Program::vars).unwrap_or_default();
+                if vars
+                    .get(usize::from(index))
+                    .is_none_or(|var| var.kind != VarKind::Control)
+                {
+                    let what = format!("variable {index} of a program with {} variables", vars.len());
+                    return Err(Refusal::BadTarget(what));
+                }
+            }
+        }
+        if let Some(place) = place {
+            known.program = place as u32 + 1;
+        }
+        let words = Words {
+            program: place.zip(uid).map(|(place, uid)| (place as u32, uid)),
+            updates,
+        };
+        self.memory.table[slot].control.write(generation, known.epoch, &words);
+        Ok(())
+    }
+}
+
+/// A record as an event, and what it makes known.
+fn translate<'a>(
+    index: usize,
+    record: &Record,
+    rest: &'a [u64],
+    known: &mut Known,
+    entry: &Slot,
+    kernel_name: &str,
+) -> Option<Event<'a>> {
+    let flow = number(index, record.slot as usize, record.generation);
+    match record.kind {
+        layout::REC_OPEN if known.generation == record.generation => {
+            // The table told of it already, at a takeover.
+            known.epoch = record.epoch;
+            None
+        }
+        layout::REC_OPEN | layout::REC_RESUME => {
+            if !entry.holds(record.generation) {
+                return None; // it ended already
+            }
+            *known = Known {
+                generation: record.generation,
+                epoch: record.epoch,
+                program: 0,
+            };
+            let info = entry.info(kernel_name, record.kind == layout::REC_RESUME);
+            Some(Event::FlowOpened { flow, info })
+        }
+        // Of a flow that was never announced, or whose end was.
+        _ if known.generation != record.generation => None,
+        layout::REC_REPORT => {
+            known.epoch = record.epoch;
+            Some(Event::Report {
+                flow,
+                program: record.tag,
+                urgent: record.flags & layout::REC_URGENT != 0,
+                fields: rest,
+            })
+        }
+        layout::REC_CLOSE => {
+            *known = Known::default();
+            let word = |index| rest.get(index).copied().unwrap_or(0);
+            let opened = Time::from_micros(word(layout::closing::OPENED_US));
+            let stats = FlowStats {
+                bytes_acked: Bytes::new(word(layout::closing::ACKED)),
+                packets_lost: word(layout::closing::LOST),
+                reports: word(layout::closing::REPORTS),
+                lifetime: Time::from_micros(record.time_us).since(opened),
+            };
+            Some(Event::FlowClosed { flow, stats })
+        }
+        _ => None,
+    }
+}
