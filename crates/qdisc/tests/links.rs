@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ccplane_qdisc::{DropTail, Drops, FifoLink, Limit, LineSpec, Packet, Qdisc, Shaped, Trace, Verdict};
+use ccplane_qdisc::{DropTail, Drops, FifoLink, Limit, LineSpec, Packet, Qdisc, QueueSpec, Shaped, Trace, Verdict};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
@@ -185,6 +185,46 @@ proptest! {
                 let ns = at - sent[first].0 + 1;
                 prop_assert!(u128::from(bytes) * 1_000_000_000 <= u128::from(ns) * u128::from(rate));
             }
+        }
+    }
+
+    #[test]
+    fn a_trace_serves_as_one_that_walks_through_every_opportunity(
+        times in proptest::collection::vec(0_u64..20, 1..10),
+        packets in proptest::collection::vec((0_u64..40_000_000, 40_u32..4_000), 1..100),
+    ) {
+        let mut times = times;
+        times.sort_unstable();
+        prop_assume!(times.last() > Some(&0));
+        let text: String = times.iter().map(|ms| format!("{ms}\n")).collect();
+        let line = LineSpec::Trace(Arc::new(Trace::parse(&text).expect("sorted and not all zero")));
+        let mut link = FifoLink::new(&line, Limit::Unlimited, Time::ZERO);
+        let period = times[times.len() - 1];
+        let mut opportunities = (0..).flat_map(|cycle| times.iter().map(move |ms| (cycle * period + ms) * 1_000_000));
+        let (mut at, mut left) = (opportunities.next().expect("endless"), 1_500);
+        let mut now = 0;
+        for (gap, bytes) in packets {
+            now += gap;
+            let departs = link.enqueue(Time::from_nanos(now), bytes).expect("no limit");
+            let mut need = bytes;
+            while need > 0 {
+                if at < now || left == 0 {
+                    (at, left) = (opportunities.next().expect("endless"), 1_500);
+                } else {
+                    let taken = need.min(left);
+                    (need, left) = (need - taken, left - taken);
+                }
+            }
+            prop_assert_eq!(departs.as_nanos(), at);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_parsers_panic(text in any::<String>(), numbers in "[0-9\n :.a-z]{0,60}") {
+        for text in [text, numbers] {
+            let _ = Trace::parse(&text);
+            let _ = text.parse::<QueueSpec>();
+            let _ = format!("droptail:{text}").parse::<QueueSpec>();
         }
     }
 }
