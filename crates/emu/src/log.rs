@@ -185,3 +185,56 @@ impl LinkLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(header: &[u8], at: usize, ports: [u8; 4]) -> Vec<u8> {
+        let mut packet = header.to_vec();
+        packet.resize(at, 0);
+        packet.extend(ports);
+        packet
+    }
+
+    #[test]
+    fn ports_are_found_where_there_are_any() {
+        let ports_of = |packet: &[u8]| {
+            let summary = Summary::of(packet);
+            (summary.source_port, summary.destination_port)
+        };
+        let tcp = packet(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6], 20, [0x30, 0x39, 0x14, 0x51]);
+        assert_eq!(ports_of(&tcp), (12_345, 5_201));
+        let with_options = packet(&[0x47, 0, 0, 0, 0, 0, 0, 0, 64, 17], 28, [0, 1, 0, 2]);
+        assert_eq!(ports_of(&with_options), (1, 2));
+        let v6 = packet(&[0x60, 0, 0, 0, 0, 0, 17, 64], 40, [0, 3, 0, 4]);
+        assert_eq!(ports_of(&v6), (3, 4));
+        let fragment = packet(&[0x45, 0, 0, 0, 0, 0, 0, 1, 64, 6], 20, [9, 9, 9, 9]);
+        let icmp = packet(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1], 20, [9, 9, 9, 9]);
+        for other in [&fragment[..], &icmp, &tcp[..22], &tcp[..5], &[0x45], &[], &[0x10; 60]] {
+            assert_eq!(ports_of(other), (0, 0), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_log_goes_on_counting() {
+        assert_eq!(size_of::<Record>(), 24);
+        let mut log = LinkLog::new(PIECE + 1);
+        let summary = Summary {
+            bytes: 100,
+            ..Summary::default()
+        };
+        let (arrived, departed) = (Time::from_micros(1), Time::from_micros(4));
+        for _ in 0..PIECE {
+            log.add(Record::new(arrived, summary, Fate::Departed(departed)));
+        }
+        log.add(Record::new(arrived, summary, Fate::QueueFull));
+        log.add(Record::new(arrived, summary, Fate::Lost));
+        assert_eq!((log.len(), log.not_kept), (PIECE + 1, 1));
+        assert_eq!((log.delivered, log.queue_drops, log.losses), (PIECE as u64, 1, 1));
+        assert_eq!(log.delivered_bytes, PIECE as u64 * 100);
+        let first = log.records().next().expect("it is kept");
+        assert_eq!(first.sojourn(), Some(Duration::from_micros(3)));
+        assert_eq!(log.records().last().expect("it is kept").sojourn(), None);
+    }
+}

@@ -101,7 +101,7 @@ impl FromStr for QueueSpec {
 
     fn from_str(text: &str) -> Result<QueueSpec, QueueSpecError> {
         let fail = |reason: String| QueueSpecError::Syntax {
-            text: text.chars().take(60).collect(),
+            text: text.chars().take(60).flat_map(char::escape_debug).collect(),
             reason,
         };
         let (kind, size) = text.split_once(':').ok_or_else(|| fail("it has no size".into()))?;

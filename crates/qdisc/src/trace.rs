@@ -59,7 +59,7 @@ impl Trace {
             let text = line.trim();
             let not_a_time = || TraceError::NotATime {
                 line: line_number,
-                text: text.chars().take(40).collect(),
+                text: excerpt(text),
             };
             if !text.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(not_a_time());
@@ -167,6 +167,11 @@ impl Trace {
             left: OPPORTUNITY_BYTES,
         }
     }
+}
+
+/// The beginning of a line, fit for a terminal.
+fn excerpt(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
 /// A place in a trace that repeats: an opportunity and what is left of it.
