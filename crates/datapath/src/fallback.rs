@@ -5,7 +5,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::flow::Controls;
+use crate::outcome::Controls;
 use crate::signals::{Signals, Transport};
 
 /// Segment size in bytes where a datapath does not tell: an Ethernet frame's worth with timestamps.

@@ -3,39 +3,16 @@
 use ccplane_units::{Duration, Time};
 
 use crate::bytecode::{VarKind, reg};
+use crate::clock::Clock;
 use crate::command::{Command, Refused, Target, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
 use crate::last::LastState;
 use crate::lower::{self, Code, LARGE, SMALL, place};
+use crate::outcome::{Controls, Outcome, Urgency};
 use crate::program::Program;
 use crate::signals::{Signals, Transport};
 use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
-
-/// What a call asks of the transport. `None` leaves a value as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Outcome {
-    /// The congestion window to use from now on, bytes.
-    pub cwnd: Option<u64>,
-    /// The pacing rate to use from now on, bytes/s.
-    pub rate: Option<u64>,
-    /// The slow-start threshold to use from now on, bytes.
-    pub ssthresh: Option<u64>,
-    /// A report is to be sent: [`Flow::report`] has its fields. Asked for again at every call until [`Flow::report_queued`].
-    pub report: Option<Urgency>,
-    /// The flow runs its own NewReno, because its agent is silent.
-    pub fallback: bool,
-}
-
-/// How soon a report has to reach its agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
-    /// Within the latency that the algorithm chose.
-    Normal,
-    /// At once: the call had a loss, a timeout or an undo.
-    Urgent,
-}
 
 /// Least time between two runs by timer with no ACK between them. A program such as `(when (> Micros 0) (report) (:= Micros 0))`
 /// would otherwise keep a processor busy with a flow on which nothing happens. Longer would delay the timers of flows
@@ -56,8 +33,8 @@ pub struct Flow<const V: usize = 16> {
     staged: bool,
     /// Nobody is in control, so the flow runs its own NewReno.
     silent: bool,
-    /// When `Micros` was 0, in ns and modulo 2^64, since it may lie before the epoch of the clock.
-    zero: u64,
+    /// `Micros`.
+    clock: Clock,
     /// When a guard that waits for `Micros` has waited long enough.
     timer: Time,
     /// When the silence of the agent will have lasted too long, as far as was known when that was last judged.
@@ -91,7 +68,7 @@ impl<const V: usize> Flow<V> {
             report: None,
             staged: false,
             silent: false,
-            zero: now.as_nanos(),
+            clock: Clock::starting(now),
             timer: Time::MAX,
             fallback_at: now,
             opened: now,
@@ -170,7 +147,8 @@ impl<const V: usize> Flow<V> {
         (next != Time::MAX).then_some(next)
     }
 
-    /// Takes a command, which counts from the next call on. Either all of it is accepted or none.
+    /// Takes a command, which counts from the next call on. Either all of it is accepted or none. While the flow is on the
+    /// fallback, windows, rates and thresholds do not count: an agent that is back says so by a heartbeat first.
     pub fn apply<const P: usize>(
         &mut self,
         now: Time,
@@ -252,35 +230,11 @@ impl<const V: usize> Flow<V> {
     }
 }
 
-/// Window (bytes), rate (bytes/s) and slow-start threshold (bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Controls {
-    pub cwnd: u64,
-    pub rate: u64,
-    pub ssthresh: u64,
-}
-
-impl Controls {
-    pub fn of(transport: &Transport) -> Controls {
-        Controls {
-            cwnd: transport.cwnd,
-            rate: transport.rate,
-            ssthresh: transport.ssthresh,
-        }
-    }
-
-    /// Takes over what is not 0: a window, a rate or a threshold of 0 is not an order but the absence of one, as in CCP.
-    #[inline(always)]
-    fn set(&mut self, cwnd: u64, rate: u64, ssthresh: u64) {
-        let or = |new: u64, old: u64| if new == 0 { old } else { new };
-        self.cwnd = or(cwnd, self.cwnd);
-        self.rate = or(rate, self.rate);
-        self.ssthresh = or(ssthresh, self.ssthresh);
-    }
-}
-
 /// The machinery.
 impl<const V: usize> Flow<V> {
+    /// Programs of no more variables than this leave the rest of the flow, and its cache lines, untouched.
+    const FEW: usize = if V < 8 { V } else { 8 };
+
     /// Begins a call: judges whether the agent is silent, takes what it set, and finds the program to run.
     #[inline(always)]
     fn begin<'a, const P: usize>(
@@ -308,6 +262,10 @@ impl<const V: usize> Flow<V> {
         let heard = programs.last_heartbeat().unwrap_or(self.opened);
         let deadline = heard + programs.limits.fallback_after;
         let orphan = program.is_none() && self.program_uid().is_some();
+        if orphan {
+            // Nobody knows the fields any more.
+            self.report = None;
+        }
         let silent = has_come(deadline, now) || orphan;
         if silent != self.silent {
             self.silent = silent;
@@ -322,7 +280,7 @@ impl<const V: usize> Flow<V> {
         let pending = core::mem::take(&mut self.pending);
         self.staged = false;
         if let Some(micros) = pending.micros {
-            self.zero = zero_at(now, micros);
+            self.clock.set(now, micros);
         }
         wanted.set(pending.cwnd, pending.rate, pending.ssthresh);
     }
@@ -346,16 +304,16 @@ impl<const V: usize> Flow<V> {
         }
         let trace = interpreter::run(code, &mut registers);
 
-        let (few, more) = self.vars.split_at_mut(V.min(FEW));
-        few.copy_from_slice(&registers.0[VARS..VARS + V.min(FEW)]);
-        if program.vars().len() > FEW {
-            more.copy_from_slice(&registers.0[VARS + V.min(FEW)..VARS + V]);
+        let (few, more) = self.vars.split_at_mut(Self::FEW);
+        few.copy_from_slice(&registers.0[VARS..VARS + Self::FEW]);
+        if program.vars().len() > Self::FEW {
+            more.copy_from_slice(&registers.0[VARS + Self::FEW..VARS + V]);
         }
         if trace.faults != 0 {
             self.faults = self.faults.saturating_add(trace.faults);
         }
         if registers.get(MICROS) != micros {
-            self.zero = zero_at(now, registers.get(MICROS));
+            self.clock.set(now, registers.get(MICROS));
         }
         wanted.set(registers.get(CWND), registers.get(RATE), registers.get(SSTHRESH));
         let mut waits_for = trace.waits_for;
@@ -363,7 +321,7 @@ impl<const V: usize> Flow<V> {
             waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
         }
         self.timer = match compat {
-            Compat::Documented => self.when(waits_for, now),
+            Compat::Documented => self.clock.exceeds(waits_for, now),
             Compat::Libccp => Time::MAX,
         };
     }
@@ -404,7 +362,7 @@ impl<const V: usize> Flow<V> {
         );
         let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
-        self.timer = self.timer.min(self.when(ahead.waits_for, now));
+        self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
         ahead.ready
     }
 
@@ -423,36 +381,31 @@ impl<const V: usize> Flow<V> {
         }
         registers.set(reg::NOW, now.as_micros());
         // In the order of their places: state that ends where the variables begin, so that little is left to be cleared.
-        let micros = elapsed(self.zero, now).as_micros();
-        let state = [micros, wanted.cwnd, wanted.rate, wanted.ssthresh, 0, 0, 0, 1];
+        let state = [
+            self.clock.micros(now),
+            wanted.cwnd,
+            wanted.rate,
+            wanted.ssthresh,
+            0,
+            0,
+            0,
+            1,
+        ];
         registers.0[VARS - state.len()..VARS].copy_from_slice(&state);
-        let (few, more) = self.vars.split_at(V.min(FEW));
-        registers.0[VARS..VARS + V.min(FEW)].copy_from_slice(few);
-        if vars > FEW {
-            registers.0[VARS + V.min(FEW)..VARS + V].copy_from_slice(more);
+        let (few, more) = self.vars.split_at(Self::FEW);
+        registers.0[VARS..VARS + Self::FEW].copy_from_slice(few);
+        if vars > Self::FEW {
+            registers.0[VARS + Self::FEW..VARS + V].copy_from_slice(more);
         }
     }
 
-    /// When `Micros` will exceed `waits_for`.
-    #[inline(always)]
-    fn when(&self, waits_for: u64, now: Time) -> Time {
-        let due = Duration::from_micros(waits_for.saturating_add(1));
-        if due == Duration::MAX {
-            return Time::MAX;
-        }
-        now + due.saturating_sub(elapsed(self.zero, now))
-    }
-
-    /// What the transport has to change to be as wanted, within the owner's limits.
+    /// What the call asks of the transport.
     #[inline(always)]
     fn outcome(&self, transport: &Transport, wanted: Controls, limits: &Limits) -> Outcome {
-        let changed = |new: u64, old: u64| (new != old).then_some(new);
         Outcome {
-            cwnd: changed(limits.cwnd(wanted.cwnd), transport.cwnd),
-            rate: changed(limits.rate(wanted.rate), transport.rate),
-            ssthresh: changed(wanted.ssthresh.max(limits.min_cwnd), transport.ssthresh),
             report: self.report,
             fallback: self.silent,
+            ..wanted.outcome(transport, limits)
         }
     }
 
@@ -532,30 +485,14 @@ fn reset_volatiles(program: &Program, vars: &mut [u64]) {
     }
 }
 
-/// The moment at which a clock that shows `micros` at `now` showed 0, modulo 2^64 ns. A clock that would have started more
-/// than 146 years ago is taken to have started then.
-fn zero_at(now: Time, micros: u64) -> u64 {
-    now.as_nanos()
-        .wrapping_sub(Duration::from_micros(micros).as_nanos().min(1 << 62))
-}
-
 /// Whether a deadline has come. The end of time stands for none.
 #[inline(always)]
 fn has_come(deadline: Time, now: Time) -> bool {
     now >= deadline && deadline != Time::MAX
 }
 
-/// How long ago `zero` was; nothing if the transport's clock went back behind it.
-#[inline(always)]
-fn elapsed(zero: u64, now: Time) -> Duration {
-    let ns = now.as_nanos().wrapping_sub(zero);
-    Duration::from_nanos(if ns > i64::MAX as u64 { 0 } else { ns })
-}
-
 const SIGNALS: usize = reg::SIGNALS_END as usize;
 const VARS: usize = lower::VARS as usize;
-/// Programs of no more variables than this leave the rest of a flow, and its cache lines, untouched.
-const FEW: usize = 8;
 const MICROS: u8 = place(reg::MICROS);
 const CWND: u8 = place(reg::CWND);
 const RATE: u8 = place(reg::RATE);

@@ -363,3 +363,13 @@ fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     rig.advance_us(1);
     assert!(rig.ack(ack_of(0)).fallback);
 }
+
+/// A report that was due when its program was taken away has no fields any more; one without fields would say that the flow closed.
+#[test]
+fn no_report_is_asked_for_when_its_program_is_gone() {
+    let mut rig = Rig::new(&three_clauses());
+    rig.queue = false;
+    assert!(rig.ack(ack_of(0)).report.is_some());
+    assert!(rig.table.remove(1));
+    assert_eq!(rig.ack(ack_of(0)).report, None);
+}

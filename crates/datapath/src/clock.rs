@@ -1,0 +1,76 @@
+//! `Micros`, the clock of a program: µs since the program was set or since it, or its agent, set the clock.
+
+use ccplane_units::{Duration, Time};
+
+/// A clock that runs with the transport's and shows what it was set to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// When it showed 0, in ns and modulo 2^64: that may lie before the epoch of the transport's clock.
+    zero: u64,
+}
+
+impl Clock {
+    /// A clock that shows 0 at `now`.
+    pub fn starting(now: Time) -> Clock {
+        Clock { zero: now.as_nanos() }
+    }
+
+    /// Sets it to `micros` at `now`. More than 146 years is taken for 146 years.
+    pub fn set(&mut self, now: Time, micros: u64) {
+        let ns = Duration::from_micros(micros).as_nanos().min(1 << 62);
+        self.zero = now.as_nanos().wrapping_sub(ns);
+    }
+
+    /// What it shows, µs.
+    #[inline(always)]
+    pub fn micros(self, now: Time) -> u64 {
+        self.elapsed(now).as_micros()
+    }
+
+    /// When it will first show more than `micros`; the end of time if never.
+    #[inline(always)]
+    pub fn exceeds(self, micros: u64, now: Time) -> Time {
+        let due = Duration::from_micros(micros.saturating_add(1));
+        if due == Duration::MAX {
+            return Time::MAX;
+        }
+        now + due.saturating_sub(self.elapsed(now))
+    }
+
+    /// How long ago it showed 0; no time if the transport's clock went back behind that.
+    #[inline(always)]
+    fn elapsed(self, now: Time) -> Duration {
+        let ns = now.as_nanos().wrapping_sub(self.zero);
+        Duration::from_nanos(if ns > i64::MAX as u64 { 0 } else { ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_it_was_set_to_and_counts_on() {
+        let mut clock = Clock::starting(Time::from_micros(50));
+        assert_eq!(clock.micros(Time::from_micros(57)), 7);
+        // Set to more than the transport's clock shows.
+        clock.set(Time::from_micros(60), 1_000_000);
+        assert_eq!(clock.micros(Time::from_micros(60)), 1_000_000);
+        assert_eq!(clock.micros(Time::from_micros(61)), 1_000_001);
+    }
+
+    #[test]
+    fn exceeds_a_threshold_one_microsecond_after_it_shows_it() {
+        let clock = Clock::starting(Time::from_nanos(300));
+        let at = clock.exceeds(10, Time::from_nanos(300));
+        assert_eq!(at, Time::from_nanos(300 + 11_000));
+        assert_eq!((clock.micros(at), clock.micros(at - Duration::from_nanos(1))), (11, 10));
+        assert_eq!(clock.exceeds(u64::MAX, Time::ZERO), Time::MAX);
+    }
+
+    #[test]
+    fn stands_still_when_the_transports_clock_goes_back() {
+        let clock = Clock::starting(Time::from_micros(50));
+        assert_eq!(clock.micros(Time::from_micros(20)), 0);
+    }
+}
