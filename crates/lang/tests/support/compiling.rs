@@ -1,0 +1,31 @@
+//! What tests of the compiler say over and over.
+
+use ccplane_datapath::Op;
+use ccplane_lang::{Code, Diagnostics, Limits, Program, compile};
+
+pub fn compiled(source: &str) -> Program {
+    compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"))
+}
+
+pub fn refused(source: &str) -> Diagnostics {
+    match compile(source, &Limits::default()) {
+        Ok(program) => panic!("compiled:\n{}", program.bytecode()),
+        Err(why) => why,
+    }
+}
+
+pub fn same(a: &str, b: &str) {
+    assert_eq!(compiled(a).code(), compiled(b).code(), "{a}\n{b}");
+}
+
+/// The one problem of a text: its code, and a part of its message or fix.
+pub fn refused_for(source: &str, code: Code, part: &str) {
+    let why = refused(source);
+    let [problem] = why.problems() else { panic!("{why}") };
+    assert_eq!(problem.code(), code, "{why}");
+    assert!(format!("{why:#}").contains(part), "{why:#} should say {part}");
+}
+
+pub fn ops(program: &Program) -> Vec<Op> {
+    program.code().instrs().iter().map(|instr| instr.op).collect()
+}
