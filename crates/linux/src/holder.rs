@@ -1,6 +1,7 @@
 //! What holds a registration in the kernel, and its replacement while traffic runs: a program that was installed later is
 //! interpreted for flows that live, and compiled for new ones once another object stands behind the same name.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -10,8 +11,9 @@ use libbpf_rs::{Link, Object};
 use crate::clock;
 use crate::codegen;
 use crate::error::LoadError;
-use crate::layout::PADS;
+use crate::layout::{PADS, Slot};
 use crate::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
+use crate::memory::{Access, Shared};
 
 /// The registration and the object behind it.
 pub(crate) struct Holder {
@@ -87,6 +89,16 @@ impl Holder {
             self.stale = false;
             self.begin();
         }
+    }
+
+    /// The ring, and the table once more.
+    pub fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
+        let table = load::map_fd(&self.object, "table")?;
+        let table = Shared::map(table.as_fd(), self.options.flows as usize, Access::Write);
+        Ok((
+            load::map_fd(&self.object, "ring")?,
+            table.map_err(LoadError::io("mapping the table"))?,
+        ))
     }
 
     fn begin(&mut self) {

@@ -1,7 +1,7 @@
 //! Kernel TCP as a datapath of the agent: events out of rings and tables, commands into mapped words.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -14,10 +14,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use crate::clock;
 use crate::error::LoadError;
 use crate::holder::Holder;
-use crate::layout::{self, PROGRAMS};
+use crate::layout::{self, PROGRAMS, Slot};
 use crate::load::{self, AlgorithmSpec, Loaded, Options};
 use crate::lock::NameLock;
-use crate::memory::Access;
+use crate::memory::{Access, Shared};
 use crate::registered::Registered;
 use crate::table::FlowView;
 
@@ -113,6 +113,17 @@ impl Kernel {
             kernel.answers.extend(opened);
         }
         Ok(kernel)
+    }
+
+    /// The far ends of its memory, for the bench that plays the datapath: the ring's descriptor, the table once more.
+    pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
+        let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
+        let holder = self
+            .algorithms
+            .first()
+            .and_then(|a| a.holder.as_ref())
+            .ok_or_else(mismatch)?;
+        holder.bench_ends()
     }
 
     fn empty(limits: Limits) -> Result<Kernel, LoadError> {

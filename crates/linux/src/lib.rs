@@ -8,6 +8,7 @@
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
 pub mod asm;
+pub mod bench;
 mod clock;
 pub mod codegen;
 mod counters;

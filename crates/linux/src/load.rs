@@ -312,7 +312,7 @@ pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(&'static str, OwnedFd)
     SHARED.iter().map(|&name| Ok((name, map_fd(object, name)?))).collect()
 }
 
-fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> {
+pub(crate) fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?;
     map.as_fd()

@@ -28,7 +28,7 @@ pub(crate) struct Registered {
     /// `close_lost` when the table was last looked through for flows that ended unheard.
     close_lost: u64,
     /// Nothing for an adopted one, which its pins hold.
-    holder: Option<Holder>,
+    pub holder: Option<Holder>,
     _lock: NameLock,
 }
 

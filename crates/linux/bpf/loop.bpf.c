@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* A datapath without TCP, to measure the way to the agent and back: `post` sends what lies in `outbox` through the ring
+ * of a registration, and says when. Only `ccplane bench control-loop` loads it.
+ */
+#include "kernel.h"
+#include "layout.h"
+
+static __u64 (*clock_ns)(void) = (void *)5;
+
+struct outbox {
+	__u64 sent_ns; /* CLOCK_MONOTONIC */
+	__u64 size; /* bytes of the record */
+	__u64 words[32];
+};
+
+struct {
+	MAP_UINT(type, ARRAY_MAP);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, (__u32)0);
+	MAP_TYPE(value, (struct outbox){});
+	MAP_UINT(map_flags, F_MMAPABLE);
+} outbox SEC(".maps");
+
+/* The loader puts the registration's ring in its place. */
+struct {
+	MAP_UINT(type, RINGBUF_MAP);
+	MAP_UINT(max_entries, 1 << 20);
+} ring SEC(".maps");
+
+SEC("syscall")
+int post(void *unused)
+{
+	__u32 zero = 0;
+	struct outbox *o = map_lookup(&outbox, &zero);
+	if (!o)
+		return 1;
+	__u64 size = o->size;
+	if (size > sizeof(o->words))
+		size = sizeof(o->words);
+	o->sent_ns = clock_ns();
+	return ring_output(&ring, o->words, size, RB_NO_WAKEUP);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

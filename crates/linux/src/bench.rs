@@ -1,0 +1,243 @@
+//! How long a decision takes over the memory link: report into the ring, through the agent, words in the table.
+//!
+//! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread that calls it; ring,
+//! table, agent and driver are the real ones. Both sides poll.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report};
+use ccplane_datapath::Limits;
+use ccplane_units::{Bytes, Duration};
+use ccplane_wire::Event;
+use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
+
+use crate::clock;
+use crate::error::LoadError;
+use crate::kernel::Kernel;
+use crate::layout::{self, LIVE, PENDING, Slot};
+use crate::load::{AlgorithmSpec, Options};
+use crate::memory::{Access, Plain, Shared};
+
+static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
+
+/// Percentiles of an exchange, from the report's submission in the kernel to the window's arrival in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Latencies {
+    /// Half took no longer, in µs.
+    pub p50_us: f64,
+    /// 95 % took no longer, in µs.
+    pub p95_us: f64,
+    /// 99 % took no longer, in µs.
+    pub p99_us: f64,
+}
+
+/// `struct outbox`
+#[repr(C)]
+struct Outbox {
+    sent_ns: AtomicU64,
+    size: AtomicU64,
+    words: [AtomicU64; 32],
+}
+
+// SAFETY: atomics only.
+unsafe impl Plain for Outbox {}
+
+/// Answers every report with a window.
+struct Echo;
+
+impl Algorithm for Echo {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "bench_loop"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with(
+            "echo",
+            "(def (Report (acked 0) (lost 0) (rtt 0) (rate 0) (inflight 0) (timeout false)))
+             (when true (:= Report.acked Ack.bytes_acked) (report))",
+        )
+    }
+
+    fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
+        control.program("echo", &[]);
+    }
+
+    fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
+        control.cwnd(Bytes::new(report.get("acked").unwrap_or(0)));
+    }
+}
+
+/// The one flow that there is.
+const GENERATION: u32 = 1;
+/// Not measured: caches, page tables and branch predictors of both sides.
+const WARM_UP: usize = 1000;
+
+/// Measures `exchanges`, with `hogs` other threads that compute without pause.
+pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError> {
+    let mut agent = Agent::default();
+    agent
+        .add(Echo)
+        .map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
+    let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+    let options = Options {
+        limits: Limits {
+            fallback_after: Duration::from_secs(10),
+            ..Limits::default()
+        },
+        flows: 1,
+        ..Options::default()
+    };
+    let mut kernel = Kernel::load(&specs, &options)?;
+    let (ring, table) = kernel.bench_ends()?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..hogs {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        scope.spawn(|| {
+            crate::privilege::prefer_this_thread();
+            spin(&mut kernel, &mut agent, &stop);
+        });
+        let measured = Datapath::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
+        stop.store(true, Relaxed);
+        measured
+    })
+}
+
+/// `run_agent` without sleep.
+fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
+    let datapath = kernel.info();
+    agent.handle(clock::now(), DatapathId(0), Event::Ready { datapath });
+    while !stop.load(Relaxed) {
+        kernel.drain(&mut |batch| agent.handle_all(clock::now(), DatapathId(0), batch));
+        while let Some((_, command)) = agent.poll() {
+            kernel.apply(&command);
+        }
+    }
+}
+
+/// The kernel's side.
+struct Datapath<'a> {
+    object: libbpf_rs::Object,
+    outbox: Shared<Outbox>,
+    slot: &'a Slot,
+}
+
+impl<'a> Datapath<'a> {
+    fn open(ring: &impl AsFd, slot: &'a Slot) -> Result<Datapath<'a>, LoadError> {
+        let failed = |source| LoadError::Bpf {
+            what: "loading the bench's BPF object",
+            log: String::new(),
+            source,
+        };
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(failed)?;
+        for mut map in open.maps_mut().filter(|map| map.name() == "ring") {
+            map.reuse_fd(ring.as_fd()).map_err(failed)?;
+        }
+        let object = open.load().map_err(failed)?;
+        let map = object.maps().find(|map| map.name() == "outbox");
+        let map = map.ok_or_else(|| LoadError::Mismatch("the bench's object has no outbox".to_owned()))?;
+        let outbox = Shared::map(map.as_fd(), 1, Access::Write).map_err(LoadError::io("mapping the outbox"))?;
+        slot.shown.generation.store(GENERATION, Relaxed);
+        slot.shown.mss.store(1448, Relaxed);
+        slot.shown.state.store(LIVE, Release);
+        Ok(Datapath { object, outbox, slot })
+    }
+
+    fn measure(&self, exchanges: usize) -> Result<Latencies, LoadError> {
+        self.post(layout::REC_OPEN, 0, &[])?;
+        self.answer();
+        let program = self.slot.control.tag.load(Relaxed);
+        let mut took = Vec::with_capacity(exchanges);
+        for n in 0..WARM_UP + exchanges {
+            self.post(
+                layout::REC_REPORT,
+                program,
+                &[100_000 + n as u64, 0, 20_000, 1_000_000, 10, 0],
+            )?;
+            self.answer();
+            let sent = self.outbox[0].sent_ns.load(Relaxed);
+            if n >= WARM_UP {
+                took.push(clock::now().as_nanos().saturating_sub(sent));
+            }
+        }
+        took.sort_unstable();
+        let percentile = |share: usize| {
+            took.get((took.len() * share / 100).min(took.len() - 1))
+                .copied()
+                .unwrap_or(0)
+        };
+        let us = |share| percentile(share) as f64 / 1000.0;
+        Ok(Latencies {
+            p50_us: us(50),
+            p95_us: us(95),
+            p99_us: us(99),
+        })
+    }
+
+    fn post(&self, kind: u16, tag: u32, fields: &[u64]) -> Result<(), LoadError> {
+        let generation = u64::from(GENERATION);
+        let header = [
+            u64::from(kind),
+            generation,
+            u64::from(tag) << 32,
+            clock::now().as_micros(),
+        ];
+        let outbox = &self.outbox[0];
+        let words = header.iter().chain(fields);
+        for (to, from) in outbox.words.iter().zip(words) {
+            to.store(*from, Relaxed);
+        }
+        outbox.size.store(8 * (header.len() + fields.len()) as u64, Relaxed);
+        let program = self.object.progs_mut().find(|program| program.name() == "post");
+        let program = program.ok_or_else(|| LoadError::Mismatch("the bench's object has no `post`".to_owned()))?;
+        let output = program
+            .test_run(ProgramInput::default())
+            .map_err(|source| LoadError::Bpf {
+                what: "running the bench's BPF program",
+                log: String::new(),
+                source,
+            })?;
+        match output.return_value {
+            0 => Ok(()),
+            code => Err(LoadError::Mismatch(format!("the ring took no record: {}", code as i32))),
+        }
+    }
+
+    /// Waits for words and takes them, as the kernel does.
+    fn answer(&self) {
+        let lock = &self.slot.control.lock;
+        loop {
+            let seen = lock.load(Acquire);
+            let ready = seen & (layout::WRITING | PENDING) == PENDING;
+            if ready && lock.compare_exchange(seen, seen & !PENDING, AcqRel, Relaxed).is_ok() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cannot_load, skip};
+
+    #[test]
+    fn decisions_come_back() {
+        if let Some(reason) = cannot_load() {
+            return skip("decisions_come_back", &reason);
+        }
+        let latencies = mapped_loop(200, 0).unwrap_or_else(|error| panic!("{error}"));
+        eprintln!("{latencies:?}");
+        assert!(latencies.p50_us > 0.0 && latencies.p50_us <= latencies.p95_us && latencies.p95_us <= latencies.p99_us);
+    }
+}
