@@ -6,9 +6,11 @@
 
 mod agent;
 mod algorithm;
+pub mod bench;
 mod control;
 mod flows;
 mod in_process;
+pub mod link;
 mod program;
 mod report;
 
@@ -18,5 +20,6 @@ pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal};
 pub use control::Control;
 pub use flows::{DatapathId, FlowId};
 pub use in_process::{InProcess, Sink};
+pub use link::LinkError;
 pub use program::{Hosted, HostedProgram, Programs};
 pub use report::{Batch, Report};

@@ -1,0 +1,369 @@
+//! How fast the agent is, measured over a real socket against a datapath that speaks version 1.
+//!
+//! [`control_loop`] times report → algorithm → update and back; [`throughput`] counts reports, and updates that
+//! answer them. Agent and datapath are two threads of this process, joined by a Unix datagram socket as they would be
+//! in two.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_units::Bytes;
+use ccplane_wire::v1;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+use crate::link::{Clock, Datagram, LinkError, Spinner, Waiting, serve};
+use crate::{Agent, Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report};
+
+/// How to time the control loop.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlLoop {
+    /// Exchanges timed, after a tenth as many that are not.
+    pub exchanges: usize,
+    /// Threads that keep a CPU busy meanwhile.
+    pub hogs: usize,
+    /// How agent and datapath wait.
+    pub waiting: Waiting,
+}
+
+/// Times of exchanges, µs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latencies {
+    /// Half took at most this.
+    pub p50_us: f64,
+    /// 95 of 100.
+    pub p95_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1,000.
+    pub p999_us: f64,
+}
+
+/// How to measure throughput.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Flows that report in turn.
+    pub flows: u32,
+    /// Answer each report with an update.
+    pub updates: bool,
+    /// Reports in a datagram. CCP's messages allow it; the reference's datapaths send one.
+    pub reports_per_datagram: usize,
+    /// For how long.
+    pub duration: Duration,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Throughput {
+    /// Reports that the algorithm got, a second.
+    pub reports_per_s: f64,
+    /// Updates that the datapath got, a second.
+    pub updates_per_s: f64,
+    /// CPU time of the agent's thread for each report, µs: what a core of its own could do follows from it, also on a
+    /// machine that is busy with other things.
+    pub cpu_us_per_report: f64,
+}
+
+/// Why a measurement could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The agent's side.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The datapath's side.
+    #[error("the bench's datapath: {0}")]
+    Datapath(#[from] io::Error),
+    /// The agent did not answer.
+    #[error("the agent did not answer within 5 s")]
+    Silent,
+}
+
+/// Times report → algorithm → update and back.
+pub fn control_loop(options: &ControlLoop) -> Result<Latencies, BenchError> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..options.hogs {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let run = with_agent(true, options.waiting, |agent| {
+            let mut datapath = Mock::new(agent, 1)?;
+            let mut times = Vec::with_capacity(options.exchanges);
+            let (clock, mut spinner) = (Clock::new(), Spinner::new(options.waiting));
+            for exchange in 0..options.exchanges + options.exchanges / 10 {
+                let start = Instant::now();
+                datapath.report(1, 1)?;
+                datapath.wait_for_update(clock, &mut spinner)?;
+                if exchange >= options.exchanges / 10 {
+                    times.push(start.elapsed());
+                }
+            }
+            Ok(times)
+        });
+        stop.store(true, Ordering::Relaxed);
+        let (mut times, ..) = run?;
+        times.sort_unstable();
+        let at = |part: f64| {
+            let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
+            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        Ok(Latencies {
+            p50_us: at(0.5),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+        })
+    })
+}
+
+/// Counts what the agent gets through when a datapath reports as fast as it can.
+pub fn throughput(load: &Load) -> Result<Throughput, BenchError> {
+    let ((elapsed, updates), stats, cpu) = with_agent(load.updates, Waiting::default(), |agent| {
+        let mut datapath = Mock::new(agent, load.flows)?;
+        let start = Instant::now();
+        let (mut next, mut updates) = (0, 0);
+        while start.elapsed() < load.duration {
+            for _ in 0..load.reports_per_datagram.max(1) {
+                next = next % load.flows + 1;
+                datapath.add_report(next);
+            }
+            updates += datapath.send_all()? + datapath.take_updates()?;
+        }
+        let elapsed = start.elapsed();
+        Ok((elapsed.as_secs_f64(), updates))
+    })?;
+    Ok(Throughput {
+        reports_per_s: stats.reports as f64 / elapsed,
+        updates_per_s: updates as f64 / elapsed,
+        cpu_us_per_report: cpu.as_secs_f64() * 1e6 / stats.reports.max(1) as f64,
+    })
+}
+
+/// Runs an agent on a thread of its own, and `datapath` on this one with the path to reach it.
+fn with_agent<T>(
+    updates: bool,
+    waiting: Waiting,
+    datapath: impl FnOnce(&Path) -> Result<T, BenchError>,
+) -> Result<(T, AlgorithmStats, Duration), BenchError> {
+    let path = a_path("agent");
+    let mut link = Datagram::bind(&path)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let agent = scope.spawn(|| {
+            let mut agent = Agent::new(Options::default());
+            agent.add(Answer { updates }).expect("the program above compiles");
+            let served = serve(&mut agent, &mut [&mut link], waiting, &stop);
+            served.map(|()| (agent.stats(NAME).unwrap_or_default(), cpu_of_this_thread()))
+        });
+        let result = datapath(&path);
+        stop.store(true, Ordering::Relaxed);
+        let (stats, cpu) = match agent.join() {
+            Ok(served) => served?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok((result?, stats, cpu))
+    })
+}
+
+fn cpu_of_this_thread() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
+        return Duration::ZERO;
+    };
+    let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(us.unsigned_abs())
+}
+
+/// A path that no other bench of this machine uses.
+fn a_path(what: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("ccplane-bench-{}-{number}.{what}", std::process::id()))
+}
+
+const NAME: &str = "answer";
+
+/// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
+struct Answer {
+    updates: bool,
+}
+
+struct AnswerFlow {
+    cwnd: u64,
+    mss: u64,
+}
+
+impl Algorithm for Answer {
+    type Flow = AnswerFlow;
+
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with(
+            "fold",
+            "(def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
+                 (volatile rtt 0) (volatile inflight 0)))
+             (when true
+                 (:= Report.acked (+ Report.acked Ack.bytes_acked))
+                 (:= Report.sacked (+ Report.sacked Ack.packets_misordered))
+                 (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
+                 (:= Report.timeout Flow.was_timeout)
+                 (:= Report.rtt Flow.rtt_sample_us)
+                 (:= Report.inflight Flow.packets_in_flight)
+                 (report))",
+        )
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AnswerFlow {
+        control.program("fold", &[]);
+        AnswerFlow {
+            cwnd: info.cwnd.get(),
+            mss: info.mss.get(),
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut AnswerFlow, report: &Report<'_>, control: &mut Control<'_>) {
+        let field = |name| report.get(name).unwrap_or(0);
+        let (acked, sacked, loss) = (field("acked"), field("sacked"), field("loss"));
+        let (timeout, _rtt, _inflight) = (field("timeout"), field("rtt"), field("inflight"));
+        flow.cwnd = match loss + sacked + timeout {
+            0 => flow.cwnd + flow.mss * acked / flow.cwnd.max(1),
+            _ => (flow.cwnd / 2).max(flow.mss),
+        };
+        if self.updates {
+            control.cwnd(Bytes::new(flow.cwnd));
+        }
+    }
+}
+
+/// A CCP datapath without traffic.
+struct Mock {
+    socket: UnixDatagram,
+    path: PathBuf,
+    agent: PathBuf,
+    out: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Mock {
+    /// Announces itself, takes the agent's program and opens its flows.
+    fn new(agent: &Path, flows: u32) -> Result<Mock, BenchError> {
+        let path = a_path("datapath");
+        let socket = UnixDatagram::bind(&path)?;
+        socket.set_nonblocking(true)?;
+        let agent = agent.to_owned();
+        let mut mock = Mock {
+            socket,
+            path,
+            agent,
+            out: Vec::new(),
+            buffer: vec![0; 65_536],
+        };
+        v1::ready(&mut mock.out, 1);
+        mock.send_all()?;
+        mock.wait_for(|message| matches!(message, v1::Message::Install(_)))?;
+        let zero = ([0, 0, 0, 0], 0).into();
+        let create = v1::Create {
+            init_cwnd: 14_480,
+            mss: 1448,
+            source: zero,
+            destination: zero,
+            algorithm: NAME,
+        };
+        for flow in 1..=flows {
+            v1::create(&mut mock.out, flow, &create).map_err(io::Error::other)?;
+            mock.send_all()?;
+            mock.wait_for(|message| matches!(message, v1::Message::ChangeProgram { .. }))?;
+        }
+        Ok(mock)
+    }
+
+    fn add_report(&mut self, flow: u32) {
+        // Six fields always fit.
+        let _ = v1::measure(&mut self.out, flow, 1, &[1448, 0, 0, 0, 20_000, 10]);
+    }
+
+    fn report(&mut self, flow: u32, count: usize) -> Result<(), BenchError> {
+        (0..count).for_each(|_| self.add_report(flow));
+        self.send_all().map(|_| ())
+    }
+
+    /// Sends what was added as one datagram, and takes updates while there is no room; how many.
+    fn send_all(&mut self) -> Result<u64, BenchError> {
+        let mut updates = 0;
+        let start = Instant::now();
+        loop {
+            match self.socket.send_to(&self.out, &self.agent) {
+                Ok(_) => break,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock && start.elapsed() < SILENCE => {
+                    updates += self.take_updates()?;
+                    thread::yield_now();
+                }
+                Err(why) => return Err(why.into()),
+            }
+        }
+        self.out.clear();
+        Ok(updates)
+    }
+
+    fn take_updates(&mut self) -> Result<u64, BenchError> {
+        let mut updates = 0;
+        loop {
+            match self.socket.recv(&mut self.buffer) {
+                Ok(length) => {
+                    let messages = v1::messages(&self.buffer[..length]);
+                    updates += messages
+                        .filter(|m| matches!(m, Ok(v1::Message::UpdateField { .. })))
+                        .count() as u64;
+                }
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(updates),
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+
+    /// Looks for an update, then sleeps, as the agent does.
+    fn wait_for_update(&mut self, clock: Clock, spinner: &mut Spinner) -> Result<(), BenchError> {
+        while self.take_updates()? == 0 {
+            if !spinner.goes_on(false, clock.now()) {
+                self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }))?;
+                break;
+            }
+        }
+        spinner.goes_on(true, clock.now());
+        Ok(())
+    }
+
+    /// Sleeps until a message comes that is wanted.
+    fn wait_for(&mut self, wanted: impl Fn(&v1::Message<'_>) -> bool) -> Result<(), BenchError> {
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(SILENCE))?;
+        loop {
+            let length = self.socket.recv(&mut self.buffer).map_err(|_| BenchError::Silent)?;
+            if v1::messages(&self.buffer[..length])
+                .flatten()
+                .any(|message| wanted(&message))
+            {
+                self.socket.set_nonblocking(true)?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+const SILENCE: Duration = Duration::from_secs(5);

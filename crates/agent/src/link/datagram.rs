@@ -1,0 +1,304 @@
+//! Existing CCP datapaths: version-1 messages over Unix datagrams.
+//!
+//! A datapath is known by the path that it bound and by the user of its process; an unbound sender cannot be answered
+//! and is dropped. What one peer does costs nobody else: garbage, or a queue that it does not read, closes that peer,
+//! which may come back with a READY.
+
+mod peer;
+
+use std::collections::{HashMap, HashSet};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use ccplane_units::Time;
+use ccplane_wire::{Command, WireError, v1};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr, UnixCredentials, recvmmsg,
+    recvmsg, setsockopt, sockopt,
+};
+
+use super::socket::{self, Bound};
+use super::{Link, LinkError};
+use crate::{Agent, DatapathId};
+use peer::Peer;
+
+/// Datagrams taken with one system call. A Unix datagram socket queues 10 by default (net.unix.max_dgram_qlen).
+const BATCH: usize = 16;
+/// System calls before commands are sent: bounds how long an answer waits behind a flood.
+const ROUNDS: usize = 8;
+/// Largest datagram: longer ones are cut by the kernel, which shows.
+const DATAGRAM: usize = 65_536;
+/// Peers at once; a datapath more is dropped, and the log says so.
+const PEERS: usize = 1 << 16;
+
+/// Serves CCP datapaths at a path.
+pub struct Datagram {
+    socket: Bound,
+    base: u32,
+    peers: Vec<Option<Peer>>,
+    by_address: HashMap<Address, usize>,
+    /// Whoever was closed for garbage; only a READY of theirs is heard.
+    closed: HashSet<Address>,
+    buffer: Box<[u8]>,
+    arrived: Vec<Arrived>,
+    fields: Vec<u64>,
+    /// The last call took several datagrams: take many at once.
+    flood: bool,
+    dropped: u64,
+}
+
+/// What a datagram socket is known by: its path's bytes, or a 0 and its abstract name.
+type Address = Vec<u8>;
+
+struct Arrived {
+    slot: usize,
+    len: usize,
+    from: Option<UnixAddr>,
+    uid: Option<u32>,
+    cut: bool,
+}
+
+impl Datagram {
+    /// Binds to `path`.
+    pub fn bind(path: &Path) -> Result<Datagram, LinkError> {
+        let socket = Bound::new(path, SockType::Datagram)?;
+        setsockopt(&socket.fd, sockopt::PassCred, &true).map_err(|why| LinkError::Bind {
+            path: path.to_owned(),
+            what: "credentials",
+            why,
+        })?;
+        Ok(Datagram {
+            socket,
+            base: 0,
+            peers: Vec::new(),
+            by_address: HashMap::new(),
+            closed: HashSet::new(),
+            buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
+            arrived: Vec::with_capacity(BATCH),
+            fields: Vec::new(),
+            flood: false,
+            dropped: 0,
+        })
+    }
+
+    /// Datagrams of senders that are not bound, of other users, or after garbage.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes one datagram, or several with one call; how many.
+    fn take(&mut self) -> usize {
+        self.arrived.clear();
+        let fd = self.socket.fd.as_raw_fd();
+        let result = if self.flood {
+            self.take_many(fd)
+        } else {
+            self.take_one(fd)
+        };
+        match result {
+            Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(why) => tracing::warn!(%why, "cannot receive"),
+        }
+        self.arrived.len()
+    }
+
+    fn take_one(&mut self, fd: i32) -> Result<(), Errno> {
+        let mut control = cmsg_space!(UnixCredentials);
+        let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM])];
+        let message = recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
+        self.arrived.push(Arrived::new(0, &message));
+        Ok(())
+    }
+
+    fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
+        // New headers each time: the kernel writes the length of an address over the room for it.
+        let mut headers = MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
+        let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM);
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+            std::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
+        let messages = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+        self.arrived
+            .extend(messages.enumerate().map(|(slot, message)| Arrived::new(slot, &message)));
+        Ok(())
+    }
+
+    /// The peer of a datagram; a new one if it is not known yet.
+    fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time, ready: bool) -> Option<usize> {
+        let address = address(arrived.from.as_ref()?)?;
+        if let Some(&index) = self.by_address.get(&address) {
+            let known = self.peers.get(index)?.as_ref()?;
+            return (arrived.uid == Some(known.uid)).then_some(index);
+        }
+        let uid = arrived.uid.filter(|uid| socket::is_trusted(*uid))?;
+        if self.closed.contains(&address) && !ready {
+            return None;
+        }
+        let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        if index >= PEERS {
+            tracing::warn!(most = PEERS, "too many datapaths: this one is dropped");
+            return None;
+        }
+        self.closed.remove(&address);
+        let id = DatapathId(self.base + index as u32);
+        let peer = Peer::new(id, *arrived.from.as_ref()?, uid);
+        if index == self.peers.len() {
+            self.peers.push(None);
+        }
+        self.by_address.insert(address, index);
+        let peer = self.peers[index].insert(peer);
+        if !ready {
+            // The agent restarted, the datapath did not notice: it is as good as new.
+            peer.ready(0, agent, now);
+        }
+        Some(index)
+    }
+
+    fn close(&mut self, index: usize, agent: &mut Agent, why: &Closed) {
+        let Some(peer) = self.peers.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        tracing::warn!(datapath = peer.id.0, %why, "closed a datapath's connection");
+        agent.disconnected(peer.id);
+        if let Some(address) = address(&peer.address) {
+            self.by_address.remove(&address);
+            // Bounded: who has closed this many has other troubles.
+            if self.closed.len() < PEERS && !matches!(why, Closed::Gone(_)) {
+                self.closed.insert(address);
+            }
+        }
+    }
+
+    fn process(&mut self, agent: &mut Agent, now: Time) {
+        let arrived = std::mem::take(&mut self.arrived);
+        let mut fields = std::mem::take(&mut self.fields);
+        for one in &arrived {
+            let start = one.slot * DATAGRAM;
+            let ready = v1_kind_is_ready(&self.buffer[start..start + one.len]);
+            let Some(index) = self.peer_of(one, agent, now, ready) else {
+                self.dropped += 1;
+                continue;
+            };
+            let datagram = &self.buffer[start..start + one.len];
+            let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
+            let result = if one.cut {
+                Err(WireError::TooLong {
+                    what: "a datagram",
+                    is: DATAGRAM + 1,
+                    most: DATAGRAM,
+                })
+            } else {
+                peer.receive(datagram, &mut fields, agent, now)
+            };
+            if let Err(why) = result {
+                self.close(index, agent, &Closed::Garbage(why));
+            }
+        }
+        self.fields = fields;
+        self.arrived = arrived;
+    }
+}
+
+impl Link for Datagram {
+    fn number_from(&mut self, base: u32) {
+        self.base = base;
+    }
+
+    fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            let taken = self.take();
+            if taken == 0 {
+                break;
+            }
+            self.process(agent, now);
+            // One datagram at a time is faster while they come singly.
+            self.flood = taken > 1 || (any && !self.flood);
+            any = true;
+        }
+        any
+    }
+
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
+        let index = (to.0 - self.base) as usize;
+        let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        if let Err(why) = peer.send(command, agent, now) {
+            self.close(index, agent, &why);
+        }
+    }
+
+    fn flush(&mut self, agent: &mut Agent) -> bool {
+        let mut again = false;
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers[index].as_mut() else {
+                continue;
+            };
+            match peer.flush(&self.socket.fd) {
+                Ok(()) => again |= peer.waits_unwatched(),
+                Err(why) => self.close(index, agent, &why),
+            }
+        }
+        again
+    }
+
+    fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        watched.push((self.socket.fd.as_fd(), PollFlags::POLLIN));
+        let waiting = self.peers.iter().flatten().filter_map(Peer::waits_for);
+        watched.extend(waiting.map(|fd| (fd, PollFlags::POLLOUT)));
+    }
+}
+
+impl Arrived {
+    fn new(slot: usize, message: &RecvMsg<'_, '_, UnixAddr>) -> Arrived {
+        let uid = message.cmsgs().ok().and_then(|mut all| {
+            all.find_map(|one| match one {
+                ControlMessageOwned::ScmCredentials(who) => Some(who.uid()),
+                _ => None,
+            })
+        });
+        // Of a sender that is not bound the kernel gives no address, and nix panics when asked for the path of none.
+        let from = message
+            .address
+            .filter(|from| from.len() as usize > size_of::<nix::libc::sa_family_t>());
+        let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
+        Arrived {
+            slot,
+            len: message.bytes,
+            from,
+            uid,
+            cut,
+        }
+    }
+}
+
+/// Why a peer was closed.
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error("it sent what is no message: {0}")]
+    Garbage(WireError),
+    #[error("it does not read: {0} messages wait for it")]
+    Stuck(usize),
+    #[error("it is gone: {0}")]
+    Gone(Errno),
+}
+
+fn address(address: &UnixAddr) -> Option<Address> {
+    use std::os::unix::ffi::OsStrExt;
+    match (address.path(), address.as_abstract()) {
+        (Some(path), _) if !path.as_os_str().is_empty() => Some(path.as_os_str().as_bytes().to_vec()),
+        (_, Some(name)) => Some([&[0], name].concat()),
+        _ => None,
+    }
+}
+
+/// Looks at the type alone; whether it is a good READY shows when it is read.
+fn v1_kind_is_ready(datagram: &[u8]) -> bool {
+    datagram.len() >= v1::HEADER && datagram.starts_with(&[5, 0])
+}

@@ -1,0 +1,133 @@
+//! A datapath's end of the [`Local`](super::Local) link.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use ccplane_wire::{Command, Event, v2};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, SockType, UnixAddr, connect, recv, send};
+
+use super::{LinkError, socket};
+
+/// A connection to an agent, made again when the agent is there again.
+///
+/// After each [`connect`](Uplink::connect) the datapath announces itself and every flow that lives, since the agent may be
+/// a new one. Reports that find no room are the caller's to keep: see [`Uplink::event`].
+#[derive(Debug)]
+pub struct Uplink {
+    path: PathBuf,
+    socket: Option<OwnedFd>,
+    packet: v2::Packet,
+    buffer: Box<[u8]>,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// It is in the packet that goes with the next flush.
+    Yes,
+    /// The agent does not keep up: the event was not taken.
+    Full,
+    /// There is no agent: the event was not taken.
+    NoAgent,
+}
+
+impl Uplink {
+    /// An end that is not connected yet.
+    pub fn new(path: &Path) -> Uplink {
+        Uplink {
+            path: path.to_owned(),
+            socket: None,
+            packet: v2::Packet::new(),
+            buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
+        }
+    }
+
+    /// Connects, if it is not connected; an error when no agent is there.
+    pub fn connect(&mut self) -> Result<(), LinkError> {
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        let no_agent = |why| LinkError::NoAgent {
+            path: self.path.clone(),
+            why,
+        };
+        let socket = socket::open(SockType::SeqPacket).map_err(no_agent)?;
+        let address = UnixAddr::new(&self.path).map_err(no_agent)?;
+        connect(socket.as_raw_fd(), &address).map_err(no_agent)?;
+        self.packet.clear();
+        self.socket = Some(socket);
+        Ok(())
+    }
+
+    /// True while an agent is there, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Takes an event for the agent. Where a report is not taken, leave it in the flow
+    /// (do not call [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
+    pub fn event(&mut self, event: &Event<'_>) -> Sent {
+        if self.socket.is_none() {
+            return Sent::NoAgent;
+        }
+        if self.packet.event(event).is_ok() {
+            return Sent::Yes;
+        }
+        self.flush();
+        if self.packet.event(event).is_ok() {
+            Sent::Yes
+        } else {
+            Sent::Full
+        }
+    }
+
+    /// Sends what was taken, if there is room; true if nothing is left.
+    pub fn flush(&mut self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        if self.packet.is_empty() {
+            return true;
+        }
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(socket.as_raw_fd(), self.packet.as_bytes(), flags) {
+            Ok(_) => {
+                self.packet.clear();
+                true
+            }
+            Err(why) if socket::is_full(why) => false,
+            Err(why) => {
+                self.lost(&why);
+                false
+            }
+        }
+    }
+
+    /// Gives the commands that have arrived to `sink`.
+    pub fn receive(&mut self, sink: &mut dyn FnMut(Command)) {
+        while let Some(socket) = &self.socket {
+            match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => self.lost(&"it closed the connection"),
+                Ok(length) => {
+                    if let Err(why) = v2::read_commands(&self.buffer[..length], sink) {
+                        self.lost(&why);
+                    }
+                }
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
+                Err(why) => self.lost(&why),
+            }
+        }
+    }
+
+    /// What to wait on for commands.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    fn lost(&mut self, why: &dyn std::fmt::Display) {
+        tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
+        self.socket = None;
+        self.packet.clear();
+    }
+}
