@@ -66,13 +66,20 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     doctor::require(&[doctor::Need::KernelTcp])?;
     let stop = interrupt::flag()?;
 
-    let mut attached = Attached { names: Vec::new(), keep: args.keep };
+    let mut attached = Attached {
+        names: Vec::new(),
+        keep: args.keep,
+    };
     let mut kernels = Vec::new();
     for agent in &agents {
         let (kernel, adopted) = register(agent, &limits)?;
         for (_, name, counters) in kernel.counters() {
             attached.names.push(name.to_owned());
-            let how = if adopted { format!("taken over, {} live flows", counters.flows) } else { "registered".to_owned() };
+            let how = if adopted {
+                format!("taken over, {} live flows", counters.flows)
+            } else {
+                "registered".to_owned()
+            };
             say(json, name, &how);
         }
         kernels.push(kernel);
@@ -109,8 +116,11 @@ fn limits(args: &AttachArgs) -> Result<Limits, Failure> {
         return Err(Failure::text(Kind::Usage, "--min-cwnd is above --max-cwnd").hint("no window satisfies both"));
     }
     if limits.fallback_after < Duration::from_millis(10) {
-        return Err(Failure::text(Kind::Usage, format!("--fallback-after {} is too short", limits.fallback_after))
-            .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("--fallback-after {} is too short", limits.fallback_after),
+        )
+        .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
     }
     Ok(limits)
 }
@@ -125,7 +135,12 @@ fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     }
     let to = args.to.as_deref().map(str::parse).transpose();
     let to = to.map_err(|e: select::BadPrefix| Failure::new(Kind::Usage, e))?;
-    Ok(Some(Selection { cgroup: args.cgroup.clone(), to, system: args.system, percent: args.percent }))
+    Ok(Some(Selection {
+        cgroup: args.cgroup.clone(),
+        to,
+        system: args.system,
+        percent: args.percent,
+    }))
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.
@@ -137,7 +152,9 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Agent>, Failu
                 .hint("attach takes ccplane's algorithms: --alg cubic"));
         };
         let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
-        let algorithm = registry.by_name(name, &parameters).map_err(|e| Failure::new(Kind::Usage, e))?;
+        let algorithm = registry
+            .by_name(name, &parameters)
+            .map_err(|e| Failure::new(Kind::Usage, e))?;
         let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))?;
         agents.push(agent);
@@ -147,12 +164,16 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Agent>, Failu
 
 /// Takes over what an earlier process left under this name, or registers anew.
 fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
-    let specs: Vec<AlgorithmSpec> = agent.hosted().map(AlgorithmSpec::from).collect();
+    let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
     let fail = |e| Failure::new(Kind::Failed, e);
     match Kernel::adopt(&specs, limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
-            let options = Options { limits: limits.clone(), pin: true, ..Options::default() };
+            let options = Options {
+                limits: limits.clone(),
+                pin: true,
+                ..Options::default()
+            };
             Ok((Kernel::load(&specs, &options).map_err(fail)?, false))
         }
         Err(error) => Err(fail(error)),
@@ -188,8 +209,11 @@ fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, stop: &Arc<AtomicBool>) -> Re
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let panicked = threads.into_iter().any(|t| t.join().is_err());
     if panicked || !asked {
-        return Err(Failure::text(Kind::Failed, "an algorithm's thread ended by itself: its callbacks panicked")
-            .hint("its flows run on the fallback; the message above says where"));
+        return Err(Failure::text(
+            Kind::Failed,
+            "an algorithm's thread ended by itself: its callbacks panicked",
+        )
+        .hint("its flows run on the fallback; the message above says where"));
     }
     Ok(())
 }

@@ -33,8 +33,8 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     } else {
         std::fs::read_to_string(&args.program).map_err(unreadable)?
     };
-    let program =
-        compile(&source, &Limits::default()).map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
+    let program = compile(&source, &Limits::default())
+        .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
     let cost = program.cost();
     let code = program.code();
     let ebpf = codegen::compile(code);

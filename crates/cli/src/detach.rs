@@ -24,15 +24,21 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         && !ccplane_lab::traffic::exists(to)
     {
         let known = ccplane_lab::traffic::available().join(", ");
-        return Err(Failure::text(Kind::Usage, format!("the kernel has no congestion control `{to}`"))
-            .hint(format!("it has {known}; nothing was changed")));
+        return Err(
+            Failure::text(Kind::Usage, format!("the kernel has no congestion control `{to}`"))
+                .hint(format!("it has {known}; nothing was changed")),
+        );
     }
     let only = args.name.as_deref();
     if let Some(name) = only
         && !ccplane_linux::attached().iter().any(|n| n == name)
     {
         let known = ccplane_linux::attached().join(", ");
-        let known = if known.is_empty() { "nothing is attached".to_owned() } else { format!("attached: {known}") };
+        let known = if known.is_empty() {
+            "nothing is attached".to_owned()
+        } else {
+            format!("attached: {known}")
+        };
         return Err(Failure::text(Kind::Usage, format!("`{name}` is not attached")).hint(known));
     }
     // First no new connections, then the live ones, then the registration.

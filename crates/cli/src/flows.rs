@@ -38,7 +38,11 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
-    let flows: Vec<_> = if args.totals { Vec::new() } else { observed.iter().flat_map(|o| o.flows()).collect() };
+    let flows: Vec<_> = if args.totals {
+        Vec::new()
+    } else {
+        observed.iter().flat_map(|o| o.flows()).collect()
+    };
     if json {
         let flows: Vec<_> = flows
             .iter()
@@ -66,11 +70,30 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = totals
         .iter()
         .map(|s| {
-            let numbers = [s.flows, s.flows_in_fallback, s.reports, s.ring_losses, s.fallbacks, s.faults, s.table_full];
-            std::iter::once(s.algorithm.clone()).chain(numbers.map(|n| n.to_string())).collect()
+            let numbers = [
+                s.flows,
+                s.flows_in_fallback,
+                s.reports,
+                s.ring_losses,
+                s.fallbacks,
+                s.faults,
+                s.table_full,
+            ];
+            std::iter::once(s.algorithm.clone())
+                .chain(numbers.map(|n| n.to_string()))
+                .collect()
         })
         .collect();
-    let headings = ["algorithm", "flows", "in fallback", "reports", "ring losses", "fallbacks", "faults", "table full"];
+    let headings = [
+        "algorithm",
+        "flows",
+        "in fallback",
+        "reports",
+        "ring losses",
+        "fallbacks",
+        "faults",
+        "table full",
+    ];
     print!("{}", ccplane_lab::table::render(&headings, &rows));
     if !flows.is_empty() {
         let rows: Vec<Vec<String>> = flows
@@ -85,11 +108,28 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     f.delivered_rate.to_string(),
                     f.lost.to_string(),
                     f.reports.to_string(),
-                    if f.fallback { "fallback" } else if f.owned { "agent" } else { "opening" }.to_owned(),
+                    if f.fallback {
+                        "fallback"
+                    } else if f.owned {
+                        "agent"
+                    } else {
+                        "opening"
+                    }
+                    .to_owned(),
                 ]
             })
             .collect();
-        let headings = ["algorithm", "local", "peer", "cwnd", "srtt", "delivery", "lost", "reports", "steered by"];
+        let headings = [
+            "algorithm",
+            "local",
+            "peer",
+            "cwnd",
+            "srtt",
+            "delivery",
+            "lost",
+            "reports",
+            "steered by",
+        ];
         println!();
         print!("{}", ccplane_lab::table::render(&headings, &rows));
     }

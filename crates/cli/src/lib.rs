@@ -2,11 +2,14 @@
 //! [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
 #![forbid(unsafe_code)]
 
+mod attach;
 mod bench;
 mod check;
+mod detach;
 mod doctor;
 mod emu;
 mod exit;
+mod flows;
 mod interrupt;
 mod metrics;
 mod new;
@@ -49,6 +52,12 @@ enum Command {
     Check(check::CheckArgs),
     /// Make a crate to write an algorithm in.
     New(new::NewArgs),
+    /// Steer this host's own TCP with algorithms, until Ctrl-C.
+    Attach(attach::AttachArgs),
+    /// Remove everything that `attach` left, also after a kill.
+    Detach(detach::DetachArgs),
+    /// Show the live flows of attached algorithms, and what each algorithm has done.
+    Flows(flows::FlowsArgs),
     /// Run a command behind an emulated link.
     Emu(emu::EmuArgs),
     /// Measure what ccplane costs, beside the reference.
@@ -79,6 +88,9 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Run(args) => run::run(args, &registry, json),
         Command::Check(args) => check::run(&args, json),
         Command::New(args) => new::run(&args, json),
+        Command::Attach(args) => attach::run(&args, &registry, json),
+        Command::Detach(args) => detach::run(&args, json),
+        Command::Flows(args) => flows::run(&args, json),
         Command::Emu(args) => match emu::run(&args, json) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -2,6 +2,8 @@
 //!
 //! Every command prints a table of its figures with the aim and the reference, or one JSON object on one line.
 
+mod agent;
+mod control_loop;
 mod datapath;
 mod emu;
 mod kernel;
@@ -17,6 +19,10 @@ use crate::exit::Failure;
 pub enum BenchCommand {
     /// The engine: ns an ACK, bytes a flow, µs a compilation.
     Datapath,
+    /// The control loop: report to algorithm to update and back, in µs.
+    ControlLoop,
+    /// The agent: reports and updates a second over the Unix link.
+    Agent,
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
     /// The emulator: ceiling, rate, delay and lateness.
@@ -27,6 +33,8 @@ pub enum BenchCommand {
 pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     let figures = match command {
         BenchCommand::Datapath => datapath::run()?,
+        BenchCommand::ControlLoop => control_loop::run()?,
+        BenchCommand::Agent => agent::run()?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
         BenchCommand::Emu => emu::run()?,
     };

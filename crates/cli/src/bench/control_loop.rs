@@ -1,0 +1,59 @@
+//! `ccplane bench control-loop`: report to algorithm to update and back, through a real agent.
+
+use ccplane_agent::bench::{ControlLoop, Latencies, control_loop};
+use ccplane_agent::link::Waiting;
+
+use super::{Aim, Figures};
+use crate::exit::{Failure, Kind};
+
+const EXCHANGES: usize = 50_000;
+/// As the reference was loaded: as many hogs as this kind of machine has cores.
+const HOGS: usize = 2;
+
+/// Runs the benchmark.
+pub fn run() -> Result<Figures, Failure> {
+    let mut figures = Figures::default();
+    let unix = |hogs, exchanges| {
+        let options = ControlLoop {
+            exchanges,
+            hogs,
+            waiting: Waiting::default(),
+        };
+        control_loop(&options).map_err(|e| Failure::new(Kind::Failed, e))
+    };
+    let idle = median(&[unix(0, EXCHANGES)?, unix(0, EXCHANGES)?, unix(0, EXCHANGES)?]);
+    let loaded = median(&[unix(HOGS, EXCHANGES)?, unix(HOGS, EXCHANGES)?, unix(HOGS, EXCHANGES)?]);
+    figures.add("unix_p50_us", idle.p50_us, "us", None, "portus 10.9 on such a VM");
+    figures.add(
+        "unix_p95_us",
+        idle.p95_us,
+        "us",
+        Some(Aim::AtMost(12.0)),
+        "portus 35 on such a VM",
+    );
+    figures.add("unix_p99_us", idle.p99_us, "us", None, "portus 60 on such a VM");
+    figures.add(
+        "unix_loaded_p99_us",
+        loaded.p99_us,
+        "us",
+        Some(Aim::AtMost(60.0)),
+        "portus 275 on such a VM",
+    );
+    figures.note(format!("unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of 3 runs; loaded: {HOGS} CPU hogs"));
+    Ok(figures)
+}
+
+/// Figure by figure.
+fn median(runs: &[Latencies]) -> Latencies {
+    let middle = |figure: fn(&Latencies) -> f64| {
+        let mut values: Vec<f64> = runs.iter().map(figure).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Latencies {
+        p50_us: middle(|l| l.p50_us),
+        p95_us: middle(|l| l.p95_us),
+        p99_us: middle(|l| l.p99_us),
+        p999_us: middle(|l| l.p999_us),
+    }
+}

@@ -1,0 +1,225 @@
+//! The command as a person meets it: bad input gives one clear message and an exit code, and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ccplane(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments).env_remove("CCPLANE_LOG");
+    command.output().expect("the binary under test starts")
+}
+
+/// Exit code and what was said, with the wrapping of the terminal undone.
+fn outcome(arguments: &[&str]) -> (i32, String) {
+    let output = ccplane(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (output.status.code().unwrap_or(-1), words.join(" "))
+}
+
+#[track_caller]
+fn fails(arguments: &[&str], code: i32, says: &[&str]) {
+    let (found, text) = outcome(arguments);
+    assert_eq!(found, code, "{arguments:?} said: {text}");
+    for part in says {
+        assert!(text.contains(part), "{arguments:?} does not say `{part}`: {text}");
+    }
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+fn scratch(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).expect("the test's folder can be written");
+    path.display().to_string()
+}
+
+/// Namespaces of ours that exist now, whoever made them.
+fn namespaces() -> Vec<String> {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    entries
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| n.starts_with("ccplane-"))
+        .collect()
+}
+
+#[test]
+fn a_program_with_an_error_shows_the_line_and_the_fix() {
+    let file = scratch(
+        "typo.ccp",
+        "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.aked Ack.bytes_acked)))\n",
+    );
+    fails(&["check", &file], 1, &["Report.aked", "Report.acked", "3"]);
+    let file = scratch("open.ccp", "(def (Report (volatile acked 0))\n(when true (report))\n");
+    fails(&["check", &file], 1, &["("]);
+}
+
+#[test]
+fn a_program_without_errors_shows_what_it_costs() {
+    let file = scratch(
+        "fine.ccp",
+        "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",
+    );
+    let output = ccplane(&["check", "--json", &file]);
+    assert!(output.status.success());
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(object["report"], serde_json::json!(["n"]));
+    assert_eq!(object["instructions_worst"], 2);
+    assert!(object["ebpf_instructions"].as_u64() > Some(2));
+    let text = ccplane(&["check", &file]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    for part in ["# typed tree", "# bytecode", "# eBPF", "at most 2 an ACK"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn quantities_that_make_no_sense_are_usage_errors() {
+    fails(&["run", "--alg", "reno", "--rate", "0mbit"], 2, &["rate"]);
+    fails(&["run", "--alg", "reno", "--rate", "96"], 2, &["--rate", "mbit"]);
+    fails(&["run", "--alg", "reno", "--rtt", "20"], 2, &["--rtt", "ms"]);
+    fails(&["run", "--alg", "reno", "--queue", "droptail:1byte"], 2, &["droptail"]);
+    fails(
+        &["run", "--alg", "reno", "--queue", "fifo:1bdp"],
+        2,
+        &["fifo", "droptail:1bdp"],
+    );
+    fails(&["run", "--alg", "reno", "--loss", "200%"], 2, &["--loss"]);
+    fails(&["run"], 2, &["--alg"]);
+    fails(
+        &["attach", "--alg", "reno", "--percent", "0", "--system"],
+        2,
+        &["--percent"],
+    );
+    fails(&["attach", "--alg", "reno", "--percent", "5"], 2, &["--system"]);
+    fails(
+        &["attach", "--alg", "reno", "--min-cwnd", "30kB", "--max-cwnd", "3kB"],
+        2,
+        &["--min-cwnd"],
+    );
+    fails(&["attach", "--alg", "reno", "--to", "10.0.0.0/99"], 2, &["10.0.0.0/99"]);
+    fails(&["attach", "--alg", "native:reno"], 2, &["kernel's own"]);
+}
+
+#[test]
+fn an_unknown_algorithm_is_told_with_what_there_is() {
+    fails(&["attach", "--alg", "cubik"], 2, &["cubik", "did you mean `cubic`"]);
+    fails(
+        &["attach", "--alg", "cubic:hystart=sometimes"],
+        2,
+        &["sometimes", "hystart"],
+    );
+    fails(&["paper", "no-such"], 2, &["ccp-fidelity-fixed"]);
+    if nix::unistd::geteuid().is_root() {
+        fails(&["run", "--alg", "cubik", "--duration", "1s"], 2, &["cubik", "cubic"]);
+        fails(
+            &["run", "--vs", "native:cubik", "--duration", "1s"],
+            2,
+            &["cubik", "cubic"],
+        );
+        fails(&["detach", "--to", "cubik"], 2, &["cubik"]);
+    }
+}
+
+#[test]
+fn a_trace_with_garbage_names_file_and_line() {
+    let file = scratch("bad.trace", "1\n2\nx\n");
+    fails(&["run", "--alg", "reno", "--trace", &file], 2, &["bad.trace", "line 3"]);
+    let file = scratch("back.trace", "5\n3\n");
+    fails(&["emu", "--trace", &file, "--", "true"], 2, &["back.trace", "line 2"]);
+    fails(&["emu", "--trace", "/no/such", "--", "true"], 2, &["/no/such"]);
+    let file = scratch("empty.trace", "");
+    fails(&["emu", "--trace", &file, "--", "true"], 2, &["empty.trace"]);
+}
+
+#[test]
+fn an_error_as_json_is_one_object() {
+    let output = ccplane(&["--json", "paper", "no-such"]);
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(object["kind"], "usage");
+    assert!(
+        object["hint"]
+            .as_str()
+            .is_some_and(|h| h.contains("ccp-fidelity-fixed"))
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn doctor_answers_everywhere() {
+    let output = ccplane(&["doctor", "--json"]);
+    assert!(output.status.success());
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let checks = object["checks"].as_array().expect("a list");
+    assert!(
+        checks.iter().all(|c| c["ok"] == true || c["fix"].is_string()),
+        "{object}"
+    );
+}
+
+#[test]
+fn without_privileges_it_says_what_is_missing_and_what_can_run() {
+    if !nix::unistd::geteuid().is_root() {
+        fails(&["run", "--alg", "reno"], 3, &["root", "ccplane check"]);
+        return;
+    }
+    // As nobody, who may read and execute a copy outside root's folders.
+    let copy = std::env::temp_dir().join(format!("ccplane-test-{}", std::process::id()));
+    fs::copy(env!("CARGO_BIN_EXE_ccplane"), &copy).expect("a copy for another user");
+    let nobody = |arguments: &[&str]| {
+        use std::os::unix::process::CommandExt;
+        let output = Command::new(&copy)
+            .args(arguments)
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/")
+            .output();
+        output.expect("the copy starts")
+    };
+    let before = namespaces();
+    for arguments in [
+        &["run", "--alg", "reno"][..],
+        &["attach", "--alg", "reno"],
+        &["emu", "--rate", "1mbit", "--", "true"],
+    ] {
+        let output = nobody(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
+        assert!(
+            text.contains("root") && text.contains("ccplane check"),
+            "{arguments:?}: {text}"
+        );
+    }
+    assert_eq!(nobody(&["doctor"]).status.code(), Some(0));
+    fs::remove_file(&copy).expect("the copy is ours");
+    let left: Vec<String> = namespaces().into_iter().filter(|n| !before.contains(n)).collect();
+    assert!(
+        left.iter().all(|n| !n.contains(&std::process::id().to_string())),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn new_makes_a_crate_from_the_tested_example() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let new = |name: &str| {
+        Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["new", name])
+            .current_dir(&folder)
+            .output()
+            .expect("it starts")
+    };
+    assert!(new("mine").status.success());
+    let source = fs::read_to_string(folder.join("mine/src/main.rs")).expect("the source was written");
+    assert!(
+        source.contains("\"mine\"") && source.contains("struct Mine") && !source.contains("aimd"),
+        "{source}"
+    );
+    assert!(folder.join("mine/.cargo/config.toml").is_file());
+    assert_eq!(new("mine").status.code(), Some(2), "it exists already");
+    for bad in ["", "Mine", "a-b", "much_too_long_a_name", "../x"] {
+        assert_eq!(new(bad).status.code(), Some(2), "{bad}");
+    }
+}
