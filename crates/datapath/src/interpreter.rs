@@ -2,7 +2,8 @@
 
 use crate::bytecode::reg;
 use crate::check::ratio;
-use crate::lower::{Code, Kind, Step, place};
+use crate::lower::{Code, Kind, LARGE, Step, place};
+use crate::program::Program;
 
 /// The registers, numbered as in the lowered program; `N` is a power of two.
 pub(crate) struct Registers<const N: usize>(pub [u64; N]);
@@ -185,6 +186,27 @@ fn steps<const N: usize, const GUARD: bool>(
 
 const MICROS: u8 = place(reg::MICROS);
 const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
+
+/// Runs `program` once on registers numbered as in the bytecode, and counts faults: for the tests of other back ends. What
+/// it leaves in temporaries and in [`reg::SHOULD_CONTINUE`] means nothing.
+#[doc(hidden)]
+pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
+    let code = Code::new(program, false);
+    let mut file = Registers([0; LARGE]);
+    let variables = usize::from(reg::VARS)..usize::from(reg::VARS) + program.vars().len();
+    let both = || {
+        let built_in = (reg::SIGNALS..reg::SIGNALS_END).chain(reg::MICROS..=reg::ONE);
+        built_in.map(usize::from).chain(variables.clone())
+    };
+    for register in both() {
+        file.set(code.place(register as u8), registers[register]);
+    }
+    let trace = run(&code, &mut file);
+    for register in both() {
+        registers[register] = file.get(code.place(register as u8));
+    }
+    trace.faults
+}
 
 #[inline(always)]
 fn add(a: u64, b: u64, trace: &mut Trace) -> u64 {

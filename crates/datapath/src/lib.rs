@@ -24,6 +24,8 @@ pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, O
 pub use check::{CheckError, Place, Reason};
 pub use command::{Command, Refused, Target, Update};
 pub use flow::Flow;
+#[doc(hidden)]
+pub use interpreter::interpret;
 pub use outcome::{Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};

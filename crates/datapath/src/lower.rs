@@ -278,7 +278,8 @@ impl Code {
         }
     }
 
-    fn place(&self, register: u8) -> u8 {
+    /// Where a register of the bytecode lives.
+    pub fn place(&self, register: u8) -> u8 {
         match register {
             reg::TEMPS..reg::TEMPS_END => self.registers - 1 - (register - reg::TEMPS),
             other => place(other),

@@ -228,3 +228,29 @@ fn now_counts_microseconds_of_the_transports_clock() {
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [1_000_123]);
 }
+
+/// The bare interpreter, against which other back ends are tested, does what a flow does.
+#[test]
+fn the_bare_interpreter_agrees_with_a_flow() {
+    let mut code = Code::default();
+    let [sum, seen] = [1, 2].map(|init| code.volatile(init));
+    code.always(|code| {
+        code.op(Op::Add, sum, sum, 0);
+        code.mov(seen, reg::CWND);
+        code.imm(Op::Sub, reg::RATE, reg::RATE, 1);
+        code.report();
+    });
+    let mut registers = [0; 128];
+    registers[0] = 1448;
+    registers[usize::from(reg::CWND)] = 14_480;
+    registers[usize::from(reg::ONE)] = 1;
+    (registers[64], registers[65]) = (1, 2);
+    let faults = ccplane_datapath::interpret(&code.program(1), &mut registers);
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(1448));
+    assert_eq!(rig.last_report(), [registers[64], registers[65]]);
+    assert_eq!(
+        (rig.flow.faults(), registers[usize::from(reg::SHOULD_REPORT)]),
+        (faults, 1)
+    );
+}
