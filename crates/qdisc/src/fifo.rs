@@ -76,7 +76,7 @@ impl FifoLink {
                 planned.starts = starts;
             }
             planned.departs = match index {
-                0 => self.line.send_work(starts, rest_of_first),
+                0 => self.line.send_rest(starts, rest_of_first),
                 _ => self.line.send(starts, planned.bytes),
             };
         }

@@ -10,6 +10,9 @@ use crate::trace::Cursor;
 /// Nanobytes in a byte: work is counted in bytes × 10⁻⁹, so that rate (bytes/s) × time (ns) is exact.
 const NANO: u64 = 1_000_000_000;
 
+/// The fastest line, 8 exabytes per second: so that two remainders fit in 64 bits.
+const FASTEST: u64 = u64::MAX / 2;
+
 /// What kind of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineSpec {
@@ -43,6 +46,8 @@ enum State {
         rate: u64,
         until: Time,
         remainder: u64,
+        /// What the size sent last takes: most packets have one of two sizes, and a division is what costs most.
+        last: Transmission,
     },
     Trace {
         trace: Arc<Trace>,
@@ -51,14 +56,23 @@ enum State {
     Unlimited,
 }
 
+/// How long one packet takes: `ns` + `rest`/rate nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transmission {
+    bytes: u32,
+    ns: u64,
+    rest: u64,
+}
+
 impl Line {
     /// A line that is idle at `now`; a trace begins then.
     pub fn new(spec: &LineSpec, now: Time) -> Line {
         Line(match spec {
             LineSpec::Constant(rate) => State::Constant {
-                rate: rate.bytes_per_sec().max(1),
+                rate: rate.bytes_per_sec().clamp(1, FASTEST),
                 until: now,
                 remainder: 0,
+                last: Transmission::default(),
             },
             LineSpec::Trace(trace) => State::Trace {
                 trace: trace.clone(),
@@ -80,24 +94,54 @@ impl Line {
     /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) gave, and says when its last
     /// bit has gone, in whole nanoseconds, rounded down. The remainder counts for the next packet.
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
-        self.send_work(start, u128::from(bytes) * u128::from(NANO))
-    }
-
-    /// [`send`](Line::send) for an amount in nanobytes.
-    pub(crate) fn send_work(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
-            State::Constant { rate, until, remainder } => {
+            State::Constant {
+                rate,
+                until,
+                remainder,
+                last,
+            } => {
                 if start > *until {
                     *until = start;
                     *remainder = 0;
                 }
-                let (ns, rest) = divide(work + u128::from(*remainder), *rate);
-                *until += Duration::from_nanos(ns);
-                *remainder = rest;
+                if last.bytes != bytes {
+                    let work = u64::from(bytes) * NANO;
+                    *last = Transmission {
+                        bytes,
+                        ns: work / *rate,
+                        rest: work % *rate,
+                    };
+                }
+                *until += Duration::from_nanos(last.ns);
+                *remainder += last.rest;
+                if *remainder >= *rate {
+                    *remainder -= *rate;
+                    *until += Duration::from_nanos(1);
+                }
                 *until
             }
             State::Trace { trace, at } => {
-                let bytes = work.div_ceil(u128::from(NANO)).min(u128::from(u64::MAX)) as u64;
+                *at = trace.consume(trace.seek(*at, start), u64::from(bytes));
+                at.time
+            }
+            State::Unlimited => start,
+        }
+    }
+
+    /// [`send`](Line::send) for the rest of a packet, in nanobytes, on a line that is idle until `start`.
+    pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
+        match &mut self.0 {
+            State::Constant {
+                rate, until, remainder, ..
+            } => {
+                let wide = u128::from(*rate);
+                *until = start + Duration::from_nanos(u64::try_from(work / wide).unwrap_or(u64::MAX));
+                *remainder = (work % wide) as u64;
+                *until
+            }
+            State::Trace { trace, at } => {
+                let bytes = u64::try_from(work.div_ceil(u128::from(NANO))).unwrap_or(u64::MAX);
                 *at = trace.consume(trace.seek(*at, start), bytes);
                 at.time
             }
@@ -108,23 +152,11 @@ impl Line {
     /// Nanobytes that the line will have carried after `now` when it has done all it was given.
     pub(crate) fn work_after(&self, now: Time) -> u128 {
         match &self.0 {
-            State::Constant { rate, until, remainder } if *until >= now => {
-                u128::from(until.since(now).as_nanos()) * u128::from(*rate) + u128::from(*remainder)
-            }
+            State::Constant {
+                rate, until, remainder, ..
+            } if *until >= now => u128::from(until.since(now).as_nanos()) * u128::from(*rate) + u128::from(*remainder),
             State::Constant { .. } | State::Unlimited => 0,
             State::Trace { trace, at } => u128::from(trace.bytes_between(now, *at)) * u128::from(NANO),
-        }
-    }
-}
-
-/// Time and remainder for `work` nanobytes at `rate` bytes per second, which is not zero.
-fn divide(work: u128, rate: u64) -> (u64, u64) {
-    // One machine division for every packet that occurs; the wide one is ten times slower.
-    match u64::try_from(work) {
-        Ok(work) => (work / rate, work % rate),
-        Err(_) => {
-            let wide = u128::from(rate);
-            (u64::try_from(work / wide).unwrap_or(u64::MAX), (work % wide) as u64)
         }
     }
 }

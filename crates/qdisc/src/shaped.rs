@@ -34,7 +34,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         let rest = self.line.work_after(now);
         self.line = Line::new(line, now);
         if let Some((_, departs)) = &mut self.sending {
-            *departs = self.line.send_work(self.line.next_start(now), rest);
+            *departs = self.line.send_rest(self.line.next_start(now), rest);
         }
         self.begin(now, drops);
     }
