@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_tun::Namespace;
@@ -101,19 +101,10 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
     let clock = Clock::start();
     let done = AtomicBool::new(false);
     let measured = thread::scope(|scope| {
-        // The link is measured, not who feeds it: on a busy machine they must not be what is slow.
-        scope.spawn(|| {
-            let _ = ccplane_tun::raise_priority();
-            offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done)
-        });
-        let sink = scope.spawn(|| {
-            let _ = ccplane_tun::raise_priority();
-            let measured = received_rate(&sink, &clock, length);
-            done.store(true, Ordering::Relaxed);
-            measured
-        });
-        sink.join()
-            .unwrap_or_else(|_| Err(io::Error::other("the receiving thread panicked")))
+        scope.spawn(|| in_time(|| offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done)));
+        let measured = join(scope.spawn(|| in_time(|| received_rate(&sink, &clock, length))));
+        done.store(true, Ordering::Relaxed);
+        measured
     })
     .map_err(failed)?;
     let asked_rate = asked.bytes_per_sec() as f64;
@@ -127,38 +118,16 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
 
 /// Round trips of small datagrams, `samples` of them, 200 a second, with nothing else on the path.
 pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result<RttError, Error> {
-    const GAP: Duration = Duration::from_millis(5);
     let emulator = start(timing, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
     let (source, echo) = udp_pair(&emulator)?;
     let to = echo.local_addr().map_err(failed)?;
     let clock = Clock::start();
     let mut errors = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut buffer = [0; 64];
-            while let Ok((length, from)) = echo.recv_from(&mut buffer) {
-                if length == 0 || echo.send_to(&buffer[..length], from).is_err() {
-                    break;
-                }
-            }
-        });
-        let sent = scope.spawn(|| {
-            for n in 0..samples {
-                let at = Time::ZERO + GAP * n as u64;
-                thread::sleep(at.since(clock.now()).to_std());
-                source.send_to(&clock.now().as_nanos().to_be_bytes(), to)?;
-            }
-            // An empty datagram ends the echo.
-            source.send_to(&[], to).map(|_| ())
-        });
-        let mut errors = Vec::with_capacity(samples);
-        let mut stamp = [0; 8];
-        while errors.len() < samples && source.recv(&mut stamp)? == stamp.len() {
-            let took = clock.now().as_nanos() - u64::from_be_bytes(stamp);
-            errors.push(took.abs_diff(asked.as_nanos()));
-        }
-        sent.join()
-            .unwrap_or_else(|_| Err(io::Error::other("the sending thread panicked")))?;
-        Ok::<Vec<u64>, io::Error>(errors)
+        scope.spawn(|| in_time(|| send_back(&echo)));
+        let sent = scope.spawn(|| in_time(|| send_stamps(&source, to, samples, &clock)));
+        let errors = scope.spawn(|| in_time(|| receive_stamps(&source, asked, samples, &clock)));
+        join(sent)?;
+        join(errors)
     })
     .map_err(failed)?;
     errors.sort_unstable();
@@ -208,6 +177,53 @@ fn udp_pair(emulator: &Emulator) -> Result<(UdpSocket, UdpSocket), Error> {
         at(emulator.sender_ns(), emulator.sender_addr())?,
         at(emulator.receiver_ns(), emulator.receiver_addr())?,
     ))
+}
+
+/// Runs one end of a measurement. The link is measured, not who uses it: on a busy machine these must not be what is
+/// slow.
+fn in_time<T>(work: impl FnOnce() -> T) -> T {
+    // Without the privilege they are ordinary, and so is the result.
+    let _ = ccplane_tun::raise_priority();
+    work()
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("a thread of the benchmark panicked")))
+}
+
+/// Sends every datagram back, until an empty one comes.
+fn send_back(socket: &UdpSocket) {
+    let mut buffer = [0; 64];
+    while let Ok((length @ 1.., from)) = socket.recv_from(&mut buffer) {
+        if socket.send_to(&buffer[..length], from).is_err() {
+            break;
+        }
+    }
+}
+
+/// Sends the time, 200 times a second, and an empty datagram at the end.
+fn send_stamps(socket: &UdpSocket, to: SocketAddr, samples: usize, clock: &Clock) -> io::Result<()> {
+    const GAP: Duration = Duration::from_millis(5);
+    for n in 0..samples {
+        let at = Time::ZERO + GAP * n as u64;
+        thread::sleep(at.since(clock.now()).to_std());
+        socket.send_to(&clock.now().as_nanos().to_be_bytes(), to)?;
+    }
+    socket.send_to(&[], to).map(|_| ())
+}
+
+/// How far each round trip is from the time asked for, ns.
+fn receive_stamps(socket: &UdpSocket, asked: Duration, samples: usize, clock: &Clock) -> io::Result<Vec<u64>> {
+    let mut errors = Vec::with_capacity(samples);
+    let mut stamp = [0; 8];
+    while errors.len() < samples {
+        socket.recv(&mut stamp)?;
+        let took = clock.now().as_nanos().saturating_sub(u64::from_be_bytes(stamp));
+        errors.push(took.abs_diff(asked.as_nanos()));
+    }
+    Ok(errors)
 }
 
 /// Sends full packets at `rate` bytes per second, a millisecond's worth at a time.
