@@ -1,22 +1,14 @@
 //! A checked program to eBPF, with the same result bit for bit as the interpreter of `ccplane-datapath`.
 //!
-//! The code gets a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place; every value, temporaries too, lives in that
-//! memory. The verifier does not track what memory of this kind holds, so the two arms of a branch leave equal states
-//! behind and are pruned where they join: verification is linear in the length of the code, on old kernels too. The
-//! last value written stays in r0 as well, which spares the next instruction the load.
-//!
-//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32 instead, so a product fits in 96 bits and
-//! a quotient takes two steps of long division in base 2^32, both exact in 64 bits; where everything fits in 64 bits
-//! (values below 2^32, which is the rule) a shorter path is taken.
+//! A pad of the BPF object takes the code ([`crate::pad`]); what does not fit runs in the object's interpreter. Both
+//! start from the same flat list of steps.
 
 use std::fmt::Write as _;
 
 use ccplane_datapath::{Instr, Op, Program, reg};
 
-use crate::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg, longest_path};
-
-/// Where `struct fold_ctx` counts faults: behind the 128 registers.
-const FAULTS: i16 = 128 * 8;
+use crate::asm::{Insn, longest_path};
+use crate::emit::emit;
 
 /// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what [`crate::pad`] adds.
 pub const ROOM: usize = 2048 - crate::pad::OVERHEAD;
@@ -35,7 +27,7 @@ pub struct TooLarge {
 
 /// One step of a program whose clauses are flattened: what both back ends in the kernel start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     /// An instruction of the program, or one that a clause turned into.
     Run(Instr),
     /// A clause ends, and with it the run unless its body said `(fallthrough)`; then that is cleared for the next.
@@ -98,7 +90,8 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
 }
 
 /// The program as eBPF for a pad: to be run with a pointer to a `struct fold_ctx` (or null: then it does nothing) in r1.
-/// The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its end, with nothing promised of r0 to r5. What needs more than [`ROOM`] is refused.
+/// The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its end, with nothing promised of r0 to r7.
+/// What needs more than [`ROOM`] is refused.
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
     if code.len() > ROOM {
@@ -111,9 +104,7 @@ pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
 }
 
 fn generate(program: &Program) -> Vec<Insn> {
-    let mut code = Code::default();
-    code.program(&flatten(program), |_, _| ());
-    code.asm.finish()
+    emit(&flatten(program), |_| ())
 }
 
 /// The most eBPF instructions that one run of `program` can execute.
@@ -125,15 +116,15 @@ pub fn worst_case(program: &Program) -> usize {
 pub fn listing(program: &Program) -> String {
     let steps = flatten(program);
     let mut starts = Vec::with_capacity(steps.len());
-    let mut code = Code::default();
-    code.program(&steps, |_, at| starts.push(at));
-    let code = code.asm.finish();
+    let code = emit(&steps, |at| starts.push(at));
     let mut text = String::new();
-    for (at, insn) in code.iter().enumerate() {
+    for at in 0..=code.len() {
         for (step, _) in steps.iter().zip(&starts).filter(|(_, start)| **start == at) {
             let _ = writeln!(text, "; {}", describe(step));
         }
-        let _ = writeln!(text, "{at:5}: {insn}");
+        if let Some(insn) = code.get(at) {
+            let _ = writeln!(text, "{at:5}: {insn}");
+        }
     }
     let _ = writeln!(
         text,
@@ -177,468 +168,9 @@ fn name(register: u8) -> String {
     }
 }
 
-const CONTEXT: Reg = Reg::R1;
-
-const fn slot(register: u8) -> i16 {
-    register as i16 * 8
-}
-
-/// `(numerator, denominator)` of an instruction's ratio.
-fn ratio(imm: u64) -> (u64, u64) {
-    (imm >> 32, imm & 0xffff_ffff)
-}
-
-/// The weight of an average, below 2^32.
-#[derive(Clone, Copy)]
-enum Factor {
-    Constant(u64),
-    Reg(Reg),
-}
-
-#[derive(Default)]
-struct Code {
-    asm: Assembler,
-    /// The register of the file whose value r0 holds too.
-    in_r0: Option<u8>,
-}
-
-impl Code {
-    fn program(&mut self, steps: &[Step], mut note: impl FnMut(usize, usize)) {
-        let stop = self.asm.label();
-        self.asm.jump_if(Cond::Eq, CONTEXT, Operand::Imm(0), stop);
-        // Jumps under way: the step that each leads to.
-        let mut skips = vec![(steps.len(), stop)];
-        for (at, step) in steps.iter().enumerate() {
-            for (_, label) in skips.extract_if(.., |(target, _)| *target == at) {
-                self.join(label);
-            }
-            note(at, self.asm.slots());
-            match *step {
-                Step::Run(instr) => {
-                    if let Some(distance) = self.instr(&instr) {
-                        let label = self.skip_if_zero(instr.a);
-                        skips.push((at + 1 + distance, label));
-                    }
-                }
-                // After the last clause it stops anyway.
-                Step::End if at + 1 < steps.len() => {
-                    let end = self.skip_if_zero(reg::SHOULD_CONTINUE);
-                    skips.push((steps.len(), end));
-                    self.write(reg::SHOULD_CONTINUE, Operand::Imm(0));
-                }
-                Step::End => (),
-            }
-        }
-        for (_, label) in skips {
-            self.join(label);
-        }
-    }
-
-    /// Binds a label at which r0 may hold something else than on the way that fell through.
-    fn join(&mut self, label: Label) {
-        if self.asm.bind(label) {
-            self.in_r0 = None;
-        }
-    }
-
-    fn skip_if_zero(&mut self, register: u8) -> Label {
-        let label = self.asm.label();
-        self.load(Reg::R0, register);
-        self.in_r0 = Some(register);
-        self.asm.jump_if(Cond::Eq, Reg::R0, Operand::Imm(0), label);
-        label
-    }
-
-    /// Loads a register of the file, from r0 if it is there. Loading something else into r0 forgets what was there.
-    fn load(&mut self, to: Reg, register: u8) {
-        match (self.in_r0 == Some(register), to) {
-            (true, Reg::R0) => (),
-            (true, _) => self.asm.mov(to, Operand::Reg(Reg::R0)),
-            (false, _) => {
-                self.asm.load(to, CONTEXT, slot(register));
-                if to == Reg::R0 {
-                    self.in_r0 = None;
-                }
-            }
-        }
-    }
-
-    /// The second operand: an immediate, or `scratch` with its value. Comes before anything else takes r0.
-    fn second(&mut self, instr: &Instr, scratch: Reg) -> Operand {
-        if !instr.has_imm {
-            self.load(scratch, instr.b);
-            return Operand::Reg(scratch);
-        }
-        self.constant(instr.imm, scratch)
-    }
-
-    fn constant(&mut self, value: u64, scratch: Reg) -> Operand {
-        Operand::constant(value).unwrap_or_else(|| {
-            self.asm.mov_constant(scratch, value);
-            Operand::Reg(scratch)
-        })
-    }
-
-    /// Stores to a register of the file.
-    fn write(&mut self, register: u8, value: Operand) {
-        self.asm.store(CONTEXT, slot(register), value);
-        match value {
-            Operand::Reg(Reg::R0) => self.in_r0 = Some(register),
-            _ if self.in_r0 == Some(register) => self.in_r0 = None,
-            _ => (),
-        }
-    }
-
-    /// Adds one to the faults; takes r3.
-    fn fault(&mut self) {
-        self.asm.load(Reg::R3, CONTEXT, FAULTS);
-        self.asm.alu(Alu::Add, Reg::R3, Operand::Imm(1));
-        self.asm.store(CONTEXT, FAULTS, Operand::Reg(Reg::R3));
-    }
-
-    /// One instruction. For a skip it gives the distance and leaves the jump to the caller.
-    fn instr(&mut self, instr: &Instr) -> Option<usize> {
-        match instr.op {
-            Op::SkipIfZero => return Some(usize::try_from(instr.imm).unwrap_or(usize::MAX)),
-            Op::Move => self.copy(instr),
-            Op::If => self.copy_unless(instr, Cond::Eq),
-            Op::NotIf => self.copy_unless(instr, Cond::Ne),
-            _ => {
-                self.result(instr);
-                self.write(instr.dst, Operand::Reg(Reg::R0));
-            }
-        }
-        None
-    }
-
-    fn copy(&mut self, instr: &Instr) {
-        let value = self.second(instr, Reg::R0);
-        self.write(instr.dst, value);
-    }
-
-    /// `dst = b`, skipped where `a` compares to 0 as `skip` says.
-    fn copy_unless(&mut self, instr: &Instr, skip: Cond) {
-        let end = self.asm.label();
-        self.load(Reg::R2, instr.a);
-        self.asm.jump_if(skip, Reg::R2, Operand::Imm(0), end);
-        self.copy(instr);
-        self.join(end);
-    }
-
-    /// Computes into r0 what the instruction writes.
-    fn result(&mut self, instr: &Instr) {
-        match instr.op {
-            Op::Add => self.add(instr),
-            Op::Sub => self.subtract(instr, true),
-            Op::Diff => self.subtract(instr, false),
-            Op::Mul if instr.has_imm => self.multiply_constant(instr),
-            Op::Mul => self.multiply(instr),
-            Op::Div => self.divide(instr),
-            Op::MulRatio => self.multiply_ratio(instr),
-            Op::Max => self.choose(instr, Cond::Ge),
-            Op::Min => self.choose(instr, Cond::Le),
-            Op::MaxWrap => self.later(instr),
-            Op::Eq => self.compare(instr.a, instr, Cond::Eq),
-            Op::Ne => self.compare(instr.a, instr, Cond::Ne),
-            Op::Gt => self.compare(instr.a, instr, Cond::Gt),
-            Op::Ge => self.compare(instr.a, instr, Cond::Ge),
-            Op::Lt => self.compare(instr.a, instr, Cond::Lt),
-            Op::Le => self.compare(instr.a, instr, Cond::Le),
-            Op::After => self.compare(reg::MICROS, instr, Cond::Gt),
-            Op::And => self.logic(instr, Cond::Eq, 0),
-            Op::Or => self.logic(instr, Cond::Ne, 1),
-            Op::Not => self.not(instr),
-            Op::Ewma => self.average(instr),
-            Op::EwmaVar => self.average_variable(instr),
-            Op::Move | Op::If | Op::NotIf | Op::SkipIfZero => unreachable!("handled by the caller"),
-        }
-    }
-
-    /// Operands of most operations: `a` in r0, `b` as it comes.
-    fn operands(&mut self, instr: &Instr) -> Operand {
-        let b = self.second(instr, Reg::R2);
-        self.load(Reg::R0, instr.a);
-        b
-    }
-
-    fn add(&mut self, instr: &Instr) {
-        let fits = self.asm.label();
-        let b = self.operands(instr);
-        self.asm.alu(Alu::Add, Reg::R0, b);
-        self.asm.jump_if(Cond::Ge, Reg::R0, b, fits);
-        self.fault();
-        self.asm.mov(Reg::R0, Operand::Imm(-1));
-        self.asm.bind(fits);
-    }
-
-    fn subtract(&mut self, instr: &Instr, fault: bool) {
-        let fits = self.asm.label();
-        let b = self.operands(instr);
-        self.asm.jump_if(Cond::Ge, Reg::R0, b, fits);
-        if fault {
-            self.fault();
-        }
-        self.asm.mov(Reg::R0, b);
-        self.asm.bind(fits);
-        self.asm.alu(Alu::Sub, Reg::R0, b);
-    }
-
-    fn multiply_constant(&mut self, instr: &Instr) {
-        let (fits, end) = (self.asm.label(), self.asm.label());
-        let factor = self.operands(instr);
-        if instr.imm > 1 {
-            let largest = self.constant(u64::MAX / instr.imm, Reg::R3);
-            self.asm.jump_if(Cond::Le, Reg::R0, largest, fits);
-            self.fault();
-            self.asm.mov(Reg::R0, Operand::Imm(-1));
-            self.asm.jump(end);
-        }
-        self.asm.bind(fits);
-        self.asm.alu(Alu::Mul, Reg::R0, factor);
-        self.asm.bind(end);
-    }
-
-    /// Two factors below 2^32 cannot overflow; otherwise the product divided by one must give the other.
-    fn multiply(&mut self, instr: &Instr) {
-        let end = self.asm.label();
-        let b = self.operands(instr);
-        self.asm.mov(Reg::R4, Operand::Reg(Reg::R0));
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::Or, Reg::R3, b);
-        self.asm.alu(Alu::RightShift, Reg::R3, Operand::Imm(32));
-        self.asm.alu(Alu::Mul, Reg::R0, b);
-        self.asm.jump_if(Cond::Eq, Reg::R3, Operand::Imm(0), end);
-        self.asm.jump_if(Cond::Eq, Reg::R4, Operand::Imm(0), end);
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::Div, Reg::R3, Operand::Reg(Reg::R4));
-        self.asm.jump_if(Cond::Eq, Reg::R3, b, end);
-        self.fault();
-        self.asm.mov(Reg::R0, Operand::Imm(-1));
-        self.asm.bind(end);
-    }
-
-    fn divide(&mut self, instr: &Instr) {
-        if instr.has_imm && instr.imm == 0 {
-            // As an immediate the verifier refuses it.
-            self.fault();
-            return self.asm.mov(Reg::R0, Operand::Imm(0));
-        }
-        let divisor = self.operands(instr);
-        if !instr.has_imm {
-            let some = self.asm.label();
-            self.asm.jump_if(Cond::Ne, Reg::R2, Operand::Imm(0), some);
-            self.fault();
-            self.asm.bind(some);
-        }
-        self.asm.alu(Alu::Div, Reg::R0, divisor);
-    }
-
-    fn choose(&mut self, instr: &Instr, keep: Cond) {
-        let end = self.asm.label();
-        let b = self.operands(instr);
-        self.asm.jump_if(keep, Reg::R0, b, end);
-        self.asm.mov(Reg::R0, b);
-        self.asm.bind(end);
-    }
-
-    fn compare(&mut self, left: u8, instr: &Instr, cond: Cond) {
-        let end = self.asm.label();
-        let b = self.second(instr, Reg::R2);
-        self.load(Reg::R3, left);
-        self.asm.mov(Reg::R0, Operand::Imm(1));
-        self.asm.jump_if(cond, Reg::R3, b, end);
-        self.asm.mov(Reg::R0, Operand::Imm(0));
-        self.asm.bind(end);
-    }
-
-    /// `decided` as soon as one operand compares to 0 as `cond` says, else the opposite.
-    fn logic(&mut self, instr: &Instr, cond: Cond, decided: i32) {
-        let end = self.asm.label();
-        self.load(Reg::R3, instr.a);
-        if instr.has_imm {
-            self.asm.mov(Reg::R2, Operand::Imm(i32::from(instr.imm != 0)));
-        } else {
-            self.load(Reg::R2, instr.b);
-        }
-        self.asm.mov(Reg::R0, Operand::Imm(decided));
-        self.asm.jump_if(cond, Reg::R3, Operand::Imm(0), end);
-        self.asm.jump_if(cond, Reg::R2, Operand::Imm(0), end);
-        self.asm.mov(Reg::R0, Operand::Imm(1 - decided));
-        self.asm.bind(end);
-    }
-
-    fn not(&mut self, instr: &Instr) {
-        if instr.has_imm {
-            return self.asm.mov(Reg::R0, Operand::Imm(i32::from(instr.imm == 0)));
-        }
-        let end = self.asm.label();
-        self.load(Reg::R2, instr.b);
-        self.asm.mov(Reg::R0, Operand::Imm(1));
-        self.asm.jump_if(Cond::Eq, Reg::R2, Operand::Imm(0), end);
-        self.asm.mov(Reg::R0, Operand::Imm(0));
-        self.asm.bind(end);
-    }
-
-    /// `r0 = register op value`, with r5 for a constant that is no immediate.
-    fn alu_constant(&mut self, op: Alu, dst: Reg, value: u64) {
-        let value = self.constant(value, Reg::R5);
-        self.asm.alu(op, dst, value);
-    }
-
-    fn multiply_ratio(&mut self, instr: &Instr) {
-        let (num, den) = ratio(instr.imm);
-        let (wide, end) = (self.asm.label(), self.asm.label());
-        self.load(Reg::R0, instr.a);
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::RightShift, Reg::R3, Operand::Imm(32));
-        self.asm.jump_if(Cond::Ne, Reg::R3, Operand::Imm(0), wide);
-        self.alu_constant(Alu::Mul, Reg::R0, num);
-        self.alu_constant(Alu::Div, Reg::R0, den);
-        self.asm.jump(end);
-
-        // With a = high * 2^32 + low, the product is (r3 = high * num + carry) * 2^32 + (r0 = the low half).
-        self.asm.bind(wide);
-        self.asm.mov_low32(Reg::R0, Reg::R0);
-        self.alu_constant(Alu::Mul, Reg::R0, num);
-        self.alu_constant(Alu::Mul, Reg::R3, num);
-        self.asm.mov(Reg::R2, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::RightShift, Reg::R2, Operand::Imm(32));
-        self.asm.alu(Alu::Add, Reg::R3, Operand::Reg(Reg::R2));
-        self.asm.mov_low32(Reg::R0, Reg::R0);
-        let divisor = self.constant(den, Reg::R5);
-        self.long_division(divisor);
-        // r4 is the quotient's upper half; above 2^32 the quotient does not fit.
-        self.asm.mov(Reg::R2, Operand::Reg(Reg::R4));
-        self.asm.alu(Alu::RightShift, Reg::R2, Operand::Imm(32));
-        let fits = self.asm.label();
-        self.asm.jump_if(Cond::Eq, Reg::R2, Operand::Imm(0), fits);
-        self.asm.mov(Reg::R0, Operand::Imm(-1));
-        self.asm.jump(end);
-        self.asm.bind(fits);
-        self.join_halves();
-        self.asm.bind(end);
-    }
-
-    /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (in r5 or constant, below 2^32): quotient in r4 * 2^32 + r3.
-    /// The remainder of the first step is below the divisor, so the second step's dividend fits and its quotient is below 2^32.
-    fn long_division(&mut self, divisor: Operand) {
-        self.asm.mov(Reg::R4, Operand::Reg(Reg::R3));
-        self.asm.alu(Alu::Div, Reg::R4, divisor);
-        self.asm.mov(Reg::R2, Operand::Reg(Reg::R4));
-        self.asm.alu(Alu::Mul, Reg::R2, divisor);
-        self.asm.alu(Alu::Sub, Reg::R3, Operand::Reg(Reg::R2));
-        self.asm.alu(Alu::LeftShift, Reg::R3, Operand::Imm(32));
-        self.asm.alu(Alu::Or, Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::Div, Reg::R3, divisor);
-    }
-
-    /// `r0 = r4 * 2^32 + r3`
-    fn join_halves(&mut self) {
-        self.asm.alu(Alu::LeftShift, Reg::R4, Operand::Imm(32));
-        self.asm.alu(Alu::Or, Reg::R4, Operand::Reg(Reg::R3));
-        self.asm.mov(Reg::R0, Operand::Reg(Reg::R4));
-    }
-
-    /// The later of two sequence numbers, by the shorter way around; at exactly half the circle the smaller number.
-    fn later(&mut self, instr: &Instr) {
-        let (other, end) = (self.asm.label(), self.asm.label());
-        if instr.has_imm {
-            self.asm.mov_constant(Reg::R2, instr.imm);
-        } else {
-            self.load(Reg::R2, instr.b);
-        }
-        self.load(Reg::R0, instr.a);
-        self.asm.jump_if(Cond::Eq, Reg::R0, Operand::Imm(0), other);
-        self.asm.jump_if(Cond::Eq, Reg::R2, Operand::Imm(0), end);
-        self.asm.mov_low32(Reg::R0, Reg::R0);
-        self.asm.mov_low32(Reg::R2, Reg::R2);
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R2));
-        self.asm.alu(Alu::Sub, Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.mov_low32(Reg::R3, Reg::R3);
-        self.asm.mov_constant(Reg::R4, 1 << 31);
-        self.asm.jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R4), end);
-        self.asm.jump_if(Cond::Ne, Reg::R3, Operand::Reg(Reg::R4), other);
-        self.asm.jump_if(Cond::Le, Reg::R0, Operand::Reg(Reg::R2), end);
-        self.asm.bind(other);
-        self.asm.mov(Reg::R0, Operand::Reg(Reg::R2));
-        self.asm.bind(end);
-    }
-
-    fn average(&mut self, instr: &Instr) {
-        let (num, den) = ratio(instr.imm);
-        self.load(Reg::R2, instr.b);
-        self.load(Reg::R0, instr.dst);
-        self.weighted(Factor::Constant(num), Factor::Constant(den.saturating_sub(num)), den);
-    }
-
-    fn average_variable(&mut self, instr: &Instr) {
-        let valid = self.asm.label();
-        self.load(Reg::R6, instr.a);
-        self.asm.jump_if(Cond::Le, Reg::R6, Operand::Imm(10), valid);
-        self.fault();
-        self.asm.mov(Reg::R6, Operand::Imm(10));
-        self.asm.bind(valid);
-        self.asm.mov(Reg::R7, Operand::Imm(10));
-        self.asm.alu(Alu::Sub, Reg::R7, Operand::Reg(Reg::R6));
-        if instr.has_imm {
-            self.asm.mov_constant(Reg::R2, instr.imm);
-        } else {
-            self.load(Reg::R2, instr.b);
-        }
-        self.load(Reg::R0, instr.dst);
-        self.weighted(Factor::Reg(Reg::R6), Factor::Reg(Reg::R7), 10);
-    }
-
-    /// `r0 = (keep * r0 + take * r2) / den`, or r2 where r0 is 0; `keep + take = den`, so no sum leaves its range.
-    fn weighted(&mut self, keep: Factor, take: Factor, den: u64) {
-        let (some, wide, end) = (self.asm.label(), self.asm.label(), self.asm.label());
-        self.asm.jump_if(Cond::Ne, Reg::R0, Operand::Imm(0), some);
-        self.asm.mov(Reg::R0, Operand::Reg(Reg::R2));
-        self.asm.jump(end);
-        self.asm.bind(some);
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::Or, Reg::R3, Operand::Reg(Reg::R2));
-        self.asm.alu(Alu::RightShift, Reg::R3, Operand::Imm(32));
-        self.asm.jump_if(Cond::Ne, Reg::R3, Operand::Imm(0), wide);
-        self.scale(Reg::R0, keep);
-        self.scale(Reg::R2, take);
-        self.asm.alu(Alu::Add, Reg::R0, Operand::Reg(Reg::R2));
-        self.alu_constant(Alu::Div, Reg::R0, den);
-        self.asm.jump(end);
-
-        // Halves apart: r0 the low sum, r3 the high sum with the carry of the low one.
-        self.asm.bind(wide);
-        self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::RightShift, Reg::R3, Operand::Imm(32));
-        self.asm.mov(Reg::R4, Operand::Reg(Reg::R2));
-        self.asm.alu(Alu::RightShift, Reg::R4, Operand::Imm(32));
-        self.asm.mov_low32(Reg::R0, Reg::R0);
-        self.asm.mov_low32(Reg::R2, Reg::R2);
-        for (dst, weight) in [(Reg::R0, keep), (Reg::R3, keep), (Reg::R2, take), (Reg::R4, take)] {
-            self.scale(dst, weight);
-        }
-        self.asm.alu(Alu::Add, Reg::R0, Operand::Reg(Reg::R2));
-        self.asm.alu(Alu::Add, Reg::R3, Operand::Reg(Reg::R4));
-        self.asm.mov(Reg::R2, Operand::Reg(Reg::R0));
-        self.asm.alu(Alu::RightShift, Reg::R2, Operand::Imm(32));
-        self.asm.alu(Alu::Add, Reg::R3, Operand::Reg(Reg::R2));
-        self.asm.mov_low32(Reg::R0, Reg::R0);
-        let divisor = self.constant(den, Reg::R5);
-        self.long_division(divisor);
-        self.join_halves();
-        self.asm.bind(end);
-    }
-
-    fn scale(&mut self, dst: Reg, factor: Factor) {
-        match factor {
-            Factor::Constant(value) => self.alu_constant(Alu::Mul, dst, value),
-            Factor::Reg(reg) => self.asm.alu(Alu::Mul, dst, Operand::Reg(reg)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ccplane_datapath::{Clause, MAX_INSTRS, interpret};
     use proptest::prelude::*;
 
     use super::*;
@@ -666,6 +198,17 @@ mod tests {
     fn same(program: &Program, regs: &Registers) -> Result<(), TestCaseError> {
         let (mut expected, mut actual) = (*regs, *regs);
         let faults = reference(program, &mut expected);
+        let mut interpreted = *regs;
+        prop_assert_eq!(
+            u64::from(interpret(program, &mut interpreted)),
+            faults,
+            "faults of the interpreter"
+        );
+        prop_assert_eq!(
+            oracle::visible(&interpreted),
+            oracle::visible(&expected),
+            "registers of the interpreter"
+        );
         prop_assert_eq!(
             run(&generate(program), &mut actual),
             faults,
@@ -695,5 +238,47 @@ mod tests {
         fn instructions_do_what_the_reference_does(program in oracle::program(1, 2), regs in oracle::registers()) {
             same(&program, &regs)?;
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_size() {
+        let ewma = Instr {
+            op: Op::Ewma,
+            has_imm: true,
+            dst: reg::CWND,
+            a: reg::CWND,
+            b: reg::RATE,
+            imm: 7 << 32 | 8,
+        };
+        let clause = Clause {
+            flag: reg::ONE,
+            guard_start: 0,
+            body_start: 0,
+            body_end: MAX_INSTRS as u16,
+        };
+        let program = Program::check(1, &[ewma; MAX_INSTRS], &[clause], &[]).expect("a valid program");
+        let refused = compile(&program).expect_err("it is far too large");
+        assert_eq!(refused.needed, generate(&program).len());
+        assert!(refused.needed > ROOM, "{refused}");
+        assert_eq!(interpreter_code(&program).len(), MAX_INSTRS + 1);
+    }
+
+    #[test]
+    fn the_listing_names_every_step() {
+        let source =
+            "(def (Report (volatile acked 0))) (when (> Micros 10000) (:= Report.acked (+ Report.acked 3)) (report))";
+        let program = ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
+        let text = listing(program.code());
+        for line in [
+            "= After 10000",
+            "var0 = Add var0 3",
+            "should_report = Move 1",
+            "stop unless should_continue",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        let insns = text.lines().filter(|line| !line.starts_with(';')).count();
+        assert_eq!(insns, generate(program.code()).len());
+        assert!(worst_case(program.code()) <= insns);
     }
 }

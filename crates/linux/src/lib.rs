@@ -13,6 +13,7 @@ mod clock;
 pub mod codegen;
 mod counters;
 mod drive;
+mod emit;
 mod error;
 mod holder;
 mod kernel;

@@ -156,10 +156,10 @@ impl Builder {
                 _ => gene.has_imm,
             };
             let imm = match op {
-                Op::MulRatio => gene.imm | 1,
+                Op::MulRatio if gene.imm as u32 == 0 => gene.imm | 1,
                 Op::Ewma => {
-                    let den = gene.imm.max(1) as u32 | 1;
-                    ((gene.imm >> 32) % (u64::from(den) + 1)) << 32 | u64::from(den)
+                    let den = u64::from(gene.imm as u32).max(1);
+                    ((gene.imm >> 32) % (den + 1)) << 32 | den
                 }
                 Op::SkipIfZero => gene.imm % (genes.len() - n) as u64,
                 _ => gene.imm,

@@ -1,11 +1,11 @@
 //! In the running kernel: generated code in a pad, and the interpreter in the same object, against the reference.
 
-use ccplane_datapath::Program;
+use ccplane_datapath::{Clause, Instr, MAX_INSTRS, Op, Program, reg};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use crate::codegen::{compile, interpreter_code, listing};
+use crate::codegen::{self, compile, interpreter_code, listing};
 use crate::oracle::{self, Registers, reference};
 use crate::{pad, testing};
 
@@ -112,4 +112,46 @@ fn kernel_does_what_the_reference_does() {
             }
         }
     }
+}
+
+/// The verifier follows both arms of every branch: were they not alike where they join, the work would double with each.
+#[test]
+fn the_fullest_pad_passes_the_verifier() {
+    if let Some(missing) = testing::cannot_load() {
+        return testing::skip("the_fullest_pad_passes_the_verifier", &missing);
+    }
+    let each = |op, has_imm| Instr {
+        op,
+        has_imm,
+        dst: reg::CWND,
+        a: reg::CWND,
+        b: reg::RATE,
+        imm: 3 << 32 | 4,
+    };
+    let all = [
+        each(Op::Add, false),
+        each(Op::Mul, false),
+        each(Op::Ewma, true),
+        each(Op::EwmaVar, false),
+        each(Op::MulRatio, true),
+        each(Op::MaxWrap, false),
+        each(Op::If, false),
+        each(Op::And, false),
+    ];
+    let program_of = |length: usize| {
+        let instrs: Vec<Instr> = all.iter().copied().cycle().take(length).collect();
+        let clause = Clause {
+            flag: reg::ONE,
+            guard_start: 0,
+            body_start: 0,
+            body_end: length as u16,
+        };
+        Program::check(1, &instrs, &[clause], &[]).expect("a valid program")
+    };
+    let fitting = (1..=MAX_INSTRS)
+        .map(program_of)
+        .take_while(|program| compile(program).is_ok());
+    let fullest = fitting.last().expect("one instruction fits");
+    assert!(compile(&fullest).expect("it fits").len() > codegen::ROOM * 9 / 10);
+    drop(load(&fullest));
 }

@@ -88,3 +88,52 @@ fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> 
         .count();
     Ok((start + prologue * SLOT, slots))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::ROOM;
+
+    static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/ccplane.bpf.o");
+
+    /// Slots that differ from the shipped object's.
+    fn changed(object: &[u8]) -> Vec<[u8; SLOT]> {
+        let slots = object.chunks(SLOT).zip(OBJECT.chunks(SLOT));
+        let changed = slots.filter(|(now, before)| now != before).map(|(now, _)| now);
+        changed.map(|slot| slot.try_into().expect("a whole slot")).collect()
+    }
+
+    #[test]
+    fn code_and_its_end_are_all_that_changes() {
+        for pad in 0..4 {
+            let mut object = OBJECT.to_vec();
+            let code = [Insn::skip_if_result_is_zero(1), Insn::EXIT];
+            patch(&mut object, pad, &code).expect("the object has four pads");
+            let over_tail = i16::try_from(ROOM - code.len()).expect("it is below 2048");
+            // The clearing of r0 before the jump is what stood there already.
+            let expected = [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
+            assert_eq!(changed(&object), expected);
+        }
+    }
+
+    #[test]
+    fn a_pad_takes_as_much_as_it_has_room_for() {
+        let mut object = OBJECT.to_vec();
+        patch(&mut object, 0, &[Insn::EXIT; ROOM]).expect("it fits exactly");
+        let refused = patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; ROOM + 1]).expect_err("one too many");
+        assert!(matches!(refused, PadError::NoRoom { room: ROOM, .. }), "{refused}");
+        let refused = patch(&mut object, 0, &[Insn::EXIT]).expect_err("it is filled");
+        assert!(matches!(refused, PadError::NoRoom { .. }), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_object_with_pads_is_refused() {
+        let refused = patch(&mut OBJECT.to_vec(), 4, &[]).expect_err("there are four");
+        assert!(matches!(refused, PadError::Missing { .. }), "{refused}");
+        assert!(matches!(patch(&mut [], 0, &[]), Err(PadError::Object(_))));
+        for length in (0..OBJECT.len()).step_by(997) {
+            // Never a panic; most are refused.
+            let _ = patch(&mut OBJECT[..length].to_vec(), 0, &[Insn::EXIT]);
+        }
+    }
+}
