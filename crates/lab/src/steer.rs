@@ -43,9 +43,6 @@ impl Steered {
         let body = {
             let (stop, reports) = (stop.clone(), reports.clone());
             move || {
-                // Before all ordinary threads, where that is permitted: beside a hundred busy senders on two CPUs an
-                // ordinary thread waits for longer than the silence after which flows fall back.
-                let _ = ccplane_tun::raise_priority();
                 let mut kernel = match Kernel::load(&specs, &Options::default()) {
                     Ok(kernel) => kernel,
                     Err(error) => {
