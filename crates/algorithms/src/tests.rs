@@ -35,6 +35,10 @@ fn every_variant_compiles_within_the_limits() {
                     let cost = program.compiled.cost();
                     println!("{name} {parameters:?} {}: {cost:?}", program.name);
                     assert!(cost.vars <= 32, "{name} {parameters:?}: {cost:?}");
+                    if program.name == "portable" {
+                        let said = ccplane_wire::v1::install(&mut Vec::new(), 1, &program.code);
+                        assert_eq!(said, Ok(()), "a CCP datapath understands it");
+                    }
                 }
             }
         }

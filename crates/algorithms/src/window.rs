@@ -5,6 +5,10 @@
 //! report, the agent sets `segment_every` anew: this is its law of growth. So the window moves as smoothly as a
 //! native one, an answer that is late by an RTT costs an RTT's change of the law, and nothing that the agent says can race
 //! with a reduction.
+//!
+//! There are two programs with the same report. `window` is for datapaths that repair losses themselves
+//! ([`Capabilities::RECOVERY`]): it tells them the threshold, they bring the window there. `portable` uses nothing but
+//! what CCP's datapaths have and reduces the window itself.
 
 use std::str::FromStr;
 
@@ -153,16 +157,23 @@ impl<L: Law> Algorithm for LossBased<L> {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("window", program(self.law.beta(), self.options, self.exit))
+        let beta = self.law.beta();
+        Programs::new()
+            .with("window", program(beta, self.options, self.exit))
+            .with("portable", portable(beta, self.options))
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY)
+        Capabilities::CWND.with(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
-        // A flow taken over may be in the middle of a recovery, whose reduction was made already.
-        control.program("window", &[("recovering", u64::from(info.live))]);
+        if Capabilities::RECOVERY.missing_from(control.capabilities()).is_empty() {
+            // A flow taken over may be in the middle of a recovery, whose reduction was made already.
+            control.program("window", &[("recovering", u64::from(info.live))]);
+        } else {
+            control.program("portable", &[("mss", info.mss.get())]);
+        }
         Flow {
             law: self.law.open(info),
             mss: info.mss.get().max(1) as f64,
@@ -237,11 +248,7 @@ fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
         SlowStart::Datapath => format!("(min (/ Ack.bytes_acked {divisor}) (diff Ssthresh Cwnd))"),
         SlowStart::Agent => "0".to_owned(),
     };
-    let due = match options.report {
-        Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
-        Reporting::Rtt => "(> Micros (max Flow.srtt_us 1000))".to_owned(),
-        Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros()),
-    };
+    let due = due(options.report, "Flow.srtt_us");
     format!(
         "(def
     (Report
@@ -295,4 +302,75 @@ fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
     (report))
 "
     )
+}
+
+/// The same for a datapath that knows nothing of recoveries, in the words of CCP alone. The program takes it that a
+/// recovery lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"), sets the window
+/// itself, and takes the window to limit sending while more than half of it is in flight. Slow start ends at a loss.
+fn portable(beta: &str, options: WindowOptions) -> String {
+    let slow_start = match options.slow_start {
+        SlowStart::Datapath => "(min Ack.bytes_acked (diff Report.ssthresh Cwnd))",
+        SlowStart::Agent => "0",
+    };
+    let due = due(options.report, "Report.srtt");
+    format!(
+        "(def
+    (Report
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (credit 0))
+    (segment_every +infinity) (mss 1448) (hold 0) (in_loss false) (slow 0) (left 0) (steps 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+    (:= hold (diff hold Ack.bytes_acked))
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (:= Report.srtt (ewma 9 Flow.rtt_sample_us))
+    (fallthrough))
+(when (! Flow.was_timeout)
+    (:= Report.before Cwnd)
+    (fallthrough))
+(when (&& (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) (== hold 0))
+    (:= Report.ssthresh (max (* Report.before {beta}) (* 2 mss)))
+    (:= Cwnd Report.ssthresh)
+    (:= hold (max Flow.bytes_in_flight 1))
+    (:= Report.reductions (+ Report.reductions 1))
+    (:= Report.credit 0)
+    (report)
+    (fallthrough))
+(when (&& true Flow.was_timeout)
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (:= Cwnd mss)
+    (:= in_loss true)
+    (report)
+    (fallthrough))
+(when (&& (|| in_loss (== hold 0)) (> (* 2 (+ Flow.bytes_in_flight Ack.bytes_acked)) Cwnd))
+    (:= slow {slow_start})
+    (:= Cwnd (+ Cwnd slow))
+    (:= left (diff Ack.bytes_acked slow))
+    (:= Report.counted (+ Report.counted left))
+    (:= Report.credit (+ (min Report.credit segment_every) left))
+    (:= steps (/ Report.credit segment_every))
+    (:= Cwnd (+ Cwnd (* steps mss)))
+    (:= Report.credit (diff Report.credit (* steps segment_every)))
+    (fallthrough))
+(when true
+    (:= in_loss (&& in_loss (> hold 0)))
+    (:= Report.cwnd Cwnd)
+    (fallthrough))
+(when {due}
+    (:= Micros 0)
+    (report))
+"
+    )
+}
+
+/// The condition of a report. `srtt` is a smoothed RTT in µs.
+fn due(report: Reporting, srtt: &str) -> String {
+    match report {
+        Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
+        Reporting::Rtt => format!("(> Micros (max {srtt} 1000))"),
+        Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros()),
+    }
 }

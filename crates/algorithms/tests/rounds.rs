@@ -18,18 +18,19 @@ struct Rounds {
     base: Duration,
     bdp: u64,
     srtt_us: u64,
+    /// The datapath repairs losses itself, and says so.
+    repairs: bool,
     in_recovery: bool,
     windows: Vec<u64>,
 }
 
 impl Rounds {
     fn new(algorithm: &str, parameters: &str, bdp: u64) -> Rounds {
-        let all = [
-            Capabilities::PACING,
-            Capabilities::RTT,
-            Capabilities::TIMERS,
-            Capabilities::RECOVERY,
-        ];
+        Rounds::on(Capabilities::RECOVERY, algorithm, parameters, bdp)
+    }
+
+    fn on(repairs: Capabilities, algorithm: &str, parameters: &str, bdp: u64) -> Rounds {
+        let all = [Capabilities::PACING, Capabilities::RTT, Capabilities::TIMERS, repairs];
         let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let mut agent = Agent::new(Options::default());
@@ -48,6 +49,7 @@ impl Rounds {
             base: Duration::from_millis(20),
             bdp,
             srtt_us: 0,
+            repairs: repairs == Capabilities::RECOVERY,
             in_recovery: false,
             windows: Vec::new(),
         };
@@ -135,6 +137,11 @@ impl Rounds {
                 packets_acked: segments,
                 rtt_sample_us: rtt.as_micros(),
                 cwnd_limited: u64::from(limited),
+                bytes_in_flight: if limited {
+                    self.transport.cwnd
+                } else {
+                    self.transport.cwnd / 4
+                },
                 ..self.signals()
             };
             let before = self.transport.cwnd;
@@ -154,6 +161,9 @@ impl Rounds {
 
     /// A segment is lost: a round of recovery, at whose end the transport has the window at ssthresh.
     fn loss(&mut self) -> &mut Rounds {
+        if !self.repairs {
+            return self.loss_that_the_program_repairs();
+        }
         self.in_recovery = true;
         let lost = Signals {
             lost_pkts_sample: 1,
@@ -184,9 +194,35 @@ impl Rounds {
         self
     }
 
+    /// The same on a datapath that leaves it to the program: the window falls at once, and once.
+    fn loss_that_the_program_repairs(&mut self) -> &mut Rounds {
+        let before = self.transport.cwnd;
+        let lost = Signals {
+            lost_pkts_sample: 1,
+            ..self.signals()
+        };
+        let _ = self.call(lost);
+        let after = self.transport.cwnd;
+        assert!(after < before);
+        let again = Signals {
+            lost_pkts_sample: 3,
+            bytes_acked: before / 2,
+            ..self.signals()
+        };
+        let _ = self.call(again);
+        assert_eq!(self.transport.cwnd, after, "one reduction in a recovery");
+        self.transport.now += self.rtt();
+        let _ = self.call(Signals {
+            bytes_acked: before / 2 + MSS,
+            ..self.signals()
+        });
+        self.windows.push(self.transport.cwnd / MSS);
+        self
+    }
+
     /// A retransmission timeout: the transport goes to one segment and repairs until `rounds` have passed.
     fn timeout(&mut self, rounds: usize) -> &mut Rounds {
-        self.in_recovery = true;
+        self.in_recovery = self.repairs;
         self.transport.now += Duration::from_millis(200);
         self.transport.cwnd = MSS;
         let _ = self.call(Signals {
@@ -219,16 +255,16 @@ impl Rounds {
 }
 
 /// Windows of a life with everything in it: slow start, a loss, growth, a timeout, an undo, a limited application.
-fn life(algorithm: &str, parameters: &str) -> String {
-    let mut rounds = Rounds::new(algorithm, parameters, 200);
+fn life(repairs: Capabilities, algorithm: &str, parameters: &str) -> String {
+    let mut rounds = Rounds::on(repairs, algorithm, parameters, 200);
     let mut lines = vec![format!("slow start        {:?}", rounds.rounds(5).take())];
     lines.push(format!("loss, growth      {:?}", rounds.loss().rounds(40).take()));
     lines.push(format!("early loss        {:?}", rounds.loss().rounds(40).take()));
-    let (cwnd, ssthresh) = (rounds.transport.cwnd / MSS, rounds.ssthresh());
-    lines.push(format!(
-        "spurious loss     {:?}",
-        rounds.loss().undo(cwnd, ssthresh).rounds(40).take()
-    ));
+    if rounds.repairs {
+        let (cwnd, ssthresh) = (rounds.transport.cwnd / MSS, rounds.ssthresh());
+        let windows = rounds.loss().undo(cwnd, ssthresh).rounds(40).take();
+        lines.push(format!("spurious loss     {windows:?}"));
+    }
     lines.push(format!("timeout           {:?}", rounds.timeout(8).rounds(30).take()));
     (0..20).for_each(|_| rounds.round(false));
     lines.push(format!("limited, then not {:?}", rounds.rounds(20).take()));
@@ -236,23 +272,25 @@ fn life(algorithm: &str, parameters: &str) -> String {
 }
 
 macro_rules! lives {
-    ($($test:ident: $algorithm:literal, $parameters:literal;)*) => {$(
+    ($($test:ident: $repairs:expr, $algorithm:literal, $parameters:literal;)*) => {$(
         #[test]
         fn $test() {
-            insta::assert_snapshot!(life($algorithm, $parameters));
+            insta::assert_snapshot!(life($repairs, $algorithm, $parameters));
         }
     )*};
 }
 
 lives! {
-    reno: "reno", "";
-    reno_by_ack: "reno", "report=ack";
-    reno_by_interval: "reno", "report=10ms";
-    reno_slow_start_in_the_agent: "reno", "slow_start=agent";
-    cubic: "cubic", "";
-    cubic_by_ack: "cubic", "report=ack";
-    cubic_without_hystart: "cubic", "hystart=off";
-    cubic_with_hystart_plus_plus: "cubic", "hystart=rfc9406";
+    reno: Capabilities::RECOVERY, "reno", "";
+    reno_by_ack: Capabilities::RECOVERY, "reno", "report=ack";
+    reno_by_interval: Capabilities::RECOVERY, "reno", "report=10ms";
+    reno_slow_start_in_the_agent: Capabilities::RECOVERY, "reno", "slow_start=agent";
+    reno_portable: Capabilities::ECN, "reno", "";
+    cubic: Capabilities::RECOVERY, "cubic", "";
+    cubic_by_ack: Capabilities::RECOVERY, "cubic", "report=ack";
+    cubic_without_hystart: Capabilities::RECOVERY, "cubic", "hystart=off";
+    cubic_with_hystart_plus_plus: Capabilities::RECOVERY, "cubic", "hystart=rfc9406";
+    cubic_portable: Capabilities::ECN, "cubic", "";
 }
 
 #[test]
