@@ -62,7 +62,8 @@ impl ShellReport {
 /// when the link is up and the command about to start.
 ///
 /// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends. SIGTERM and SIGHUP
-/// are passed on to it. If this process is killed, so is the command, and the kernel removes the rest.
+/// are passed on to it. What it leaves in the background ends when it does. If this process is killed, so is the
+/// command, and the kernel removes the link.
 pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellInfo)) -> Result<ShellReport, Error> {
     path::limits(config)?;
     let signals = Signals::block()?;
@@ -102,6 +103,7 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
     namespace.confine(ccplane_tun::die_with_parent(command))?;
     let status = run(command, &signals)?;
     drop(remote);
+    namespace.end_processes(PATIENCE);
     let report = path.finish()?;
     Ok(ShellReport { status, report })
 }
@@ -192,6 +194,9 @@ fn failed(source: io::Error) -> Error {
 }
 
 const PREFIX: u8 = 30;
+
+/// What the command left in the background gets this long to end by itself.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Two addresses out of 100.64.0.0/10 (RFC 6598) that this host does not use, beginning to look where `seed` says, so
 /// that emulations started at the same time take different ones.

@@ -31,7 +31,7 @@ fn main() {
 /// Runs a command that says its process number, then what became of it.
 fn victim() {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$; exec sleep 60"]);
+    command.args(["-c", "setsid sleep 60 & echo $!; echo $$; exec sleep 60"]);
     let report = shell(&Config::default(), &mut command, |info| println!("{}", info.namespace)).expect("it runs");
     println!("{}", report.exit_code());
 }
@@ -40,6 +40,7 @@ struct Victim {
     process: Child,
     output: Lines<BufReader<ChildStdout>>,
     namespace: String,
+    background: Pid,
     command: Pid,
 }
 
@@ -54,11 +55,13 @@ impl Victim {
         let mut output = BufReader::new(process.stdout.take().expect("piped")).lines();
         let mut line = || output.next().expect("it says so").expect("text");
         let namespace = line();
-        let command = Pid::from_raw(line().parse().expect("a process number"));
+        let mut pid = || Pid::from_raw(line().parse().expect("a process number"));
+        let (background, command) = (pid(), pid());
         Victim {
             process,
             output,
             namespace,
+            background,
             command,
         }
     }
@@ -83,6 +86,7 @@ fn a_terminated_emulation_passes_it_on_and_cleans_up() {
     let exit_code = victim.output.next().expect("it says so").expect("text");
     assert_eq!(exit_code, "143", "128 + SIGTERM");
     assert!(victim.process.wait().expect("it ends").success());
+    assert!(!is_alive(victim.background), "and what it left in the background");
     victim.assert_nothing_left();
 }
 
@@ -111,6 +115,8 @@ fn a_killed_emulation_takes_its_command_along() {
         assert!(Instant::now() < deadline, "the command lives on");
         std::thread::sleep(Duration::from_millis(5));
     }
+    // What is in the background nobody ends, once the emulator is killed.
+    kill(victim.background, Signal::SIGKILL).expect("it lives on without a network");
     // What any later start does.
     ccplane_tun::sweep();
     victim.assert_nothing_left();

@@ -6,10 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{FsType, statfs};
+use nix::unistd::Pid;
 
 use crate::{Error, interface};
 
@@ -95,6 +98,40 @@ impl Namespace {
         // SAFETY: between fork and exec the closure makes one system call on a descriptor that it owns, and neither
         // allocates nor takes a lock.
         Ok(unsafe { command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)) })
+    }
+
+    /// Ends every other process inside: asks by SIGTERM, and after `patience` insists by SIGKILL.
+    pub fn end_processes(&self, patience: Duration) {
+        let end = |signal| {
+            let inside = self.processes();
+            for process in &inside {
+                // It may have ended by itself.
+                let _ = kill(*process, signal);
+            }
+            !inside.is_empty()
+        };
+        if !end(Signal::SIGTERM) {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline && !self.processes().is_empty() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        end(Signal::SIGKILL);
+    }
+
+    /// The processes inside, without this one and without those that have ended and wait to be reaped.
+    fn processes(&self) -> Vec<Pid> {
+        let identity = |path: &str| fs::read_link(path).ok();
+        let own = identity(&format!("/proc/self/fd/{}", self.0.fd.as_raw_fd()));
+        let Ok(all) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|&pid| pid != std::process::id())
+            .filter(|pid| own.is_some() && identity(&format!("/proc/{pid}/ns/net")) == own)
+            .filter_map(|pid| Some(Pid::from_raw(i32::try_from(pid).ok()?)))
+            .collect()
     }
 
     /// Sets a variable below `/proc/sys/` for this namespace, for example `net/ipv4/tcp_rmem`.
