@@ -165,9 +165,32 @@ fn a_skip_passes_over_its_instructions() {
     }
 }
 
+/// Two moves or two additions in a row are one step of the interpreter, except where a skip may part them.
+#[test]
+fn a_skip_may_part_a_pair() {
+    for op in [Op::Move, Op::Add] {
+        for (condition, expected) in [(0, [0, 5, 5]), (1, [5, 5, 5])] {
+            let mut code = Code::default();
+            let sums: [u8; 3] = [0; 3].map(|init| code.volatile(init));
+            let condition = code.control(condition);
+            let five = code.control(5);
+            code.always(|code| {
+                code.imm(Op::SkipIfZero, five, condition, 1);
+                for sum in sums {
+                    code.op(op, sum, sum, five);
+                }
+                code.report();
+            });
+            let mut rig = Rig::new(&code);
+            let _ = rig.ack(ack_of(0));
+            assert_eq!(rig.last_report(), expected, "{op:?}");
+        }
+    }
+}
+
 #[test]
 fn fallthrough_inside_a_skip_is_decided_at_run_time() {
-    for (condition, runs) in [(0, 0), (1, 1)] {
+    for (condition, runs) in [(0, 0), (1, 2)] {
         let mut code = Code::default();
         let second_ran = code.volatile(0);
         let condition = code.control(condition);
@@ -176,7 +199,10 @@ fn fallthrough_inside_a_skip_is_decided_at_run_time() {
             code.imm(Op::SkipIfZero, second_ran, condition, 1);
             code.fallthrough();
         });
-        code.always(|code| code.set(second_ran, 1));
+        code.always(|code| {
+            code.imm(Op::Add, second_ran, second_ran, 1);
+            code.imm(Op::Add, second_ran, second_ran, 1);
+        });
         let mut rig = Rig::new(&code);
         let _ = rig.ack(ack_of(0));
         assert_eq!(rig.last_report(), [runs]);
@@ -253,4 +279,24 @@ fn the_bare_interpreter_agrees_with_a_flow() {
         (rig.flow.faults(), registers[usize::from(reg::SHOULD_REPORT)]),
         (faults, 1)
     );
+}
+
+#[test]
+fn a_fallthrough_said_twice_does_not_reach_the_next_body() {
+    let mut code = Code::default();
+    let ran = code.volatile(0);
+    let never = code.control(0);
+    code.always(|code| {
+        code.report();
+        code.fallthrough();
+        code.fallthrough();
+    });
+    code.always(|code| {
+        code.imm(Op::SkipIfZero, ran, never, 1);
+        code.fallthrough();
+    });
+    code.always(|code| code.set(ran, 1));
+    let mut rig = Rig::new(&code);
+    let _ = rig.ack(ack_of(0));
+    assert_eq!(rig.last_report(), [0]);
 }

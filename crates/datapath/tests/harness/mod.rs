@@ -294,7 +294,27 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
         sources.extend_from_slice(variables);
         sources.extend_from_slice(written);
     }
-    let mut op = input.op();
+    // What real programs are made of, and what the interpreter treats in ways of its own, comes up often.
+    if !guard && input.one_in(6) {
+        let falls_through = u64::from(!input.one_in(4));
+        return Instr {
+            op: Op::Move,
+            has_imm: true,
+            dst: reg::SHOULD_CONTINUE,
+            a: 0,
+            b: 0,
+            imm: falls_through,
+        };
+    }
+    let mut op = match input.byte() % 12 {
+        0 | 1 => Op::Move,
+        2 | 3 => Op::Add,
+        4 => Op::SkipIfZero,
+        5 => Op::And,
+        6 => Op::Or,
+        7 => Op::After,
+        _ => input.op(),
+    };
     if op == Op::After && !guard {
         op = Op::Gt;
     }
