@@ -305,6 +305,7 @@ impl Agent {
             algorithm,
             slot: u32::MAX,
             program: None,
+            previous: None,
         });
         let mut control = Control::new(now, &mut self.core, algorithm, Some(at));
         let slot = self.algorithms[algorithm as usize].open(info, &mut control);
@@ -378,6 +379,14 @@ impl Agent {
             return tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program");
         };
         self.core.stats_mut(entry.algorithm).refusals += 1;
+        let current = entry
+            .program
+            .and_then(|index| self.core.hosted(entry.algorithm).programs.get(index as usize));
+        if current.is_some_and(|current| current.uid == program)
+            && let Some(entry) = self.core.flows.get_mut(at)
+        {
+            entry.program = entry.previous;
+        }
         tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, "a datapath refused a command");
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
         self.algorithms[entry.algorithm as usize].on_refused(entry.slot, why, &mut control);

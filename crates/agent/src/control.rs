@@ -96,7 +96,7 @@ impl<'a> Control<'a> {
         let program = program as u16;
         self.staged.program = Some(program);
         if let Some(entry) = self.flow.and_then(|at| self.core.flows.get_mut(at)) {
-            entry.program = Some(program);
+            entry.previous = entry.program.replace(program);
         }
         for (variable, value) in variables {
             self.set(variable, *value);

@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     pub slot: u32,
     /// Index of its program among the algorithm's; `None` before the first is set.
     pub program: Option<u16>,
+    /// The one before, which it still runs if the datapath refuses the new one.
+    pub previous: Option<u16>,
 }
 
 /// All live flows. An index stays valid until its flow is removed.

@@ -1,0 +1,104 @@
+//! A congestion-control algorithm of one's own: additive increase, multiplicative decrease.
+//!
+//! The datapath adds up what was acknowledged and lost and reports once an RTT, and at a loss at once. The agent adds
+//! a segment, or halves the window. Here a small model of a path stands in for a network: `cargo run --example aimd`.
+
+use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, InProcess, Options, Programs, Report};
+use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+use ccplane_units::{Bytes, Duration, Time};
+use ccplane_wire::Event;
+
+struct Aimd;
+
+struct Flow {
+    cwnd: u64,
+    mss: u64,
+}
+
+impl Algorithm for Aimd {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        "aimd"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with(
+            "fold",
+            "(def (Report (volatile acked 0) (volatile lost 0)))
+             (when true
+                 (:= Report.acked (+ Report.acked Ack.bytes_acked))
+                 (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+                 (fallthrough))
+             (when (|| (> Report.lost 0) (> Micros Flow.srtt_us)) (report) (:= Micros 0))",
+        )
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        control.program("fold", &[]);
+        Flow {
+            cwnd: info.cwnd.get(),
+            mss: info.mss.get(),
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        flow.cwnd = match report.get("lost") {
+            Some(0) => flow.cwnd + flow.mss,
+            _ => (flow.cwnd / 2).max(2 * flow.mss),
+        };
+        control.cwnd(Bytes::new(flow.cwnd));
+    }
+}
+
+/// A path that holds this many segments; one more is lost.
+const CAPACITY: u64 = 40;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut agent = Agent::new(Options::default());
+    agent.add(Aimd)?;
+    let (link, flow, mss) = (DatapathId(0), 1, 1448);
+    let mut datapath = InProcess::new(0, Capabilities::CWND.with(Capabilities::RTT), Limits::default());
+    let mut transport = Transport {
+        cwnd: 10 * mss,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now: Time::ZERO,
+    };
+
+    datapath.ready(&mut |event| agent.handle(transport.now, link, event));
+    datapath.open(transport.now, flow, FlowInfo::default(), &mut |event| {
+        agent.handle(transport.now, link, event)
+    });
+    for round in 0..60 {
+        let segments = transport.cwnd / mss;
+        println!("{round:3} {:#<width$}", "", width = segments as usize);
+        for segment in 0..segments {
+            transport.now += Duration::from_millis(20) / segments;
+            let lost = u64::from(segment == CAPACITY);
+            let signals = Signals {
+                bytes_acked: mss * (1 - lost),
+                lost_pkts_sample: lost,
+                srtt_us: 20_000,
+                mss,
+                ..Signals::default()
+            };
+            let mut to_agent = |event: Event<'_>| agent.handle(transport.now, link, event);
+            let outcome = datapath.on_ack(flow, &transport, &signals, &mut to_agent);
+            transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
+            if agent.next_deadline().is_some_and(|due| due <= transport.now) {
+                agent.on_deadline(transport.now);
+            }
+            while let Some((_, command)) = agent.poll() {
+                datapath.handle(transport.now, &command, &mut |event| println!("{event:?}"));
+            }
+            // What the agent set counts from the next call on: here it is.
+            let outcome = datapath.on_deadline(flow, &transport, &mut |event| println!("{event:?}"));
+            transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
+            if lost > 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
