@@ -189,6 +189,36 @@ proptest! {
     }
 
     #[test]
+    fn changes_of_rate_lose_and_invent_no_work(
+        sizes in proptest::collection::vec(40_u32..1_501, 1..50),
+        first in 1_000_u64..1_000_000_000,
+        changes in proptest::collection::vec((0_u64..2_000_000, 1_000_u64..1_000_000_000), 0..20),
+    ) {
+        let constant = |rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate));
+        let mut link = FifoLink::new(&constant(first), Limit::Unlimited, Time::ZERO);
+        for bytes in &sizes {
+            link.enqueue(Time::ZERO, *bytes).expect("no limit");
+        }
+        let mut last = link.departures().last().expect("all of them wait");
+        // Nanobytes that the line can have carried.
+        let (mut now, mut rate, mut carried) = (Time::ZERO, first, 0);
+        for (gap, next) in changes {
+            let then = now + Duration::from_nanos(gap);
+            if then >= last {
+                break;
+            }
+            carried += u128::from(gap) * u128::from(rate);
+            (now, rate) = (then, next);
+            link.set_line(now, &constant(rate));
+            last = link.departures().last().expect("the last one has not left");
+        }
+        let total: u128 = sizes.iter().map(|&bytes| u128::from(bytes) * 1_000_000_000).sum();
+        carried += u128::from(last.since(now).as_nanos()) * u128::from(rate);
+        // The last departure is rounded down by less than a nanosecond.
+        prop_assert!(carried <= total && total < carried + u128::from(rate), "{} of {}", carried, total);
+    }
+
+    #[test]
     fn a_trace_serves_as_one_that_walks_through_every_opportunity(
         times in proptest::collection::vec(0_u64..20, 1..10),
         packets in proptest::collection::vec((0_u64..40_000_000, 40_u32..4_000), 1..100),
