@@ -110,9 +110,10 @@ function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMa
 
 const places = name => document.querySelector(`[data-chart="${name}"]`);
 // Contenders side by side by algorithm, when an algorithm has more than one of them; else all in one.
-const facets = data.contenders.length > families.length
-  ? families.map(f => ({ title: f, members: data.contenders.filter(c => c.algorithm === f) }))
-  : [{ title: families.join(", "), members: data.contenders }];
+const byAlgorithm = families.map(f => ({ title: f, members: data.contenders.filter(c => c.algorithm === f) }));
+const facets = data.contenders.length > families.length ? byAlgorithm : [{ title: families.join(", "), members: data.contenders }];
+// Lines of many flows on top of each other would hide one another: these are always side by side.
+const flowFacets = data.flow_s.length ? byAlgorithm : facets;
 const head = values => max(values) * 1.08 || 1;
 
 // The share of bins at or below each x, from the values at evenly spaced shares, ascending.
@@ -124,19 +125,27 @@ function shares(values, grid) {
 function drawAll() {
   charts.splice(0).forEach(({ plot, box }) => { plot.destroy(); box.remove(); });
   const { setup } = data, all = data.contenders;
-  for (const name of ["cwnd", "throughput", "delay"]) {
-    const row = places(name);
-    row.style.setProperty("--columns", Math.min(facets.length, 2));
+  for (const name of ["cwnd", "flows", "throughput", "delay"]) {
+    const of = name === "cwnd" || name === "flows" ? flowFacets : facets;
+    places(name)?.style.setProperty("--columns", Math.min(of.length, 2));
   }
   const holds = all.map(c => max(c.cwnd.map(max)));
   const cwndGuides = [{ at: setup.bdp_segments, label: "BDP" }];
   if (setup.full_segments) cwndGuides.push({ at: setup.full_segments, label: "BDP + queue" });
   const fullDelay = setup.full_delay_ms;
-  for (const { title, members } of facets) {
+  const each = (members, key) => members.flatMap(c => c[key].map((values, i) => {
+    const several = c[key].length > 1;
+    return { contender: c, values, thin: several, label: several ? `${c.label} ${i + 1}` : c.label };
+  }));
+  for (const { title, members } of flowFacets) {
     draw(places("cwnd"), {
-      title, xs: data.sample_s, unitX: "time (s)", unitY: "cwnd (segments)", digits: 0, guides: cwndGuides, yMax: head([...holds.filter(Number.isFinite), setup.bdp_segments]), sync: "time",
-      lines: members.flatMap(c => c.cwnd.map((values, i) => ({ contender: c, values, thin: c.cwnd.length > 1, label: c.cwnd.length > 1 ? `${c.label} ${i + 1}` : c.label }))),
+      title, xs: data.sample_s, unitX: "time (s)", unitY: "cwnd (segments)", digits: 0, guides: cwndGuides, yMax: head([...holds.filter(Number.isFinite), setup.bdp_segments]), sync: "time", lines: each(members, "cwnd"),
     });
+    if (data.flow_s.length) draw(places("flows"), {
+      title, xs: data.flow_s, unitX: "time (s)", unitY: "goodput (Mbit/s)", digits: 2, guides: [{ at: setup.rate_mbit / setup.flows, label: "fair share" }], yMax: head(all.map(c => max(c.goodput.map(max)))), sync: "time", lines: each(members, "goodput"),
+    });
+  }
+  for (const { title, members } of facets) {
     const line = key => members.map(c => ({ contender: c, label: c.label, values: c[key] }));
     draw(places("throughput"), {
       title, xs: data.bin_s, unitX: "time (s)", unitY: "Mbit/s", digits: 2, guides: [{ at: setup.rate_mbit, label: "link" }], yMax: head([...all.map(c => max(c.smoothed)), setup.rate_mbit]), sync: "time", lines: line("smoothed"),

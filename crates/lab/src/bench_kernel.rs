@@ -2,8 +2,8 @@
 //! `ccp_reno` and under the kernel's own Reno.
 //!
 //! The conditions alternate run by run, so that a disturbance of the machine meets all of them; each ratio is the median
-//! over rounds of a run's figure over that of the native run beside it. The traffic is memory to memory through a namespace of our own: what is compared is the CPU's
-//! work for a packet, not a network's.
+//! over rounds of a run's figure over that of the native run beside it. The traffic is memory to memory through a
+//! namespace of our own: what is compared is the CPU's work for a packet, not a network's.
 
 use std::fmt::Write;
 use std::net::IpAddr;

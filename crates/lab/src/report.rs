@@ -52,6 +52,12 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
         "warnings" => warnings(result),
         "table" => figures_table(result),
         "table_note" => table_note(result),
+        "flow_charts" if setup.flows < 2 => String::new(),
+        "flow_charts" => format!(
+            "<section><h2>Goodput of each flow</h2><p class=\"note\">Bytes that each receiving application read, in bins of \
+             {} ms. Guide: an equal share of the link.</p><div class=\"row\" data-chart=\"flows\"></div></section>",
+            number(flow_bin_s(setup) * 1e3)
+        ),
         "flows" => flows_table(result),
         "parameters" => parameters(setup),
         "audit" => audit(result),
@@ -288,14 +294,22 @@ fn data(result: &RunResult) -> String {
     let samples = (setup.duration_s / sample_step).ceil() as usize + 1;
     let bytes_per_ms = setup.rate_mbit * 125.0;
     let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
+    let flow_bin = flow_bin_s(setup);
+    let flow_bins = if setup.flows > 1 {
+        (setup.duration_s / flow_bin) as usize
+    } else {
+        0
+    };
     let contender = |c: &ContenderResult| {
+        let flows = c.series.flows.get(..MAX_FLOWS).unwrap_or(&c.series.flows);
         let smoothed = metrics::smooth(&c.series.throughput_mbit, SMOOTH_REACH);
         let thin = |values: Vec<Value>| -> Vec<Value> { values.into_iter().step_by(bin_step).collect() };
         json!({
             "label": c.label,
             "algorithm": c.algorithm,
             "native": c.native,
-            "cwnd": c.series.flows.iter().take(MAX_FLOWS).map(|f| on_grid(f, sample_step, samples)).collect::<Vec<_>>(),
+            "cwnd": flows.iter().map(|f| on_grid(f, sample_step, samples)).collect::<Vec<_>>(),
+            "goodput": flows.iter().map(|f| goodputs(f, flow_bin, flow_bins)).collect::<Vec<_>>(),
             "smoothed": thin(smoothed.iter().map(|v| round(*v, 3)).collect()),
             "throughput_ecdf": ecdf(&throughput(c)),
             "delay_ecdf": ecdf(&delay(c)),
@@ -304,12 +318,14 @@ fn data(result: &RunResult) -> String {
     };
     let value = json!({
         "setup": {
+            "flows": setup.flows,
             "rate_mbit": setup.rate_mbit,
             "bdp_segments": round(segments(setup.bdp_bytes), 1),
             "full_segments": setup.queue_bytes.map(|q| round(segments(setup.bdp_bytes + q), 1)),
             "full_delay_ms": setup.queue_bytes.filter(|_| bytes_per_ms > 0.0).map(|q| round(q as f64 / bytes_per_ms, 3)),
         },
         "sample_s": (0..samples).map(|i| round(i as f64 * sample_step, 4)).collect::<Vec<_>>(),
+        "flow_s": (0..flow_bins).map(|i| round((i as f64 + 0.5) * flow_bin, 4)).collect::<Vec<_>>(),
         "bin_s": (0..bins).step_by(bin_step).map(|i| round((i as f64 + 0.5) * setup.bin_ms / 1e3, 4)).collect::<Vec<_>>(),
         "contenders": result.contenders.iter().map(contender).collect::<Vec<_>>(),
     });
@@ -325,6 +341,29 @@ fn ecdf(distribution: &metrics::Distribution) -> Vec<Value> {
     (0..n)
         .filter_map(|i| distribution.quantile(share(i)))
         .map(|v| round(v, 4))
+        .collect()
+}
+
+/// Bins of the flows' goodput: wide enough that each flow has some packets in each.
+fn flow_bin_s(setup: &Setup) -> f64 {
+    (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / MAX_POINTS as f64)
+}
+
+/// A flow's goodput, Mbit/s, in `bins` of `width` seconds.
+fn goodputs(flow: &[crate::traffic::Sample], width: f64, bins: usize) -> Vec<Value> {
+    let mut at = 0;
+    let mut last = (0, 0);
+    (1..=bins)
+        .map(|bin| {
+            let until = (bin as f64 * width * 1e9) as u64;
+            while flow.get(at + 1).is_some_and(|s| s.at_ns <= until) {
+                at += 1;
+            }
+            let now = flow.get(at).map_or(last, |s| (s.at_ns, s.received));
+            let rate = metrics::mbits(now.1.saturating_sub(last.1), now.0.saturating_sub(last.0));
+            last = now;
+            round(rate, 3)
+        })
         .collect()
 }
 

@@ -176,6 +176,18 @@ fn the_data_in_the_page_is_what_was_measured() {
 fn several_flows_get_jain_and_their_own_table() {
     let page = report::page(&result(3));
     assert!(page.contains("Jain") && page.contains("0.993") && page.contains("<h2>Flows</h2>"));
+    assert!(page.contains("data-chart=\"flows\"") && !report::page(&result(1)).contains("data-chart=\"flows\""));
+    // 11.4 MB/s, as the samples say: 91.2 Mbit/s in every bin of 100 ms.
+    let (_, rest) = page
+        .split_once("<script id=\"data\" type=\"application/json\">")
+        .unwrap();
+    let data: serde_json::Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+    let goodput = data["contenders"][0]["goodput"][2].as_array().unwrap();
+    assert_eq!(goodput.len(), 150);
+    assert!(
+        goodput.iter().all(|v| (v.as_f64().unwrap() - 91.2).abs() < 0.1),
+        "{goodput:?}"
+    );
 }
 
 #[test]
