@@ -1,8 +1,8 @@
 //! What an ACK costs: `cargo run --release -p ccplane-datapath --example ns_per_ack`.
 //!
-//! Prints the least and the median over runs of the time an ACK takes, for one flow and for 10,000 flows visited in random order. With
-//! `count reno|bbr ACKS FLOWS` as arguments it only runs that many ACKs, for counting under `valgrind --tool=callgrind`
-//! or, for cache misses, `--tool=cachegrind`.
+//! Prints the least and the median over short runs of the time an ACK takes, for one flow and for 10,000 flows visited in
+//! random order. With `count reno|bbr ACKS FLOWS` as arguments it only runs that many ACKs, for counting instructions
+//! under `valgrind --tool=callgrind` or cache misses under `--tool=cachegrind`.
 
 mod programs;
 
@@ -12,6 +12,7 @@ use std::time::Instant;
 use ccplane_datapath::{Capabilities, Command, Flow, Limits, Program, ProgramTable, Signals, Transport};
 use ccplane_units::Time;
 
+/// ACKs of a run: few, so that on a busy machine some runs are undisturbed.
 const ACKS: usize = 50_000;
 /// Steps of the random order before it repeats.
 const ORDER: usize = 1 << 16;

@@ -263,7 +263,8 @@ impl<const V: usize> Flow<V> {
         let deadline = heard + programs.limits.fallback_after;
         let orphan = program.is_none() && self.program_uid().is_some();
         if orphan {
-            // Nobody knows the fields any more.
+            // There is nothing to run any more, and nobody knows the fields of its report.
+            self.timer = Time::MAX;
             self.report = None;
         }
         let silent = has_come(deadline, now) || orphan;

@@ -373,3 +373,12 @@ fn no_report_is_asked_for_when_its_program_is_gone() {
     assert!(rig.table.remove(1));
     assert_eq!(rig.ack(ack_of(0)).report, None);
 }
+
+#[test]
+fn a_program_that_is_gone_leaves_no_deadline_behind() {
+    let mut rig = Rig::new(&support::programs::reno_fold(10_000));
+    let _ = rig.ack(ack_of(0));
+    assert!(rig.table.remove(1));
+    assert!(rig.silence_us(50_000) <= 1);
+    assert_eq!(rig.flow.next_deadline(), None);
+}
