@@ -15,6 +15,9 @@ use crate::layout::{PADS, Slot};
 use crate::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
 use crate::memory::{Access, Shared};
 
+/// An object and the pads that it has filled.
+type Made = Result<([bool; PADS], Object), LoadError>;
+
 /// The registration and the object behind it.
 pub(crate) struct Holder {
     /// Before the object: without real links (before Linux 6.4) it stands on the object's descriptor. `None` after a
@@ -28,7 +31,7 @@ pub(crate) struct Holder {
     spec: AlgorithmSpec,
     options: Options,
     features: KernelFeatures,
-    under_way: Option<JoinHandle<Result<([bool; PADS], Object), LoadError>>>,
+    under_way: Option<JoinHandle<Made>>,
     /// A program came since the object under way was begun.
     stale: bool,
 }

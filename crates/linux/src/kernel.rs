@@ -65,6 +65,7 @@ pub struct Counters {
 impl Kernel {
     /// Registers every algorithm, or none: the first that fails takes the others with it.
     pub fn load(algorithms: &[AlgorithmSpec], options: &Options) -> Result<Kernel, LoadError> {
+        crate::privilege::require()?;
         let mut kernel = Kernel::empty(options.limits)?;
         for spec in algorithms {
             if !load::valid_name(&spec.kernel_name) {
@@ -86,7 +87,13 @@ impl Kernel {
             };
             let places = std::array::from_fn(|place| pads.get(place).cloned().flatten());
             let holder = Holder::new(link, object, pads, spec, options, features);
-            kernel.add(Registered::new(spec, memory, places, pins, Some(holder), lock))?;
+            let mut algorithm = Registered::new(spec, memory, places, pins, Some(holder), lock);
+            for program in &spec.programs {
+                if let Err(refusal) = algorithm.install(program) {
+                    tracing::warn!(uid = program.uid(), %refusal, "a declared program has no place");
+                }
+            }
+            kernel.add(algorithm)?;
         }
         Ok(kernel)
     }
@@ -94,6 +101,7 @@ impl Kernel {
     /// Takes over algorithms that an earlier process attached with [`Options::pin`]: their live flows are announced,
     /// with their windows of now, at the next [`poll`](Kernel::poll).
     pub fn adopt(algorithms: &[AlgorithmSpec], limits: &Limits) -> Result<Kernel, LoadError> {
+        crate::privilege::require()?;
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
             let lock = NameLock::take(&spec.kernel_name)?;

@@ -1,5 +1,7 @@
 //! What the process may do, and giving up what it no longer needs.
 
+use crate::error::LoadError;
+
 /// The capabilities of `capability.h` that matter here.
 const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 const SYS_ADMIN: u32 = 21;
@@ -13,8 +15,16 @@ pub(crate) fn missing() -> String {
     names.join(", ")
 }
 
+/// An error before anything is touched.
+pub(crate) fn require() -> Result<(), LoadError> {
+    match missing() {
+        none if none.is_empty() => Ok(()),
+        missing => Err(LoadError::NotPermitted { missing }),
+    }
+}
+
 fn effective() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
+    std::fs::read_to_string("/proc/thread-self/status")
         .ok()
         .and_then(|status| {
             let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;

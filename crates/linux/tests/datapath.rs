@@ -20,7 +20,7 @@ use common::*;
 /// Sums, maxima and last values, sent every 10 ms and at once on a timeout.
 const WATCHER: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
-             (volatile timeout false) (volatile limited 0) (faulty 0)) (interval 10000))
+             (volatile timeout false) (volatile undone false)) (interval 10000))
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked))
   (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -31,6 +31,7 @@ const WATCHER: &str = "
   (:= Report.srtt Flow.srtt_us)
   (:= Report.mss Flow.mss)
   (:= Report.timeout (|| Report.timeout Flow.was_timeout))
+  (:= Report.undone (|| Report.undone Flow.undone))
   (fallthrough))
 (when (|| Report.timeout (> Micros interval)) (:= Micros 0) (report))
 ";
@@ -42,6 +43,9 @@ const MIN_RTT: usize = 5;
 const SRTT: usize = 6;
 const MSS: usize = 7;
 const TIMEOUT: usize = 8;
+const UNDONE: usize = 9;
+/// The control variable `interval`.
+const INTERVAL: u8 = 10;
 
 fn program(uid: u32, source: &str) -> Arc<Program> {
     match ccplane_lang::compile(source, &Limits::default()) {
@@ -75,6 +79,10 @@ struct Direct {
 impl Direct {
     fn new(name: &str, programs: Vec<Arc<Program>>, uid: u32, options: &Options) -> Direct {
         let kernel = Kernel::load(&[spec(name, programs)], options).unwrap_or_else(|error| panic!("{error}"));
+        Direct::over(kernel, name, uid)
+    }
+
+    fn over(kernel: Kernel, name: &str, uid: u32) -> Direct {
         Direct {
             kernel,
             name: name.to_owned(),
@@ -237,7 +245,7 @@ fn signals_are_in_their_units() {
         direct
             .reports
             .iter()
-            .all(|(f, uid, _, fields)| *f == flow && *uid == 7 && fields.len() == 11)
+            .all(|(f, uid, _, fields)| *f == flow && *uid == 7 && fields.len() == 10)
     );
     let close = direct.closed[0];
     assert_eq!(close.0, flow);
@@ -280,7 +288,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         program: program(2, WATCHER),
     });
     let updates = [Update {
-        target: Target::Var(11), // interval
+        target: Target::Var(INTERVAL),
         value: 5000,
     }];
     direct.kernel.apply(&Command::SetProgram {
@@ -495,6 +503,136 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     let sent = sender.join();
     assert_eq!(sent, sink.received());
     emulator.finish().expect("it ends");
+}
+
+#[test]
+fn a_spurious_timeout_is_undone() {
+    if !can_run("a_spurious_timeout_is_undone") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &options(500));
+    direct.updates = vec![Update {
+        target: Target::Cwnd,
+        value: 60_000,
+    }];
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_until("it runs", |direct| direct.reports.len() > 50);
+    let window = |direct: &Direct| direct.kernel.flows().next().map_or(0, |flow| flow.cwnd.get());
+    let before = window(&direct);
+    assert!((50_000..=60_000).contains(&before), "{before}");
+    // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
+    emulator
+        .control()
+        .set_delay(Way::Forward, Duration::from_millis(700))
+        .expect("it runs");
+    let late = direct.reports.len();
+    let seen = |direct: &Direct, field| direct.reports[late..].iter().any(|(.., fields)| fields[field] == 1);
+    direct.turn_until("a timeout", |direct| seen(direct, TIMEOUT));
+    direct.turn_until("it is undone", |direct| seen(direct, UNDONE));
+    // The kernel puts back whole packets.
+    assert!(
+        window(&direct) + 1500 > before,
+        "{} after, {before} before",
+        window(&direct)
+    );
+    emulator
+        .control()
+        .set_delay(Way::Forward, Duration::from_millis(10))
+        .expect("it runs");
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+    emulator.finish().expect("it ends");
+}
+
+#[test]
+fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
+    if !can_run("what_is_urgent_wakes_the_agent_and_what_is_not_waits") {
+        return;
+    }
+    let _host = lock_host();
+    let mut patient = spec("t_wake", vec![program(1, WATCHER)]);
+    patient.latency = Duration::from_millis(400);
+    let kernel = Kernel::load(&[patient], &options(5000)).unwrap_or_else(|error| panic!("{error}"));
+    let mut direct = Direct::over(kernel, "t_wake", 1);
+    let sink = Sink::start("127.0.0.1");
+
+    // A flow that opens is urgent: it ends a sleep between reports.
+    let name = direct.kernel_name();
+    let address = sink.address;
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(StdDuration::from_millis(50));
+        Sender::start(address, &name)
+    });
+    let started = Instant::now();
+    direct.kernel.sleep(Duration::from_secs(5), true);
+    assert!(
+        started.elapsed() < StdDuration::from_millis(350),
+        "{:?}",
+        started.elapsed()
+    );
+    let sender = opener.join().expect("no panic");
+    direct.turn_until("reports", |direct| direct.reports.len() > 5);
+
+    // Reports every 10 ms are not: they gather for as long as the algorithm allows.
+    direct.turn();
+    let started = Instant::now();
+    direct.kernel.sleep(Duration::from_secs(5), true);
+    assert!(
+        started.elapsed() >= StdDuration::from_millis(350),
+        "{:?}",
+        started.elapsed()
+    );
+    let before = direct.reports.len();
+    direct.turn();
+    assert!(direct.reports.len() > before + 5);
+
+    // But the first after a silence is heard at once.
+    direct.turn();
+    let started = Instant::now();
+    direct.kernel.sleep(Duration::from_secs(5), false);
+    assert!(
+        started.elapsed() < StdDuration::from_millis(350),
+        "{:?}",
+        started.elapsed()
+    );
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+}
+
+#[test]
+fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none() {
+    if !can_run("a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none") {
+        return;
+    }
+    let _host = lock_host();
+    let kernel = Kernel::load(&[spec("t_drop", vec![program(1, WATCHER)])], &options(500));
+    let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
+    let sink = Sink::start("127.0.0.1");
+    // Capabilities belong to threads: this one loses them, the test's others keep theirs.
+    let thread = std::thread::spawn(move || {
+        ccplane_linux::drop_capabilities().expect("giving up is always allowed");
+        match Kernel::load(&[spec("t_dropped", vec![])], &Options::default()).map(drop) {
+            Err(LoadError::NotPermitted { missing }) => assert_eq!(missing, "CAP_BPF, CAP_PERFMON"),
+            other => panic!("{other:?}"),
+        }
+        let mut direct = Direct::over(kernel, "t_drop", 1);
+        let sender = Sender::start(sink.address, &direct.kernel_name());
+        direct.turn_until("reports", |direct| direct.reports.len() > 10);
+        sender.tell();
+        direct.turn_until("the transfer ends", |_| sender.is_done());
+        sender.join();
+    });
+    thread.join().expect("as it should be");
 }
 
 #[test]
