@@ -80,75 +80,66 @@ impl Exit {
 }
 
 const LINUX_DECLARATIONS: &str = "
-    (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0) (train 0)";
+    (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0)
+    (train 0) (fresh false) (sampled false) (near false)";
 
 /// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on (`hystart_low_window`); ACKs at
 /// most 2000 µs apart form a train (`hystart_ack_delta_us`); a train longer than the shortest RTT, plus at most 1000 µs
 /// for what offloading sends at once (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt),
 /// fills the pipe, half of it where the flow is not paced; the delay rises when the least of a round's first 8 samples
 /// and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms (`HYSTART_DELAY_MIN`, `_MAX`).
-/// A round ends when more is acknowledged than was in flight at its start.
+/// A round ends when more is acknowledged than was in flight at its start. In congestion avoidance all of it costs one
+/// comparison.
 const LINUX: &str = "
 (when (< Cwnd Ssthresh)
     (:= round_acked (+ round_acked Ack.bytes_acked))
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (> round_acked round_size))
-    (:= round_size Flow.bytes_in_flight)
-    (:= round_acked 0)
-    (:= round_start Ack.now)
-    (:= last_ack Ack.now)
-    (:= round_rtt +infinity)
-    (:= samples 0)
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (>= Cwnd (* 16 Flow.mss)) (< Flow.rtt_sample_us +infinity))
-    (:= samples (+ samples 1))
-    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
+    (:= fresh (> round_acked round_size))
+    (:= round_size (if fresh Flow.bytes_in_flight))
+    (:= round_acked (if fresh 0))
+    (:= round_start (if fresh Ack.now))
+    (:= last_ack (if fresh Ack.now))
+    (:= round_rtt (if fresh +infinity))
+    (:= samples (if fresh 0))
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (>= Cwnd (* 16 Flow.mss))))
+    (:= samples (if sampled (+ samples 1)))
+    (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
     (:= train (+ Flow.min_rtt_us (min 1000 (/ (* 131072 Flow.srtt_us) Cwnd))))
-    (if (== Rate 0) (:= train (/ train 2)))
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (>= Cwnd (* 16 Flow.mss)) (<= (diff Ack.now last_ack) 2000))
-    (:= last_ack Ack.now)
-    (if (> (diff Ack.now round_start) train) (:= Ssthresh Cwnd))
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (> samples 8)
-          (> round_rtt (+ Flow.min_rtt_us (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
-    (:= Ssthresh Cwnd)
+    (:= train (if (== Rate 0) (/ train 2)))
+    (:= near (&& sampled (<= (diff Ack.now last_ack) 2000)))
+    (:= last_ack (if near Ack.now))
+    (if (&& near (> (diff Ack.now round_start) train)) (:= Ssthresh Cwnd))
+    (if (&& (> samples 8) (> round_rtt (+ Flow.min_rtt_us (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
+        (:= Ssthresh Cwnd))
     (fallthrough))";
 
 const RFC9406_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)
-    (css_rounds 0) (css_rtt +infinity)";
+    (css_rounds 0) (css_rtt +infinity) (fresh false) (sampled false) (slower false)";
 
 /// RFC 9406 section 4.2 and its constants (4.3): MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms, MIN_RTT_DIVISOR 8, N_RTT_SAMPLE
 /// 8, CSS_GROWTH_DIVISOR 4, CSS_ROUNDS 5. `css_rounds` counts the rounds of conservative slow start, 0 outside of it.
-/// RTT samples count once there is a full round before, and no per-ACK limit L is set, as the transport paces or
+/// Only in the initial slow start, while ssthresh is unlimited; without the limit L for each ACK, as the transport
 /// sends on its ACK clock.
 const RFC9406: &str = "
-(when (< Cwnd Ssthresh)
+(when (> Ssthresh +infinity)
     (:= round_acked (+ round_acked Ack.bytes_acked))
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (> round_acked round_size))
-    (:= round_size Flow.bytes_in_flight)
-    (:= round_acked 0)
-    (:= last_round_rtt round_rtt)
-    (:= round_rtt +infinity)
-    (:= samples 0)
-    (if (> css_rounds 0) (:= css_rounds (+ css_rounds 1)))
+    (:= fresh (> round_acked round_size))
+    (:= round_size (if fresh Flow.bytes_in_flight))
+    (:= round_acked (if fresh 0))
+    (:= last_round_rtt (if fresh round_rtt))
+    (:= round_rtt (if fresh +infinity))
+    (:= samples (if fresh 0))
+    (:= css_rounds (if (&& fresh (> css_rounds 0)) (+ css_rounds 1)))
+    (:= sampled (< Flow.rtt_sample_us +infinity))
+    (:= samples (if sampled (+ samples 1)))
+    (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
+    (:= slower (&& (>= samples 8) (< last_round_rtt +infinity)
+                   (>= round_rtt (+ last_round_rtt (max 4000 (min 16000 (/ last_round_rtt 8)))))))
+    (:= css_rtt (if (&& slower (== css_rounds 0)) round_rtt))
+    (:= css_rounds (if (&& slower (== css_rounds 0)) 1))
+    (:= css_rounds (if (&& (>= samples 8) (< round_rtt css_rtt)) 0))
     (if (> css_rounds 5) (:= Ssthresh Cwnd))
     (fallthrough))
-(when (&& (< Cwnd Ssthresh) (< Flow.rtt_sample_us +infinity))
-    (:= samples (+ samples 1))
-    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
-    (fallthrough))
-(when (&& (> css_rounds 0) (>= samples 8) (< round_rtt css_rtt))
-    (:= css_rounds 0)
-    (:= css_rtt +infinity)
-    (fallthrough))
-(when (&& (< Cwnd Ssthresh) (== css_rounds 0) (>= samples 8) (< last_round_rtt +infinity)
-          (>= round_rtt (+ last_round_rtt (max 4000 (min 16000 (/ last_round_rtt 8))))))
-    (:= css_rtt round_rtt)
-    (:= css_rounds 1)
-    (fallthrough))
-(when (>= Cwnd Ssthresh)
+(when (<= Ssthresh +infinity)
     (:= css_rounds 0)
     (fallthrough))";
