@@ -95,6 +95,9 @@ pub enum Unsayable {
     /// Too many variables.
     #[error("{0} variables of a kind: it has room for 110")]
     Variables(usize),
+    /// A report without fields.
+    #[error("a report without fields, which would say that the flow ended: declare a report variable")]
+    EmptyReport,
     /// Setting `Micros` from the agent.
     #[error("an update of `Micros`: bind it in the program, at a condition on a control variable")]
     Micros,

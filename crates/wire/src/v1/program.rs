@@ -125,6 +125,9 @@ pub(crate) struct Encoded {
 
 impl Encoded {
     pub fn new(program: &Program) -> Result<Encoded, WireError> {
+        if program.report_vars() == 0 && program.writes(reg::SHOULD_REPORT) {
+            return Err(WireError::Unsayable(Unsayable::EmptyReport));
+        }
         let mut encoder = Encoder {
             program,
             instrs: Vec::new(),

@@ -306,6 +306,11 @@ fn what_ccp_cannot_say_is_named() {
         let refused = install(&mut Vec::new(), 1, compiled.code());
         assert_eq!(refused, Err(WireError::Unsayable(expected)), "{clause}");
     }
+    let empty = program("(def (c 0)) (when true (report))");
+    assert_eq!(
+        install(&mut Vec::new(), 1, &empty),
+        Err(WireError::Unsayable(Unsayable::EmptyReport))
+    );
     let long = format!("{def} (when true {})", "(:= Report.x (+ Report.x 1)) ".repeat(254));
     let compiled = ccplane_lang::compile(&long, &ccplane_lang::Limits::default()).expect("254 statements");
     assert_eq!(
