@@ -42,7 +42,7 @@ INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot 
 	}
 }
 
-/* Runs the flow's program. True when the registers hold what it decided. */
+/* Runs the flow's program over its registers. */
 INLINE void run_program(struct flow *f, __u64 now_us)
 {
 	__u64 *regs = f->ctx.regs;

@@ -36,7 +36,6 @@ INLINE bool set_program(struct flow *f, __u32 index, __u32 tag, __u64 now_us)
 		return false;
 	f->program = index;
 	f->tag = tag;
-	f->vars = p->vars;
 	f->report_vars = p->report_vars;
 	f->volatiles = p->volatiles;
 	f->clock_us = now_us;

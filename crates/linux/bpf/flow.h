@@ -38,8 +38,7 @@ struct flow {
 	__u32 tag;
 	__u32 recover_fs; /* packets; 0 until the first ACK of a repair */
 	__u32 prr_delivered; /* packets */
-	__u32 vars; /* of the program; so that no look-up is needed per ACK: */
-	__u32 report_vars;
+	__u32 report_vars; /* of the program, here so that no look-up is needed per ACK: */
 	__u64 volatiles;
 	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
 	__u64 reports;

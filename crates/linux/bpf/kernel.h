@@ -33,8 +33,6 @@ typedef __u8 bool;
 
 #define AF_INET 2
 #define AF_INET6 10
-#define TCP_CA_OPEN 0
-#define TCP_CA_DISORDER 1
 #define TCP_CA_CWR 2
 #define TCP_CA_RECOVERY 3
 #define TCP_CA_LOSS 4

@@ -77,8 +77,8 @@ struct ccp_insn {
 struct ccp_program {
 	__u32 tag; /* unique among all programs that this registration ever had; 0: none */
 	__u32 code_len; /* instructions for the interpreter; 0 for a program that every object has in its pad */
-	__u32 vars;
-	__u32 report_vars;
+	__u32 report_vars; /* the first so many variables are sent */
+	__u32 unused;
 	__u64 volatiles; /* bit n: variable n goes back to init[n] after a report that was queued */
 	__u64 init[CCP_VARS];
 	struct ccp_insn code[CCP_CODE];
@@ -180,10 +180,9 @@ struct ccp_plane {
 	__u64 start_us; /* Ack.now counts from here */
 	__u32 slots;
 	__u32 agent; /* counts takeovers */
-	__u64 next_tag;
 	__u32 reader; /* READER_* */
 	__u32 fresh; /* slots that were ever in use */
-	__u64 pad[6];
+	__u64 pad[7];
 	struct ccp_counters counters[CCP_CPUS];
 };
 

@@ -66,7 +66,9 @@ pub enum LoadError {
         missing: String,
     },
     /// The kernel refused a program.
-    #[error("the kernel refused the BPF program `{program}`:\n{reason}")]
+    #[error(
+        "the kernel's verifier refused the BPF program `{program}`; please report it with `uname -r`. Its reason:\n{reason}"
+    )]
     Refused {
         /// Which program of the object.
         program: String,

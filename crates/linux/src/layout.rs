@@ -127,10 +127,9 @@ pub struct Plane {
     pub start_us: AtomicU64,
     pub slots: AtomicU32,
     pub agent: AtomicU32,
-    pub next_tag: AtomicU64,
     pub reader: AtomicU32,
     pub fresh: AtomicU32,
-    pad: [u64; 6],
+    pad: [u64; 7],
     pub counters: [CpuCounters; 64],
 }
 
@@ -139,8 +138,8 @@ pub struct Plane {
 pub struct ProgramSlot {
     pub tag: AtomicU32,
     pub code_len: AtomicU32,
-    pub vars: AtomicU32,
     pub report_vars: AtomicU32,
+    unused: u32,
     pub volatiles: AtomicU64,
     pub init: [AtomicU64; VARS],
     pub code: [[AtomicU64; 2]; CODE],

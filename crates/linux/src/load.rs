@@ -121,6 +121,12 @@ impl KernelFeatures {
                 .unwrap_or_default(),
             missing: missing.to_owned(),
         };
+        if btf
+            .type_by_name::<Struct>("bpf_struct_ops_tcp_congestion_ops")
+            .is_none()
+        {
+            return Err(old("it has no struct_ops for TCP (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT)"));
+        }
         let operations: Struct = btf
             .type_by_name("tcp_congestion_ops")
             .ok_or_else(|| old("it has no struct tcp_congestion_ops"))?;

@@ -29,7 +29,6 @@ pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
         to[1].store(u64::from_le_bytes(high.try_into().expect("8 bytes")), Relaxed);
     }
     slot.code_len.store(code.len().min(CODE) as u32, Relaxed);
-    slot.vars.store(program.vars().len() as u32, Relaxed);
     slot.report_vars.store(program.report_vars() as u32, Relaxed);
     slot.volatiles.store(volatiles, Relaxed);
     slot.tag.store(program.uid(), Release);
