@@ -2,6 +2,8 @@
 //! time over the whole host (names of congestion controls are global).
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod direct;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,0 +1,207 @@
+//! The datapath without an agent: a registration whose events are collected, and senders over it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_datapath::{Capabilities, Program, Update};
+use ccplane_emu::qdisc::{LineSpec, QueueSpec};
+use ccplane_emu::{Config, LinkConfig};
+use ccplane_lang::Limits;
+use ccplane_linux::{AlgorithmSpec, Kernel, Options};
+use ccplane_units::{Duration, Rate};
+use ccplane_wire::{Command, Event, FlowInfo, Refusal};
+
+use super::send;
+
+/// Sums, maxima and last values, sent every 10 ms and at once on a timeout.
+pub const WATCHER: &str = "
+(def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
+             (volatile timeout false) (volatile undone false)) (interval 10000))
+(when true
+  (:= Report.acked (+ Report.acked Ack.bytes_acked))
+  (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+  (:= Report.in (max Report.in Flow.rate_incoming))
+  (:= Report.out (max Report.out Flow.rate_outgoing))
+  (:= Report.rtt Flow.rtt_sample_us)
+  (:= Report.minrtt (min Report.minrtt Flow.min_rtt_us))
+  (:= Report.srtt Flow.srtt_us)
+  (:= Report.mss Flow.mss)
+  (:= Report.timeout (|| Report.timeout Flow.was_timeout))
+  (:= Report.undone (|| Report.undone Flow.undone))
+  (fallthrough))
+(when (|| Report.timeout (> Micros interval)) (:= Micros 0) (report))
+";
+pub const ACKED: usize = 0;
+pub const LOST: usize = 1;
+pub const IN: usize = 2;
+pub const OUT: usize = 3;
+pub const MIN_RTT: usize = 5;
+pub const SRTT: usize = 6;
+pub const MSS: usize = 7;
+pub const TIMEOUT: usize = 8;
+pub const UNDONE: usize = 9;
+/// The control variable `interval`.
+pub const INTERVAL: u8 = 10;
+
+pub fn program(uid: u32, source: &str) -> Arc<Program> {
+    match ccplane_lang::compile(source, &Limits::default()) {
+        Ok(program) => Arc::new(program.code().with_uid(uid)),
+        Err(diagnostics) => panic!("{diagnostics:#}"),
+    }
+}
+
+pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
+    AlgorithmSpec {
+        name: name.into(),
+        kernel_name: format!("ccp_{name}"),
+        programs,
+        latency: Duration::from_millis(1),
+        needs: Capabilities::CWND,
+    }
+}
+
+/// A registration whose events are collected; every flow that opens gets `answer`.
+pub struct Direct {
+    pub kernel: Kernel,
+    pub name: String,
+    pub uid: u32,
+    pub updates: Vec<Update>,
+    pub opened: Vec<(u64, FlowInfo)>,
+    pub reports: Vec<(u64, u32, bool, Vec<u64>)>,
+    pub closed: Vec<(u64, ccplane_wire::FlowStats)>,
+    pub refused: Vec<Refusal>,
+}
+
+impl Direct {
+    pub fn new(name: &str, programs: Vec<Arc<Program>>, uid: u32, options: &Options) -> Direct {
+        let kernel = Kernel::load(&[spec(name, programs)], options).unwrap_or_else(|error| panic!("{error}"));
+        Direct::over(kernel, name, uid)
+    }
+
+    pub fn over(kernel: Kernel, name: &str, uid: u32) -> Direct {
+        Direct {
+            kernel,
+            name: name.to_owned(),
+            uid,
+            updates: Vec::new(),
+            opened: Vec::new(),
+            reports: Vec::new(),
+            closed: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    pub fn kernel_name(&self) -> String {
+        format!("ccp_{}", self.name)
+    }
+
+    /// One turn of an agent's loop.
+    pub fn turn(&mut self) {
+        self.kernel.heartbeat(&self.name);
+        let mut commands = Vec::new();
+        self.kernel.poll(Duration::from_millis(2), &mut |events| {
+            for event in events {
+                match event {
+                    Event::FlowOpened { flow, info } => {
+                        self.opened.push((flow, info));
+                        commands.push(Command::SetProgram {
+                            flow,
+                            uid: self.uid,
+                            updates: self.updates.iter().copied().collect(),
+                        });
+                    }
+                    Event::Report {
+                        flow,
+                        program,
+                        urgent,
+                        fields,
+                    } => self.reports.push((flow, program, urgent, fields.to_vec())),
+                    Event::FlowClosed { flow, stats } => self.closed.push((flow, stats)),
+                    Event::Refused { why, .. } => self.refused.push(why),
+                    Event::Installed { .. } | Event::Ready { .. } => {}
+                }
+            }
+        });
+        for command in commands {
+            self.kernel.apply(&command);
+        }
+    }
+
+    pub fn turn_until(&mut self, what: &str, mut holds: impl FnMut(&mut Direct) -> bool) {
+        let started = Instant::now();
+        while !holds(self) {
+            assert!(
+                started.elapsed() < StdDuration::from_secs(10),
+                "not within 10 s: {what}"
+            );
+            self.turn();
+        }
+    }
+
+    pub fn turn_for(&mut self, ms: u64) {
+        let started = Instant::now();
+        while started.elapsed() < StdDuration::from_millis(ms) {
+            self.turn();
+        }
+    }
+
+    pub fn sum(&self, field: usize) -> u64 {
+        self.reports.iter().map(|(_, _, _, fields)| fields[field]).sum()
+    }
+
+    pub fn last(&self, field: usize) -> u64 {
+        self.reports.last().map_or(0, |(_, _, _, fields)| fields[field])
+    }
+}
+
+/// Sends until told to stop.
+pub struct Sender {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Sender {
+    pub fn start(address: std::net::SocketAddr, name: &str) -> Sender {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, name) = (stop.clone(), name.to_owned());
+        let thread = std::thread::spawn(move || send(address, &name, u64::MAX, &seen).expect("it completes"));
+        Sender {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.is_finished())
+    }
+
+    pub fn tell(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub fn join(mut self) -> u64 {
+        self.tell();
+        self.thread.take().expect("joined once").join().expect("no panic")
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+pub fn link() -> Config {
+    let way = || LinkConfig {
+        line: LineSpec::Constant(Rate::from_bits_per_sec(20_000_000)),
+        delay: Duration::from_millis(10),
+        queue: QueueSpec::ONE_BDP,
+        ..LinkConfig::default()
+    };
+    Config {
+        forward: way(),
+        reverse: way(),
+        ..Config::default()
+    }
+}

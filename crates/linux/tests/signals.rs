@@ -1,0 +1,165 @@
+//! What the kernel's TCP tells a program, on an emulated link: units, timeouts, undone timeouts.
+
+mod common;
+
+use ccplane_datapath::{Target, Update};
+use ccplane_emu::{Emulator, Way};
+use ccplane_units::{Duration, Probability};
+use common::direct::*;
+use common::*;
+
+#[test]
+fn signals_are_in_their_units() {
+    if !can_run("signals_are_in_their_units") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_sig", vec![program(7, WATCHER)], 7, &options(500));
+    // Twice what fits the path: it fills the line, and waits in the queue.
+    direct.updates = vec![Update {
+        target: Target::Cwnd,
+        value: 80_000,
+    }];
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_for(2000);
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    let sent = sender.join();
+    direct.turn_until("it closes", |direct| !direct.closed.is_empty());
+
+    let (flow, info) = direct.opened[0].clone();
+    assert_eq!(info.local.ip(), emulator.sender_addr());
+    assert_eq!(info.peer, sink.address);
+    assert_eq!(info.algorithm, kernel_name);
+    assert!(!info.live);
+    assert!(info.mss.get() > 1000 && info.init_cwnd.get() >= 10 * info.mss.get());
+    assert!(
+        direct
+            .reports
+            .iter()
+            .all(|(f, uid, _, fields)| *f == flow && *uid == 7 && fields.len() == 10)
+    );
+    let close = direct.closed[0];
+    assert_eq!(close.0, flow);
+    // The closing handshake has a sequence number, not a byte, of its own.
+    assert!(close.1.bytes_acked.get().abs_diff(sent) <= 2, "{close:?}, sent {sent}");
+    // All but the last, unfinished interval is in the reports.
+    assert!(
+        direct.sum(ACKED) <= sent && direct.sum(ACKED) > sent * 8 / 10,
+        "{} of {sent}",
+        direct.sum(ACKED)
+    );
+    let (mss, min_rtt, srtt) = (direct.last(MSS), direct.last(MIN_RTT), direct.last(SRTT));
+    assert_eq!(mss, info.mss.get());
+    assert!((20_000..35_000).contains(&min_rtt), "minimum RTT {min_rtt} us");
+    if !emulated() {
+        assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
+        // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in bursts, so the rate
+        // over the send interval only has a lower bound.
+        let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
+        assert!((15_000_000..80_000_000).contains(&incoming), "{incoming} bit/s");
+        assert!(outgoing >= incoming / 2, "{outgoing} bit/s out, {incoming} in");
+    }
+    emulator.finish().expect("it ends");
+}
+
+#[test]
+fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
+    if !can_run("a_timeout_is_reported_at_once_and_the_flow_recovers") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_rto", vec![program(1, WATCHER)], 1, &options(500));
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_until("it runs", |direct| direct.reports.len() > 20);
+    emulator
+        .control()
+        .set_loss(Way::Forward, Probability::ALWAYS)
+        .expect("it runs");
+    let cut = direct.reports.len();
+    direct.turn_until("a timeout is reported", |direct| {
+        direct.reports[cut..]
+            .iter()
+            .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT] == 1)
+    });
+    assert!(direct.sum(LOST) > 0);
+    let flow = direct.kernel.flows().next().expect("it lives");
+    assert_eq!(flow.ca_state, 4, "{flow:?}");
+    assert!(flow.cwnd.get() <= 10 * flow.mss.get(), "{flow:?}");
+    emulator
+        .control()
+        .set_loss(Way::Forward, Probability::NEVER)
+        .expect("it runs");
+    // Nobody sets a window: the datapath itself grows it again, to the threshold at least.
+    direct.turn_until("it is open again", |direct| {
+        let flow = direct.kernel.flows().next().expect("it lives");
+        flow.ca_state == 0 && flow.cwnd.get() + flow.mss.get() >= flow.ssthresh.get()
+    });
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    let sent = sender.join();
+    assert_eq!(sent, sink.received());
+    emulator.finish().expect("it ends");
+}
+
+#[test]
+fn a_spurious_timeout_is_undone() {
+    if !can_run("a_spurious_timeout_is_undone") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &options(500));
+    direct.updates = vec![Update {
+        target: Target::Cwnd,
+        value: 60_000,
+    }];
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let kernel_name = direct.kernel_name();
+    let sender = emulator
+        .sender_ns()
+        .run(|| Sender::start(sink.address, &kernel_name))
+        .expect("inside");
+    direct.turn_until("it runs", |direct| direct.reports.len() > 50);
+    let window = |direct: &Direct| direct.kernel.flows().next().map_or(0, |flow| flow.cwnd.get());
+    let before = window(&direct);
+    assert!((50_000..=60_000).contains(&before), "{before}");
+    // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
+    emulator
+        .control()
+        .set_delay(Way::Forward, Duration::from_millis(700))
+        .expect("it runs");
+    let late = direct.reports.len();
+    let seen = |direct: &Direct, field| direct.reports[late..].iter().any(|(.., fields)| fields[field] == 1);
+    direct.turn_until("a timeout", |direct| seen(direct, TIMEOUT));
+    direct.turn_until("it is undone", |direct| seen(direct, UNDONE));
+    // The kernel puts back whole packets.
+    assert!(
+        window(&direct) + 1500 > before,
+        "{} after, {before} before",
+        window(&direct)
+    );
+    emulator
+        .control()
+        .set_delay(Way::Forward, Duration::from_millis(10))
+        .expect("it runs");
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+    emulator.finish().expect("it ends");
+}
