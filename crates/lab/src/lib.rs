@@ -9,6 +9,7 @@ mod cpu;
 mod diag;
 mod error;
 mod experiment;
+mod figures;
 pub mod files;
 mod heard;
 pub mod metrics;

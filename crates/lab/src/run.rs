@@ -3,20 +3,19 @@
 use std::net::TcpStream;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_emu::{Config, EmuReport, Emulator, Fate, LinkConfig, LinkLog};
-use ccplane_linux::Counters;
-use ccplane_qdisc::{Limit, Line, LineSpec};
-use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_qdisc::{Limit, LineSpec};
+use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::cpu::Reading;
 use crate::diag::Diag;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
-use crate::heard::Heard;
-use crate::metrics::{self, Distribution};
-use crate::result::{Audit, ContenderResult, Figures, FlowFigures, HostFigures, RunResult, Series, Setup};
+use crate::figures::{audit, figures, series};
+use crate::metrics;
+use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::steer::Steered;
-use crate::traffic::{self, Sample, Transfer};
+use crate::traffic;
 
 /// What a caller may show and decide while a run goes on.
 pub trait Progress {
@@ -39,7 +38,7 @@ pub struct Quiet;
 impl Progress for Quiet {}
 
 /// The largest packet on the emulated path, IP header included.
-const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -54,9 +53,6 @@ const NARROWEST_BIN: Duration = Duration::from_millis(10);
 /// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
 /// fields.
 const KEPT_REPORTS: usize = 50_000;
-
-/// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
-const MOST_LIMITED: f64 = 0.01;
 
 /// Runs every contender, one after the other, each on a new path made alike. Nothing is left behind, whatever happens.
 pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Progress) -> Result<RunResult, Error> {
@@ -295,193 +291,4 @@ fn open(
         "a loss near 100% lets no connection through",
     ))?;
     Ok((senders, receivers, diag))
-}
-
-/// Packets that left the link while bytes were counted: time since the transfer began, time in the queue, size.
-fn departures<'a>(
-    log: &'a LinkLog,
-    report: &EmuReport,
-    transfer: &Transfer,
-) -> impl Iterator<Item = (u64, u64, u64)> + 'a {
-    // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
-    let begin = Time::from_nanos(transfer.started_ns.saturating_sub(report.epoch.as_nanos()));
-    let elapsed = transfer.elapsed_ns;
-    log.records().filter_map(move |record| match record.fate() {
-        Fate::Departed(at) if at >= begin && at.since(begin).as_nanos() < elapsed => Some((
-            at.since(begin).as_nanos(),
-            record.sojourn()?.as_nanos(),
-            u64::from(record.bytes),
-        )),
-        _ => None,
-    })
-}
-
-fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, heard: Option<Heard>) -> Series {
-    let width = bin.as_nanos();
-    let link = || departures(&report.forward, report, transfer);
-    Series {
-        bin_ns: width,
-        throughput_mbit: metrics::bin_bytes(link().map(|(at, _, bytes)| (at, bytes)), width, transfer.elapsed_ns)
-            .into_iter()
-            .map(|bytes| metrics::mbits(bytes, width))
-            .collect(),
-        delay_ms: metrics::bin_means(
-            link().map(|(at, in_queue, _)| (at, in_queue as f64 / 1e6)),
-            width,
-            transfer.elapsed_ns,
-        ),
-        flows: transfer.flows.clone(),
-        senders: transfer.senders.clone(),
-        started_ns: transfer.started_ns,
-        heard: heard.unwrap_or_default(),
-        pooled: None,
-    }
-}
-
-fn figures(e: &Experiment, transfer: &Transfer, report: &EmuReport) -> Figures {
-    let flows: Vec<FlowFigures> = transfer
-        .flows
-        .iter()
-        .map(|samples| flow_figures(samples, transfer.elapsed_ns))
-        .collect();
-    let goodputs: Vec<f64> = flows.iter().map(|f| f.goodput_mbit).collect();
-    let link = || departures(&report.forward, report, transfer);
-    let delays = Distribution::new(link().map(|(_, in_queue, _)| in_queue as f64 / 1e6));
-    let delivered: u64 = link().map(|(_, _, bytes)| bytes).sum();
-    let begin = Duration::from_nanos(transfer.started_ns.saturating_sub(report.epoch.as_nanos()));
-    let capacity = capacity(&e.line, begin, Duration::from_nanos(transfer.elapsed_ns));
-    let at = |p| delays.quantile(p).unwrap_or(0.0);
-    Figures {
-        goodput_mbit: goodputs.iter().sum(),
-        utilisation: if capacity > 0.0 {
-            delivered as f64 / capacity
-        } else {
-            0.0
-        },
-        delay_mean_ms: delays.mean().unwrap_or(0.0),
-        delay_p50_ms: at(0.5),
-        delay_p95_ms: at(0.95),
-        delay_p99_ms: at(0.99),
-        retransmissions: flows.iter().map(|f| f.retransmissions).sum(),
-        queue_drops: report.forward.queue_drops,
-        random_losses: report.forward.losses,
-        jain: metrics::jain(&goodputs),
-        flows,
-    }
-}
-
-/// Bytes that the line could carry in `[begin, begin + span)` of the emulation.
-fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
-    match line {
-        LineSpec::Constant(rate) => rate.bytes_per_sec() as f64 * span.as_secs_f64(),
-        LineSpec::Unlimited => 0.0,
-        LineSpec::Trace(_) => {
-            // A saturated line of its own, counted.
-            let mut saturated = Line::new(line, Time::ZERO);
-            let (mut now, mut bytes) = (Time::ZERO + begin, 0.0);
-            let end = now + span;
-            loop {
-                now = saturated.send(saturated.next_start(now), MTU);
-                if now >= end {
-                    return bytes;
-                }
-                bytes += f64::from(MTU);
-            }
-        }
-    }
-}
-
-fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
-    let last = samples.last().copied().unwrap_or_default();
-    let mean = |value: fn(&Sample) -> f64| {
-        let measured = Distribution::new(samples.iter().skip(1).map(value));
-        measured.mean().unwrap_or(0.0)
-    };
-    let share = |us: u64| us as f64 * 1e3 / elapsed_ns.max(1) as f64;
-    FlowFigures {
-        received_bytes: last.received,
-        goodput_mbit: metrics::mbits(last.received, elapsed_ns),
-        retransmissions: u64::from(last.tcp.retrans),
-        retransmitted_bytes: last.tcp.bytes_retrans,
-        cwnd_mean: mean(|s| f64::from(s.tcp.cwnd)),
-        srtt_mean_ms: mean(|s| f64::from(s.tcp.srtt_us) / 1e3),
-        min_rtt_ms: f64::from(last.tcp.min_rtt_us) / 1e3,
-        rwnd_limited: share(last.tcp.rwnd_limited_us),
-        sndbuf_limited: share(last.tcp.sndbuf_limited_us),
-    }
-}
-
-/// The emulator's own judgement, and whether anything but congestion control held the flows back.
-fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counters: Option<Counters>) -> Audit {
-    let a = &report.audit;
-    let us = |d: Duration| d.as_secs_f64() * 1e6;
-    let mut complaints = Vec::new();
-    if !a.ok && a.own_drops + a.tun_drops > 0 {
-        complaints.push(format!(
-            "the emulator or its devices lost {} packets that no real link would have",
-            a.own_drops + a.tun_drops
-        ));
-    }
-    if !a.ok && a.late_fraction > 0.01 {
-        complaints.push(format!(
-            "one packet in a hundred left more than {:.1} ms late: this machine was too busy to emulate {}; give it idle \
-             CPUs or a lower rate",
-            us(a.lateness_p99) / 1e3,
-            setup.rate
-        ));
-    }
-    if !a.ok && complaints.is_empty() {
-        complaints.push("the emulator's audit did not pass".to_owned());
-    }
-    if report.forward.not_kept > 0 {
-        complaints.push(format!(
-            "the packet log was full: delay and throughput lack {} packets; run for a shorter time",
-            report.forward.not_kept
-        ));
-    }
-    for (i, flow) in figures.flows.iter().enumerate() {
-        let limits = [
-            ("the receiver's window", flow.rwnd_limited),
-            ("the sender's buffer", flow.sndbuf_limited),
-        ];
-        for (what, share) in limits.into_iter().filter(|(_, share)| *share > MOST_LIMITED) {
-            complaints.push(format!(
-                "flow {} was held back by {what} for {:.0} % of its time",
-                i + 1,
-                share * 100.0
-            ));
-        }
-        if flow.received_bytes == 0 {
-            complaints.push(format!("flow {} got nothing through", i + 1));
-        }
-    }
-    let counters = counters.unwrap_or_default();
-    let mishaps = [
-        (
-            counters.fallbacks,
-            "flows fell back to NewReno, because the algorithm's thread was silent for too long",
-        ),
-        (
-            counters.table_full,
-            "flows found no place in the datapath's table and ran NewReno",
-        ),
-        (
-            counters.faults,
-            "times the algorithm's program divided by zero or overflowed",
-        ),
-    ];
-    complaints.extend(
-        mishaps
-            .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, what)| format!("{n} {what}")),
-    );
-    Audit {
-        lateness_p50_us: us(a.lateness_p50),
-        lateness_p99_us: us(a.lateness_p99),
-        lateness_max_us: us(a.lateness_max),
-        own_drops: a.own_drops + a.tun_drops,
-        sound: complaints.is_empty(),
-        complaints,
-    }
 }
