@@ -270,14 +270,14 @@ fn summarise(flows: usize, runs: &[Vec<Run>; 3], figures: &mut Map<String, Value
 fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -> String {
     let headings = [
         "flows",
-        "native Gbit/s",
-        "per ACK",
-        "10 ms",
-        "native CPU s/GB",
-        "per ACK",
-        "10 ms",
-        "reports/s per ACK",
-        "10 ms",
+        "native\nGbit/s",
+        "per ACK\n÷ native",
+        "10 ms\n÷ native",
+        "native\nCPU s/GB",
+        "per ACK\n÷ native",
+        "10 ms\n÷ native",
+        "per ACK\nreports/s",
+        "10 ms\nreports/s",
     ];
     let text = table::render(&headings, rows);
     let mut words = format!(

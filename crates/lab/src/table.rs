@@ -2,37 +2,35 @@
 
 use crate::result::RunResult;
 
-/// Renders rows under their headings; the first column is text, the others are numbers.
+/// Renders rows under their headings; the first column is text, the others are numbers. A heading may have two lines.
 pub fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        cells
-            .chain(headings.get(column).map(|h| h.chars().count()))
-            .max()
-            .unwrap_or(0)
+    let split: Vec<(&str, &str)> = headings.iter().map(|h| h.split_once('\n').unwrap_or((h, ""))).collect();
+    let letters = |text: &str| text.chars().count();
+    let width = |column: usize, (upper, lower): &(&str, &str)| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| letters(cell));
+        cells.fold(letters(upper).max(letters(lower)), usize::max)
     };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let widths: Vec<usize> = split
+        .iter()
+        .enumerate()
+        .map(|(column, heading)| width(column, heading))
+        .collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut out = String::new();
         for (column, (cell, width)) in cells.zip(&widths).enumerate() {
-            let padding = " ".repeat(width - cell.chars().count());
-            let gap = if column == 0 { "" } else { "  " };
-            if column == 0 {
-                out += &format!("{gap}{cell}{padding}");
-            } else {
-                out += &format!("{gap}{padding}{cell}");
+            match column {
+                0 => out += &format!("{cell:<width$}"),
+                _ => out += &format!("  {cell:>width$}"),
             }
         }
         out.trim_end().to_owned() + "\n"
     };
-    let mut out = line(&mut headings.iter().copied());
-    out += &format!(
-        "{}\n",
-        "─".repeat(widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1))
-    );
+    let mut out = line(&mut split.iter().map(|(upper, _)| *upper));
+    if split.iter().any(|(_, lower)| !lower.is_empty()) {
+        out += &line(&mut split.iter().map(|(_, lower)| *lower));
+    }
+    let total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+    out += &format!("{}\n", "─".repeat(total));
     for row in rows {
         out += &line(&mut row.iter().map(String::as_str));
     }
@@ -69,7 +67,7 @@ pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
         "Bytes that the receiving applications read, all flows together.",
     ),
     (
-        "utilisation",
+        "link use",
         "%",
         "What the link delivered of what it could have delivered, headers included.",
     ),
@@ -132,7 +130,7 @@ pub fn of_run(result: &RunResult) -> String {
         .filter(|column| rows.iter().any(|row| row.get(*column).is_some_and(|cell| cell != "–")))
         .collect();
     let pick = |row: &[String]| shown.iter().filter_map(|c| row.get(*c).cloned()).collect::<Vec<_>>();
-    let name = |(heading, unit, _): &(&str, &str, &str)| format!("{heading} {unit}").trim().to_owned();
+    let name = |(heading, unit, _): &(&str, &str, &str)| format!("{heading}\n{unit}");
     let headings: Vec<String> = std::iter::once(String::new()).chain(COLUMNS.iter().map(name)).collect();
     let headings = pick(&headings);
     render(
@@ -144,6 +142,18 @@ pub fn of_run(result: &RunResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heading_may_have_two_lines() {
+        let table = render(
+            &["", "goodput\nMbit/s", "p50"],
+            &[vec!["reno".into(), "9.5".into(), "10.25".into()]],
+        );
+        assert_eq!(
+            table,
+            "      goodput    p50\n       Mbit/s\n────────────────────\nreno      9.5  10.25\n"
+        );
+    }
 
     #[test]
     fn paragraphs_keep_their_words_and_their_breaks() {

@@ -256,9 +256,9 @@ fn text(
         }
     }
     let headings = [
-        "Kolmogorov-Smirnov distance",
-        "ccplane to native",
-        "native to native",
+        "Kolmogorov-\nSmirnov distance",
+        "ccplane\nto native",
+        "native\nto native",
         "aim",
     ];
     let mut text = table::render(&headings, &rows);
@@ -289,11 +289,11 @@ fn text(
         &[
             "medians",
             "runs",
-            "goodput Mbit/s",
-            "utilisation %",
-            "delay mean ms",
-            "p95",
-            "retrans segments",
+            "goodput\nMbit/s",
+            "link use\n%",
+            "delay\nmean ms",
+            "\np95",
+            "retrans\nsegments",
         ],
         &rows,
     );
