@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::Limits;
@@ -19,6 +20,9 @@ use crate::exit::{Failure, Kind};
 use crate::flows::stats;
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
+
+/// How soon to notice that another process detached what this one serves. Each look is a system call or two.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What to steer, and how far.
 #[derive(Args)]
@@ -92,7 +96,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         metrics::serve(address, || stats().unwrap_or_default())?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
-    serve(agents, kernels, &stop)?;
+    serve(agents, kernels, &attached.names, &stop)?;
     attached.remove()
 }
 
@@ -181,7 +185,8 @@ fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause.
-fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, names: &[String], stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let mut detached = None;
     let (ended, end) = mpsc::channel();
     let mut threads = Vec::new();
     for (mut agent, mut kernel) in agents.into_iter().zip(kernels) {
@@ -196,11 +201,20 @@ fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, stop: &Arc<AtomicBool>) -> Re
     }
     drop(ended);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let mut looked = Instant::now();
     let watchdog = sd_notify::watchdog_enabled().unwrap_or(std::time::Duration::from_secs(10)) / 3;
     while !stop.load(Ordering::Relaxed) {
         match end.recv_timeout(watchdog.min(std::time::Duration::from_millis(100))) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+                if looked.elapsed() >= LOOK_EVERY {
+                    looked = Instant::now();
+                    let here = ccplane_linux::attached();
+                    if let Some(gone) = names.iter().find(|name| !here.contains(name)) {
+                        stop.store(true, Ordering::Relaxed);
+                        detached = Some(gone.clone());
+                    }
+                }
             }
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }

@@ -36,8 +36,9 @@ pub struct EmuArgs {
     #[arg(long, default_value = "0ms")]
     delay: Duration,
     /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`).
-    #[arg(long, default_value = "droptail:1bdp")]
-    queue: String,
+    /// Without it `droptail:1bdp`, or `droptail:1000p` where there is no delay and so no BDP.
+    #[arg(long)]
+    queue: Option<String>,
     /// Share of packets that are lost at random, each way.
     #[arg(long, default_value = "0%")]
     loss: Probability,
@@ -126,7 +127,12 @@ fn answer(text: &str, json: bool) {
 }
 
 fn config(args: &EmuArgs) -> Result<Config, Failure> {
-    let queue: QueueSpec = args.queue.parse().map_err(|e| Failure::new(Kind::Usage, e))?;
+    let queue = args.queue.as_deref().unwrap_or(if args.delay == Duration::ZERO {
+        "droptail:1000p"
+    } else {
+        "droptail:1bdp"
+    });
+    let queue: QueueSpec = queue.parse().map_err(|e| Failure::new(Kind::Usage, e))?;
     let up = line(args.rate, args.trace.as_deref())?.unwrap_or(LineSpec::Unlimited);
     let down = line(args.down_rate, args.down_trace.as_deref())?.unwrap_or_else(|| up.clone());
     let link = |line: LineSpec, seed| {
