@@ -15,6 +15,13 @@ use crate::traffic::{Sample, Transfer};
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
 
+/// A stall of the emulator's thread holds packets back and lets them go at once. When it is longer than this share of a
+/// round-trip time, the burst is of the size of the reserve that a queue of one BDP has on average.
+const LONGEST_STALL: f64 = 0.25;
+
+/// No machine without real-time scheduling keeps below this.
+const SHORTEST_STALL: Duration = Duration::from_millis(2);
+
 /// Packets that left the link while bytes were counted: time since the transfer began, time in the queue, size.
 fn departures<'a>(
     log: &'a LinkLog,
@@ -148,6 +155,14 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
              CPUs or a lower rate",
             us(a.lateness_p99) / 1e3,
             setup.rate
+        ));
+    }
+    let stall = Duration::from_nanos((setup.rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL);
+    if a.lateness_max > stall {
+        complaints.push(format!(
+            "the emulator once stood still for {:.0} ms, which a flow meets as a burst: a loss may be the machine's doing; \
+             give it idle CPUs",
+            us(a.lateness_max) / 1e3
         ));
     }
     if !a.ok && complaints.is_empty() {
