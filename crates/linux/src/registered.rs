@@ -77,7 +77,7 @@ impl Registered {
             };
             Event::FlowOpened {
                 flow: number(index, slot, generation),
-                info: entry.info(&self.spec.kernel_name, true),
+                info: entry.info(&self.spec.name, true),
             }
         });
         opened.collect()
@@ -103,14 +103,7 @@ impl Registered {
             let events = batch.records.iter().filter_map(|words| {
                 let (record, rest) = Record::split(words)?;
                 let slot = record.slot as usize;
-                translate(
-                    index,
-                    &record,
-                    rest,
-                    known.get_mut(slot)?,
-                    table.get(slot)?,
-                    &spec.kernel_name,
-                )
+                translate(index, &record, rest, known.get_mut(slot)?, table.get(slot)?, &spec.name)
             });
             sink(events.collect());
             let end = batch.end;
@@ -239,7 +232,7 @@ fn translate<'a>(
     rest: &'a [u64],
     known: &mut Known,
     entry: &Slot,
-    kernel_name: &str,
+    algorithm: &str,
 ) -> Option<Event<'a>> {
     let flow = number(index, record.slot as usize, record.generation);
     match record.kind {
@@ -257,7 +250,7 @@ fn translate<'a>(
                 epoch: record.epoch,
                 program: 0,
             };
-            let info = entry.info(kernel_name, record.kind == layout::REC_RESUME);
+            let info = entry.info(algorithm, record.kind == layout::REC_RESUME);
             Some(Event::FlowOpened { flow, info })
         }
         // Of a flow that was never announced, or whose end was.

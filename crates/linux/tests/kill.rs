@@ -91,11 +91,6 @@ impl Drop for AgentProcess {
     }
 }
 
-fn now() -> Time {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("it exists");
-    Time::from_nanos(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
-}
-
 /// Connections that keep sending until told to stop, and then finish properly.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -107,8 +102,10 @@ impl Load {
     fn start(flows: usize, kernel_name: &str) -> Load {
         let sink = Sink::start("127.0.0.1");
         let streams: Vec<TcpStream> = (0..flows)
-            .map(|_| {
+            .map(|n| {
                 let stream = TcpStream::connect(sink.address).expect("it listens");
+                // No more than a listener's backlog holds.
+                eventually(PATIENCE, "it is accepted", || sink.connections() > n);
                 choose(&stream, kernel_name).expect("registered");
                 stream.set_nonblocking(true).expect("a socket");
                 stream
@@ -183,18 +180,16 @@ impl Observer for &Openings {
     }
 }
 
-fn falls_back_in_time(watch: &Observed, flows: usize, silent_since: Time) {
+fn falls_back_in_time(watch: &Observed, flows: usize) {
     eventually(PATIENCE, "every flow falls back", || {
         all(watch, flows, |flow| flow.fallback)
     });
+    let heartbeat = watch.heartbeat();
     for flow in watch.flows() {
         let at = flow.fallback_at.expect("it fell back");
-        let waited = at.since(silent_since);
-        // The last heartbeat was up to a third of the time before the end; then the first ACK decides.
-        assert!(
-            waited >= Duration::from_millis(FALLBACK_MS / 2),
-            "{waited:?} is too soon"
-        );
+        // The kernel's time stamps are in µs.
+        let waited = at.since(heartbeat) + Duration::from_micros(1);
+        assert!(waited >= Duration::from_millis(FALLBACK_MS), "{waited:?} is too soon");
         assert!(flow.last >= at);
     }
     let acked = |watch: &Observed| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
@@ -215,14 +210,14 @@ fn killed_with(flows: usize, name: &'static str) {
 
     process.signal(Signal::SIGKILL);
     process.child.wait().expect("our child");
-    let died = now();
     assert!(available(&kernel_name), "pinned: it outlives its agent");
-    falls_back_in_time(&watch, flows, died);
+    falls_back_in_time(&watch, flows);
 
     let mut agent = agent_of(name, 1000);
     let limits = options(500).limits;
     let mut kernel = Kernel::adopt(&specs(&agent), &limits).unwrap_or_else(|error| panic!("{error}"));
     let before: Vec<FlowView> = watch.flows().collect();
+    let fallbacks = watch.counters().fallbacks;
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let openings = Arc::new(Openings::default());
@@ -231,10 +226,12 @@ fn killed_with(flows: usize, name: &'static str) {
     eventually(PATIENCE, "the new agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned && !flow.fallback)
     });
-    assert_eq!(
-        openings.live.load(Ordering::Relaxed),
-        flows as u64,
-        "each announced once, as live"
+    // Each was announced once, and once more where a slow machine kept the new agent silent for too long.
+    let announced = openings.live.load(Ordering::Relaxed);
+    let again = watch.counters().fallbacks - fallbacks;
+    assert!(
+        (flows as u64..=flows as u64 + again).contains(&announced),
+        "{announced} announced, {again} again"
     );
     assert_eq!(before.len(), flows);
     let reports = watch.counters().reports;
@@ -289,7 +286,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     });
 
     process.signal(Signal::SIGSTOP);
-    falls_back_in_time(&watch, FLOWS, now());
+    falls_back_in_time(&watch, FLOWS);
 
     process.signal(Signal::SIGCONT);
     eventually(PATIENCE, "it gets them back", || {

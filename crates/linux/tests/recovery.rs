@@ -137,9 +137,13 @@ fn reno_and_cubic_do_as_well_as_the_kernels() {
         let mut agent = ccplane_agent::Agent::default();
         let algorithm = registry.by_name(name, &Default::default()).expect("built in");
         agent.add_boxed(algorithm).expect("it compiles");
-        let kernel = load(&agent, &options(500));
+        // A name of its own: the host may be using theirs.
+        let kernel_name = format!("ccp_t_{name}");
+        let mut specs = specs(&agent);
+        specs[0].kernel_name.clone_from(&kernel_name);
+        let kernel = Kernel::load(&specs, &options(500)).unwrap_or_else(|error| panic!("{error}"));
         let running = Running::start(kernel, agent);
-        let ours = run(&format!("ccp_{name}"), Probability::NEVER);
+        let ours = run(&kernel_name, Probability::NEVER);
         let kernel = running.stop();
         let (_, _, counters) = kernel.counters().next().expect("one");
         eprintln!("{counters:?}");

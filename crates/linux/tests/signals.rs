@@ -37,7 +37,7 @@ fn signals_are_in_their_units() {
     let (flow, info) = direct.opened[0].clone();
     assert_eq!(info.local.ip(), emulator.sender_addr());
     assert_eq!(info.peer, sink.address);
-    assert_eq!(info.algorithm, kernel_name);
+    assert_eq!(info.algorithm, direct.name);
     assert!(!info.live);
     assert!(info.mss.get() > 1000 && info.init_cwnd.get() >= 10 * info.mss.get());
     assert!(
@@ -52,7 +52,7 @@ fn signals_are_in_their_units() {
     assert!(close.1.bytes_acked.get().abs_diff(sent) <= 2, "{close:?}, sent {sent}");
     // All but the last, unfinished interval is in the reports.
     assert!(
-        direct.sum(ACKED) <= sent && direct.sum(ACKED) > sent * 8 / 10,
+        direct.sum(ACKED) <= sent + 2 && direct.sum(ACKED) > sent * 8 / 10,
         "{} of {sent}",
         direct.sum(ACKED)
     );

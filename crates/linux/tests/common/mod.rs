@@ -202,6 +202,7 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> std::io::Result<()> {
 pub struct Sink {
     pub address: std::net::SocketAddr,
     received: Arc<std::sync::atomic::AtomicU64>,
+    accepted: Arc<std::sync::atomic::AtomicUsize>,
     ended: Arc<AtomicBool>,
 }
 
@@ -220,7 +221,8 @@ impl Sink {
         let address = listener.local_addr().expect("bound");
         let received = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let ended = Arc::new(AtomicBool::new(false));
-        let (sum, end) = (received.clone(), ended.clone());
+        let accepted = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (sum, count, end) = (received.clone(), accepted.clone(), ended.clone());
         std::thread::spawn(move || {
             let mut streams: Vec<TcpStream> = Vec::new();
             let mut buffer = vec![0; 1 << 18];
@@ -232,6 +234,7 @@ impl Sink {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true).expect("a socket");
                     streams.push(stream);
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
                 streams.retain_mut(|stream| match stream.read(&mut buffer) {
                     Ok(0) => false,
@@ -246,8 +249,13 @@ impl Sink {
         Sink {
             address,
             received,
+            accepted,
             ended,
         }
+    }
+
+    pub fn connections(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     pub fn received(&self) -> u64 {
