@@ -5,6 +5,7 @@
 //! in two.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use ccplane_units::Bytes;
 use ccplane_wire::v1;
+use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
 use nix::sys::time::TimeValLike;
 
 use crate::link::{Clock, Datagram, LinkError, Spinner, Waiting, serve};
@@ -249,7 +252,7 @@ impl Algorithm for Answer {
 struct Mock {
     socket: UnixDatagram,
     path: PathBuf,
-    agent: PathBuf,
+    agent: UnixAddr,
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -259,8 +262,8 @@ impl Mock {
     fn new(agent: &Path, flows: u32) -> Result<Mock, BenchError> {
         let path = a_path("datapath");
         let socket = UnixDatagram::bind(&path)?;
-        socket.set_nonblocking(true)?;
-        let agent = agent.to_owned();
+        socket.set_read_timeout(Some(SILENCE))?;
+        let agent = UnixAddr::new(agent).map_err(io::Error::from)?;
         let mut mock = Mock {
             socket,
             path,
@@ -302,13 +305,13 @@ impl Mock {
         let mut updates = 0;
         let start = Instant::now();
         loop {
-            match self.socket.send_to(&self.out, &self.agent) {
+            match sendto(self.socket.as_raw_fd(), &self.out, &self.agent, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => break,
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock && start.elapsed() < SILENCE => {
+                Err(Errno::EAGAIN) if start.elapsed() < SILENCE => {
                     updates += self.take_updates()?;
                     thread::yield_now();
                 }
-                Err(why) => return Err(why.into()),
+                Err(why) => return Err(io::Error::from(why).into()),
             }
         }
         self.out.clear();
@@ -318,15 +321,15 @@ impl Mock {
     fn take_updates(&mut self) -> Result<u64, BenchError> {
         let mut updates = 0;
         loop {
-            match self.socket.recv(&mut self.buffer) {
+            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {
                     let messages = v1::messages(&self.buffer[..length]);
                     updates += messages
                         .filter(|m| matches!(m, Ok(v1::Message::UpdateField { .. })))
                         .count() as u64;
                 }
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(updates),
-                Err(why) => return Err(why.into()),
+                Err(Errno::EAGAIN) => return Ok(updates),
+                Err(why) => return Err(io::Error::from(why).into()),
             }
         }
     }
@@ -345,15 +348,12 @@ impl Mock {
 
     /// Sleeps until a message comes that is wanted.
     fn wait_for(&mut self, wanted: impl Fn(&v1::Message<'_>) -> bool) -> Result<(), BenchError> {
-        self.socket.set_nonblocking(false)?;
-        self.socket.set_read_timeout(Some(SILENCE))?;
         loop {
             let length = self.socket.recv(&mut self.buffer).map_err(|_| BenchError::Silent)?;
             if v1::messages(&self.buffer[..length])
                 .flatten()
                 .any(|message| wanted(&message))
             {
-                self.socket.set_nonblocking(true)?;
                 return Ok(());
             }
         }

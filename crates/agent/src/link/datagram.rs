@@ -46,7 +46,9 @@ pub struct Datagram {
     buffer: Box<[u8]>,
     arrived: Vec<Arrived>,
     fields: Vec<u64>,
-    /// The last call took several datagrams: take many at once.
+    /// The last look found something.
+    busy: bool,
+    /// More arrived than one at a time: take many with one call.
     flood: bool,
     dropped: u64,
 }
@@ -80,6 +82,7 @@ impl Datagram {
             buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
             arrived: Vec::with_capacity(BATCH),
             fields: Vec::new(),
+            busy: false,
             flood: false,
             dropped: 0,
         })
@@ -210,18 +213,24 @@ impl Link for Datagram {
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
-        let mut any = false;
-        for _ in 0..ROUNDS {
-            let taken = self.take();
-            if taken == 0 {
-                break;
-            }
+        if !self.flood {
+            // A datagram that comes singly is answered before the next look.
+            let any = self.take() > 0;
             self.process(agent, now);
-            // One datagram at a time is faster while they come singly.
-            self.flood = taken > 1 || (any && !self.flood);
-            any = true;
+            self.flood = any && self.busy;
+            self.busy = any;
+            return any;
         }
-        any
+        for round in 0..ROUNDS {
+            let taken = self.take();
+            self.process(agent, now);
+            self.flood = taken > 1;
+            if !self.flood {
+                self.busy = taken > 0;
+                return round > 0 || taken > 0;
+            }
+        }
+        true
     }
 
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {

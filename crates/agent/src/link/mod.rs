@@ -184,7 +184,7 @@ impl Spinner {
             }
             self.gave_up = false;
             self.last = now;
-            return self.spin > Duration::ZERO;
+            return self.spin > Duration::ZERO && self.sleeps == 0;
         }
         let looks = self.sleeps == 0 && now.since(self.last) < self.spin;
         self.gave_up |= !looks;
