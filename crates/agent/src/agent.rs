@@ -376,7 +376,13 @@ impl Agent {
         let Some((at, entry)) = flow.and_then(|at| Some((at, *self.core.flows.get(at)?))) else {
             let known = self.hosted().flat_map(|h| &h.programs).find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
-            return tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program");
+            // An algorithm may offer a program for each kind of datapath; a flow that is set a missing one says so louder.
+            return match why {
+                Refusal::Unsupported(_) => {
+                    tracing::info!(datapath = from.0, program = name, %why, "not a program for it")
+                }
+                _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),
+            };
         };
         self.core.stats_mut(entry.algorithm).refusals += 1;
         let current = entry
