@@ -229,6 +229,9 @@ fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, names: &[String], stop: &Arc<
         )
         .hint("its flows run on the fallback; the message above says where"));
     }
+    if let Some(name) = detached {
+        tracing::warn!("{name} was detached by another process: nothing is left to steer");
+    }
     Ok(())
 }
 
