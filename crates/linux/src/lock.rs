@@ -2,42 +2,98 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::LoadError;
 
 const DIRECTORY: &str = "/run/ccplane";
+/// How often a file may vanish between opening and locking it, because its last holder went.
+const RETRIES: usize = 100;
 
 /// Held while this process serves the name; the kernel gives it back however the process ends.
-pub(crate) struct NameLock(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
+pub(crate) struct NameLock {
+    path: PathBuf,
+    _file: Flock<File>,
+}
 
 impl NameLock {
     pub fn take(name: &str) -> Result<NameLock, LoadError> {
-        let path = format!("{DIRECTORY}/{name}.lock");
-        let failed = |what: &str| LoadError::io(format!("{what} {path}"));
-        std::fs::create_dir_all(DIRECTORY).map_err(failed("making the directory of"))?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .open(&path)
-            .map_err(failed("opening"))?;
-        let mut pid = String::new();
-        file.read_to_string(&mut pid).map_err(failed("reading"))?;
-        let mut held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Running {
-            name: name.to_owned(),
-            pid: pid.trim().to_owned(),
-        })?;
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.rewind()?;
-            writeln!(file, "{}", std::process::id())
-        };
-        write(&mut held).map_err(failed("writing"))?;
-        Ok(NameLock(held))
+        let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
+        let failed = |what: &str| LoadError::io(format!("{what} {}", path.display()));
+        for _ in 0..RETRIES {
+            std::fs::create_dir_all(DIRECTORY).map_err(failed("making the directory of"))?;
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o644)
+                .open(&path);
+            let mut file = match file {
+                // The directory went with the last lock in it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                file => file.map_err(failed("opening"))?,
+            };
+            let mut pid = String::new();
+            file.read_to_string(&mut pid).map_err(failed("reading"))?;
+            let mut held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Running {
+                name: name.to_owned(),
+                pid: pid.trim().to_owned(),
+            })?;
+            if !is_at(&held, &path) {
+                continue; // its holder removed it as it went, and somebody may hold another of that name
+            }
+            let write = |file: &mut File| {
+                file.set_len(0)?;
+                file.rewind()?;
+                writeln!(file, "{}", std::process::id())
+            };
+            write(&mut held).map_err(failed("writing"))?;
+            return Ok(NameLock { path, _file: held });
+        }
+        Err(failed("locking")(std::io::ErrorKind::ResourceBusy.into()))
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        // While it is held: whoever opened it before finds in `take` that it is gone.
+        let _ = std::fs::remove_file(&self.path);
+        // Fails, as it should, while others hold names.
+        let _ = std::fs::remove_dir(DIRECTORY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cannot_load, skip};
+
+    #[test]
+    fn a_name_has_one_holder_and_leaves_no_file() {
+        if let Some(reason) = cannot_load() {
+            return skip("a_name_has_one_holder_and_leaves_no_file", &reason);
+        }
+        let first = NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}"));
+        match NameLock::take("t_lock").map(drop) {
+            Err(LoadError::Running { name, pid }) => {
+                assert_eq!((name.as_str(), pid), ("t_lock", std::process::id().to_string()));
+            }
+            other => panic!("{other:?}"),
+        }
+        let path = first.path.clone();
+        drop(first);
+        assert!(!path.exists());
+        drop(NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}")));
     }
 }

@@ -226,6 +226,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         }
         remove_pins(&directory);
         remove_leftover(&name)?;
+        // The lock file of an agent that was killed; one that lives keeps it.
+        drop(crate::lock::NameLock::take(&name));
         removed.push(name);
     }
     for path in [root(), Path::new(BPFFS).join("ccplane")] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_datapath::{Target, Update};
-use ccplane_linux::{Kernel, LoadError, Options};
+use ccplane_linux::{Kernel, LoadError, Options, attached, detach};
 use ccplane_units::Duration;
 use ccplane_wire::{Command, Refusal};
 use common::direct::*;
@@ -67,7 +67,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     other.join();
     let faults: u64 = direct.kernel.flows().map(|flow| flow.faults).sum();
     assert_eq!(faults, 0);
-    assert!(direct.last(ACKED) > 0 && direct.last(MSS) > 1000);
+    assert!(direct.reports.iter().all(|report| report.3[MSS] > 1000));
     // Twelve programs fit, no more; what cannot be is refused and named.
     for uid in 10..21 {
         let algorithm: Arc<str> = "t_later".into();
@@ -309,12 +309,58 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     let both = [spec("t_other", vec![]), spec("t_twice", vec![])];
     assert!(Kernel::load(&both, &Options::default()).is_err());
     assert!(available("ccp_t_twice") && !available("ccp_t_other"));
+    // The kernel's own are not ours to replace.
+    let mut taken = spec("t_taken", vec![]);
+    taken.kernel_name = "cubic".to_owned();
+    match Kernel::load(&[taken], &Options::default()).map(drop) {
+        Err(LoadError::NameTaken(name)) => assert_eq!(name, "cubic"),
+        other => panic!("{other:?}"),
+    }
     drop(kernel);
     assert!(!available("ccp_t_twice"));
     match Kernel::adopt(&[spec("t_twice", vec![])], &Options::default().limits).map(drop) {
         Err(error @ LoadError::NotAttached { .. }) => assert!(error.to_string().contains("ccplane attach"), "{error}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_pinned_registration_outlives_its_process_and_is_adopted() {
+    if !can_run("a_pinned_registration_outlives_its_process_and_is_adopted") {
+        return;
+    }
+    let _host = lock_host();
+    let mut pinned = options(500);
+    pinned.pin = true;
+    let name = "ccp_t_pin";
+    let _however_it_ends = Detached(name);
+    let specs = [spec("t_pin", vec![program(1, WATCHER)])];
+    let mut direct = Direct::new("t_pin", vec![program(1, WATCHER)], 1, &pinned);
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, name);
+    direct.turn_until("reports", |direct| direct.reports.len() > 5);
+    let first = direct.opened[0].0;
+    // Gone in an orderly way, as on SIGTERM; what it attached stays until it is detached.
+    drop(direct);
+    assert!(available(name) && attached().contains(&name.to_owned()));
+    match Kernel::load(&specs, &pinned).map(drop) {
+        Err(error @ LoadError::Attached { .. }) => assert!(error.to_string().contains("ccplane detach"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    let kernel = Kernel::adopt(&specs, &pinned.limits).unwrap_or_else(|error| panic!("{error}"));
+    assert!(kernel.is_compiled(1), "its program is in the pad already");
+    let mut direct = Direct::over(kernel, "t_pin", 1);
+    direct.turn_until("it is announced as live", |direct| direct.opened.len() == 1);
+    assert_eq!(direct.opened[0].0, first);
+    assert!(direct.opened[0].1.live);
+    direct.turn_until("reports", |direct| direct.reports.len() > 5);
+    sender.tell();
+    direct.turn_until("the transfer ends", |_| sender.is_done());
+    sender.join();
+    drop(direct);
+    assert_eq!(detach(Some(name)).expect("it works"), [name]);
+    assert!(!available(name) && !attached().contains(&name.to_owned()));
+    assert_eq!(detach(Some(name)).expect("nothing to do is no error"), [""; 0]);
 }
 
 #[test]

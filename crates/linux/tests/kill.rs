@@ -253,6 +253,7 @@ fn nothing_is_left(kernel_name: &str) {
     eventually(PATIENCE, "it is unregistered", || !available(kernel_name));
     assert!(!attached().iter().any(|name| name == kernel_name));
     assert!(Observed::open(kernel_name).is_err());
+    assert!(!std::path::Path::new(&format!("/run/ccplane/{kernel_name}.lock")).exists());
 }
 
 #[test]

@@ -31,6 +31,15 @@ pub fn lock_host() -> HostLock {
     HostLock(Flock::lock(file, FlockArg::LockExclusive).expect("flock works"))
 }
 
+/// Detaches a name, however the test ends.
+pub struct Detached(pub &'static str);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let _ = ccplane_linux::detach(Some(self.0));
+    }
+}
+
 /// True when this host can run the test; else says loudly that it does not run.
 pub fn can_run(test: &str) -> bool {
     let lacks = if !nix::unistd::geteuid().is_root() {
