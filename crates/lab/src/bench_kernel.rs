@@ -18,6 +18,7 @@ use crate::diag::Diag;
 use crate::error::Error;
 use crate::metrics;
 use crate::steer::Steered;
+use crate::traffic::Plan;
 use crate::{table, traffic};
 
 /// What to measure.
@@ -187,7 +188,12 @@ fn one(
     let reports = || steered.as_ref().map_or(0, Steered::reports);
     let (before, reports_before) = (Reading::now(None), reports());
     // Looking only at the ends: 64 sockets a hundred times a second would be work of its own.
-    let transfer = traffic::transfer(senders, receivers, diag, length, length, |_, _| true).map_err(Error::traffic(
+    let plan = Plan {
+        duration: length,
+        sample_every: length,
+        ahead: false,
+    };
+    let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
         "observe the connections",
         "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
     ))?;

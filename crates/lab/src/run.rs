@@ -15,7 +15,7 @@ use crate::figures::{audit, figures, series};
 use crate::metrics;
 use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::steer::Steered;
-use crate::traffic;
+use crate::traffic::{self, Plan};
 
 /// What a caller may show and decide while a run goes on.
 pub trait Progress {
@@ -212,7 +212,12 @@ fn run_one(
     let reports = || steered.as_ref().map_or(0, Steered::reports);
     let (before, reports_before) = (Reading::now(thread), reports());
     let mut seen = (0u64, 0u64);
-    let transfer = traffic::transfer(senders, receivers, diag, e.duration, e.sample_every, |at_ns, flows| {
+    let plan = Plan {
+        duration: e.duration,
+        sample_every: e.sample_every,
+        ahead: true,
+    };
+    let transfer = traffic::transfer(senders, receivers, diag, &plan, |at_ns, flows| {
         let received: u64 = flows.iter().filter_map(|f| f.last()).map(|s| s.received).sum();
         let share = at_ns as f64 / e.duration.as_nanos().max(1) as f64;
         progress.step(

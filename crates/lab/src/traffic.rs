@@ -151,15 +151,28 @@ pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<T
         .collect()
 }
 
-/// Sends as fast as the congestion controls allow on every connection for `duration`, looking at each every
-/// `sample_every`, and resets them at the end: what is queued then belongs to no figure. `watch` sees the latest
+/// What to do on every connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// For how long to send.
+    pub duration: Duration,
+    /// Between two looks at each socket.
+    pub sample_every: Duration,
+    /// Whether the senders and receivers run before ordinary threads, where that is permitted. A thread that is put
+    /// off while it is inside its socket holds back every packet that comes for it, and then lets them go at once: on a
+    /// busy machine such bursts overflow queues that the congestion control would have spared. Right for a link that
+    /// is slower than the CPUs, where these threads mostly sleep; on loopback they would leave nothing to others.
+    pub ahead: bool,
+}
+
+/// Sends as fast as the congestion controls allow on every connection, looks at each, and resets them at
+/// the end: what is queued then belongs to no figure. `watch` sees the latest
 /// samples and says whether to go on.
 pub fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
     mut diag: Diag,
-    duration: Duration,
-    sample_every: Duration,
+    plan: &Plan,
     mut watch: impl FnMut(u64, &[Vec<Sample>]) -> bool,
 ) -> io::Result<Transfer> {
     let addresses: Vec<(SocketAddr, SocketAddr)> = senders
@@ -189,7 +202,7 @@ pub fn transfer(
         let (stop, flows) = (&stop, &mut flows);
         let run = || -> io::Result<(u64, u64)> {
             for (stream, count) in receivers.into_iter().zip(&received) {
-                let body = move || drain(stream, count, stop);
+                let body = move || drain(stream, count, stop, plan.ahead);
                 thread::Builder::new()
                     .name("lab-receive".into())
                     .spawn_scoped(scope, body)?;
@@ -198,19 +211,19 @@ pub fn transfer(
             for stream in senders {
                 thread::Builder::new()
                     .name("lab-send".into())
-                    .spawn_scoped(scope, move || fill(stream, stop))?;
+                    .spawn_scoped(scope, move || fill(stream, stop, plan.ahead))?;
             }
             let mut next = started;
             loop {
                 let now = monotonic_ns();
                 look(flows, now - started)?;
-                if now - started >= duration.as_nanos() || !watch(now - started, flows) {
+                if now - started >= plan.duration.as_nanos() || !watch(now - started, flows) {
                     return Ok((started, now - started));
                 }
                 // On the grid even when a look came late; a missed one is skipped, not made up for.
-                next = (next + sample_every.as_nanos().max(1_000_000))
+                next = (next + plan.sample_every.as_nanos().max(1_000_000))
                     .max(now)
-                    .min(started + duration.as_nanos());
+                    .min(started + plan.duration.as_nanos());
                 thread::sleep(std::time::Duration::from_nanos(next.saturating_sub(monotonic_ns())));
             }
         };
@@ -226,7 +239,15 @@ pub fn transfer(
     })
 }
 
-fn fill(mut stream: TcpStream, stop: &AtomicBool) {
+fn place(ahead: bool) {
+    if ahead {
+        // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
+        let _ = ccplane_tun::raise_priority();
+    }
+}
+
+fn fill(mut stream: TcpStream, stop: &AtomicBool, ahead: bool) {
+    place(ahead);
     let block = vec![0x5a; BLOCK];
     if stream.set_write_timeout(Some(PATIENCE)).is_err() {
         return;
@@ -245,7 +266,8 @@ fn fill(mut stream: TcpStream, stop: &AtomicBool) {
     let _ = setsockopt(&stream, sockopt::Linger, &reset_on_close);
 }
 
-fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
+fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool, ahead: bool) {
+    place(ahead);
     let mut block = vec![0; BLOCK];
     if stream.set_read_timeout(Some(PATIENCE)).is_err() {
         return;
@@ -286,8 +308,11 @@ mod tests {
             senders,
             receivers,
             Diag::open().unwrap(),
-            Duration::from_millis(300),
-            Duration::from_millis(20),
+            &Plan {
+                duration: Duration::from_millis(300),
+                sample_every: Duration::from_millis(20),
+                ahead: false,
+            },
             |_, _| {
                 seen += 1;
                 true
