@@ -367,7 +367,7 @@ impl Code {
     }
 
     /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (in r5 or constant, below 2^32): quotient in r4 * 2^32 + r3.
-    /// The remainder of the first step is below the divisor, so the second step's dividend fits and its quotient is below 2^32.
+    /// The remainder of the first step is below the divisor, so the second dividend fits and its quotient is below 2^32.
     fn long_division(&mut self, divisor: Operand) {
         self.asm.mov(Reg::R4, Operand::Reg(Reg::R3));
         self.asm.alu(Alu::Div, Reg::R4, divisor);

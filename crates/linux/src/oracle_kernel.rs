@@ -6,6 +6,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use crate::codegen::{self, compile, interpreter_code, listing};
+use crate::layout::{PADS, ProgramSlot};
 use crate::oracle::{self, Registers, reference};
 use crate::{pad, testing};
 
@@ -15,10 +16,9 @@ const PROBES: usize = 64;
 const PROGRAMS: usize = 60;
 const PAD: u32 = 3;
 /// The interpreter runs the programs behind those of the pads.
-const INTERPRETED: u32 = 4;
-/// Offsets in `struct ccp_program`.
-const CODE_LEN: usize = 4;
-const CODE: usize = 24 + 64 * 8;
+const INTERPRETED: u32 = PADS as u32;
+const CODE_LEN: usize = std::mem::offset_of!(ProgramSlot, code_len);
+const CODE: usize = std::mem::offset_of!(ProgramSlot, code);
 
 /// The probe with `program` in a pad and for the interpreter.
 fn load(program: &Program) -> Object {

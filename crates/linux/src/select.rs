@@ -215,6 +215,7 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
         ..Wanted::default()
     };
     let path = cgroup(selection.cgroup.as_deref())?;
+    registered(kernel_name)?;
     let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
     mount_bpffs()?;
     std::fs::create_dir_all(PINS).map_err(LoadError::io(format!("making {PINS}")))?;
@@ -268,10 +269,7 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
         to: padded(to)?,
         ..Wanted::default()
     };
-    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    if available.is_ok_and(|names| !names.split_whitespace().any(|name| name == to)) {
-        return Err(SelectError::Unknown(to.to_owned()));
-    }
+    registered(to)?;
     let object = load("move", &wanted)?;
     let link = program(&object, "move")?
         .attach()
@@ -322,6 +320,17 @@ fn network_namespaces() -> Vec<File> {
         }
     }
     all.into_values().collect()
+}
+
+/// An error where the kernel has no congestion control of this name.
+fn registered(name: &str) -> Result<(), SelectError> {
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    match available {
+        Ok(names) if !names.split_whitespace().any(|available| available == name) => {
+            Err(SelectError::Unknown(name.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn padded(name: &str) -> Result<[u8; 16], SelectError> {
@@ -477,6 +486,11 @@ mod tests {
             Err(SelectError::Unknown(_))
         ));
         if cgroup(None).is_ok() {
+            let everywhere = Selection {
+                cgroup: None,
+                ..selection.clone()
+            };
+            assert!(matches!(attach("ccp_x", &everywhere), Err(SelectError::Unknown(_))));
             assert!(matches!(
                 attach("ccp_x", &selection),
                 Err(SelectError::NotACgroup { .. })
