@@ -110,25 +110,12 @@ impl Registry {
 
     /// The name at the smallest edit distance, if that is at most 2.
     fn closest(&self, name: &str) -> Option<String> {
-        let (distance, closest) = self.names().map(|known| (edits(known, name), known)).min()?;
+        let (distance, closest) = self
+            .names()
+            .map(|known| (strsim::levenshtein(known, name), known))
+            .min()?;
         (distance <= 2).then(|| closest.to_owned())
     }
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -121,7 +121,11 @@ pub fn command_line() -> String {
 /// The exit code of an error of the lab.
 pub fn failure(error: Error) -> Failure {
     let kind = match error {
-        Error::Bad { .. } | Error::NoContender | Error::UnknownNative { .. } => Kind::Usage,
+        Error::Bad { .. }
+        | Error::NoContender
+        | Error::UnknownNative { .. }
+        | Error::Algorithm(_)
+        | Error::Emulator(ccplane_emu::Error::Queue { .. }) => Kind::Usage,
         Error::NoPermission { .. } => Kind::Unsupported,
         _ => Kind::Failed,
     };

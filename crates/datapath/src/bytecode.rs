@@ -111,6 +111,37 @@ pub enum Op {
     SkipIfZero,
 }
 
+impl Op {
+    /// Every operation, at the place of its number.
+    pub const ALL: [Op; 25] = [
+        Op::Move,
+        Op::Add,
+        Op::Sub,
+        Op::Diff,
+        Op::Mul,
+        Op::Div,
+        Op::MulRatio,
+        Op::Max,
+        Op::Min,
+        Op::MaxWrap,
+        Op::Eq,
+        Op::Ne,
+        Op::Gt,
+        Op::Ge,
+        Op::Lt,
+        Op::Le,
+        Op::After,
+        Op::And,
+        Op::Or,
+        Op::Not,
+        Op::If,
+        Op::NotIf,
+        Op::Ewma,
+        Op::EwmaVar,
+        Op::SkipIfZero,
+    ];
+}
+
 /// One instruction, 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]

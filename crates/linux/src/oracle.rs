@@ -195,34 +195,7 @@ fn pick(selector: u8, from: &[u8]) -> u8 {
 }
 
 fn op(code: u8) -> Op {
-    const ALL: [Op; 25] = [
-        Op::Move,
-        Op::Add,
-        Op::Sub,
-        Op::Diff,
-        Op::Mul,
-        Op::Div,
-        Op::MulRatio,
-        Op::Max,
-        Op::Min,
-        Op::MaxWrap,
-        Op::Eq,
-        Op::Ne,
-        Op::Gt,
-        Op::Ge,
-        Op::Lt,
-        Op::Le,
-        Op::After,
-        Op::And,
-        Op::Or,
-        Op::Not,
-        Op::If,
-        Op::NotIf,
-        Op::Ewma,
-        Op::EwmaVar,
-        Op::SkipIfZero,
-    ];
-    ALL[usize::from(code)]
+    Op::ALL[usize::from(code)]
 }
 
 /// Runs a program with 128-bit arithmetic; gives the faults.

@@ -168,37 +168,9 @@ impl Input<'_> {
     }
 
     fn op(&mut self) -> Op {
-        OPS[usize::from(self.byte()) % OPS.len()]
+        Op::ALL[usize::from(self.byte()) % Op::ALL.len()]
     }
 }
-
-const OPS: [Op; 25] = [
-    Op::Move,
-    Op::Add,
-    Op::Sub,
-    Op::Diff,
-    Op::Mul,
-    Op::Div,
-    Op::MulRatio,
-    Op::Max,
-    Op::Min,
-    Op::MaxWrap,
-    Op::Eq,
-    Op::Ne,
-    Op::Gt,
-    Op::Ge,
-    Op::Lt,
-    Op::Le,
-    Op::After,
-    Op::And,
-    Op::Or,
-    Op::Not,
-    Op::If,
-    Op::NotIf,
-    Op::Ewma,
-    Op::EwmaVar,
-    Op::SkipIfZero,
-];
 
 /// Anything that has the form of a program.
 fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {

@@ -5,35 +5,6 @@ use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
 use crate::WireError;
 use crate::bytes::{Put, Reader};
 
-/// Operations by number: their place here.
-const OPS: [Op; 25] = [
-    Op::Move,
-    Op::Add,
-    Op::Sub,
-    Op::Diff,
-    Op::Mul,
-    Op::Div,
-    Op::MulRatio,
-    Op::Max,
-    Op::Min,
-    Op::MaxWrap,
-    Op::Eq,
-    Op::Ne,
-    Op::Gt,
-    Op::Ge,
-    Op::Lt,
-    Op::Le,
-    Op::After,
-    Op::And,
-    Op::Or,
-    Op::Not,
-    Op::If,
-    Op::NotIf,
-    Op::Ewma,
-    Op::EwmaVar,
-    Op::SkipIfZero,
-];
-
 const VOLATILE: u8 = 0x80;
 
 /// u32 number, u16 instructions, u8 clauses, u8 variables, then these.
@@ -68,7 +39,7 @@ pub(super) fn read(body: &mut Reader<'_>) -> Result<Program, WireError> {
 
 fn read_instr(body: &mut Reader<'_>) -> Result<Instr, WireError> {
     let number = body.u8()?;
-    let op = OPS.get(number as usize).copied();
+    let op = Op::ALL.get(number as usize).copied();
     let op = op.ok_or(WireError::Unknown {
         what: "operation",
         value: u64::from(number),
