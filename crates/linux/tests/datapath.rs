@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_datapath::{Target, Update};
+use ccplane_emu::Emulator;
 use ccplane_linux::{Kernel, LoadError, Options, attached, detach};
 use ccplane_units::Duration;
 use ccplane_wire::{Command, Refusal};
@@ -212,15 +213,27 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     patient.latency = Duration::from_millis(400);
     let kernel = Kernel::load(&[patient], &options(5000)).unwrap_or_else(|error| panic!("{error}"));
     let mut direct = Direct::over(kernel, "t_wake", 1);
-    let sink = Sink::start("127.0.0.1");
+    // Half of what fits an emulated path: nothing is lost, and no busy host makes it look as if something were.
+    direct.updates = vec![Update {
+        target: Target::Cwnd,
+        value: 25_000,
+    }];
+    let emulator = Emulator::start(link()).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
 
     // A flow that opens is urgent: it ends a sleep between reports.
     let name = direct.kernel_name();
     let address = sink.address;
-    let opener = std::thread::spawn(move || {
-        std::thread::sleep(StdDuration::from_millis(50));
-        Sender::start(address, &name)
-    });
+    let stream = emulator
+        .sender_ns()
+        .run(|| {
+            std::thread::spawn(move || {
+                std::thread::sleep(StdDuration::from_millis(50));
+                Sender::start(address, &name)
+            })
+        })
+        .expect("inside");
     let started = Instant::now();
     direct.kernel.sleep(Duration::from_secs(5), true);
     assert!(
@@ -228,21 +241,22 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         "{:?}",
         started.elapsed()
     );
-    let sender = opener.join().expect("no panic");
+    let sender = stream.join().expect("no panic");
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
 
-    // Reports every 10 ms are not: they gather for as long as the algorithm allows.
-    direct.turn();
-    let started = Instant::now();
-    direct.kernel.sleep(Duration::from_secs(5), true);
-    assert!(
-        started.elapsed() >= StdDuration::from_millis(350),
-        "{:?}",
-        started.elapsed()
-    );
+    // Reports every 10 ms are not: they gather for as long as the algorithm allows. (A wake-up that was on its way when
+    // the last sleep ended may end the first at once.)
+    let slept = (0..2).any(|_| {
+        direct.turn();
+        let started = Instant::now();
+        direct.kernel.sleep(Duration::from_secs(5), true);
+        started.elapsed() >= StdDuration::from_millis(350)
+    });
+    assert!(slept, "woken by reports that were not urgent");
     let before = direct.reports.len();
     direct.turn();
-    assert!(direct.reports.len() > before + 5);
+    let gathered = direct.reports.len() - before;
+    assert!(gathered > 5, "{gathered} reports in 400 ms");
 
     // But the first after a silence is heard at once.
     direct.turn();
@@ -256,6 +270,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     sender.tell();
     direct.turn_until("the transfer ends", |_| sender.is_done());
     sender.join();
+    emulator.finish().expect("it ends");
 }
 
 #[test]

@@ -14,10 +14,10 @@ use ccplane_wire::{Command, Event, FlowInfo, Refusal};
 
 use super::send;
 
-/// Sums, maxima and last values, sent every 10 ms and at once on a timeout.
+/// Sums, maxima and last values, sent every 10 ms, and at once on a timeout or an undo.
 pub const WATCHER: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
-             (volatile timeout false) (volatile undone false)) (interval 10000))
+             (volatile timeout false) (volatile undone false) (window 0)) (interval 10000))
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked))
   (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -29,8 +29,9 @@ pub const WATCHER: &str = "
   (:= Report.mss Flow.mss)
   (:= Report.timeout (|| Report.timeout Flow.was_timeout))
   (:= Report.undone (|| Report.undone Flow.undone))
+  (:= Report.window Cwnd)
   (fallthrough))
-(when (|| Report.timeout (> Micros interval)) (:= Micros 0) (report))
+(when (|| Report.timeout Report.undone (> Micros interval)) (:= Micros 0) (report))
 ";
 pub const ACKED: usize = 0;
 pub const LOST: usize = 1;
@@ -41,8 +42,9 @@ pub const SRTT: usize = 6;
 pub const MSS: usize = 7;
 pub const TIMEOUT: usize = 8;
 pub const UNDONE: usize = 9;
+pub const WINDOW: usize = 10;
 /// The control variable `interval`.
-pub const INTERVAL: u8 = 10;
+pub const INTERVAL: u8 = 11;
 
 pub fn program(uid: u32, source: &str) -> Arc<Program> {
     match ccplane_lang::compile(source, &Limits::default()) {
