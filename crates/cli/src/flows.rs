@@ -105,7 +105,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     f.peer.to_string(),
                     (f.cwnd.get() / f.mss.get().max(1)).to_string(),
                     f.srtt.to_string(),
-                    f.delivered_rate.to_string(),
+                    format!("{:.1}", f.delivered_rate),
                     f.lost.to_string(),
                     f.reports.to_string(),
                     if f.fallback {
@@ -113,7 +113,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     } else if f.owned {
                         "agent"
                     } else {
-                        "opening"
+                        "starting"
                     }
                     .to_owned(),
                 ]
