@@ -174,7 +174,7 @@ fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
             let options = Options {
-                limits: limits.clone(),
+                limits: *limits,
                 pin: true,
                 ..Options::default()
             };

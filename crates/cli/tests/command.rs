@@ -223,3 +223,29 @@ fn new_makes_a_crate_from_the_tested_example() {
         assert_eq!(new(bad).status.code(), Some(2), "{bad}");
     }
 }
+
+#[test]
+fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing: not root");
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none());
+        return;
+    }
+    let script = "test -n \"$CCPLANE_HOST\" && exit 7";
+    let output = ccplane(&[
+        "emu", "--json", "--rate", "10mbit", "--delay", "5ms", "--", "sh", "-c", script,
+    ]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    let object = text
+        .lines()
+        .find_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
+        .expect("an account");
+    assert_eq!(object["exit_code"], 7);
+    assert_eq!(object["audit"]["own_drops"], 0);
+    let id = text
+        .lines()
+        .find_map(|l| l.strip_prefix("ccplane emu ")?.split(':').next())
+        .expect("it names itself");
+    assert!(namespaces().iter().all(|n| !n.contains(id)), "{:?}", namespaces());
+}
