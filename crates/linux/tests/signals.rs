@@ -125,7 +125,7 @@ fn a_spurious_timeout_is_undone() {
     let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &options(500));
     direct.updates = vec![Update {
         target: Target::Cwnd,
-        value: 60_000,
+        value: 40_000, // less than fits the path: nothing is lost before
     }];
     let emulator = Emulator::start(link()).expect("it starts");
     let address = emulator.receiver_addr().to_string();
@@ -138,7 +138,7 @@ fn a_spurious_timeout_is_undone() {
     direct.turn_until("it runs", |direct| direct.reports.len() > 50);
     let window = |direct: &Direct| direct.kernel.flows().next().map_or(0, |flow| flow.cwnd.get());
     let before = window(&direct);
-    assert!((50_000..=60_000).contains(&before), "{before}");
+    assert!((20_000..=40_000).contains(&before), "{before}");
     // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
     emulator
         .control()
