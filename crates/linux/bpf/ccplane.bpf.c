@@ -174,7 +174,7 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 
 INLINE void on_ack(struct tcp_sock *tp, struct rate_sample *rs)
 {
-	struct flow *f = flow_of(tp);
+	struct flow *f = start_flow(tp);
 	if (f)
 		on_call(tp, f, rs, false);
 	else /* no memory: NewReno without a state of its own, halved by ssthresh below */
@@ -201,7 +201,7 @@ SEC("struct_ops/init")
 int init(__u64 *ctx)
 {
 	struct tcp_sock *tp = (void *)ctx[0];
-	struct flow *f = flow_of(tp);
+	struct flow *f = start_flow(tp);
 	struct ccp_slot *s = f ? slot_of(f) : NULL;
 	if (s)
 		look_for_agent(tp, f, s, f->opened_us);
@@ -212,7 +212,7 @@ SEC("struct_ops/release")
 int release(__u64 *ctx)
 {
 	struct tcp_sock *tp = (void *)ctx[0];
-	struct flow *f = storage_get(&states, tp, NULL, 0);
+	struct flow *f = flow_of(tp);
 	if (f) {
 		close(tp, f);
 		storage_delete(&states, tp);

@@ -208,8 +208,16 @@ INLINE void take_slot(struct tcp_sock *tp, struct flow *f)
 	WRITE_ONCE(s->shown.state, FLOW_LIVE);
 }
 
-/* The state of a socket's flow, started when it is new; NULL without memory. */
+/* The state of a socket's flow; NULL where it has none. A socket that is reset is released and then set to TCP_CA_Open:
+ * what starts a flow there is never released.
+ */
 INLINE struct flow *flow_of(struct tcp_sock *tp)
+{
+	return storage_get(&states, tp, NULL, 0);
+}
+
+/* The same, started when it is new; NULL without memory. Only for callbacks that a released socket does not get. */
+INLINE struct flow *start_flow(struct tcp_sock *tp)
 {
 	struct flow *f = storage_get(&states, tp, NULL, STORAGE_CREATE);
 	if (!f || f->started)

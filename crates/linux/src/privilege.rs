@@ -81,20 +81,26 @@ struct Scheduling {
     period_ns: u64,
 }
 
-/// A better place in the scheduler's queue for this thread: nice -10, where the process may (CAP_SYS_NICE), and slices
-/// of 100 µs, for which Linux 6.12 and later interrupt a thread with longer ones when this one wakes.
+/// A better place in the scheduler's queue for this thread: nice -10, where the process may (CAP_SYS_NICE) and has no
+/// better one, and slices of 100 µs, for which Linux 6.12 and later interrupt a thread with longer ones when this one
+/// wakes. Somebody who gave it another policy knows better.
 pub(crate) fn prefer_this_thread() {
+    // SAFETY: neither call passes memory; 0 is the calling thread.
+    let (policy, nice) = unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+    if policy != libc::SCHED_OTHER {
+        return;
+    }
     let mut wanted = Scheduling {
         size: size_of::<Scheduling>() as u32,
         policy: libc::SCHED_OTHER as u32,
         flags: 0,
-        nice: -10,
+        nice,
         priority: 0,
         slice_ns: 100_000,
         deadline_ns: 0,
         period_ns: 0,
     };
-    for nice in [-10, 0] {
+    for nice in [nice.min(-10), nice] {
         wanted.nice = nice;
         // SAFETY: a sched_attr of its first version, whose size it states; 0 is the calling thread.
         if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } == 0 {

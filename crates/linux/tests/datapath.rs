@@ -339,6 +339,35 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     }
 }
 
+/// A reset connection is released and then told of another state: that must not begin a flow which never ends.
+#[test]
+fn reset_connections_leave_no_flow_behind() {
+    if !can_run("reset_connections_leave_no_flow_behind") {
+        return;
+    }
+    const FLOWS: usize = 30;
+    let _host = lock_host();
+    let mut direct = Direct::new("t_reset", vec![program(1, WATCHER)], 1, &options(500));
+    let sink = Sink::start("127.0.0.1");
+    let streams: Vec<TcpStream> = (0..FLOWS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(sink.address).expect("it listens");
+            choose(&stream, &direct.kernel_name()).expect("registered");
+            stream.write_all(&[1; 20_000]).expect("room in the buffer");
+            stream
+        })
+        .collect();
+    direct.turn_until("all open", |direct| direct.opened.len() == FLOWS);
+    for stream in streams {
+        reset_on_close(&stream);
+    }
+    direct.turn_until("all closed", |direct| direct.closed.len() == FLOWS);
+    direct.turn_for(50);
+    let (_, _, counters) = direct.kernel.counters().next().expect("one");
+    assert_eq!((counters.opened, counters.flows), (FLOWS as u64, 0));
+    assert_eq!(direct.kernel.flows().count(), 0);
+}
+
 #[test]
 fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     if !can_run("a_pinned_registration_outlives_its_process_and_is_adopted") {

@@ -289,6 +289,25 @@ pub fn send(address: std::net::SocketAddr, name: &str, bytes: u64, stop: &Atomic
     Ok(sent)
 }
 
+/// Its close sends RST and waits for nothing.
+pub fn reset_on_close(socket: &impl AsRawFd) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the option's value and its size are those of `linger`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of_val(&linger) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "SO_LINGER of a socket");
+}
+
 /// What a connection says of itself.
 pub fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
     // SAFETY: integers only, for which zeroes are valid.
