@@ -46,6 +46,23 @@ pub struct Latencies {
     pub p999_us: f64,
 }
 
+impl Latencies {
+    /// The percentiles of these times; 0 where there are none.
+    pub fn of(mut times: Vec<Duration>) -> Latencies {
+        times.sort_unstable();
+        let at = |part: f64| {
+            let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
+            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        Latencies {
+            p50_us: at(0.5),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+        }
+    }
+}
+
 /// How to measure throughput.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -112,18 +129,8 @@ pub fn control_loop(options: &ControlLoop) -> Result<Latencies, BenchError> {
             Ok(times)
         });
         stop.store(true, Ordering::Relaxed);
-        let (mut times, ..) = run?;
-        times.sort_unstable();
-        let at = |part: f64| {
-            let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
-            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
-        };
-        Ok(Latencies {
-            p50_us: at(0.5),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            p999_us: at(0.999),
-        })
+        let (times, ..) = run?;
+        Ok(Latencies::of(times))
     })
 }
 

@@ -78,7 +78,11 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     fails(&["run", "--alg", "reno", "--rate", "0mbit"], 2, &["rate"]);
     fails(&["run", "--alg", "reno", "--rate", "96"], 2, &["--rate", "mbit"]);
     fails(&["run", "--alg", "reno", "--rtt", "20"], 2, &["--rtt", "ms"]);
-    fails(&["run", "--alg", "reno", "--queue", "droptail:1byte"], 2, &["droptail"]);
+    fails(
+        &["run", "--alg", "reno", "--queue", "droptail:1byte"],
+        2,
+        &["less than one packet"],
+    );
     fails(
         &["run", "--alg", "reno", "--queue", "fifo:1bdp"],
         2,

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use ccplane_agent::bench::Latencies;
 use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report};
 use ccplane_datapath::Limits;
 use ccplane_units::{Bytes, Duration};
@@ -21,17 +22,6 @@ use crate::load::{AlgorithmSpec, Options};
 use crate::memory::{Access, Plain, Shared};
 
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
-
-/// Percentiles of an exchange, from the report's submission in the kernel to the window's arrival in the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Latencies {
-    /// Half took no longer, in µs.
-    pub p50_us: f64,
-    /// 95 % took no longer, in µs.
-    pub p95_us: f64,
-    /// 99 % took no longer, in µs.
-    pub p99_us: f64,
-}
 
 /// `struct outbox`
 #[repr(C)]
@@ -76,7 +66,7 @@ const GENERATION: u32 = 1;
 /// Not measured: caches, page tables and branch predictors of both sides.
 const WARM_UP: usize = 1000;
 
-/// Measures `exchanges`, with `hogs` other threads that compute without pause.
+/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the table, with `hogs` other threads that compute without pause.
 pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError> {
     let mut agent = Agent::default();
     agent
@@ -169,18 +159,9 @@ impl<'a> Datapath<'a> {
                 took.push(clock::now().as_nanos().saturating_sub(sent));
             }
         }
-        took.sort_unstable();
-        let percentile = |share: usize| {
-            took.get((took.len() * share / 100).min(took.len() - 1))
-                .copied()
-                .unwrap_or(0)
-        };
-        let us = |share| percentile(share) as f64 / 1000.0;
-        Ok(Latencies {
-            p50_us: us(50),
-            p95_us: us(95),
-            p99_us: us(99),
-        })
+        Ok(Latencies::of(
+            took.into_iter().map(std::time::Duration::from_nanos).collect(),
+        ))
     }
 
     fn post(&self, kind: u16, tag: u32, fields: &[u64]) -> Result<(), LoadError> {

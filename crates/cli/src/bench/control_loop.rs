@@ -4,6 +4,7 @@ use ccplane_agent::bench::{ControlLoop, Latencies, control_loop};
 use ccplane_agent::link::Waiting;
 
 use super::{Aim, Figures};
+use crate::doctor;
 use crate::exit::{Failure, Kind};
 
 const EXCHANGES: usize = 50_000;
@@ -39,7 +40,21 @@ pub fn run() -> Result<Figures, Failure> {
         Some(Aim::AtMost(60.0)),
         "portus 275 on such a VM",
     );
-    figures.note(format!("unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of 3 runs; loaded: {HOGS} CPU hogs"));
+    figures.note(format!(
+        "unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of 3 runs; loaded: {HOGS} CPU hogs"
+    ));
+    if let Err(missing) = doctor::require(&[doctor::Need::KernelTcp]) {
+        figures.note(format!("mapped: not measured: {missing}"));
+        return Ok(figures);
+    }
+    let mapped = |hogs| ccplane_linux::bench::mapped_loop(EXCHANGES, hogs).map_err(|e| Failure::new(Kind::Failed, e));
+    let idle = median(&[mapped(0)?, mapped(0)?, mapped(0)?]);
+    let loaded = median(&[mapped(HOGS)?, mapped(HOGS)?, mapped(HOGS)?]);
+    figures.add("mapped_p50_us", idle.p50_us, "us", None, "");
+    figures.add("mapped_p95_us", idle.p95_us, "us", Some(Aim::AtMost(3.0)), "");
+    figures.add("mapped_p99_us", idle.p99_us, "us", None, "");
+    figures.add("mapped_loaded_p99_us", loaded.p99_us, "us", None, "");
+    figures.note("mapped: from the report's submission to the kernel's ring to the window in the mapped flow table, both sides polling");
     Ok(figures)
 }
 

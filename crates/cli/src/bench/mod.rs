@@ -26,7 +26,7 @@ pub enum BenchCommand {
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
     /// The emulator: ceiling, rate, delay and lateness.
-    Emu,
+    Emu(emu::EmuArgs),
 }
 
 /// Runs a benchmark.
@@ -36,7 +36,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::ControlLoop => control_loop::run()?,
         BenchCommand::Agent => agent::run()?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
-        BenchCommand::Emu => emu::run()?,
+        BenchCommand::Emu(args) => emu::run(args)?,
     };
     if json {
         println!("{}", figures.to_json());
