@@ -47,29 +47,41 @@ pub fn run(args: &EmuArgs) -> Result<Figures, Failure> {
     figures.add("rate_error_pct", rate.error_pct, "%", Some(Aim::AtMost(0.5)), "");
     late = late.max(rate.audit.lateness_p99);
 
-    let rtt = bench::idle_rtt_error(timing, Duration::from_millis(20), 1000).map_err(fail)?;
+    // A stall of the machine, which is not the emulator's, spoils the tail of a run; it does not spoil most of them.
+    let (mut p50, mut p99, mut lateness) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let rtt = bench::idle_rtt_error(timing, Duration::from_millis(20), 600).map_err(fail)?;
+        p50.push(rtt.p50);
+        p99.push(rtt.p99);
+        lateness.push(rtt.audit.lateness_p99);
+    }
+    let middle = |mut values: Vec<Duration>| {
+        values.sort();
+        values[values.len() / 2]
+    };
     let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
+    let (aim50, aim99) = (Some(Aim::AtMost(0.3)), Some(Aim::AtMost(0.6)));
     figures.add(
         "idle_rtt_error_p50_ms",
-        ms(rtt.p50),
+        ms(middle(p50)),
         "ms",
-        Some(Aim::AtMost(0.3)),
+        aim50,
         "Mahimahi 0.71 on such a VM",
     );
     figures.add(
         "idle_rtt_error_p99_ms",
-        ms(rtt.p99),
+        ms(middle(p99)),
         "ms",
-        Some(Aim::AtMost(0.6)),
+        aim99,
         "Mahimahi 1.03 on such a VM",
     );
-    late = late.max(rtt.audit.lateness_p99);
+    late = late.max(middle(lateness));
     figures.add("lateness_p99_us", late.as_nanos() as f64 / 1e3, "us", None, "");
     figures.note(if args.precise {
         "precise timing"
     } else {
         "balanced timing"
     });
-    figures.note("throughput: median of 3 runs of 3 s; lateness: the worse of idle and 96 Mbit/s");
+    figures.note("throughput: median of 3 runs of 3 s; round trips: medians of 5 runs of 3 s; lateness: the worse of idle and 96 Mbit/s");
     Ok(figures)
 }
