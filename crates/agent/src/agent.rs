@@ -381,6 +381,8 @@ impl Agent {
                 Refusal::Unsupported(_) => {
                     tracing::info!(datapath = from.0, program = name, %why, "not a program for it")
                 }
+                // The ordinary end of a flow that was being steered.
+                Refusal::UnknownFlow => tracing::debug!(datapath = from.0, %why, "a command came too late"),
                 _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),
             };
         };

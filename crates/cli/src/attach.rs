@@ -149,21 +149,24 @@ fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.
 fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Agent>, Failure> {
-    let mut agents = Vec::new();
-    for contender in wanted {
-        let Contender::Ccplane { name, parameters } = contender else {
-            return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
-                .hint("attach takes ccplane's algorithms: --alg cubic"));
-        };
-        let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
-        let algorithm = registry
-            .by_name(name, &parameters)
-            .map_err(|e| Failure::new(Kind::Usage, e))?;
+    let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
-        agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))?;
-        agents.push(agent);
-    }
-    Ok(agents)
+        add(&mut agent, contender, registry).map(|()| agent)
+    };
+    wanted.iter().map(one).collect()
+}
+
+/// Adds an algorithm as it was written on the command line.
+pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
+    let Contender::Ccplane { name, parameters } = contender else {
+        return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
+            .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
+    };
+    let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+    let algorithm = registry
+        .by_name(name, &parameters)
+        .map_err(|e| Failure::new(Kind::Usage, e))?;
+    agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
 }
 
 /// Takes over what an earlier process left under this name, or registers anew.

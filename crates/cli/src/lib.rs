@@ -2,6 +2,8 @@
 //! [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
 #![forbid(unsafe_code)]
 
+mod agent_command;
+mod algorithms;
 mod attach;
 mod bench;
 mod check;
@@ -58,6 +60,10 @@ enum Command {
     Detach(detach::DetachArgs),
     /// Show the live flows of attached algorithms, and what each algorithm has done.
     Flows(flows::FlowsArgs),
+    /// Serve datapaths elsewhere on this host, over Unix sockets.
+    Agent(agent_command::AgentArgs),
+    /// List the algorithms and their parameters.
+    Algorithms,
     /// Run a command behind an emulated link.
     Emu(emu::EmuArgs),
     /// Measure what ccplane costs, beside the reference.
@@ -91,6 +97,11 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Attach(args) => attach::run(&args, &registry, json),
         Command::Detach(args) => detach::run(&args, json),
         Command::Flows(args) => flows::run(&args, json),
+        Command::Agent(args) => agent_command::run(&args, &registry, json),
+        Command::Algorithms => {
+            algorithms::run(&registry, json);
+            Ok(())
+        }
         Command::Emu(args) => match emu::run(&args, json) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

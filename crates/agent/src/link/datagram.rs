@@ -164,7 +164,10 @@ impl Datagram {
         let Some(peer) = self.peers.get_mut(index).and_then(Option::take) else {
             return;
         };
-        tracing::warn!(datapath = peer.id.0, %why, "closed a datapath's connection");
+        match why {
+            Closed::Gone(_) => tracing::info!(datapath = peer.id.0, %why, "a datapath left"),
+            _ => tracing::warn!(datapath = peer.id.0, %why, "closed a datapath's connection"),
+        }
         agent.disconnected(peer.id);
         if let Some(address) = address(&peer.address) {
             self.by_address.remove(&address);

@@ -1,0 +1,51 @@
+//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets.
+
+use std::path::PathBuf;
+
+use ccplane_agent::link::{Datagram, Link, Local, Waiting, serve};
+use ccplane_agent::{Agent, Options};
+use ccplane_lab::Contender;
+use clap::Args;
+
+use crate::attach::add;
+use crate::exit::{Failure, Kind};
+use crate::{Registry, interrupt};
+
+/// Where to listen.
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp"])))]
+pub struct AgentArgs {
+    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. A flow chooses by name; the first one
+    /// serves flows that name none of them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    alg: Vec<Contender>,
+    /// ccplane's own link: a SOCK_SEQPACKET socket, for the owner only.
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths.
+    #[arg(long, value_name = "PATH")]
+    ccp: Option<PathBuf>,
+}
+
+/// Runs the command: until Ctrl-C or SIGTERM.
+pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let mut agent = Agent::new(Options::default());
+    for contender in &args.alg {
+        add(&mut agent, contender, registry)?;
+    }
+    let fail = |e| Failure::new(Kind::Failed, e);
+    let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
+    let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
+    let stop = interrupt::flag()?;
+    for path in [&args.unix, &args.ccp].into_iter().flatten() {
+        if json {
+            println!("{}", serde_json::json!({ "listening": path }));
+        } else {
+            println!("listening on {}", path.display());
+        }
+    }
+    let mut links: Vec<&mut dyn Link> = Vec::new();
+    links.extend(local.as_mut().map(|link| link as &mut dyn Link));
+    links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
+    serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
+}
