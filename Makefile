@@ -8,7 +8,7 @@ RUN = --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --
 .PHONY: run build test lint fuzz clean
 
 run: build
-	./target/release/ccplane run $(RUN)
+	cargo run --release --locked --quiet -- run $(RUN)
 
 build:
 	@scripts/setup

