@@ -33,6 +33,7 @@ mod programs;
 mod registered;
 mod ring;
 pub mod select;
+mod socket;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -43,4 +44,5 @@ pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use load::{AlgorithmSpec, KernelFeatures, Options};
 pub use pin::{Observed, attached, detach, observe};
 pub use privilege::drop_capabilities;
+pub use socket::wake_reader_at;
 pub use table::FlowView;
