@@ -1,0 +1,2 @@
+//! The discrete-event simulator.
+#![forbid(unsafe_code)]
