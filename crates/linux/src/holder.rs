@@ -1,8 +1,12 @@
 //! What holds a registration in the kernel, and its replacement while traffic runs: a program that was installed later is
 //! interpreted for flows that live, and compiled for new ones once another object stands behind the same name.
+//!
+//! A thread does this, and does it for as long as the registration is held. It has the capabilities of the thread that
+//! loaded, which compiling needs and the agent's thread has perhaps given up; and its priority, not the agent's.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use ccplane_datapath::Program;
@@ -11,29 +15,41 @@ use libbpf_rs::{Link, Object};
 use crate::clock;
 use crate::codegen;
 use crate::error::LoadError;
-use crate::layout::{PADS, Slot};
+use crate::layout::Slot;
 use crate::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
 use crate::memory::{Access, Shared};
 
-/// An object and the pads that it has filled.
-type Made = Result<([bool; PADS], Object), LoadError>;
+/// A held registration, and its programs' way to the thread that compiles them.
+pub(crate) struct Holder {
+    registration: Arc<Registration>,
+    /// What the next object has in its pads.
+    pads: Pads,
+    /// Nothing where no thread could be started.
+    compiler: Option<Compiler>,
+}
+
+/// The thread that compiles; it ends with its orders.
+struct Compiler {
+    orders: mpsc::Sender<Pads>,
+    thread: JoinHandle<()>,
+}
+
+/// What the agent's thread and the compiling one have in common.
+struct Registration {
+    held: Mutex<Held>,
+    /// The pads, a bit each, that have code in the object which new flows run.
+    filled: AtomicU32,
+    spec: AlgorithmSpec,
+    options: Options,
+    features: KernelFeatures,
+}
 
 /// The registration and the object behind it.
-pub(crate) struct Holder {
+struct Held {
     /// Before the object: without real links (before Linux 6.4) it stands on the object's descriptor. `None` after a
     /// replacement that failed half-way, which only such kernels have.
     link: Option<Link>,
     object: Object,
-    /// What the next object has in its pads.
-    pads: Pads,
-    /// Pads that this object has filled.
-    filled: [bool; PADS],
-    spec: AlgorithmSpec,
-    options: Options,
-    features: KernelFeatures,
-    under_way: Option<JoinHandle<Made>>,
-    /// A program came since the object under way was begun.
-    stale: bool,
 }
 
 impl Holder {
@@ -45,85 +61,108 @@ impl Holder {
         options: &Options,
         features: KernelFeatures,
     ) -> Holder {
-        Holder {
+        let held = Held {
             link: Some(link),
             object,
-            filled: pads.each_ref().map(Option::is_some),
-            pads,
+        };
+        let registration = Arc::new(Registration {
+            held: Mutex::new(held),
+            filled: AtomicU32::new(filled(&pads)),
             spec: spec.clone(),
             options: options.clone(),
             features,
-            under_way: None,
-            stale: false,
+        });
+        let compiler = Compiler::start(&registration);
+        if let Err(error) = &compiler {
+            tracing::warn!(%error, "no thread that compiles: later programs stay in the interpreter");
+        }
+        Holder {
+            registration,
+            pads,
+            compiler: compiler.ok(),
         }
     }
 
     /// True where a later program can be compiled: it fits a pad, and the registration can be replaced. A pinned one
     /// before Linux 6.4 cannot, as its pin is the old object.
     pub fn takes(&self, program: &Program) -> bool {
-        (self.features.links || !self.options.pin) && codegen::compile(program).is_ok()
+        let Registration { features, options, .. } = &*self.registration;
+        let replaceable = features.links || !options.pin;
+        replaceable && self.compiler.is_some() && codegen::compile(program).is_ok()
     }
 
     /// True where the object that new flows run has code in the pad of this place.
     pub fn has(&self, place: usize) -> bool {
-        self.filled.get(place).is_some_and(|filled| *filled)
+        let filled = self.registration.filled.load(Acquire);
+        filled.checked_shr(place as u32).is_some_and(|bits| bits & 1 == 1)
     }
 
     /// Has an object made with `program` in `pad`. Loading takes tens of milliseconds, in which the agent goes on.
     pub fn compile(&mut self, pad: usize, program: &Arc<Program>) {
         self.pads[pad] = Some(program.clone());
-        self.stale = true;
-        self.step();
-    }
-
-    /// Takes an object that is finished, and begins the next where one is due.
-    pub fn step(&mut self) {
-        if self.under_way.as_ref().is_some_and(JoinHandle::is_finished)
-            && let Some(done) = self.under_way.take()
+        if let Some(compiler) = &self.compiler
+            && compiler.orders.send(self.pads.clone()).is_err()
         {
-            let made = done
-                .join()
-                .unwrap_or_else(|_| Err(LoadError::Mismatch("compiling panicked".to_owned())));
-            if let Err(error) = made.and_then(|(filled, object)| self.replace(filled, object)) {
-                tracing::warn!(name = self.spec.kernel_name, %error, "later programs stay in the interpreter");
-            }
-        }
-        if self.stale && self.under_way.is_none() {
-            self.stale = false;
-            self.begin();
+            tracing::warn!("the thread that compiles is gone: later programs stay in the interpreter");
         }
     }
 
     /// The ring, and the table once more.
     pub fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
-        let table = load::map_fd(&self.object, "table")?;
-        let table = Shared::map(table.as_fd(), self.options.flows as usize, Access::Write);
+        let held = self.registration.held();
+        let table = load::map_fd(&held.object, "table")?;
+        let table = Shared::map(table.as_fd(), self.registration.options.flows as usize, Access::Write);
         Ok((
-            load::map_fd(&self.object, "ring")?,
+            load::map_fd(&held.object, "ring")?,
             table.map_err(LoadError::io("mapping the table"))?,
         ))
     }
+}
 
-    fn begin(&mut self) {
-        let shared = match load::shared_maps(&self.object) {
-            Ok(shared) => shared,
-            Err(error) => return tracing::warn!(%error, "later programs stay in the interpreter"),
-        };
-        let (spec, pads, options, features) = (
-            self.spec.clone(),
-            self.pads.clone(),
-            self.options.clone(),
-            self.features,
-        );
-        self.under_way = Some(std::thread::spawn(move || {
-            let object = load::build(&spec, &pads, &options, features, &shared)?;
-            Ok((pads.each_ref().map(Option::is_some), object))
-        }));
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if let Some(Compiler { orders, thread }) = self.compiler.take() {
+            drop(orders);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Compiler {
+    fn start(registration: &Arc<Registration>) -> std::io::Result<Compiler> {
+        let (orders, taken) = mpsc::channel();
+        let registration = Arc::clone(registration);
+        let thread = std::thread::Builder::new()
+            .name("ccplane-compile".into())
+            .spawn(move || registration.serve(&taken))?;
+        Ok(Compiler { orders, thread })
+    }
+}
+
+impl Registration {
+    /// Compiles until nobody can order any more.
+    fn serve(&self, orders: &mpsc::Receiver<Pads>) {
+        while let Ok(order) = orders.recv() {
+            // Each order has the programs of those before it.
+            let pads = orders.try_iter().last().unwrap_or(order);
+            if let Err(error) = self.compile(&pads) {
+                tracing::warn!(name = self.spec.kernel_name, %error, "later programs stay in the interpreter");
+            }
+        }
     }
 
-    fn replace(&mut self, filled: [bool; PADS], mut object: Object) -> Result<(), LoadError> {
+    fn compile(&self, pads: &Pads) -> Result<(), LoadError> {
+        let shared = load::shared_maps(&self.held().object)?;
+        let object = load::build(&self.spec, pads, &self.options, self.features, &shared)?;
+        self.replace(object)?;
+        self.filled.store(filled(pads), Release);
+        Ok(())
+    }
+
+    fn replace(&self, mut object: Object) -> Result<(), LoadError> {
         let started = clock::now();
-        match &mut self.link {
+        let mut held = self.held();
+        match &mut held.link {
             Some(link) if self.features.links => load::replace(link, &mut object, self.features)?,
             link => {
                 // Unregister, register: in between no socket can choose the name.
@@ -131,8 +170,7 @@ impl Holder {
                 *link = Some(load::register(&mut object, &self.spec, self.features)?);
             }
         }
-        self.object = object;
-        self.filled = filled;
+        held.object = object;
         let took_us = clock::now().since(started).as_micros();
         tracing::info!(
             name = self.spec.kernel_name,
@@ -142,12 +180,16 @@ impl Holder {
         );
         Ok(())
     }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        if let Some(under_way) = self.under_way.take() {
-            let _ = under_way.join();
-        }
-    }
+fn filled(pads: &Pads) -> u32 {
+    let bits = pads
+        .iter()
+        .enumerate()
+        .map(|(pad, program)| u32::from(program.is_some()) << pad);
+    bits.sum()
 }

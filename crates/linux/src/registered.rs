@@ -85,9 +85,6 @@ impl Registered {
 
     /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the rest of the ring.
     pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
-        if let Some(holder) = &mut self.holder {
-            holder.step();
-        }
         let Registered {
             memory, known, spec, ..
         } = self;
