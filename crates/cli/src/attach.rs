@@ -1,8 +1,11 @@
 //! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
+//!
+//! Those threads run what others wrote, and give up every capability before they do. This one keeps its own: it loads,
+//! pins, and detaches at the end. So do the threads that it starts beside them: what compiles a program that is installed
+//! later, and what answers requests for metrics, which opens the pinned tables of all algorithms.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -187,24 +190,53 @@ fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
     }
 }
 
-/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause.
-fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, names: &[String], stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let mut detached = None;
+/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
+/// kernels stay this thread's: what ends with them may need its capabilities.
+fn serve(agents: Vec<Agent>, mut kernels: Vec<Kernel>, names: &[String], stop: &AtomicBool) -> Result<(), Failure> {
     let (ended, end) = mpsc::channel();
-    let mut threads = Vec::new();
-    for (mut agent, mut kernel) in agents.into_iter().zip(kernels) {
-        let (stop, ended) = (Arc::clone(stop), ended.clone());
-        let run = move || {
+    let (detached, asked, ends) = thread::scope(|scope| {
+        let start = |(mut agent, kernel): (Agent, _)| {
             // Sent when the thread unwinds too.
-            let _guard = Ended(ended);
-            ccplane_linux::run_agent(&mut kernel, &mut agent, &stop, &mut ());
+            let ended = Ended(ended.clone());
+            let run = move || {
+                let _ended = ended;
+                ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ())
+            };
+            let thread = thread::Builder::new().name("ccplane-agent".into());
+            thread.spawn_scoped(scope, run)
         };
-        let thread = thread::Builder::new().name("ccplane-agent".into()).spawn(run);
-        threads.push(thread.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?);
+        let threads: Result<Vec<_>, _> = agents.into_iter().zip(&mut kernels).map(start).collect();
+        let detached = threads.is_ok().then(|| watch(names, stop, &end)).flatten();
+        // Before the end of the scope, which waits for the threads.
+        let asked = stop.swap(true, Ordering::Relaxed);
+        let ends = threads.map(|threads| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
+        (detached, asked, ends)
+    });
+    let ends = ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
+    if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
+        let text = format!("the agent's thread cannot give up its capabilities: {error}");
+        return Err(
+            Failure::text(Kind::Failed, text).hint("a filter of system calls may forbid it: allow capset and prctl")
+        );
     }
-    drop(ended);
+    if !asked || ends.iter().any(Result::is_err) {
+        return Err(Failure::text(
+            Kind::Failed,
+            "an algorithm's thread ended by itself: its callbacks panicked",
+        )
+        .hint("its flows run on the fallback; the message above says where"));
+    }
+    if let Some(name) = detached {
+        tracing::warn!("{name} was detached by another process: nothing is left to steer");
+    }
+    Ok(())
+}
+
+/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of the names: that one.
+fn watch(names: &[String], stop: &AtomicBool, end: &mpsc::Receiver<()>) -> Option<String> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let mut looked = Instant::now();
+    let mut detached = None;
     let watchdog = sd_notify::watchdog_enabled().unwrap_or(std::time::Duration::from_secs(10)) / 3;
     while !stop.load(Ordering::Relaxed) {
         match end.recv_timeout(watchdog.min(std::time::Duration::from_millis(100))) {
@@ -222,20 +254,8 @@ fn serve(agents: Vec<Agent>, kernels: Vec<Kernel>, names: &[String], stop: &Arc<
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    let asked = stop.swap(true, Ordering::Relaxed);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    let panicked = threads.into_iter().any(|t| t.join().is_err());
-    if panicked || !asked {
-        return Err(Failure::text(
-            Kind::Failed,
-            "an algorithm's thread ended by itself: its callbacks panicked",
-        )
-        .hint("its flows run on the fallback; the message above says where"));
-    }
-    if let Some(name) = detached {
-        tracing::warn!("{name} was detached by another process: nothing is left to steer");
-    }
-    Ok(())
+    detached
 }
 
 struct Ended(mpsc::Sender<()>);

@@ -8,6 +8,7 @@ use ccplane_wire::{Command, Event};
 
 use crate::clock;
 use crate::kernel::Kernel;
+use crate::privilege;
 
 /// Looks on, for samples and logs. Called in the loop: what it does delays the algorithms.
 pub trait Observer {
@@ -30,7 +31,26 @@ const ATTENTION: Duration = Duration::from_millis(50);
 /// It also asks for a better place in the scheduler's queue for this thread, and goes on without where it may not: behind
 /// hundreds of busy senders on few cores an agent of equal rank would look silent.
 pub fn run_agent(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
-    crate::privilege::prefer_this_thread();
+    privilege::prefer_this_thread();
+    steer(kernel, agent, stop, observer);
+}
+
+/// [`run_agent`] in a thread that first gives up every capability, for good, but only after it has its place in the
+/// scheduler's queue, which may need one. Other threads keep theirs: drop `kernel` in one of them. An error: this thread
+/// could not give them up, and nothing ran.
+pub fn run_agent_unprivileged(
+    kernel: &mut Kernel,
+    agent: &mut Agent,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) -> std::io::Result<()> {
+    privilege::prefer_this_thread();
+    privilege::drop_capabilities()?;
+    steer(kernel, agent, stop, observer);
+    Ok(())
+}
+
+fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
     let ready = Event::Ready {
         datapath: kernel.info(),
     };

@@ -35,6 +35,10 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 /// Flows are numbered `generation << 32 | algorithm << 24 | slot`: unique among those that live, and a number of a flow
 /// that ended is recognised. When this is dropped the algorithms are unregistered, unless they were pinned; sockets that
 /// use them keep their connections and go on under the fallback.
+///
+/// Only loading, adopting and detaching need capabilities. Using it needs none, so that it may go to a thread without
+/// ([`run_agent_unprivileged`](crate::run_agent_unprivileged)); what compiles programs that are installed later is a
+/// thread that [`load`](Kernel::load) starts, with the capabilities of its caller.
 pub struct Kernel {
     algorithms: Vec<Registered>,
     epoll: Epoll,

@@ -3,7 +3,7 @@
 //! An algorithm is registered as a congestion control of its own, `ccp_<name>` ([`Kernel::load`]): its programs run in
 //! the kernel at every ACK, as code that this crate generates for them; reports come out of a ring buffer, and windows,
 //! rates and variables go in through a mapped flow table, without a system call. [`run_agent`] drives an
-//! [`Agent`](ccplane_agent::Agent) with both.
+//! [`Agent`](ccplane_agent::Agent) with both, [`run_agent_unprivileged`] in a thread without capabilities.
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
@@ -38,7 +38,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 
-pub use drive::{Observer, run_agent};
+pub use drive::{Observer, run_agent, run_agent_unprivileged};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use load::{AlgorithmSpec, KernelFeatures, Options};

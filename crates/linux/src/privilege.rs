@@ -47,9 +47,17 @@ struct Data {
     inheritable: u32,
 }
 
-/// Drops every capability of this thread, and of threads and processes that it starts from now on. What is mapped and
-/// open keeps working: the agent needs no privilege after loading, only to pin, to detach and to load again.
+/// Drops every capability of this thread, and of threads and processes that it starts from now on; other threads keep
+/// theirs. What is mapped and open keeps working: the agent needs no privilege after loading, only to pin, to detach and
+/// to load again.
+///
+/// It guards against mistakes, not against malice: threads share their memory and their files, and the user stays.
 pub fn drop_capabilities() -> std::io::Result<()> {
+    // Else a program that root starts has all capabilities again.
+    // SAFETY: no memory is passed; it concerns the calling thread.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
     let header = Header {
         version: 0x2008_0522, // _LINUX_CAPABILITY_VERSION_3
         pid: 0,

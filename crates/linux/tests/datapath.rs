@@ -292,11 +292,26 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         let mut direct = Direct::over(kernel, "t_drop", 1);
         let sender = Sender::start(sink.address, &direct.kernel_name());
         direct.turn_until("reports", |direct| direct.reports.len() > 10);
-        sender.tell();
-        direct.turn_until("the transfer ends", |_| sender.is_done());
-        sender.join();
+        // Who compiles a program that comes later has what the thread that loaded had.
+        direct.kernel.apply(&Command::Install {
+            algorithm: "t_drop".into(),
+            program: program(2, WATCHER),
+        });
+        direct.turn_until("a later program is compiled", |direct| direct.kernel.is_compiled(2));
+        direct.uid = 2;
+        let later = Sender::start(sink.address, &direct.kernel_name());
+        direct.turn_until("it reports", |direct| {
+            direct.reports.iter().any(|(_, uid, ..)| *uid == 2)
+        });
+        for sender in [sender, later] {
+            sender.tell();
+            direct.turn_until("the transfer ends", |_| sender.is_done());
+            sender.join();
+        }
+        direct
     });
-    thread.join().expect("as it should be");
+    drop(thread.join().expect("as it should be"));
+    assert!(!available("ccp_t_drop"));
 }
 
 #[test]
