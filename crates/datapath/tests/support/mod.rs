@@ -1,7 +1,6 @@
 //! What the tests share: one flow with its table and a clock.
 #![allow(dead_code)]
 
-#[path = "../../examples/programs/mod.rs"]
 pub mod programs;
 
 use ccplane_datapath::{

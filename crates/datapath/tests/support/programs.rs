@@ -1,4 +1,4 @@
-//! Programs put together by hand, for the benchmark and the tests: the same ones that CCP's algorithms use.
+//! Programs put together by hand, for the tests: the same ones that CCP's algorithms use.
 #![allow(dead_code)]
 
 use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
