@@ -3,6 +3,7 @@
 //! [`control_loop`] times report → algorithm → update and back; [`throughput`] counts reports, and updates that
 //! answer them. Agent and datapath are two threads of this process, joined by a Unix datagram socket as they would be
 //! in two.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -233,6 +233,7 @@ fn serve(agents: Vec<Agent>, mut kernels: Vec<Kernel>, names: &[String], stop: &
 }
 
 /// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of the names: that one.
+#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn watch(names: &[String], stop: &AtomicBool, end: &mpsc::Receiver<()>) -> Option<String> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let mut looked = Instant::now();

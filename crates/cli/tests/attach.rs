@@ -1,4 +1,5 @@
 //! `ccplane attach` on real connections: what its threads may do while it steers, and what is left of it.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
 //! How well the emulator does, measured from outside: by ordinary sockets in its namespaces.
+#![expect(clippy::disallowed_methods, reason = "a benchmark keeps to the clock")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -26,6 +26,7 @@ impl Clock {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the clock of the emulator's driver")]
 fn monotonic_ns() -> u64 {
     // CLOCK_MONOTONIC exists on every Linux, and counts up from boot.
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)

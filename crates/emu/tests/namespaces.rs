@@ -1,4 +1,5 @@
 //! The emulator under real packets: between namespaces that the tests make and that go with them.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};

@@ -381,8 +381,8 @@ fn on_grid(flow: &[crate::traffic::Sample], step: f64, points: usize) -> Vec<Opt
         .collect()
 }
 
-fn round(value: f64, digits: i32) -> Value {
-    let scale = 10f64.powi(digits);
+fn round(value: f64, digits: u32) -> Value {
+    let scale = f64::from(10u32.pow(digits));
     json!((value * scale).round() / scale)
 }
 

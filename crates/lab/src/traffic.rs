@@ -224,6 +224,7 @@ pub fn transfer(
                 next = (next + plan.sample_every.as_nanos().max(1_000_000))
                     .max(now)
                     .min(started + plan.duration.as_nanos());
+                #[expect(clippy::disallowed_methods, reason = "looks at real traffic are in real time")]
                 thread::sleep(std::time::Duration::from_nanos(next.saturating_sub(monotonic_ns())));
             }
         };
@@ -285,6 +286,7 @@ fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool, ahead: boo
 }
 
 /// `CLOCK_MONOTONIC`, the clock that the emulator's log keeps too.
+#[expect(clippy::disallowed_methods, reason = "the clock of real traffic")]
 pub fn monotonic_ns() -> u64 {
     // Cannot fail for this clock; 0 would only show as an absurd duration.
     clock_gettime(ClockId::CLOCK_MONOTONIC)

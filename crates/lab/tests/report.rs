@@ -11,7 +11,10 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
     } else {
         algorithm.to_owned()
     };
-    let saw = |t: f64| 165.0 + 155.0 * ((t / period).fract()).powf(if algorithm == "cubic" { 2.2 } else { 1.0 });
+    let saw = |t: f64| {
+        let along = (t / period).fract();
+        165.0 + 155.0 * if algorithm == "cubic" { along * along } else { along }
+    };
     let sample = |i: u64, flow: usize| {
         let t = i as f64 / 100.0;
         let cwnd = saw(t + flow as f64 * 0.7) / flows as f64;

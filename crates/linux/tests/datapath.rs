@@ -1,4 +1,5 @@
 //! The kernel datapath over loopback: programs, control words, limits, wake-ups, and what is refused.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! An agent that dies (SIGKILL) or hangs (SIGSTOP) under load: every transfer completes, every flow runs the fallback at
 //! its first ACK after the fallback time, a new agent takes the live flows over, and `detach` leaves nothing behind.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

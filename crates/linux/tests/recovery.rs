@@ -1,4 +1,5 @@
 //! Repair of losses on real packets through an emulated link, beside the kernel's own Reno.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

@@ -147,6 +147,7 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(),
 }
 
 /// Waits until an IPv6 address can be used: the kernel confirms it a moment after it was given.
+#[expect(clippy::disallowed_methods, reason = "the kernel tells only those who ask again")]
 fn await_address(address: Ipv6Addr) -> io::Result<()> {
     const TRIES: u32 = 2_000;
     for _ in 1..TRIES {

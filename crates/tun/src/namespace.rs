@@ -101,6 +101,7 @@ impl Namespace {
     }
 
     /// Ends every other process inside: asks by SIGTERM, and after `patience` insists by SIGKILL.
+    #[expect(clippy::disallowed_methods, reason = "processes end in real time")]
     pub fn end_processes(&self, patience: Duration) {
         let end = |signal| {
             let inside = self.processes();

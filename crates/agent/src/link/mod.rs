@@ -68,6 +68,7 @@ impl Default for Waiting {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
+#[expect(clippy::disallowed_methods, reason = "the clock of the agent's driver")]
 impl Clock {
     /// A clock that shows zero.
     #[expect(clippy::new_without_default, reason = "two clocks made by default would differ")]

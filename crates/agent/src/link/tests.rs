@@ -1,4 +1,5 @@
 //! Real sockets, real threads: each peer's faults are its own.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! The datapath without an agent: a registration whose events are collected, and senders over it.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,6 @@
 //! What the tests on real packets share: a Reno in the agent, connections of chosen congestion control, one test at a
 //! time over the whole host (names of congestion controls are global).
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod direct;
