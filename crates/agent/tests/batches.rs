@@ -1,0 +1,172 @@
+//! Many reports at once: in order, to the algorithm as one, and without allocation.
+
+mod support;
+
+use ccplane_agent::{Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report};
+use ccplane_units::{Bytes, Duration};
+use ccplane_wire::Event;
+use support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
+
+#[test]
+fn a_batch_notices_a_program_that_changed_within_it() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| control.program("second", &[]));
+    let report = |fields| Event::Report {
+        flow: 1,
+        program: bench.first,
+        urgent: true,
+        fields,
+    };
+    bench
+        .agent
+        .handle_all(NOW, HERE, vec![report(&[1, 1]), report(&[2, 2]), report(&[3, 3])]);
+    assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
+    let stats = bench.agent.stats("scripted").expect("it is there");
+    assert_eq!((stats.stale_reports, stats.reports, stats.urgent_reports), (2, 1, 1));
+}
+
+/// Decides over all flows of a batch together.
+struct Together;
+
+impl Algorithm for Together {
+    type Flow = u64;
+
+    fn name(&self) -> &str {
+        "together"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("first", FIRST)
+    }
+
+    fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
+        control.program("first", &[]);
+        0
+    }
+
+    fn on_report(&mut self, _: &mut u64, _: &Report<'_>, _: &mut Control<'_>) {
+        panic!("on_reports takes all");
+    }
+
+    fn on_reports(&mut self, batch: &mut Batch<'_, u64>, control: &mut Control<'_>) {
+        let mut total = 0;
+        while let Some((sum, report)) = batch.next(control) {
+            *sum += report.get("acked").unwrap_or(0);
+            total += *sum;
+            control.cwnd(Bytes::new(total));
+        }
+    }
+}
+
+#[test]
+fn a_batch_reaches_the_algorithm_as_one() {
+    let mut agent = Agent::new(Options::default());
+    agent.add(Together).expect("it compiles");
+    let uid = agent
+        .hosted()
+        .flat_map(|h| &h.programs)
+        .map(|p| p.uid)
+        .next()
+        .expect("one program");
+    agent.handle(
+        NOW,
+        HERE,
+        Event::Ready {
+            datapath: datapath(None),
+        },
+    );
+    (1..=3).for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
+    while agent.poll().is_some() {}
+    let report = |flow, fields| Event::Report {
+        flow,
+        program: uid,
+        urgent: false,
+        fields,
+    };
+    let closed = Event::FlowClosed {
+        flow: 2,
+        stats: FlowStats::default(),
+    };
+    let events = vec![
+        report(1, &[1, 0]),
+        report(9, &[1, 0]),
+        report(2, &[10, 0]),
+        closed,
+        report(2, &[1, 0]),
+        report(3, &[100, 0]),
+    ];
+    agent.handle_all(NOW, HERE, events);
+    let windows: Vec<u64> = std::iter::from_fn(|| agent.poll())
+        .map(|(_, c)| targets(&c)[0].1)
+        .collect();
+    assert_eq!(
+        windows,
+        [1, 10, 100],
+        "three batches: an unknown flow and a close lie between them"
+    );
+    agent.handle_all(NOW, HERE, vec![report(1, &[1, 0]), report(3, &[1, 0])]);
+    let windows: Vec<u64> = std::iter::from_fn(|| agent.poll())
+        .map(|(_, c)| targets(&c)[0].1)
+        .collect();
+    assert_eq!(windows, [2, 103]);
+    assert_eq!(agent.orphan_events(), 2);
+}
+
+#[test]
+fn a_report_and_its_answer_allocate_nothing() {
+    struct Steady;
+    impl Algorithm for Steady {
+        type Flow = u64;
+        fn name(&self) -> &str {
+            "steady"
+        }
+        fn programs(&self) -> Programs {
+            Programs::new().with("first", FIRST)
+        }
+        fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
+            control.program("first", &[]);
+            0
+        }
+        fn on_report(&mut self, sum: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
+            *sum += report.get("acked").unwrap_or(0);
+            control.cwnd(Bytes::new(*sum));
+            control.set("gain", *sum);
+        }
+    }
+    let mut agent = Agent::new(Options::default());
+    agent.add(Steady).expect("it compiles");
+    let uid = agent
+        .hosted()
+        .flat_map(|h| &h.programs)
+        .map(|p| p.uid)
+        .next()
+        .expect("one program");
+    agent.handle(
+        NOW,
+        HERE,
+        Event::Ready {
+            datapath: datapath(Some(Duration::from_secs(1))),
+        },
+    );
+    (0..1_000).for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
+    while agent.poll().is_some() {}
+    let mut round = || {
+        for flow in 0..1_000 {
+            agent.handle(
+                NOW,
+                HERE,
+                Event::Report {
+                    flow,
+                    program: uid,
+                    urgent: false,
+                    fields: &[1, 2],
+                },
+            );
+            while agent.poll().is_some() {}
+        }
+    };
+    round();
+    let counted = allocation_counter::measure(round);
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}

@@ -1,0 +1,183 @@
+//! What callbacks are told, and what becomes of what they say.
+
+mod support;
+
+use ccplane_agent::{FlowId, FlowStats, Refusal};
+use ccplane_datapath::Target;
+use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_wire::{Command, Event};
+use support::{Bench, HERE, NOW, targets};
+
+#[test]
+fn what_a_callback_sets_is_one_command() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    let open = bench.commands();
+    assert_eq!(open.len(), 1);
+    assert!(matches!(open[0], Command::SetProgram { flow: 1, uid, .. } if uid == bench.first));
+    assert_eq!(targets(&open[0]), [(Target::Var(2), 5)]);
+
+    bench.on_report(|report, control| {
+        assert_eq!(
+            (report.get("acked"), report.get("Report.lost"), report.get("gain")),
+            (Some(3), Some(4), None)
+        );
+        control.cwnd(Bytes::new(10));
+        control.rate(Rate::from_bytes_per_sec(u64::MAX));
+        control.ssthresh(Bytes::new(12));
+        control.set("pace", 13);
+        control.cwnd(Bytes::new(14));
+    });
+    bench.report(1, bench.first, &[3, 4]);
+    let all = [
+        (Target::Cwnd, 14),
+        (Target::Rate, u64::MAX),
+        (Target::Ssthresh, 12),
+        (Target::Var(3), 13),
+    ];
+    let commands = bench.commands();
+    assert_eq!(commands.len(), 1);
+    assert_eq!(targets(&commands[0]), all);
+}
+
+#[test]
+fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| {
+        control.set("gain", 9);
+        control.program("second", &[("probe", 8)]);
+        control.set("probe", 7);
+    });
+    bench.report(1, bench.first, &[1, 1]);
+    let commands: Vec<_> = bench.commands().into_iter().skip(1).collect();
+    assert_eq!(
+        targets(&commands[0]),
+        [(Target::Var(2), 9)],
+        "of the old program, before the change"
+    );
+    assert_eq!(
+        targets(&commands[1]),
+        [(Target::Var(1), 7)],
+        "of the new program, with the change"
+    );
+    bench.log();
+
+    bench.report(1, bench.first, &[1, 1]);
+    bench.report(1, 4711, &[1, 1]);
+    assert_eq!(bench.log(), Vec::<String>::new());
+    bench.report(1, bench.second, &[6]);
+    assert_eq!(bench.log(), ["report 2 of flow 1: [6]"]);
+    let stats = bench.agent.stats("scripted").expect("it is there");
+    assert_eq!((stats.stale_reports, stats.reports), (2, 2));
+}
+
+#[test]
+fn reports_with_the_wrong_fields_and_of_unknown_flows_are_counted() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.report(1, bench.first, &[1]);
+    bench.report(1, bench.first, &[1, 2, 3]);
+    bench.report(2, bench.first, &[1, 2]);
+    bench.event(Event::FlowClosed {
+        flow: 3,
+        stats: FlowStats::default(),
+    });
+    let stats = bench.agent.stats("scripted").expect("it is there");
+    assert_eq!((stats.malformed_reports, stats.reports), (2, 0));
+    assert_eq!(bench.agent.orphan_events(), 2);
+}
+
+#[test]
+fn names_that_do_not_exist_change_nothing() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| {
+        control.set("gian", 1);
+        control.set("Report.acked", 1);
+        control.program("third", &[]);
+    });
+    bench.commands();
+    bench.report(1, bench.first, &[1, 1]);
+    assert_eq!(bench.commands(), []);
+    assert_eq!(bench.agent.stats("scripted").expect("it is there").unknown_names, 3);
+}
+
+#[test]
+fn a_refusal_reaches_the_flow_it_is_for() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.log();
+    bench.event(Event::Refused {
+        flow: Some(1),
+        program: bench.first,
+        why: Refusal::TableFull,
+    });
+    bench.event(Event::Refused {
+        flow: None,
+        program: bench.first,
+        why: Refusal::TableFull,
+    });
+    bench.event(Event::Refused {
+        flow: Some(8),
+        program: bench.first,
+        why: Refusal::TableFull,
+    });
+    let log = bench.log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert!(log[0].contains("table is full"), "{log:?}");
+    assert_eq!(bench.agent.stats("scripted").expect("it is there").refusals, 1);
+}
+
+#[test]
+fn a_flow_whose_new_program_is_refused_goes_on_with_the_old_one() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| control.program("second", &[]));
+    bench.report(1, bench.first, &[1, 1]);
+    bench.event(Event::Refused {
+        flow: Some(1),
+        program: bench.second,
+        why: Refusal::UnknownProgram(bench.second),
+    });
+    bench.log();
+    bench.report(1, bench.first, &[2, 2]);
+    assert_eq!(bench.log(), ["report 2 of flow 1: [2, 2]"]);
+}
+
+#[test]
+fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.commands();
+    bench.on_report(|_, control| control.after(Duration::from_millis(5)));
+    bench.script.lock().expect("no panic").on_timer = Some(|control| {
+        assert_eq!(control.this(), None);
+        control.cwnd(Bytes::new(1));
+        assert!(
+            control
+                .flow(FlowId {
+                    datapath: HERE,
+                    flow: 2
+                })
+                .is_none()
+        );
+        let mut flow = control
+            .flow(FlowId {
+                datapath: HERE,
+                flow: 1,
+            })
+            .expect("it lives");
+        flow.cwnd(Bytes::new(5));
+    });
+    bench.report(1, bench.first, &[1, 1]);
+    let due = NOW + Duration::from_millis(5);
+    assert_eq!(bench.agent.next_deadline(), Some(due));
+    bench.agent.on_deadline(NOW + Duration::from_millis(4));
+    assert_eq!(bench.commands(), []);
+    bench.agent.on_deadline(due);
+    let commands = bench.commands();
+    assert_eq!(commands.len(), 1, "a callback without a flow of its own sets nothing");
+    assert_eq!(targets(&commands[0]), [(Target::Cwnd, 5)]);
+    assert_eq!(bench.agent.next_deadline(), None);
+}

@@ -1,0 +1,216 @@
+//! Algorithms, datapaths and flows come and go.
+
+mod support;
+
+use ccplane_agent::{
+    AddError, Agent, Algorithm, Control, FlowInfo, FlowStats, Options, Programs, Report, UnknownAlgorithm,
+};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Bytes, Duration};
+use ccplane_wire::{Command, Event};
+use support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
+
+#[test]
+fn several_algorithms_each_with_its_own_program_of_the_same_name() {
+    let mut agent = Agent::new(Options {
+        unknown: UnknownAlgorithm::Refuse,
+    });
+    for name in ["one", "two"] {
+        let scripted = Scripted {
+            name,
+            needs: Capabilities::CWND,
+            script: Script::default(),
+        };
+        agent.add(scripted).expect("it compiles");
+    }
+    let uids: Vec<u32> = agent.hosted().flat_map(|h| &h.programs).map(|p| p.uid).collect();
+    let mut unique = uids.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), 4, "{uids:?}");
+
+    agent.handle(
+        NOW,
+        HERE,
+        Event::Ready {
+            datapath: datapath(None),
+        },
+    );
+    let installed: Vec<_> = std::iter::from_fn(|| agent.poll()).collect();
+    assert_eq!(installed.len(), 4);
+    for (flow, algorithm) in [(1, "two"), (2, "ccp_one"), (3, "three"), (4, "")] {
+        agent.handle(
+            NOW,
+            HERE,
+            Event::FlowOpened {
+                flow,
+                info: info(algorithm),
+            },
+        );
+    }
+    let set: Vec<_> = std::iter::from_fn(|| agent.poll())
+        .map(|(_, command)| match command {
+            Command::SetProgram { flow, uid, .. } => (flow, uid),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        set,
+        [(1, uids[2]), (2, uids[0]), (4, uids[0])],
+        "by name, by kernel name, refused, the first"
+    );
+    assert_eq!(agent.flows(), 3);
+}
+
+#[test]
+fn an_agent_that_restarts_meets_its_programs_under_the_same_numbers() {
+    let (one, two) = (Bench::new(), Bench::new());
+    assert_eq!((one.first, one.second), (two.first, two.second));
+}
+
+#[test]
+fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
+    let script = Script::default();
+    let mut agent = Agent::new(Options::default());
+    let needs = Capabilities::CWND.with(Capabilities::ECN);
+    agent
+        .add(Scripted {
+            name: "scripted",
+            needs,
+            script: script.clone(),
+        })
+        .expect("it compiles");
+    agent.handle(
+        NOW,
+        HERE,
+        Event::Ready {
+            datapath: datapath(None),
+        },
+    );
+    agent.handle(
+        NOW,
+        HERE,
+        Event::FlowOpened {
+            flow: 1,
+            info: info("scripted"),
+        },
+    );
+    assert_eq!(
+        (
+            agent.flows(),
+            agent.stats("scripted").expect("it is there").refused_flows
+        ),
+        (0, 1)
+    );
+    assert!(script.lock().expect("no panic").log.is_empty());
+}
+
+#[test]
+fn a_live_flow_is_taken_over_from_its_window() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    let live = FlowInfo {
+        live: true,
+        cwnd: Bytes::new(99_000),
+        ..info("scripted")
+    };
+    bench.event(Event::FlowOpened { flow: 1, info: live });
+    assert_eq!(
+        bench.log(),
+        [
+            "open live=false cwnd=14480",
+            "close after 0 reports, 0 bytes",
+            "open live=true cwnd=99000"
+        ]
+    );
+    assert_eq!(bench.agent.flows(), 1);
+    assert_eq!(bench.agent.stats("scripted").expect("it is there").taken_over, 1);
+}
+
+#[test]
+fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
+    let mut bench = Bench::new();
+    (1..=3).for_each(|flow| bench.open(flow));
+    let stats = FlowStats {
+        bytes_acked: Bytes::new(77),
+        ..FlowStats::default()
+    };
+    bench.event(Event::FlowClosed { flow: 2, stats });
+    bench.log();
+    bench.event(Event::FlowClosed { flow: 2, stats });
+    assert_eq!(bench.agent.orphan_events(), 1, "closed once");
+    bench.agent.disconnected(HERE);
+    assert_eq!(bench.log().len(), 2);
+    assert_eq!(
+        (bench.agent.flows(), bench.commands()),
+        (0, Vec::new()),
+        "nothing for a datapath that is gone"
+    );
+}
+
+#[test]
+fn a_datapath_that_says_ready_again_has_lost_its_flows() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.commands();
+    bench.event(Event::Ready {
+        datapath: datapath(None),
+    });
+    assert_eq!(bench.agent.flows(), 0);
+    assert_eq!(bench.commands().len(), 2, "both programs are installed again");
+}
+
+#[test]
+fn heartbeats_come_three_times_in_the_fallback_time() {
+    let mut bench = Bench::new();
+    bench.event(Event::Ready {
+        datapath: datapath(Some(Duration::from_millis(300))),
+    });
+    let is_heartbeat =
+        |command: &Command| matches!(command, Command::Heartbeat { algorithm } if **algorithm == *"scripted");
+    assert_eq!(
+        bench.commands().iter().filter(|c| is_heartbeat(c)).count(),
+        1,
+        "the first at once"
+    );
+    let mut beats = 0;
+    let mut now = NOW;
+    while now < NOW + Duration::from_millis(900) {
+        now = bench.agent.next_deadline().expect("there are always heartbeats");
+        bench.agent.on_deadline(now);
+        beats += bench.commands().iter().filter(|c| is_heartbeat(c)).count();
+    }
+    assert_eq!(beats, 9);
+}
+
+#[test]
+fn a_program_with_an_error_is_named() {
+    struct Wrong;
+    impl Algorithm for Wrong {
+        type Flow = ();
+        fn name(&self) -> &str {
+            "wrong"
+        }
+        fn programs(&self) -> Programs {
+            Programs::new()
+                .with("good", FIRST)
+                .with("bad", "(def) (when true (:= Cwnd (+ 1)))")
+        }
+        fn open(&mut self, _: &FlowInfo, _: &mut Control<'_>) {}
+        fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
+    }
+    let mut agent = Agent::new(Options::default());
+    let Err(AddError::Program { algorithm, program, .. }) = agent.add(Wrong) else {
+        panic!("it was accepted")
+    };
+    assert_eq!((&*algorithm, &*program), ("wrong", "bad"));
+    assert_eq!(agent.hosted().count(), 0);
+
+    let scripted = || Scripted {
+        name: "x",
+        needs: Capabilities::CWND,
+        script: Script::default(),
+    };
+    agent.add(scripted()).expect("it compiles");
+    assert!(matches!(agent.add(scripted()), Err(AddError::Duplicate(name)) if name == "x"));
+}
