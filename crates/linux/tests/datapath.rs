@@ -425,14 +425,11 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
 
 #[test]
 fn ipv6_flows_are_seen_with_their_addresses() {
-    if !can_run("ipv6_flows_are_seen_with_their_addresses") {
+    const TEST: &str = "ipv6_flows_are_seen_with_their_addresses";
+    if !can_run(TEST) || !has_ipv6(TEST) {
         return;
     }
     let _host = lock_host();
-    if std::net::TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED: ipv6_flows_are_seen_with_their_addresses: this host has no IPv6");
-        return;
-    }
     let mut direct = Direct::new("t_six", vec![program(1, WATCHER)], 1, &options(500));
     let sink = Sink::start("::1");
     let mut stream = TcpStream::connect(sink.address).expect("it listens");

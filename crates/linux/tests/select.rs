@@ -188,11 +188,8 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
 
 #[test]
 fn ipv6_is_chosen_like_ipv4() {
-    if !can_run("ipv6_is_chosen_like_ipv4") {
-        return;
-    }
-    if TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED: ipv6_is_chosen_like_ipv4: this host has no IPv6");
+    const TEST: &str = "ipv6_is_chosen_like_ipv4";
+    if !can_run(TEST) || !has_ipv6(TEST) {
         return;
     }
     let _host = lock_host();

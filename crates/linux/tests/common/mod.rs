@@ -50,12 +50,34 @@ pub fn can_run(test: &str) -> bool {
     } else {
         return true;
     };
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-        "SKIPPED: {test}: {lacks}"
-    );
+    assert!(!must_run(), "SKIPPED: {test}: {lacks}");
     eprintln!("SKIPPED: {test}: {lacks}");
     false
+}
+
+/// True where IPv6 works over loopback; else says loudly that the test does not run. Where nothing may be skipped a kernel
+/// that was built without IPv6 is excused, one that has it and does not use it is not.
+pub fn has_ipv6(test: &str) -> bool {
+    // Loads the module where it is one.
+    let Err(error) = TcpListener::bind("[::1]:0") else {
+        return true;
+    };
+    let built_in = std::path::Path::new("/sys/module/ipv6").exists();
+    assert!(
+        !(built_in && must_run()),
+        "SKIPPED: {test}: this kernel has IPv6, but ::1 cannot be used: {error} (net.ipv6.conf.lo.disable_ipv6, ipv6.disable)"
+    );
+    let why = if built_in {
+        "it is disabled"
+    } else {
+        "the kernel has none"
+    };
+    eprintln!("SKIPPED: {test}: it needs IPv6 over loopback, and {why}: {error}");
+    false
+}
+
+fn must_run() -> bool {
+    std::env::var_os("CCPLANE_NO_SKIP").is_some_and(|value| value == "1")
 }
 
 /// True on a processor emulated in software, where everything works and nothing is fast enough to be compared.
