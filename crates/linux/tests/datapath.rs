@@ -107,9 +107,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         direct.refused.iter().any(|r| matches!(r, Refusal::BadTarget(_))),
         "report variables are the program's"
     );
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    sender.join();
+    direct.end(sender);
 }
 
 #[test]
@@ -156,9 +154,7 @@ fn the_owners_limits_and_the_agents_rate_hold() {
     let rate = (sink.received() - before) as f64 / started.elapsed().as_secs_f64();
     assert!(rate < 500_000.0 * 1.5, "{rate} bytes/s");
     direct.kernel.set_limits(&options.limits);
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    sender.join();
+    direct.end(sender);
 }
 
 #[test]
@@ -268,9 +264,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         "{:?}",
         started.elapsed()
     );
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    sender.join();
+    direct.end(sender);
     emulator.finish().expect("it ends");
 }
 
@@ -305,9 +299,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
             direct.reports.iter().any(|(_, uid, ..)| *uid == 2)
         });
         for sender in [sender, later] {
-            sender.tell();
-            direct.turn_until("the transfer ends", |_| sender.is_done());
-            sender.join();
+            direct.end(sender);
         }
         direct
     });
@@ -414,9 +406,7 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     assert_eq!(direct.opened[0].0, first);
     assert!(direct.opened[0].1.live);
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    sender.join();
+    direct.end(sender);
     drop(direct);
     assert_eq!(detach(Some(name)).expect("it works"), [name]);
     assert!(!available(name) && !attached().contains(&name.to_owned()));

@@ -89,9 +89,8 @@ fn process_in_the_cgroup() {
     // The harness has begun this line.
     println!();
     for address in addresses.split(' ') {
-        let address: std::net::IpAddr = address.parse().expect("an address");
-        let listener = TcpListener::bind((address, 0)).expect("an address of loopback");
-        let connected = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let listener = listen(address);
+        let connected = connect_to(&listener);
         let (accepted, _) = listener.accept().expect("it is connected");
         println!("connected: {} {}", control_of(&connected), control_of(&accepted));
     }
@@ -104,13 +103,30 @@ fn control_of(socket: &impl AsFd) -> String {
         .into_owned()
 }
 
+/// What both ends of a connection got.
+fn both(control: &str) -> (String, String) {
+    (control.to_owned(), control.to_owned())
+}
+
+/// Chooses [`NAME`] for these connections.
+fn steer(selection: &Selection) {
+    select::attach(NAME, selection).unwrap_or_else(|e| panic!("{e}"));
+}
+
 fn registered() -> Kernel {
     load(&agent_of("t_select", 1000), &Options::default())
 }
 
 fn default_control() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    control_of(&listener)
+    control_of(&listen("127.0.0.1"))
+}
+
+fn listen(address: &str) -> TcpListener {
+    TcpListener::bind((address, 0)).expect("an address of loopback")
+}
+
+fn connect_to(listener: &TcpListener) -> TcpStream {
+    TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens")
 }
 
 #[test]
@@ -121,17 +137,14 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (
-        (NAME.to_owned(), NAME.to_owned()),
-        (default_control(), default_control()),
-    );
+    let (ours, native) = (both(NAME), both(&default_control()));
     assert_eq!(cgroup.connect_one("127.0.0.1"), native, "nothing is chosen yet");
 
-    select::attach(NAME, &cgroup.selection()).unwrap_or_else(|e| panic!("{e}"));
+    steer(&cgroup.selection());
     assert!(select::chosen().iter().any(|name| name == NAME));
     assert_eq!(cgroup.connect_one("127.0.0.1"), ours, "both ends");
-    let elsewhere = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let elsewhere = TcpStream::connect(elsewhere.local_addr().expect("bound")).expect("it listens");
+    let listener = listen("127.0.0.1");
+    let elsewhere = connect_to(&listener);
     assert_eq!(control_of(&elsewhere), native.0, "this process is in another cgroup");
 
     // Chosen once more, otherwise: the second choice replaces the first.
@@ -139,7 +152,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
         to: Some(prefix.parse().expect("a prefix")),
         ..cgroup.selection()
     };
-    select::attach(NAME, &to("127.0.0.2")).unwrap_or_else(|e| panic!("{e}"));
+    steer(&to("127.0.0.2"));
     let seen = cgroup.connect(&["127.0.0.1", "127.0.0.2"]);
     let one_way = (NAME.to_owned(), native.1.clone());
     assert_eq!(
@@ -147,7 +160,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
         [native.clone(), one_way],
         "one address; the other end's peer is 127.0.0.1"
     );
-    select::attach(NAME, &to("127.0.0.0/30")).unwrap_or_else(|e| panic!("{e}"));
+    steer(&to("127.0.0.0/30"));
     let seen = cgroup.connect(&["127.0.0.3", "127.0.0.4"]);
     let other_way = (native.0.clone(), NAME.to_owned());
     assert_eq!(seen, [ours.clone(), other_way], "a prefix");
@@ -156,7 +169,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
         percent: 50,
         ..cgroup.selection()
     };
-    select::attach(NAME, &half).unwrap_or_else(|e| panic!("{e}"));
+    steer(&half);
     let connected = cgroup.connect(&["127.0.0.1"; 200]);
     let chosen = connected.iter().filter(|(connected, _)| connected == NAME).count();
     // Eight standard deviations of 7.
@@ -176,9 +189,9 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
         system: true,
         ..to("127.7.7.7")
     };
-    select::attach(NAME, &system).unwrap_or_else(|e| panic!("{e}"));
-    let everywhere = TcpListener::bind("127.7.7.7:0").expect("loopback");
-    let everywhere = TcpStream::connect(everywhere.local_addr().expect("bound")).expect("it listens");
+    steer(&system);
+    let listener = listen("127.7.7.7");
+    let everywhere = connect_to(&listener);
     assert_eq!(
         control_of(&everywhere),
         NAME,
@@ -195,10 +208,7 @@ fn ipv6_is_chosen_like_ipv4() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (
-        (NAME.to_owned(), NAME.to_owned()),
-        (default_control(), default_control()),
-    );
+    let (ours, native) = (both(NAME), both(&default_control()));
     let addresses = ["::1", "::ffff:127.0.0.1"];
     for (to, expected) in [
         ("::/0", [&ours, &ours]),
@@ -210,7 +220,7 @@ fn ipv6_is_chosen_like_ipv4() {
             to: Some(to.parse().expect("a prefix")),
             ..cgroup.selection()
         };
-        select::attach(NAME, &selection).unwrap_or_else(|e| panic!("{e}"));
+        steer(&selection);
         assert_eq!(cgroup.connect(&addresses).iter().collect::<Vec<_>>(), expected, "{to}");
     }
 }
@@ -225,9 +235,9 @@ fn live_connections_move_in_every_namespace() {
     let native = default_control();
     let namespace = Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
     let connect = || {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let listener = listen("127.0.0.1");
         choose(&listener, NAME).expect("it is registered");
-        let connected = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let connected = connect_to(&listener);
         choose(&connected, NAME).expect("it is registered");
         let (accepted, _) = listener.accept().expect("it is connected");
         (listener, connected, accepted)

@@ -3,7 +3,7 @@
 mod common;
 
 use ccplane_datapath::{Target, Update};
-use ccplane_emu::{Emulator, Way};
+use ccplane_emu::Way;
 use ccplane_units::{Duration, Probability};
 use common::direct::*;
 use common::*;
@@ -20,18 +20,9 @@ fn signals_are_in_their_units() {
         target: Target::Cwnd,
         value: 80_000,
     }];
-    let emulator = Emulator::start(link()).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
-    let kernel_name = direct.kernel_name();
-    let sender = emulator
-        .sender_ns()
-        .run(|| Sender::start(sink.address, &kernel_name))
-        .expect("inside");
+    let (emulator, sink, sender) = direct.send_over_link();
     direct.turn_for(2000);
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    let sent = sender.join();
+    let sent = direct.end(sender);
     direct.turn_until("it closes", |direct| !direct.closed.is_empty());
 
     let (flow, info) = direct.opened[0].clone();
@@ -77,14 +68,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     }
     let _host = lock_host();
     let mut direct = Direct::new("t_rto", vec![program(1, WATCHER)], 1, &options(500));
-    let emulator = Emulator::start(link()).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
-    let kernel_name = direct.kernel_name();
-    let sender = emulator
-        .sender_ns()
-        .run(|| Sender::start(sink.address, &kernel_name))
-        .expect("inside");
+    let (emulator, sink, sender) = direct.send_over_link();
     direct.turn_until("it runs", |direct| direct.reports.len() > 20);
     emulator
         .control()
@@ -109,9 +93,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
         let flow = direct.kernel.flows().next().expect("it lives");
         flow.ca_state == 0 && flow.cwnd.get() + flow.mss.get() >= flow.ssthresh.get()
     });
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    let sent = sender.join();
+    let sent = direct.end(sender);
     assert_eq!(sent, sink.received());
     emulator.finish().expect("it ends");
 }
@@ -127,14 +109,7 @@ fn a_spurious_timeout_is_undone() {
         target: Target::Cwnd,
         value: 40_000, // less than fits the path: nothing is lost before
     }];
-    let emulator = Emulator::start(link()).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
-    let kernel_name = direct.kernel_name();
-    let sender = emulator
-        .sender_ns()
-        .run(|| Sender::start(sink.address, &kernel_name))
-        .expect("inside");
+    let (emulator, _sink, sender) = direct.send_over_link();
     direct.turn_until("it runs", |direct| direct.reports.len() > 50);
     let window = |direct: &Direct| direct.kernel.flows().next().map_or(0, |flow| flow.cwnd.get());
     let before = window(&direct);
@@ -156,8 +131,6 @@ fn a_spurious_timeout_is_undone() {
         .control()
         .set_delay(Way::Forward, Duration::from_millis(10))
         .expect("it runs");
-    sender.tell();
-    direct.turn_until("the transfer ends", |_| sender.is_done());
-    sender.join();
+    direct.end(sender);
     emulator.finish().expect("it ends");
 }

@@ -7,13 +7,13 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_datapath::{Capabilities, Program, Update};
 use ccplane_emu::qdisc::{LineSpec, QueueSpec};
-use ccplane_emu::{Config, LinkConfig};
+use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_lang::Limits;
 use ccplane_linux::{AlgorithmSpec, Kernel, Options};
 use ccplane_units::{Duration, Rate};
 use ccplane_wire::{Command, Event, FlowInfo, Refusal};
 
-use super::send;
+use super::{Sink, send};
 
 /// Sums, maxima and last values, sent every 10 ms, and at once on a timeout or an undo.
 pub const WATCHER: &str = "
@@ -147,6 +147,24 @@ impl Direct {
         while started.elapsed() < StdDuration::from_millis(ms) {
             self.turn();
         }
+    }
+
+    /// A [`link`], and a connection over it that sends until its [`end`](Direct::end).
+    pub fn send_over_link(&self) -> (Emulator, Sink, Sender) {
+        let emulator = Emulator::start(link()).expect("it starts");
+        let address = emulator.receiver_addr().to_string();
+        let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+        let name = self.kernel_name();
+        let start = || Sender::start(sink.address, &name);
+        let sender = emulator.sender_ns().run(start).expect("inside");
+        (emulator, sink, sender)
+    }
+
+    /// Takes turns until what `sender` sent has arrived. The bytes.
+    pub fn end(&mut self, sender: Sender) -> u64 {
+        sender.tell();
+        self.turn_until("the transfer ends", |_| sender.is_done());
+        sender.join()
     }
 
     pub fn sum(&self, field: usize) -> u64 {
