@@ -6,101 +6,270 @@ use ccplane_units::Time;
 
 use crate::{Backlog, DropReason, Limit, Line, LineSpec};
 
-/// A FIFO link. It keeps sizes and times only; the caller keeps the packets, in the same order.
+/// A FIFO link. It keeps sizes, times and a number a packet; the caller keeps the packets.
+///
+/// A caller with a queue of its own in the same order calls [`enqueue`](FifoLink::enqueue), and the link forgets what
+/// has left. A caller without one gives each packet a number with [`admit`](FifoLink::admit), and gets it back in
+/// order: [`head`](FifoLink::head) tells when the oldest packet leaves, [`take`](FifoLink::take) takes it out, when it
+/// has left or when it has also crossed the wire behind the link. A waiting packet costs 16 bytes either way.
 ///
 /// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)): nothing is flushed, and
 /// what a packet being sent has already put on the line stays sent.
 #[derive(Clone, Debug)]
 pub struct FifoLink {
     line: Line,
+    /// What has not left, the packet being sent included.
+    inside: Backlog,
     limit: Limit,
-    /// What has not left, in order. The front one may have begun.
-    inside: VecDeque<Planned>,
-    backlog: Backlog,
+    mark_above: Limit,
+    packets: Ring,
+    /// On a line whose packets do not begin as soon as the one before has left (a trace): when those that have not
+    /// left begin. Everywhere else the first of them has begun.
+    starts: Option<VecDeque<Time>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    starts: Time,
-    departs: Time,
-    bytes: u32,
+/// What [`FifoLink::admit`] says of a packet that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// When its last bit will have left.
+    pub departs: Time,
+    /// Whether it found more waiting than the threshold for marks, and is to be marked if it understands marks.
+    pub mark: bool,
 }
 
 impl FifoLink {
     /// An empty link; a trace begins at `now`.
     pub fn new(line: &LineSpec, limit: Limit, now: Time) -> FifoLink {
+        FifoLink::marking(line, limit, Limit::Unlimited, now)
+    }
+
+    /// [`new`](FifoLink::new), with marks for what finds more than `mark_above` waiting: the queue of
+    /// [`EcnStep`](crate::EcnStep).
+    pub fn marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
         FifoLink {
             line: Line::new(line, now),
+            inside: Backlog::default(),
             limit,
-            inside: VecDeque::new(),
-            backlog: Backlog::default(),
+            mark_above,
+            packets: Ring::default(),
+            starts: starts_apart(line),
         }
     }
 
-    /// Takes a packet and says when its last bit will have left, or that the queue is full.
+    /// Takes a packet and says when its last bit will have left, or that the queue is full. Forgets what has left.
+    #[inline]
     pub fn enqueue(&mut self, now: Time, bytes: u32) -> Result<Time, DropReason> {
         self.advance(now);
+        self.admit(now, bytes, 0).map(|admitted| admitted.departs)
+    }
+
+    /// Takes a packet under a number of the caller's choice, or says that the queue is full.
+    #[inline]
+    pub fn admit(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
+        self.depart(now);
         let starts = self.line.next_start(now);
+        let mut mark = false;
         // A packet that begins at once never waits.
-        if starts > now && !self.limit.admits(self.waiting(now), bytes) {
-            return Err(DropReason::Full);
+        if starts > now {
+            let waiting = self.waiting(now);
+            if !self.limit.admits(waiting, bytes) {
+                return Err(DropReason::Full);
+            }
+            mark = self.mark_above.exceeded(waiting);
         }
         let departs = self.line.send(starts, bytes);
-        self.inside.push_back(Planned { starts, departs, bytes });
-        self.backlog.add(bytes);
-        Ok(departs)
+        if let Some(all) = &mut self.starts {
+            all.push_back(starts);
+        }
+        self.packets.push(Planned { departs, bytes, number });
+        self.inside.add(bytes);
+        Ok(Admitted { departs, mark })
+    }
+
+    /// When the oldest packet that has not been taken leaves or left, and its number.
+    #[inline]
+    pub fn head(&self) -> Option<(Time, u32)> {
+        let head = self.packets.head()?;
+        Some((head.departs, head.number))
+    }
+
+    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last call goes without
+    /// its place being free before its time.
+    #[inline]
+    pub fn take(&mut self) -> Option<(Time, u32)> {
+        let head = *self.packets.head()?;
+        // The packet leaves no later than its taker comes.
+        self.depart(head.departs);
+        self.packets.forget_head();
+        Some((head.departs, head.number))
     }
 
     /// Forgets what has left by `now`.
+    #[inline]
     pub fn advance(&mut self, now: Time) {
-        while let Some(front) = self.inside.front()
-            && front.departs <= now
-        {
-            self.backlog.remove(front.bytes);
-            self.inside.pop_front();
-        }
+        self.depart(now);
+        self.packets.forget_departed();
     }
 
     /// Changes the line at `now`. [`departures`](FifoLink::departures) then has the new plan.
     pub fn set_line(&mut self, now: Time, line: &LineSpec) {
-        self.advance(now);
-        let behind: u64 = self.inside.iter().skip(1).map(|p| u64::from(p.bytes)).sum();
+        self.depart(now);
+        let first_began = self.first_began(now);
+        let first = self.packets.next().map_or(0, |first| first.bytes);
+        let behind = self.inside.bytes - u64::from(first);
         let rest_of_first = self
             .line
             .work_after(now)
             .saturating_sub(u128::from(behind) * 1_000_000_000);
         self.line = Line::new(line, now);
-        for (index, planned) in self.inside.iter_mut().enumerate() {
+        self.starts = starts_apart(line);
+        for index in 0..self.packets.inside() {
+            let planned = self.packets.inside_mut(index);
             let starts = self.line.next_start(now);
-            if index > 0 || planned.starts > now {
-                planned.starts = starts;
-            }
             planned.departs = match index {
                 0 => self.line.send_rest(starts, rest_of_first),
                 _ => self.line.send(starts, planned.bytes),
             };
+            if let Some(all) = &mut self.starts {
+                all.push_back(if index == 0 && first_began { now } else { starts });
+            }
         }
     }
 
-    /// Departures of everything that has not left, in order.
+    /// Departures of everything that has not left by the last call, in order.
     pub fn departures(&self) -> impl ExactSizeIterator<Item = Time> + '_ {
-        self.inside.iter().map(|planned| planned.departs)
+        let first = self.packets.departed;
+        (0..self.packets.inside()).map(move |index| self.packets.at(first.wrapping_add(index)).departs)
     }
 
     /// What has not left by the last call, the packet being sent included.
     pub fn backlog(&self) -> Backlog {
-        self.backlog
+        self.inside
+    }
+
+    /// Counts out what has left.
+    #[inline]
+    fn depart(&mut self, now: Time) {
+        while let Some(first) = self.packets.next()
+            && first.departs <= now
+        {
+            let bytes = first.bytes;
+            self.inside.remove(bytes);
+            self.packets.departed = self.packets.departed.wrapping_add(1);
+            if let Some(starts) = &mut self.starts {
+                starts.pop_front();
+            }
+        }
     }
 
     /// What waits behind the packet being sent.
+    #[inline]
     fn waiting(&self, now: Time) -> Backlog {
-        let mut waiting = self.backlog;
-        if let Some(front) = self.inside.front()
-            && front.starts <= now
+        let mut waiting = self.inside;
+        if let Some(first) = self.packets.next()
+            && self.first_began(now)
         {
-            waiting.remove(front.bytes);
+            waiting.remove(first.bytes);
         }
         waiting
+    }
+
+    #[inline]
+    fn first_began(&self, now: Time) -> bool {
+        match &self.starts {
+            Some(starts) => starts.front().is_some_and(|&starts| starts <= now),
+            None => true,
+        }
+    }
+}
+
+/// Room for starts, on a line where they have to be kept.
+fn starts_apart(line: &LineSpec) -> Option<VecDeque<Time>> {
+    matches!(line, LineSpec::Trace(_)).then(VecDeque::new)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Planned {
+    departs: Time,
+    bytes: u32,
+    number: u32,
+}
+
+/// Packets in order: taken | departed and not taken | inside. Positions count on and wrap; the number of slots is a
+/// power of two, so that a position's slot is a mask away.
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    slots: Vec<Planned>,
+    /// The oldest that has not been taken.
+    head: u32,
+    /// The oldest that has not departed.
+    departed: u32,
+    /// Behind the newest.
+    end: u32,
+}
+
+impl Ring {
+    #[inline]
+    fn push(&mut self, planned: Planned) {
+        if self.end.wrapping_sub(self.head) as usize == self.slots.len() {
+            self.grow();
+        }
+        let slot = self.slot(self.end);
+        self.slots[slot] = planned;
+        self.end = self.end.wrapping_add(1);
+    }
+
+    #[inline]
+    fn head(&self) -> Option<&Planned> {
+        (self.head != self.end).then(|| self.at(self.head))
+    }
+
+    /// The first that has not departed.
+    #[inline]
+    fn next(&self) -> Option<&Planned> {
+        (self.departed != self.end).then(|| self.at(self.departed))
+    }
+
+    #[inline]
+    fn forget_head(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
+    #[inline]
+    fn forget_departed(&mut self) {
+        self.head = self.departed;
+    }
+
+    /// How many have not departed.
+    fn inside(&self) -> u32 {
+        self.end.wrapping_sub(self.departed)
+    }
+
+    fn inside_mut(&mut self, index: u32) -> &mut Planned {
+        let slot = self.slot(self.departed.wrapping_add(index));
+        &mut self.slots[slot]
+    }
+
+    #[inline]
+    fn at(&self, position: u32) -> &Planned {
+        &self.slots[self.slot(position)]
+    }
+
+    #[inline]
+    fn slot(&self, position: u32) -> usize {
+        position as usize & self.slots.len().wrapping_sub(1)
+    }
+
+    /// Twice the slots; packets keep their order and positions begin at zero.
+    #[cold]
+    fn grow(&mut self) {
+        let held = self.end.wrapping_sub(self.head);
+        let larger = (self.slots.len() * 2).max(8);
+        let mut slots = Vec::with_capacity(larger);
+        slots.extend((0..held).map(|index| *self.at(self.head.wrapping_add(index))));
+        slots.resize(larger, Planned::default());
+        self.slots = slots;
+        (self.head, self.departed, self.end) = (0, self.departed.wrapping_sub(self.head), held);
     }
 }
 

@@ -12,22 +12,28 @@
 //!   [`Delay`]: propagation.
 #![forbid(unsafe_code)]
 
+mod any;
 mod delay;
 mod droptail;
 mod fifo;
 mod line;
 mod loss;
+mod prio;
 mod qdisc;
 mod shaped;
 mod spec;
+mod step;
 mod trace;
 
+pub use any::AnyQdisc;
 pub use delay::Delay;
 pub use droptail::DropTail;
-pub use fifo::FifoLink;
+pub use fifo::{Admitted, FifoLink};
 pub use line::{Line, LineSpec};
 pub use loss::Loss;
-pub use qdisc::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
+pub use prio::{Buffer, Prio};
+pub use qdisc::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Stamp, Verdict};
 pub use shaped::Shaped;
-pub use spec::{QueueSpec, QueueSpecError, Size};
+pub use spec::{FifoLimit, QueueSpec, QueueSpecError, Size};
+pub use step::EcnStep;
 pub use trace::{Trace, TraceError};

@@ -1,11 +1,85 @@
 //! What every queue has in common: packets, backlog, limits, and the [`Qdisc`] trait.
 
-use ccplane_units::Time;
+use ccplane_units::{Duration, Rate, Time};
 
-/// What a queue needs to know about a packet.
+/// The two ECN bits of a packet (RFC 3168 section 5; RFC 9331 section 4 for what ECT(1) and CE say of L4S).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ecn {
+    /// 00: its transport does not understand marks; congestion can only drop it.
+    #[default]
+    NotEct = 0b00,
+    /// 01: it understands marks, and answers them as a scalable congestion control does (L4S).
+    Ect1 = 0b01,
+    /// 10: it understands marks, and answers one as it would a loss.
+    Ect0 = 0b10,
+    /// 11: marked; congestion was experienced.
+    Ce = 0b11,
+}
+
+impl Ecn {
+    /// From the two lowest bits of the traffic class (the TOS byte).
+    pub const fn from_bits(bits: u8) -> Ecn {
+        match bits & 0b11 {
+            0b00 => Ecn::NotEct,
+            0b01 => Ecn::Ect1,
+            0b10 => Ecn::Ect0,
+            _ => Ecn::Ce,
+        }
+    }
+
+    /// Whether a mark will be understood, so that a queue may mark instead of drop.
+    pub const fn is_capable(self) -> bool {
+        !matches!(self, Ecn::NotEct)
+    }
+}
+
+/// What a packet of the Rate Control Protocol carries for [`Rcp`](crate::Rcp) queues on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The lowest rate that the queues passed so far offer to the flow; the sender begins with what it would like.
+    pub rate: Rate,
+    /// The round-trip time that the sender measured last; zero while it knows none.
+    pub rtt: Duration,
+}
+
+/// What a queue needs to know about a packet. Only the size is something every packet has; the rest is for the
+/// queues that look at it.
 pub trait Packet {
     /// Size in bytes, everything that the line has to carry included.
     fn bytes(&self) -> u32;
+
+    /// A number that packets of one flow share and others most likely do not: fair queues tell flows apart by it.
+    fn flow_hash(&self) -> u32 {
+        0
+    }
+
+    /// The band in a strict-priority queue: 0 is served first.
+    fn class(&self) -> u8 {
+        0
+    }
+
+    /// The ECN field.
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+
+    /// Sets the ECN field to [`Ecn::Ce`]. Queues call it for packets that are capable of it only.
+    fn mark_ce(&mut self) {}
+
+    /// What RCP queues read and write, if the packet has it.
+    fn rate_stamp(&mut self) -> Option<&mut Stamp> {
+        None
+    }
+}
+
+/// Marks the packet if it understands marks; otherwise the queue has to drop it.
+pub(crate) fn try_mark(packet: &mut impl Packet) -> bool {
+    let capable = packet.ecn().is_capable();
+    if capable {
+        packet.mark_ce();
+    }
+    capable
 }
 
 /// What waits in a queue.
@@ -48,11 +122,22 @@ pub enum Limit {
 
 impl Limit {
     /// Whether one more packet of this size may wait.
+    #[inline]
     pub fn admits(self, waiting: Backlog, bytes: u32) -> bool {
         match self {
             Limit::Packets(limit) => waiting.packets < limit,
             Limit::Bytes(limit) => waiting.bytes + u64::from(bytes) <= limit,
             Limit::Unlimited => true,
+        }
+    }
+
+    /// Whether more than this waits.
+    #[inline]
+    pub fn exceeded(self, waiting: Backlog) -> bool {
+        match self {
+            Limit::Packets(limit) => waiting.packets > limit,
+            Limit::Bytes(limit) => waiting.bytes > limit,
+            Limit::Unlimited => false,
         }
     }
 
@@ -73,6 +158,10 @@ impl Limit {
 pub enum DropReason {
     /// The queue was at its limit.
     Full,
+    /// It waited, and had to make room for a packet that the queue prefers: of higher priority or of a thinner flow.
+    PushedOut,
+    /// Active queue management dropped it, as a signal of congestion.
+    Aqm,
     /// Random loss on the path, [`Loss`](crate::Loss).
     Lost,
 }
@@ -104,7 +193,8 @@ pub trait Qdisc<P: Packet> {
     /// Takes a packet in, or drops it or another; whatever is dropped comes back through `drops`.
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict;
 
-    /// The next packet that leaves at or before `now`.
+    /// The next packet that leaves at or before `now`. `None` if there is none: active queue management may drop
+    /// everything that waited.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P>;
 
     /// When to call [`dequeue`](Qdisc::dequeue) next; `None` if nothing is queued. A queue that never makes a packet

@@ -1,0 +1,43 @@
+//! Every queue in one type, so that a link can hold whichever its description names without a call through a pointer.
+
+use ccplane_units::Time;
+
+use crate::{Backlog, DropTail, Drops, EcnStep, Packet, Prio, Qdisc, Verdict};
+
+macro_rules! queues {
+    ($($(#[$doc:meta])* $name:ident($queue:ty),)*) => {
+        /// One of the queues of this crate; [`QueueSpec::build`](crate::QueueSpec::build) makes it.
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub enum AnyQdisc<P> {
+            $($(#[$doc])* $name($queue),)*
+        }
+
+        impl<P: Packet> Qdisc<P> for AnyQdisc<P> {
+            fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
+                match self { $(AnyQdisc::$name(queue) => queue.enqueue(now, packet, drops),)* }
+            }
+
+            fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
+                match self { $(AnyQdisc::$name(queue) => queue.dequeue(now, drops),)* }
+            }
+
+            fn next_ready(&self) -> Option<Time> {
+                match self { $(AnyQdisc::$name(queue) => queue.next_ready(),)* }
+            }
+
+            fn backlog(&self) -> Backlog {
+                match self { $(AnyQdisc::$name(queue) => queue.backlog(),)* }
+            }
+        }
+    };
+}
+
+queues! {
+    /// First in, first out.
+    DropTail(DropTail<P>),
+    /// Strict priority.
+    Prio(Prio<P>),
+    /// DCTCP's threshold.
+    EcnStep(EcnStep<P>),
+}
