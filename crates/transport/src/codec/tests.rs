@@ -1,0 +1,162 @@
+use ccplane_units::Time;
+use proptest::prelude::*;
+
+use super::*;
+
+fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
+    (prop::collection::vec(any::<(u32, u32)>(), 0..=MAX_RANGES), any::<bool>())
+}
+
+prop_compose! {
+    fn segments()(
+        kind in prop::sample::select(vec![Kind::Ack, Kind::Data, Kind::Open, Kind::OpenReply, Kind::Abort]),
+        flags in 0u8..16, class in 0u8..16, transmission: u8,
+        (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
+        echo in prop::option::of((any::<u32>(), 1u8..)),
+        counts in prop::option::of((any::<u32>(), 1u32..)),
+        length: u16,
+        (list, duplicate) in ranges(),
+        stamps in prop::option::of(any::<(u64, u64, u64)>()),
+    ) -> (Segment, Side, usize) {
+        let mut segment = Segment::default();
+        (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
+        (segment.number, segment.ack, segment.window) = (Number(number), Number(ack), window);
+        if let Some((number, transmission)) = echo {
+            (segment.echo, segment.echo_transmission) = (Number(number), transmission);
+        }
+        (segment.ce_packets, segment.ce_bytes) = counts.unwrap_or_default();
+        let mut payload = 0;
+        match kind {
+            Kind::Data => {
+                segment.set_offset(offset);
+                segment.length = length % 2000;
+                payload = usize::from(segment.length);
+            }
+            Kind::Open | Kind::OpenReply => segment.length = length,
+            Kind::Ack | Kind::Abort => {}
+        }
+        let mut side = Side::default();
+        if segment.has_side() {
+            for (index, (start, end)) in list.into_iter().enumerate() {
+                let range = Range { start: Number(start), end: Number(end) };
+                if index == 0 && duplicate { side.set_duplicate(range) } else { assert!(side.push(range)) }
+            }
+            if let Some((t1, t2, t3)) = stamps {
+                (side.stamped, side.t1) = (true, Time::from_nanos(t1));
+                if kind == Kind::Ack {
+                    (side.t2, side.t3) = (Time::from_nanos(t2), Time::from_nanos(t3));
+                }
+            }
+            if side.is_empty() {
+                segment.flags &= !Segment::SIDE;
+            }
+        }
+        (segment, side, payload)
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        (segment, side, payload) in segments(),
+        to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), number in prop::option::of(any::<u64>()),
+    ) {
+        let from = from.map(|(id, mss)| Source { id, mss });
+        let envelope = Envelope { to, from, number };
+        let mut out = vec![0; MAX_ENVELOPE + MAX_HEADER];
+        let head = envelope.write(&mut out).unwrap();
+        let written = write(&segment, &mut side.clone(), &mut out[head..], MAX_HEADER).unwrap();
+        prop_assert_eq!(written, length(&segment, &side));
+        out.truncate(head + written);
+        out.resize(out.len() + payload, 0xaa);
+
+        prop_assert_eq!(Envelope::read(&out), Ok((envelope, head)));
+        let mut found = Side::default();
+        prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, written)));
+        prop_assert_eq!(found, side);
+        fuzz::segment(&out);
+        // Without its last byte a header is short. One byte more is payload, where there may be none.
+        prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
+        out.push(0);
+        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), segment.kind == Kind::Data);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fuzz::segment(&bytes);
+        let mut datagram = vec![VERSION << 4];
+        datagram.extend(&bytes);
+        fuzz::segment(&datagram);
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit_are_left_away((segment, side, _) in segments(), room in 0..MAX_HEADER) {
+        let mut out = [0; MAX_HEADER];
+        let mut cut = side;
+        let Some(written) = write(&segment, &mut cut, &mut out, room) else {
+            let mut least = side;
+            while least.pop() {}
+            prop_assert!(length(&segment, &least) > room);
+            return Ok(());
+        };
+        prop_assert!(written <= room);
+        prop_assert!(side.ranges().starts_with(cut.ranges()));
+        let left = side.ranges().len() - cut.ranges().len();
+        // The byte that counts them goes with the last of them.
+        let freed = if cut.is_empty() { 9 } else { 8 };
+        prop_assert!(left == 0 || written + freed > room, "{left} ranges left away, {written} of {room} bytes used");
+    }
+}
+
+/// The layout, spelled out: a change of it is a change of the version.
+#[test]
+fn known_bytes() {
+    let mut side = Side::default();
+    side.push(Range { start: Number(7), end: Number(9) });
+    let mut ack = Segment::default();
+    (ack.flags, ack.class, ack.transmission) = (Segment::SIDE, 2, 1);
+    (ack.number, ack.ack, ack.window) = (Number(1), Number(5), 0x0102_0304);
+    (ack.echo, ack.echo_transmission) = (Number(8), 2);
+    (ack.ce_packets, ack.ce_bytes) = (3, 4344);
+    let envelope = Envelope { to: 0x1122_3344_5566_7788, from: None, number: Some(6) };
+    let mut out = [0; 100];
+    let head = envelope.write(&mut out).unwrap();
+    let written = write(&ack, &mut side, &mut out[head..], 80).unwrap();
+    #[rustfmt::skip]
+    let expected = [
+        0x12, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0, 0, 0, 0, 6,
+        0b1_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
+        0, 0, 0, 8, 2, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
+    ];
+    assert_eq!(out[..head + written], expected);
+
+    let mut data = Segment::default();
+    (data.kind, data.transmission) = (Kind::Data, 1);
+    data.set_offset(0x0102_0304_0506);
+    let written = write(&data, &mut Side::default(), &mut out, 80).unwrap();
+    assert_eq!(written, 21, "a plain segment of data costs 9 + 21 bytes");
+    assert_eq!(out[15..21], [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn each_kind_of_garbage_has_its_name() {
+    let mut side = Side::default();
+    let ack = |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
+    let cases: [(Vec<u8>, CodecError); 9] = [
+        (vec![], CodecError::Short),
+        (ack(0, 0, &[])[..14].to_vec(), CodecError::Short),
+        (ack(5, 0, &[]), CodecError::Kind(5)),
+        (ack(0x20, 0, &[]), CodecError::Reserved),
+        (ack(8, 0, &[0, 0, 0, 1, 0]), CodecError::Empty("echo")),
+        (ack(16, 0, &[0; 8]), CodecError::Empty("ECN count")),
+        (ack(0, 8, &[0]), CodecError::Empty("list of ranges")),
+        (ack(0, 8, &[5]), CodecError::Ranges(5)),
+        (ack(0, 0, &[9]), CodecError::Payload(1)),
+    ];
+    for (bytes, why) in cases {
+        assert_eq!(read(&bytes, &mut side), Err(why));
+    }
+    assert_eq!(Envelope::read(&[0x20; 40]), Err(CodecError::Version(2)));
+    assert_eq!(Envelope::read(&[0x14; 40]), Err(CodecError::Reserved));
+    assert_eq!(Envelope::read(&[0x11; 16]), Err(CodecError::Short));
+}

@@ -1,0 +1,83 @@
+//! Bytes of a stream that are not yet acknowledged, or not yet in order: at most one window of them.
+
+/// A window onto a stream, by absolute offset. Who uses it says which part of it is filled.
+#[derive(Debug)]
+pub struct Ring {
+    bytes: Box<[u8]>,
+}
+
+impl Ring {
+    /// A window of `capacity` bytes, rounded up to a power of two. Memory that is never touched costs nothing.
+    pub fn new(capacity: usize) -> Ring {
+        Ring {
+            bytes: vec![0; capacity.next_power_of_two()].into_boxed_slice(),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Copies stream bytes `offset..` out of it. No more than the capacity.
+    #[inline]
+    pub fn copy_to(&self, offset: u64, out: &mut [u8]) {
+        let (first, second) = self.at(offset, out.len());
+        let (a, b) = out.split_at_mut(first.len());
+        a.copy_from_slice(first);
+        b.copy_from_slice(second);
+    }
+
+    /// Copies stream bytes `offset..` into it. No more than the capacity.
+    #[inline]
+    pub fn copy_from(&mut self, offset: u64, bytes: &[u8]) {
+        let start = self.index(offset);
+        let first = bytes.len().min(self.bytes.len() - start);
+        let (a, b) = bytes.split_at(first);
+        self.bytes[start..start + first].copy_from_slice(a);
+        self.bytes[..b.len()].copy_from_slice(b);
+    }
+
+    /// Stream bytes `offset..offset + length`, which may go round the end.
+    #[inline]
+    pub fn at(&self, offset: u64, length: usize) -> (&[u8], &[u8]) {
+        let start = self.index(offset);
+        let first = length.min(self.bytes.len() - start);
+        (&self.bytes[start..start + first], &self.bytes[..length - first])
+    }
+
+    /// The part of `offset..offset + length` that lies in one piece, for a reader to fill.
+    pub fn piece_mut(&mut self, offset: u64, length: usize) -> &mut [u8] {
+        let start = self.index(offset);
+        let first = length.min(self.bytes.len() - start);
+        &mut self.bytes[start..start + first]
+    }
+
+    #[inline]
+    fn index(&self, offset: u64) -> usize {
+        offset as usize & (self.bytes.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_goes_round_its_end() {
+        let mut ring = Ring::new(10);
+        assert_eq!(ring.capacity(), 16);
+        let text: Vec<u8> = (0..16).collect();
+        for offset in [0, 3, 15, 16, 31, (1 << 40) + 9] {
+            ring.copy_from(offset, &text);
+            let mut out = [0; 16];
+            ring.copy_to(offset, &mut out);
+            assert_eq!(out, *text);
+            let (a, b) = ring.at(offset, 16);
+            assert_eq!([a, b].concat(), text);
+            let first = a.len();
+            assert_eq!(ring.piece_mut(offset, 16).len(), first);
+        }
+        assert!(Ring::new(4).at(2, 0).0.is_empty());
+    }
+}
