@@ -15,18 +15,23 @@ use crate::{Backlog, DropReason, Limit, Line, LineSpec};
 ///
 /// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)): nothing is flushed, and
 /// what a packet being sent has already put on the line stays sent.
+///
+/// The whole is 128 bytes: two cache lines.
 #[derive(Clone, Debug)]
 pub struct FifoLink {
     line: Line,
-    /// What has not left, the packet being sent included.
-    inside: Backlog,
-    limit: Limit,
-    mark_above: Limit,
+    /// Bytes that have not left, the packet being sent included.
+    inside: u64,
+    limit: Bound,
+    mark_above: Bound,
     packets: Ring,
     /// On a line whose packets do not begin as soon as the one before has left (a trace): when those that have not
     /// left begin. Everywhere else the first of them has begun.
-    starts: Option<VecDeque<Time>>,
+    starts: Option<Box<Starts>>,
 }
+
+#[derive(Clone, Debug, Default)]
+struct Starts(VecDeque<Time>);
 
 /// What [`FifoLink::admit`] says of a packet that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +53,9 @@ impl FifoLink {
     pub fn marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
         FifoLink {
             line: Line::new(line, now),
-            inside: Backlog::default(),
-            limit,
-            mark_above,
+            inside: 0,
+            limit: Bound::new(limit),
+            mark_above: Bound::new(mark_above),
             packets: Ring::default(),
             starts: starts_apart(line),
         }
@@ -66,23 +71,27 @@ impl FifoLink {
     /// Takes a packet under a number of the caller's choice, or says that the queue is full.
     #[inline]
     pub fn admit(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
-        self.depart(now);
         let starts = self.line.next_start(now);
         let mut mark = false;
-        // A packet that begins at once never waits.
         if starts > now {
+            self.depart(now);
             let waiting = self.waiting(now);
-            if !self.limit.admits(waiting, bytes) {
+            let mut with_this = waiting;
+            with_this.add(bytes);
+            if self.limit.is_below(with_this) {
                 return Err(DropReason::Full);
             }
-            mark = self.mark_above.exceeded(waiting);
+            mark = self.mark_above.is_below(waiting);
+        } else {
+            // A packet that begins at once never waits, and all before it have left.
+            self.all_departed();
         }
         let departs = self.line.send(starts, bytes);
         if let Some(all) = &mut self.starts {
-            all.push_back(starts);
+            all.0.push_back(starts);
         }
         self.packets.push(Planned { departs, bytes, number });
-        self.inside.add(bytes);
+        self.inside += u64::from(bytes);
         Ok(Admitted { departs, mark })
     }
 
@@ -116,7 +125,7 @@ impl FifoLink {
         self.depart(now);
         let first_began = self.first_began(now);
         let first = self.packets.next().map_or(0, |first| first.bytes);
-        let behind = self.inside.bytes - u64::from(first);
+        let behind = self.inside - u64::from(first);
         let rest_of_first = self
             .line
             .work_after(now)
@@ -131,7 +140,7 @@ impl FifoLink {
                 _ => self.line.send(starts, planned.bytes),
             };
             if let Some(all) = &mut self.starts {
-                all.push_back(if index == 0 && first_began { now } else { starts });
+                all.0.push_back(if index == 0 && first_began { now } else { starts });
             }
         }
     }
@@ -144,7 +153,10 @@ impl FifoLink {
 
     /// What has not left by the last call, the packet being sent included.
     pub fn backlog(&self) -> Backlog {
-        self.inside
+        Backlog {
+            packets: u64::from(self.packets.inside()),
+            bytes: self.inside,
+        }
     }
 
     /// Counts out what has left.
@@ -153,19 +165,27 @@ impl FifoLink {
         while let Some(first) = self.packets.next()
             && first.departs <= now
         {
-            let bytes = first.bytes;
-            self.inside.remove(bytes);
+            self.inside -= u64::from(first.bytes);
             self.packets.departed = self.packets.departed.wrapping_add(1);
             if let Some(starts) = &mut self.starts {
-                starts.pop_front();
+                starts.0.pop_front();
             }
+        }
+    }
+
+    #[inline]
+    fn all_departed(&mut self) {
+        self.inside = 0;
+        self.packets.departed = self.packets.end;
+        if let Some(starts) = &mut self.starts {
+            starts.0.clear();
         }
     }
 
     /// What waits behind the packet being sent.
     #[inline]
     fn waiting(&self, now: Time) -> Backlog {
-        let mut waiting = self.inside;
+        let mut waiting = self.backlog();
         if let Some(first) = self.packets.next()
             && self.first_began(now)
         {
@@ -177,15 +197,42 @@ impl FifoLink {
     #[inline]
     fn first_began(&self, now: Time) -> bool {
         match &self.starts {
-            Some(starts) => starts.front().is_some_and(|&starts| starts <= now),
+            Some(starts) => starts.0.front().is_some_and(|&starts| starts <= now),
             None => true,
         }
     }
 }
 
 /// Room for starts, on a line where they have to be kept.
-fn starts_apart(line: &LineSpec) -> Option<VecDeque<Time>> {
-    matches!(line, LineSpec::Trace(_)).then(VecDeque::new)
+fn starts_apart(line: &LineSpec) -> Option<Box<Starts>> {
+    matches!(line, LineSpec::Trace(_)).then(Box::default)
+}
+
+/// A [`Limit`] in eight bytes: the highest bit says that the others count bytes, not packets.
+#[derive(Clone, Copy, Debug)]
+struct Bound(u64);
+
+impl Bound {
+    const IN_BYTES: u64 = 1 << 63;
+
+    fn new(limit: Limit) -> Bound {
+        let most = Bound::IN_BYTES - 1;
+        Bound(match limit {
+            Limit::Packets(packets) => packets.min(most),
+            Limit::Bytes(bytes) => bytes.min(most) | Bound::IN_BYTES,
+            Limit::Unlimited => most,
+        })
+    }
+
+    #[inline]
+    fn is_below(self, waiting: Backlog) -> bool {
+        let counted = if self.0 & Bound::IN_BYTES == 0 {
+            waiting.packets
+        } else {
+            waiting.bytes
+        };
+        counted > self.0 & !Bound::IN_BYTES
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -199,7 +246,7 @@ struct Planned {
 /// power of two, so that a position's slot is a mask away.
 #[derive(Clone, Debug, Default)]
 struct Ring {
-    slots: Vec<Planned>,
+    slots: Box<[Planned]>,
     /// The oldest that has not been taken.
     head: u32,
     /// The oldest that has not departed.
@@ -268,7 +315,7 @@ impl Ring {
         let mut slots = Vec::with_capacity(larger);
         slots.extend((0..held).map(|index| *self.at(self.head.wrapping_add(index))));
         slots.resize(larger, Planned::default());
-        self.slots = slots;
+        self.slots = slots.into_boxed_slice();
         (self.head, self.departed, self.end) = (0, self.departed.wrapping_sub(self.head), held);
     }
 }
@@ -281,6 +328,11 @@ mod tests {
 
     fn rate(bytes_per_sec: u64) -> LineSpec {
         LineSpec::Constant(Rate::from_bytes_per_sec(bytes_per_sec))
+    }
+
+    #[test]
+    fn a_link_is_two_cache_lines_and_a_packet_a_quarter_of_one() {
+        assert_eq!((size_of::<FifoLink>(), size_of::<Planned>()), (128, 16));
     }
 
     #[test]

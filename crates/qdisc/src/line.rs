@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::Trace;
+use crate::piecewise::{Progress, nanobytes};
 use crate::trace::Cursor;
+use crate::{Piecewise, Trace};
 
 /// Nanobytes in a byte: work is counted in bytes × 10⁻⁹, so that rate (bytes/s) × time (ns) is exact.
-const NANO: u64 = 1_000_000_000;
+pub(crate) const NANO: u64 = 1_000_000_000;
 
 /// The fastest line, 8 exabytes per second: so that two remainders fit in 64 bits.
-const FASTEST: u64 = u64::MAX / 2;
+pub(crate) const FASTEST: u64 = u64::MAX / 2;
 
 /// What kind of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,16 +21,19 @@ pub enum LineSpec {
     Constant(Rate),
     /// Delivery opportunities at recorded times, from the moment the line starts, over and over.
     Trace(Arc<Trace>),
+    /// Rates that change at known times, from the moment the line starts.
+    Piecewise(Arc<Piecewise>),
     /// A packet has gone the moment it came.
     Unlimited,
 }
 
 impl LineSpec {
-    /// Mean rate; `None` when there is no limit.
+    /// Mean rate; `None` when there is no limit. Of a piecewise line that is not repeated, the highest.
     pub fn mean_rate(&self) -> Option<Rate> {
         match self {
             LineSpec::Constant(rate) => Some(*rate),
             LineSpec::Trace(trace) => Some(trace.mean_rate()),
+            LineSpec::Piecewise(line) => Some(line.mean_rate()),
             LineSpec::Unlimited => None,
         }
     }
@@ -39,92 +43,53 @@ impl LineSpec {
 #[derive(Clone, Debug)]
 pub struct Line(State);
 
+/// The usual kind is inline, in 64 bytes with its tag; the others are behind a pointer.
 #[derive(Clone, Debug)]
 enum State {
-    /// Busy until `until` + `remainder`/`rate` ns.
-    Constant {
-        rate: u64,
-        until: Time,
-        remainder: u64,
-        /// What the size sent last takes: most packets have one of two sizes, and a division is what costs most.
-        last: Transmission,
-    },
-    Trace {
-        trace: Arc<Trace>,
-        at: Cursor,
-    },
+    Constant(Constant),
+    Trace(Box<Replay>),
+    Piecewise(Box<Progress>),
     Unlimited,
 }
 
-/// How long one packet takes: `ns` + `rest`/rate nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Transmission {
-    bytes: u32,
-    ns: u64,
-    rest: u64,
-}
-
 impl Line {
-    /// A line that is idle at `now`; a trace begins then.
+    /// A line that is idle at `now`; a trace and a piecewise line begin then.
     pub fn new(spec: &LineSpec, now: Time) -> Line {
         Line(match spec {
-            LineSpec::Constant(rate) => State::Constant {
+            LineSpec::Constant(rate) => State::Constant(Constant {
                 rate: rate.bytes_per_sec().clamp(1, FASTEST),
                 until: now,
                 remainder: 0,
-                last: Transmission::default(),
-            },
-            LineSpec::Trace(trace) => State::Trace {
+                sizes: [Transmission::default(); 2],
+            }),
+            LineSpec::Trace(trace) => State::Trace(Box::new(Replay {
                 trace: trace.clone(),
                 at: trace.start(now),
-            },
+            })),
+            LineSpec::Piecewise(line) => State::Piecewise(Box::new(Progress::new(line.clone(), now))),
             LineSpec::Unlimited => State::Unlimited,
         })
     }
 
-    /// When a packet that waits at `now` can begin to leave.
+    /// When a packet that waits at `now` can begin to leave. When that is at once, all before it have left.
+    #[inline]
     pub fn next_start(&self, now: Time) -> Time {
         match &self.0 {
-            State::Constant { until, .. } => now.max(*until),
-            State::Trace { trace, at } => trace.seek(*at, now).time,
+            State::Constant(line) => now.max(line.until),
+            State::Trace(replay) => replay.trace.seek(replay.at, now).time,
+            State::Piecewise(line) => now.max(line.until()),
             State::Unlimited => now,
         }
     }
 
     /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) gave, and says when its last
     /// bit has gone, in whole nanoseconds, rounded down. The remainder counts for the next packet.
+    #[inline]
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
         match &mut self.0 {
-            State::Constant {
-                rate,
-                until,
-                remainder,
-                last,
-            } => {
-                if start > *until {
-                    *until = start;
-                    *remainder = 0;
-                }
-                if last.bytes != bytes {
-                    let work = u64::from(bytes) * NANO;
-                    *last = Transmission {
-                        bytes,
-                        ns: work / *rate,
-                        rest: work % *rate,
-                    };
-                }
-                *until += Duration::from_nanos(last.ns);
-                *remainder += last.rest;
-                if *remainder >= *rate {
-                    *remainder -= *rate;
-                    *until += Duration::from_nanos(1);
-                }
-                *until
-            }
-            State::Trace { trace, at } => {
-                *at = trace.consume(trace.seek(*at, start), u64::from(bytes));
-                at.time
-            }
+            State::Constant(line) => line.send(start, bytes),
+            State::Trace(replay) => replay.send(start, u64::from(bytes)),
+            State::Piecewise(line) => line.carry(start, nanobytes(bytes)),
             State::Unlimited => start,
         }
     }
@@ -132,19 +97,12 @@ impl Line {
     /// [`send`](Line::send) for the rest of a packet, in nanobytes, on a line that is idle until `start`.
     pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
-            State::Constant {
-                rate, until, remainder, ..
-            } => {
-                let wide = u128::from(*rate);
-                *until = start + Duration::from_nanos(u64::try_from(work / wide).unwrap_or(u64::MAX));
-                *remainder = (work % wide) as u64;
-                *until
-            }
-            State::Trace { trace, at } => {
+            State::Constant(line) => line.send_rest(start, work),
+            State::Trace(replay) => {
                 let bytes = u64::try_from(work.div_ceil(u128::from(NANO))).unwrap_or(u64::MAX);
-                *at = trace.consume(trace.seek(*at, start), bytes);
-                at.time
+                replay.send(start, bytes)
             }
+            State::Piecewise(line) => line.carry(start, work),
             State::Unlimited => start,
         }
     }
@@ -152,11 +110,89 @@ impl Line {
     /// Nanobytes that the line will have carried after `now` when it has done all it was given.
     pub(crate) fn work_after(&self, now: Time) -> u128 {
         match &self.0 {
-            State::Constant {
-                rate, until, remainder, ..
-            } if *until >= now => u128::from(until.since(now).as_nanos()) * u128::from(*rate) + u128::from(*remainder),
-            State::Constant { .. } | State::Unlimited => 0,
-            State::Trace { trace, at } => u128::from(trace.bytes_between(now, *at)) * u128::from(NANO),
+            State::Constant(line) if line.until >= now => {
+                let ns = u128::from(line.until.since(now).as_nanos());
+                ns * u128::from(line.rate) + u128::from(line.remainder)
+            }
+            State::Constant(_) | State::Unlimited => 0,
+            State::Trace(replay) => u128::from(replay.trace.bytes_between(now, replay.at)) * u128::from(NANO),
+            State::Piecewise(line) => line.work_after(now),
         }
+    }
+}
+
+/// A constant rate: busy until `until` + `remainder`/`rate` ns.
+#[derive(Clone, Debug)]
+struct Constant {
+    rate: u64,
+    until: Time,
+    remainder: u64,
+    /// What the last small and the last large packet took: most packets of a link have one of two sizes, those of
+    /// acknowledgements and of full segments, and a division is what costs most.
+    sizes: [Transmission; 2],
+}
+
+/// How long a packet takes: `ns` + `rest`/rate nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transmission {
+    bytes: u32,
+    /// Slow transmissions, of more than 4 s, are not kept.
+    ns: u32,
+    rest: u64,
+}
+
+/// Above this many bytes a packet is large. Anything between an acknowledgement and a full segment does.
+const SMALL: u32 = 256;
+
+impl Constant {
+    #[inline]
+    fn send(&mut self, start: Time, bytes: u32) -> Time {
+        if start > self.until {
+            self.until = start;
+            self.remainder = 0;
+        }
+        let (ns, rest) = self.transmission(bytes);
+        self.until += Duration::from_nanos(ns);
+        self.remainder += rest;
+        if self.remainder >= self.rate {
+            self.remainder -= self.rate;
+            self.until += Duration::from_nanos(1);
+        }
+        self.until
+    }
+
+    #[inline]
+    fn transmission(&mut self, bytes: u32) -> (u64, u64) {
+        let kept = &mut self.sizes[usize::from(bytes > SMALL)];
+        if kept.bytes == bytes {
+            return (u64::from(kept.ns), kept.rest);
+        }
+        let work = u64::from(bytes) * NANO;
+        let (ns, rest) = (work / self.rate, work % self.rate);
+        if let Ok(ns) = u32::try_from(ns) {
+            *kept = Transmission { bytes, ns, rest };
+        }
+        (ns, rest)
+    }
+
+    fn send_rest(&mut self, start: Time, work: u128) -> Time {
+        let rate = u128::from(self.rate);
+        self.until = start + Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
+        self.remainder = (work % rate) as u64;
+        self.until
+    }
+}
+
+/// A trace and how far it has been used.
+#[derive(Clone, Debug)]
+struct Replay {
+    trace: Arc<Trace>,
+    at: Cursor,
+}
+
+impl Replay {
+    fn send(&mut self, start: Time, bytes: u64) -> Time {
+        self.at = self.trace.consume(self.trace.seek(self.at, start), bytes);
+        self.at.time
     }
 }

@@ -1,28 +1,134 @@
 //! Random loss, the same for the same seed.
 
+use std::fmt;
+use std::str::FromStr;
+
 use ccplane_units::Probability;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
+
+use crate::setting::{Setting, excerpt};
 
 /// The stream of random numbers that losses are drawn from; another purpose takes another stream, so that the two are
 /// independent under one seed.
 const STREAM: u64 = 0x6c6f7373;
 
-/// Bernoulli loss: every packet is lost with the same probability, whatever became of the others.
+/// How packets are lost. Written `0.1%`, or `gilbert:p=1%:r=25%` with, if it is to be Gilbert and Elliott's, `:h=…`
+/// and `:k=…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossModel {
+    /// Every packet is lost with the same probability, whatever became of the others.
+    Bernoulli(Probability),
+    /// Losses come in bursts: the channel is good or bad, and after each packet may become the other (Gilbert,
+    /// Bell System Technical Journal 39(5), 1960; Elliott, 42(5), 1963; the letters are theirs, and tc's netem's).
+    ///
+    /// The share of packets in the bad state is p / (p + r), a stay in it lasts 1 / r packets on average, so that
+    /// (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k = 1 it is Gilbert's simple model:
+    /// all is lost in the bad state and nothing in the good one.
+    GilbertElliott {
+        /// From good to bad.
+        p: Probability,
+        /// From bad to good.
+        r: Probability,
+        /// A packet passes in the bad state.
+        h: Probability,
+        /// A packet passes in the good state.
+        k: Probability,
+    },
+}
+
+impl LossModel {
+    /// Nothing is lost.
+    pub const NONE: LossModel = LossModel::Bernoulli(Probability::NEVER);
+}
+
+/// What is not a model of losses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a model of losses: {reason}; write `0.1%`, `gilbert:p=1%:r=25%` or `gilbert:p=1%:r=25%:h=10%:k=99.9%`"
+)]
+pub struct LossModelError {
+    /// What was written.
+    text: String,
+    /// What is wrong with it.
+    reason: String,
+}
+
+impl FromStr for LossModel {
+    type Err = LossModelError;
+
+    fn from_str(text: &str) -> Result<LossModel, LossModelError> {
+        read(text).map_err(|reason| LossModelError {
+            text: excerpt(text),
+            reason,
+        })
+    }
+}
+
+fn read(text: &str) -> Result<LossModel, String> {
+    let Some(settings) = text.strip_prefix("gilbert") else {
+        return text.parse().map(LossModel::Bernoulli).map_err(|e| format!("{e}"));
+    };
+    let (mut p, mut r) = (None, None);
+    let (mut h, mut k) = (Probability::NEVER, Probability::ALWAYS);
+    let settings = settings.strip_prefix(':').ok_or("it has neither p nor r")?;
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "p" => p = Some(setting.value()?),
+            "r" => r = Some(setting.value()?),
+            "h" => h = setting.value()?,
+            "k" => k = setting.value()?,
+            _ => return Err(setting.unknown(&["p", "r", "h", "k"])),
+        }
+    }
+    match (p, r) {
+        (Some(_), Some(Probability::NEVER)) => Err("with r = 0 the channel never recovers".into()),
+        (Some(p), Some(r)) => Ok(LossModel::GilbertElliott { p, r, h, k }),
+        _ => Err("it needs p, from good to bad, and r, from bad to good".into()),
+    }
+}
+
+impl fmt::Display for LossModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            LossModel::Bernoulli(probability) => probability.fmt(f),
+            LossModel::GilbertElliott { p, r, h, k } => {
+                write!(f, "gilbert:p={p}:r={r}")?;
+                if h != Probability::NEVER {
+                    write!(f, ":h={h}")?;
+                }
+                if k != Probability::ALWAYS {
+                    write!(f, ":k={k}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Losses drawn from a model.
 ///
-/// The fate of the n-th packet depends on the seed and on n only, not on times or sizes, and each packet takes one
-/// draw whatever the probability: what was lost at 1 % is lost at 2 % too.
+/// The fate of the n-th packet depends on the seed and on n only, not on times or sizes. Under Bernoulli loss each
+/// packet takes one draw whatever the probability: what was lost at 1 % is lost at 2 % too.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    probability: Probability,
+    model: LossModel,
+    /// The channel is in its bad state.
+    bad: bool,
     draws: Pcg32,
 }
 
 impl Loss {
-    /// Loss that starts with the first packet.
+    /// Bernoulli loss that starts with the first packet.
     pub fn new(probability: Probability, seed: u64) -> Loss {
+        Loss::with_model(LossModel::Bernoulli(probability), seed)
+    }
+
+    /// Loss by any model; the channel is good at first.
+    pub fn with_model(model: LossModel, seed: u64) -> Loss {
         Loss {
-            probability,
+            model,
+            bad: false,
             draws: Pcg32::new(seed, STREAM),
         }
     }
@@ -30,12 +136,24 @@ impl Loss {
     /// Whether the next packet is lost.
     pub fn next_is_lost(&mut self) -> bool {
         let draw = self.draws.next_u32();
-        self.probability.hits(draw)
+        match self.model {
+            LossModel::Bernoulli(probability) => probability.hits(draw),
+            LossModel::GilbertElliott { p, r, h, k } => {
+                let (passes, changes) = if self.bad { (h, r) } else { (k, p) };
+                self.bad ^= changes.hits(self.draws.next_u32());
+                !passes.hits(draw)
+            }
+        }
     }
 
-    /// Changes the probability for the packets to come.
+    /// Changes the loss of the packets to come to Bernoulli's with this probability.
     pub fn set_probability(&mut self, probability: Probability) {
-        self.probability = probability;
+        self.set_model(LossModel::Bernoulli(probability));
+    }
+
+    /// Changes the model for the packets to come; the channel keeps its state.
+    pub fn set_model(&mut self, model: LossModel) {
+        self.model = model;
     }
 }
 
@@ -81,5 +199,61 @@ mod tests {
         let few = lost(1 << 24, 3, 10_000);
         let many = lost(1 << 25, 3, 10_000);
         assert!(few.len() < many.len() && few.iter().all(|packet| many.contains(packet)));
+    }
+
+    fn gilbert(text: &str, packets: usize) -> Vec<bool> {
+        let mut loss = Loss::with_model(text.parse().expect("a model"), 5);
+        (0..packets).map(|_| loss.next_is_lost()).collect()
+    }
+
+    #[test]
+    fn bursts_are_as_long_and_as_frequent_as_gilbert_says() {
+        let packets = 1_000_000;
+        let lost = gilbert("gilbert:p=1%:r=25%", packets);
+        let count = lost.iter().filter(|&&lost| lost).count() as f64;
+        let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        // p / (p + r) = 1/26, and 4 packets a burst: 9615 bursts, whose number and length vary by about one per cent.
+        let share = count / packets as f64;
+        assert!((share - 1.0 / 26.0).abs() < 0.05 / 26.0, "{share}");
+        assert!((count / bursts - 4.0).abs() < 0.2, "{}", count / bursts);
+    }
+
+    #[test]
+    fn the_share_lost_is_elliotts() {
+        let packets = 1_000_000;
+        let lost = gilbert("gilbert:p=2%:r=8%:h=50%:k=99%", packets);
+        let share = lost.iter().filter(|&&lost| lost).count() as f64 / packets as f64;
+        let expected = (0.02 * 0.5 + 0.08 * 0.01) / 0.1;
+        assert!((share - expected).abs() < 0.03 * expected, "{share}, not {expected}");
+    }
+
+    #[test]
+    fn with_one_state_it_is_bernoullis() {
+        assert!(gilbert("gilbert:p=0%:r=1%", 1_000).iter().all(|lost| !lost));
+        let share = gilbert("gilbert:p=0%:r=1%:k=90%", 100_000)
+            .iter()
+            .filter(|&&lost| lost)
+            .count();
+        assert!((9_500..10_500).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn models_are_read_and_printed() {
+        for text in ["0%", "0.1%", "gilbert:p=1%:r=25%", "gilbert:p=1%:r=25%:h=10%:k=99.9%"] {
+            assert_eq!(text.parse::<LossModel>().expect("a model").to_string(), text);
+        }
+        for (text, why) in [
+            ("", "is not a model"),
+            ("101%", "at most 1"),
+            ("gilbert", "neither p nor r"),
+            ("gilbert:p=1%", "needs p"),
+            ("gilbert:p=1%:r=0", "never recovers"),
+            ("gilbert:p=1%:r=2:h=1", "`r=2`"),
+            ("gilbert:p=1%:q=2%", "`q`"),
+            ("gilbert:p=1%:p=2%:r=1%", "twice"),
+        ] {
+            let error = text.parse::<LossModel>().expect_err(text).to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ccplane_units::{Bytes, Packets};
 
 use super::{QueueSpec, QueueSpecError, Size};
+use crate::setting::{decimal, did_you_mean, excerpt, number, thousandths};
 
 /// Names of all queues, with what to write as an example.
 const QUEUES: &[(&str, &str)] = &[
@@ -31,11 +32,11 @@ impl FromStr for QueueSpec {
 fn read(text: &str) -> Result<QueueSpec, String> {
     let (kind, settings) = text.split_once(':').unwrap_or((text, ""));
     let Some((_, example)) = QUEUES.iter().find(|(name, _)| *name == kind) else {
-        let names = QUEUES.iter().map(|(name, _)| *name);
+        let names: Vec<_> = QUEUES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
             "there is no queue called `{}`{}",
             excerpt(kind),
-            did_you_mean(kind, names)
+            did_you_mean(kind, &names)
         ));
     };
     let parts: Vec<&str> = settings.split(':').collect();
@@ -78,11 +79,7 @@ impl fmt::Display for Size {
         match self {
             Size::Packets(packets) => write!(f, "{packets}p"),
             Size::Bytes(bytes) => write!(f, "{bytes}B"),
-            Size::MilliBdp(milli) if milli % 1_000 == 0 => write!(f, "{}bdp", milli / 1_000),
-            Size::MilliBdp(milli) => {
-                let (whole, rest) = (milli / 1_000, format!("{:03}", milli % 1_000));
-                write!(f, "{whole}.{}bdp", rest.trim_end_matches('0'))
-            }
+            Size::MilliBdp(milli) => write!(f, "{}bdp", decimal(*milli)),
             Size::Unlimited => f.write_str("inf"),
         }
     }
@@ -112,47 +109,6 @@ fn size(text: &str) -> Result<Size, String> {
     packets()
         .or_else(bytes)
         .ok_or_else(|| format!("`{text_shown}` is not a size"))
-}
-
-fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let number = digits.then(|| text.parse().ok()).flatten();
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("`{}` is not a number from {least} to {most}", excerpt(text)))
-}
-
-/// A decimal number with at most three places, times a thousand.
-fn thousandths(text: &str) -> Option<u64> {
-    let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(places) || whole.len() > 7 || places.len() > 3 {
-        return None;
-    }
-    let whole: u64 = whole.parse().ok()?;
-    let places: u64 = format!("{places:0<3}").parse().ok()?;
-    let number = whole * 1_000 + places;
-    (number <= 1_000_000_000).then_some(number)
-}
-
-/// `; did you mean …`, if one of the names is close, otherwise all of them.
-fn did_you_mean(text: &str, names: impl Iterator<Item = &'static str> + Clone) -> String {
-    let near = names
-        .clone()
-        .map(|name| (strsim::damerau_levenshtein(&excerpt(text), name), name))
-        .min();
-    match near {
-        Some((distance, name)) if distance <= 2 => format!("; did you mean `{name}`?"),
-        _ => format!(
-            "; there are {}",
-            names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-        ),
-    }
-}
-
-/// The beginning of a text, fit for a terminal.
-fn excerpt(text: &str) -> String {
-    text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

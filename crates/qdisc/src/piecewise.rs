@@ -1,0 +1,340 @@
+//! Lines whose rate changes at known times: constant between them, an outage where it is zero.
+
+use std::sync::Arc;
+
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::line::{FASTEST, NANO};
+
+/// Rates and when each begins, counted from the moment the line starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piecewise {
+    /// Never empty; the first begins at zero, and every one after that before it.
+    pieces: Vec<Piece>,
+    /// After which the pieces begin again; later than the last of them begins. Without it the last one lasts.
+    period: Option<u64>,
+    /// Nanobytes in a period.
+    period_work: u128,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// ns
+    begins: u64,
+    /// Bytes per second.
+    rate: u64,
+}
+
+/// Why a list of rates is not a line. Steps are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PiecewiseError {
+    /// There is no rate.
+    #[error("there is no step; give at least one, as in `0s 10mbit`")]
+    Empty,
+    /// Nothing says what the rate is in the beginning.
+    #[error("step 1 begins at {begins}; the first step must begin at 0s")]
+    FirstNotAtZero {
+        /// When it begins.
+        begins: Duration,
+    },
+    /// Time stands still or runs backwards.
+    #[error("step {step} begins at {begins}, not after step {} at {before}; sort the steps and give each its own time", .step - 1)]
+    NotLater {
+        /// The step.
+        step: usize,
+        /// When it begins.
+        begins: Duration,
+        /// When the one before it begins.
+        before: Duration,
+    },
+    /// The pieces do not fit into their period.
+    #[error("step {step} begins at {begins}, but the steps begin again at {period}; make the period longer")]
+    PeriodTooShort {
+        /// The last step.
+        step: usize,
+        /// When it begins.
+        begins: Duration,
+        /// The period.
+        period: Duration,
+    },
+    /// Packets would wait for ever.
+    #[error("step {step}, which lasts for ever, has rate 0; end with a rate above 0, or repeat the steps")]
+    NeverAgain {
+        /// The last step.
+        step: usize,
+    },
+}
+
+impl Piecewise {
+    /// Each rate from its time on; the last one for ever or, with a `period`, until the steps begin again. A rate of
+    /// zero is an outage: what is being sent stops where it is and goes on afterwards.
+    pub fn new(steps: &[(Duration, Rate)], period: Option<Duration>) -> Result<Piecewise, PiecewiseError> {
+        let piece = |&(begins, rate): &(Duration, Rate)| Piece {
+            begins: begins.as_nanos(),
+            rate: rate.bytes_per_sec().min(FASTEST),
+        };
+        let pieces: Vec<Piece> = steps.iter().map(piece).collect();
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            return Err(PiecewiseError::Empty);
+        };
+        if first.0 != Duration::ZERO {
+            return Err(PiecewiseError::FirstNotAtZero { begins: first.0 });
+        }
+        if let Some(at) = steps.windows(2).position(|pair| pair[1].0 <= pair[0].0) {
+            return Err(PiecewiseError::NotLater {
+                step: at + 2,
+                begins: steps[at + 1].0,
+                before: steps[at].0,
+            });
+        }
+        let step = steps.len();
+        if let Some(period) = period
+            && period <= last.0
+        {
+            let begins = last.0;
+            return Err(PiecewiseError::PeriodTooShort { step, begins, period });
+        }
+        let ends = pieces.iter().skip(1).map(|piece| piece.begins);
+        let ends = ends.chain(period.map(Duration::as_nanos));
+        let work = |(piece, end): (&Piece, u64)| u128::from(end - piece.begins) * u128::from(piece.rate);
+        let period_work = pieces.iter().zip(ends).map(work).sum();
+        let ever_again = match period {
+            Some(_) => period_work > 0,
+            None => last.1 > Rate::default(),
+        };
+        if !ever_again {
+            return Err(PiecewiseError::NeverAgain { step });
+        }
+        Ok(Piecewise {
+            pieces,
+            period: period.map(Duration::as_nanos),
+            period_work,
+        })
+    }
+
+    /// Mean rate over a period. Steps that are not repeated have no mean that lasts; for them it is the highest rate,
+    /// which a queue sized by it has to serve.
+    pub fn mean_rate(&self) -> Rate {
+        let rate = match self.period {
+            Some(period) => u64::try_from(self.period_work / u128::from(period)).unwrap_or(u64::MAX),
+            None => self.pieces.iter().map(|piece| piece.rate).max().unwrap_or(0),
+        };
+        Rate::from_bytes_per_sec(rate)
+    }
+}
+
+/// A piecewise line and where it is in its work: busy until `until` + `remainder`/rate ns.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    line: Arc<Piecewise>,
+    /// When the line started.
+    origin: Time,
+    until: Time,
+    remainder: u64,
+}
+
+/// A stretch of constant rate.
+struct Stretch {
+    rate: u128,
+    /// `None`: it lasts for ever.
+    ends: Option<Time>,
+}
+
+impl Progress {
+    pub(crate) fn new(line: Arc<Piecewise>, now: Time) -> Progress {
+        Progress {
+            line,
+            origin: now,
+            until: now,
+            remainder: 0,
+        }
+    }
+
+    /// When the line is free.
+    pub(crate) fn until(&self) -> Time {
+        self.until
+    }
+
+    /// Carries so many nanobytes from `start` on, which is not before the line is free; the result is when the last
+    /// of them has gone.
+    pub(crate) fn carry(&mut self, start: Time, work: u128) -> Time {
+        if start > self.until {
+            self.until = start;
+            self.remainder = 0;
+        }
+        let mut left = work + u128::from(self.remainder);
+        while left > 0 && self.until < Time::MAX {
+            left -= self.whole_periods(left);
+            let stretch = self.stretch(self.until);
+            let room = stretch
+                .ends
+                .map(|ends| stretch.rate * u128::from(ends.since(self.until).as_nanos()));
+            match (room, stretch.ends) {
+                (Some(room), Some(ends)) if left > room || stretch.rate == 0 => {
+                    left -= room;
+                    self.until = ends;
+                    self.remainder = 0;
+                }
+                _ => {
+                    let ns = u64::try_from(left / stretch.rate).unwrap_or(u64::MAX);
+                    self.until += Duration::from_nanos(ns);
+                    self.remainder = (left % stretch.rate) as u64;
+                    left = 0;
+                }
+            }
+        }
+        self.until
+    }
+
+    /// Nanobytes that the line will have carried after `now` when it has done all it was given.
+    pub(crate) fn work_after(&self, now: Time) -> u128 {
+        if self.until < now {
+            return 0;
+        }
+        let mut work = u128::from(self.remainder);
+        let mut at = now;
+        if let Some(period) = self.line.period {
+            // A whole period carries the same wherever it begins.
+            let periods = self.until.since(now).as_nanos() / period;
+            work += u128::from(periods) * self.line.period_work;
+            at += Duration::from_nanos(periods * period);
+        }
+        while at < self.until {
+            let stretch = self.stretch(at);
+            let ends = stretch.ends.map_or(self.until, |ends| ends.min(self.until));
+            work += stretch.rate * u128::from(ends.since(at).as_nanos());
+            at = ends;
+        }
+        work
+    }
+
+    /// Moves on by as many whole periods as `left` fills with something left over, and says what they carry.
+    fn whole_periods(&mut self, left: u128) -> u128 {
+        let Some(period) = self.line.period else { return 0 };
+        let periods = (left - 1) / self.line.period_work;
+        if periods == 0 {
+            return 0;
+        }
+        let ns = u64::try_from(periods).unwrap_or(u64::MAX).saturating_mul(period);
+        self.until += Duration::from_nanos(ns);
+        periods * self.line.period_work
+    }
+
+    /// The stretch that `at` is in; it does not end at `at`.
+    fn stretch(&self, at: Time) -> Stretch {
+        let since = at.since(self.origin).as_nanos();
+        let into = self.line.period.map_or(since, |period| since % period);
+        // The first piece begins at 0, so that there is one before every point.
+        let next = self.line.pieces.partition_point(|piece| piece.begins <= into);
+        let ends = self
+            .line
+            .pieces
+            .get(next)
+            .map(|piece| piece.begins)
+            .or(self.line.period);
+        Stretch {
+            rate: u128::from(self.line.pieces[next - 1].rate),
+            ends: ends.map(|ends| at + Duration::from_nanos(ends - into)),
+        }
+    }
+}
+
+/// What `bytes` are in nanobytes.
+pub(crate) fn nanobytes(bytes: u32) -> u128 {
+    u128::from(bytes) * u128::from(NANO)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{FifoLink, Limit, LineSpec};
+
+    fn steps(list: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
+        let step = |&(ns, rate): &(u64, u64)| (Duration::from_nanos(ns), Rate::from_bytes_per_sec(rate));
+        list.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_packet_goes_on_after_an_outage() {
+        // 1 byte/µs for 1 ms, nothing for 1 ms, and again.
+        let list = steps(&[(0, 1_000_000), (1_000_000, 0)]);
+        let line = Piecewise::new(&list, Some(Duration::from_millis(2))).expect("a good line");
+        assert_eq!(line.mean_rate(), Rate::from_bytes_per_sec(500_000));
+        let mut link = FifoLink::new(&LineSpec::Piecewise(Arc::new(line)), Limit::Unlimited, Time::ZERO);
+        let mut send = |us, bytes| link.enqueue(Time::from_micros(us), bytes).map(Time::as_micros);
+        assert_eq!(send(0, 600), Ok(600));
+        assert_eq!(send(0, 400), Ok(1_000), "the last byte goes as the outage begins");
+        assert_eq!(send(0, 1_500), Ok(2_000 + 2_000 + 500));
+        assert_eq!(
+            send(5_100, 10),
+            Ok(6_010),
+            "one that comes during an outage waits for its end"
+        );
+        assert_eq!(send(7_000, 4_000), Ok(8_000 + 3 * 2_000 + 1_000));
+    }
+
+    #[test]
+    fn what_is_not_a_line_is_refused_with_the_step() {
+        let error = |list: &[(u64, u64)], period: Option<u64>| {
+            Piecewise::new(&steps(list), period.map(Duration::from_nanos))
+                .expect_err("not a line")
+                .to_string()
+        };
+        assert!(error(&[], None).contains("no step"));
+        assert!(error(&[(1, 5)], None).contains("step 1 begins at 1ns"));
+        assert!(error(&[(0, 5), (7, 5), (7, 6)], None).contains("step 3 begins at 7ns, not after step 2"));
+        assert!(error(&[(0, 5), (7, 5)], Some(7)).contains("begin again at 7ns"));
+        assert!(error(&[(0, 5), (7, 0)], None).contains("step 2, which lasts for ever"));
+        assert!(error(&[(0, 0)], Some(7)).contains("rate 0"));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_constant_line_that_is_changed_at_each_step(
+            pieces in proptest::collection::vec((1_u64..2_000_000, prop_oneof![1_000_u64..20_000_000]), 1..8),
+            repeat in any::<bool>(),
+            packets in proptest::collection::vec((0_u64..1_500_000, 40_u32..9_000), 1..60),
+        ) {
+            let mut at = 0;
+            let mut list = Vec::new();
+            for (length, rate) in &pieces {
+                list.push((at, *rate));
+                at += length;
+            }
+            let line = Piecewise::new(&steps(&list), repeat.then_some(Duration::from_nanos(at))).expect("sorted");
+            let mut piecewise = FifoLink::new(&LineSpec::Piecewise(Arc::new(line)), Limit::Unlimited, Time::ZERO);
+            let constant = |rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate));
+            let mut changed = FifoLink::new(&constant(pieces[0].1), Limit::Unlimited, Time::ZERO);
+            // Changes of the second link: (when, to what), endless if repeated.
+            let mut changes = (0_u64..)
+                .flat_map(|round| list.iter().map(move |&(begins, rate)| (round * at + begins, rate)))
+                .take(if repeat { usize::MAX } else { list.len() })
+                .skip(1)
+                .peekable();
+            let (mut now, mut expected, mut got) = (0, Vec::new(), Vec::new());
+            let plan = |link: &FifoLink, expected: &mut Vec<Time>| {
+                let gone = expected.len() - link.departures().len();
+                expected.truncate(gone);
+                expected.extend(link.departures());
+            };
+            for (gap, bytes) in packets {
+                now += gap;
+                while let Some((when, rate)) = changes.next_if(|change| change.0 <= now) {
+                    changed.set_line(Time::from_nanos(when), &constant(rate));
+                    plan(&changed, &mut expected);
+                }
+                let now = Time::from_nanos(now);
+                expected.push(changed.enqueue(now, bytes).expect("no limit"));
+                got.push(piecewise.enqueue(now, bytes).expect("no limit"));
+            }
+            while let Some((when, rate)) = changes.next_if(|change| Time::from_nanos(change.0) <= got[got.len() - 1]) {
+                changed.set_line(Time::from_nanos(when), &constant(rate));
+                plan(&changed, &mut expected);
+            }
+            prop_assert_eq!(got, expected);
+        }
+    }
+}
