@@ -17,6 +17,7 @@ pub mod paper;
 pub mod report;
 pub mod result;
 mod run;
+pub mod scenario;
 mod steer;
 pub mod table;
 pub mod traffic;

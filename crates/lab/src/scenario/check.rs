@@ -1,0 +1,356 @@
+//! From the file to the scenario: each quantity against what makes sense, and against those it must agree with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
+use ccplane_units::{Bytes, Duration, Rate};
+use toml::Spanned;
+
+use super::file::{self, File, Q, Word};
+use super::problem::{Problem, Source};
+use super::{
+    Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, topology, workloads,
+};
+
+/// A packet of the transport's default segment size with its headers; `mss` changes it.
+const HEADERS: u32 = 52;
+const MSS: u32 = 1448;
+
+/// Looks at each flow in a run: enough for a page of 1,200 pixels.
+const LOOKS: u64 = 1_000;
+/// Finer than this no picture shows, on a path of milliseconds.
+const COARSEST_SAMPLE: Duration = Duration::from_millis(20);
+/// Below, the looks cost more than the run.
+const FINEST_SAMPLE: Duration = Duration::from_micros(10);
+/// A run of more looks than this is a mistake in units.
+const MOST_LOOKS: u64 = 1_000_000;
+
+/// What every check needs: the file, and where it stands.
+pub(super) struct Context<'t> {
+    pub(super) source: Source<'t>,
+    pub(super) folder: &'t Path,
+    /// The largest packet.
+    pub(super) mtu: u32,
+}
+
+impl Context<'_> {
+    pub(super) fn problem<T>(
+        &self,
+        at: &Spanned<T>,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
+        self.source.problem(at.span(), message, label, fix)
+    }
+
+    /// A file that the scenario refers to.
+    pub(super) fn text_of(&self, word: &Word) -> Result<String, Problem> {
+        let path = self.folder.join(word.get_ref());
+        read_text(&path).map_err(|error| {
+            self.problem(
+                word,
+                format!("{} cannot be read: {error}", path.display()),
+                "this file",
+                "a relative path counts from the scenario's folder",
+            )
+        })
+    }
+
+    /// A count from 1 to `most`.
+    pub(super) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
+        let n = *value.get_ref();
+        if (1..=most).contains(&n) {
+            return Ok(n);
+        }
+        Err(self.problem(value, format!("{what} is {n}"), "here", format!("give 1 to {most}")))
+    }
+
+    pub(super) fn line(
+        &self,
+        rate: Option<&Q<Rate>>,
+        trace: Option<&Word>,
+        piecewise: Option<&Spanned<Vec<file::Step>>>,
+    ) -> Result<(LineSpec, String), Problem> {
+        let one_only = |at: std::ops::Range<usize>| {
+            self.source.problem(
+                at,
+                "a link has one of `rate`, `trace` and `piecewise`",
+                "another one",
+                "remove all but one of them",
+            )
+        };
+        match (rate, trace, piecewise) {
+            (Some(rate), None, None) => {
+                let rate = rate.get_ref().0;
+                Ok((LineSpec::Constant(rate), rate.to_string()))
+            }
+            (None, Some(file), None) => {
+                let trace = Trace::parse(&self.text_of(file)?).map_err(|error| {
+                    self.problem(
+                        file,
+                        format!("{}: {error}", file.get_ref()),
+                        "this trace",
+                        "each line is a time in ms at which a packet of 1500 bytes may leave",
+                    )
+                })?;
+                Ok((LineSpec::Trace(Arc::new(trace)), file.get_ref().clone()))
+            }
+            (None, None, Some(steps)) => self.piecewise(steps),
+            (None, None, None) => Ok((LineSpec::Unlimited, "unlimited".to_owned())),
+            (_, Some(second), None) => Err(one_only(second.span())),
+            (_, _, Some(second)) => Err(one_only(second.span())),
+        }
+    }
+
+    fn piecewise(&self, steps: &Spanned<Vec<file::Step>>) -> Result<(LineSpec, String), Problem> {
+        let list = steps.get_ref();
+        let Some(first) = list.first() else {
+            return Err(self.problem(
+                steps,
+                "there are no steps",
+                "here",
+                "write [[\"0s\", \"10mbit\"], [\"5s\", \"5mbit\"]]",
+            ));
+        };
+        if first.0.get_ref().0 != Duration::ZERO {
+            return Err(self.problem(
+                &first.0,
+                "the rate before this time is missing",
+                "the first step",
+                "begin at 0s",
+            ));
+        }
+        if let Some([_, second]) = list.windows(2).find(|w| w[0].0.get_ref().0 >= w[1].0.get_ref().0) {
+            return Err(self.problem(
+                &second.0,
+                "a step is not after the one before it",
+                "here",
+                "write the steps in order",
+            ));
+        }
+        todo!()
+    }
+
+    /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.
+    pub(super) fn queue<T>(
+        &self,
+        word: Option<&Word>,
+        (fallback, at): (&str, &Spanned<T>),
+        line: &LineSpec,
+        rtt: Duration,
+    ) -> Result<QueueSpec, Problem> {
+        let text = word.map_or(fallback, |word| word.get_ref());
+        let span = word.map_or(at.span(), Spanned::span);
+        let bad = |error: &dyn std::fmt::Display| {
+            let text = error.to_string();
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+            self.source.problem(span.clone(), what, "this queue", fix)
+        };
+        let spec: QueueSpec = text.parse().map_err(|error| bad(&error))?;
+        spec.limit(line.mean_rate(), rtt, self.mtu)
+            .map_err(|error| bad(&error))?;
+        Ok(spec)
+    }
+}
+
+/// Checks a whole file.
+pub(super) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Problem> {
+    let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
+    let transport = &file.transport;
+    let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
+    let context = Context {
+        source,
+        folder,
+        mtu: mss.saturating_add(HEADERS),
+    };
+    let transport = transport_options(&context, transport)?;
+    let duration = duration(&context, &file.duration)?;
+    let sample_every = sample(&context, file.sample.as_ref(), duration)?;
+    let topology = topology::read(&context, &file)?;
+    let workloads = workloads::all(&context, &file.workload, duration)?;
+    let contenders = contenders(&context, &file.contenders, &workloads)?;
+    let route = |route: &Spanned<file::Route>| {
+        let r = route.get_ref();
+        Route {
+            at: name(&r.at),
+            to: name(&r.to),
+            next: name(&r.next),
+        }
+    };
+    Ok(Scenario {
+        file: source.file.to_owned(),
+        text: source.text.to_owned(),
+        title: file.title,
+        contenders,
+        duration,
+        seeds: file.seeds.map_or(Seeds::one(1), |seeds| seeds.get_ref().0),
+        sample_every,
+        per_packet: file.routing.per_packet,
+        routes: file.routing.fixed.iter().map(route).collect(),
+        events: events(&context, &file.event, duration)?,
+        staleness: file.steering.staleness.map_or(Duration::ZERO, |s| s.get_ref().0),
+        report: report(&context, &file.report)?,
+        topology,
+        workloads,
+        transport,
+    })
+}
+
+pub(super) fn name(word: &Word) -> Name {
+    Name {
+        text: word.get_ref().clone(),
+        span: word.span(),
+    }
+}
+
+fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Problem> {
+    let duration = written.get_ref().0;
+    if duration == Duration::ZERO {
+        return Err(context.problem(
+            written,
+            "a run of no time shows nothing",
+            "here",
+            "give a time such as 10s",
+        ));
+    }
+    Ok(duration)
+}
+
+fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) -> Result<Duration, Problem> {
+    let Some(written) = written else {
+        let even = Duration::from_nanos(duration.as_nanos() / LOOKS);
+        return Ok(even.clamp(FINEST_SAMPLE, COARSEST_SAMPLE));
+    };
+    let every = written.get_ref().0;
+    if every == Duration::ZERO || duration.as_nanos() / every.as_nanos() > MOST_LOOKS {
+        return Err(context.problem(
+            written,
+            format!("a look every {every} makes more than {MOST_LOOKS} of them in {duration}"),
+            "here",
+            "look less often, as every 20ms",
+        ));
+    }
+    Ok(every)
+}
+
+fn contenders(
+    context: &Context,
+    written: &[Q<crate::Contender>],
+    workloads: &[super::Workload],
+) -> Result<Vec<crate::Contender>, Problem> {
+    let open = workloads.iter().find(|w| w.algorithm.is_none());
+    match (written.first(), open) {
+        (None, Some(open)) => Err(context.source.problem(
+            open.span.clone(),
+            format!("nobody runs the workload `{}`", open.name),
+            "no algorithm",
+            "add `contenders = [\"native:cubic\"]` at the top, or `algorithm = …` here",
+        )),
+        (Some(first), None) => Err(context.problem(
+            first,
+            "the contenders have nothing to do: every workload names its own algorithm",
+            "not used",
+            "remove `contenders`, or the `algorithm` of the workload that is to be compared",
+        )),
+        _ => Ok(written.iter().map(|c| c.get_ref().0.clone()).collect()),
+    }
+}
+
+fn transport_options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {
+    /// A UDP datagram cannot carry more, with its headers.
+    const LARGEST_MSS: u32 = 65_000;
+    /// Less is a header's size.
+    const SMALLEST_MSS: u32 = 88;
+    if let Some(mss) = &written.mss
+        && !(SMALLEST_MSS..=LARGEST_MSS).contains(mss.get_ref())
+    {
+        return Err(context.problem(
+            mss,
+            format!("a segment of {} bytes", mss.get_ref()),
+            "here",
+            format!("give {SMALLEST_MSS} to {LARGEST_MSS}, such as 1448"),
+        ));
+    }
+    let window = written.initial_window.as_ref();
+    Ok(TransportOptions {
+        mss: written.mss.as_ref().map(|mss| *mss.get_ref()),
+        delayed_acks: written.delayed_acks,
+        ecn: written.ecn,
+        pacing: written.pacing,
+        initial_window: window
+            .map(|w| context.count("the initial window", w, 65_535))
+            .transpose()?,
+        min_rto: written.min_rto.as_ref().map(|rto| rto.get_ref().0),
+    })
+}
+
+fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duration) -> Result<Vec<Event>, Problem> {
+    let one = |event: &Spanned<file::Event>| {
+        let e = event.get_ref();
+        let changes: Vec<Change> = [
+            e.rate.as_ref().map(|rate| Change::Rate(rate.get_ref().0)),
+            e.delay.as_ref().map(|delay| Change::Delay(delay.get_ref().0)),
+            e.loss.as_ref().map(|loss| Change::Loss(loss.get_ref().0)),
+            e.up.as_ref().map(|up| Change::Up(*up.get_ref())),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let [change] = changes.as_slice() else {
+            return Err(context.problem(
+                event,
+                format!("an event changes one thing; this one changes {}", changes.len()),
+                "here",
+                "give one of `rate`, `delay`, `loss` and `up`; write another [[event]] for more",
+            ));
+        };
+        let at = e.at.get_ref().0;
+        if at > duration {
+            return Err(context.problem(
+                &e.at,
+                format!("at {at} the run of {duration} is over"),
+                "here",
+                "let it happen earlier, or the run last longer",
+            ));
+        }
+        Ok(Event {
+            at,
+            link: name(&e.link),
+            change: *change,
+        })
+    };
+    written.iter().map(one).collect()
+}
+
+fn report(context: &Context, written: &file::Report) -> Result<ReportOptions, Problem> {
+    let classes = |written: &Spanned<Vec<Q<Bytes>>>| {
+        let bounds = written.get_ref();
+        let falls = bounds.windows(2).find(|w| w[0].get_ref().0 >= w[1].get_ref().0);
+        if let Some([_, second]) = falls {
+            return Err(context.problem(
+                second,
+                "a size class ends before the one before it",
+                "here",
+                "write the bounds from the smallest up",
+            ));
+        }
+        Ok(bounds.iter().map(|bound| bound.get_ref().0).collect::<Vec<_>>())
+    };
+    Ok(ReportOptions {
+        link: written.link.as_ref().map(name),
+        links: written.links.iter().map(name).collect(),
+        size_classes: written
+            .size_classes
+            .as_ref()
+            .map(classes)
+            .transpose()?
+            .unwrap_or_else(default_classes),
+    })
+}
+
+/// As Bundler reports them (EuroSys 2021, section 7.1): up to 10 kB, up to 1 MB, larger.
+fn default_classes() -> Vec<Bytes> {
+    vec![Bytes::new(10_000), Bytes::new(1_000_000)]
+}

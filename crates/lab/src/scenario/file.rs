@@ -1,0 +1,334 @@
+//! A scenario as it stands in its file, before anything is checked against anything else.
+//!
+//! Every table refuses settings it does not know. What a later check may complain about is `Spanned`, so that the
+//! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
+//! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
+
+use ccplane_units::{Bytes, Duration, Probability, Rate};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Seeds;
+use super::text::Text;
+use crate::experiment::Contender;
+
+/// A quantity with its place.
+pub(crate) type Q<T> = Spanned<Text<T>>;
+/// A word with its place.
+pub(crate) type Word = Spanned<String>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub(crate) title: Option<String>,
+    #[serde(default)]
+    pub(crate) contenders: Vec<Q<Contender>>,
+    pub(crate) duration: Q<Duration>,
+    pub(crate) seeds: Option<Q<Seeds>>,
+    pub(crate) sample: Option<Q<Duration>>,
+    pub(crate) topology: Option<Spanned<Topology>>,
+    #[serde(default)]
+    pub(crate) node: Vec<Node>,
+    #[serde(default)]
+    pub(crate) link: Vec<Spanned<Link>>,
+    #[serde(default)]
+    pub(crate) workload: Vec<Spanned<Workload>>,
+    #[serde(default)]
+    pub(crate) event: Vec<Spanned<Event>>,
+    #[serde(default)]
+    pub(crate) routing: Routing,
+    #[serde(default)]
+    pub(crate) transport: Transport,
+    #[serde(default)]
+    pub(crate) steering: Steering,
+    #[serde(default)]
+    pub(crate) report: Report,
+}
+
+/// The named topologies, with what can be said about each.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Topology {
+    Dumbbell(Box<Dumbbell>),
+    ParkingLot(ParkingLot),
+    Incast(Incast),
+    LeafSpine(LeafSpine),
+    FatTree(FatTree),
+    #[serde(rename = "tree_192")]
+    Tree192(Tree192),
+    #[serde(rename = "internet2")]
+    Internet2(Internet2),
+    Graph(Graph),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dumbbell {
+    pub(crate) pairs: Option<Spanned<u32>>,
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) trace: Option<Word>,
+    pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) rtt: Q<Duration>,
+    pub(crate) queue: Option<Word>,
+    pub(crate) loss: Option<Q<Probability>>,
+    pub(crate) jitter: Option<Q<Duration>>,
+    #[serde(default)]
+    pub(crate) reorder: bool,
+    pub(crate) access_rate: Option<Q<Rate>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParkingLot {
+    pub(crate) bottlenecks: Spanned<u32>,
+    pub(crate) rate: Q<Rate>,
+    pub(crate) delay: Q<Duration>,
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Incast {
+    pub(crate) senders: Spanned<u32>,
+    pub(crate) rate: Q<Rate>,
+    pub(crate) rtt: Q<Duration>,
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeafSpine {
+    pub(crate) leaves: Spanned<u32>,
+    pub(crate) spines: Spanned<u32>,
+    pub(crate) hosts_per_leaf: Spanned<u32>,
+    pub(crate) host_rate: Q<Rate>,
+    pub(crate) fabric_rate: Q<Rate>,
+    pub(crate) delay: Q<Duration>,
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FatTree {
+    pub(crate) k: Spanned<u32>,
+    pub(crate) rate: Q<Rate>,
+    pub(crate) delay: Q<Duration>,
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tree192 {
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Internet2 {
+    pub(crate) queue: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Graph {
+    pub(crate) file: Word,
+    pub(crate) queue: Option<Word>,
+}
+
+/// A step of a rate over time: when, and from then on how fast.
+#[derive(Deserialize)]
+pub(crate) struct Step(pub(crate) Q<Duration>, pub(crate) Q<Rate>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Node {
+    pub(crate) name: Word,
+    #[serde(default)]
+    pub(crate) switch: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Link {
+    pub(crate) name: Option<Word>,
+    pub(crate) from: Word,
+    pub(crate) to: Word,
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) trace: Option<Word>,
+    pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) delay: Option<Q<Duration>>,
+    pub(crate) jitter: Option<Q<Duration>>,
+    #[serde(default)]
+    pub(crate) reorder: bool,
+    pub(crate) queue: Option<Word>,
+    pub(crate) loss: Option<Q<Probability>>,
+    /// Only from `from` to `to`; else the way back is alike.
+    #[serde(default)]
+    pub(crate) one_way: bool,
+}
+
+/// One name, or several.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Hosts(#[serde(deserialize_with = "one_or_more")] pub(crate) Vec<Word>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Workload {
+    pub(crate) name: Option<Word>,
+    pub(crate) from: Option<Spanned<Hosts>>,
+    pub(crate) to: Option<Spanned<Hosts>>,
+    pub(crate) pairs: Option<Q<super::Pairing>>,
+    /// Without it, the contenders run it in turn.
+    pub(crate) algorithm: Option<Q<Contender>>,
+    pub(crate) start: Option<Q<Duration>>,
+    pub(crate) stop: Option<Q<Duration>>,
+    pub(crate) bulk: Option<Spanned<Bulk>>,
+    pub(crate) on_off: Option<Spanned<OnOff>>,
+    pub(crate) constant_rate: Option<Spanned<ConstantRate>>,
+    pub(crate) poisson: Option<Spanned<Poisson>>,
+    pub(crate) requests: Option<Spanned<Requests>>,
+    pub(crate) trace: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bulk {
+    pub(crate) flows: Option<Spanned<u32>>,
+    pub(crate) bytes: Option<Q<Bytes>>,
+    /// Between the starts of one flow and the next.
+    pub(crate) stagger: Option<Q<Duration>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OnOff {
+    pub(crate) on: Q<Duration>,
+    pub(crate) off: Q<Duration>,
+    pub(crate) rate: Q<Rate>,
+    #[serde(default)]
+    pub(crate) exponential: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConstantRate {
+    pub(crate) rate: Q<Rate>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Poisson {
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) per_second: Option<Spanned<f64>>,
+    pub(crate) sizes: Spanned<Sizes>,
+    pub(crate) flows: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Requests {
+    pub(crate) connections: Option<Spanned<u32>>,
+    pub(crate) request: Option<Q<Bytes>>,
+    pub(crate) response: Spanned<Sizes>,
+    pub(crate) think: Option<Q<Duration>>,
+}
+
+/// A distribution of sizes.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sizes {
+    /// By name.
+    Table(Word),
+    /// From a file of lines `bytes probability`.
+    File(Word),
+    /// Every size the same.
+    Fixed(Q<Bytes>),
+    /// Size and the share of sizes up to it.
+    Points(Vec<Point>),
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Point(pub(crate) Q<Bytes>, pub(crate) Spanned<f64>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Event {
+    pub(crate) at: Q<Duration>,
+    pub(crate) link: Word,
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) delay: Option<Q<Duration>>,
+    pub(crate) loss: Option<Q<Probability>>,
+    pub(crate) up: Option<Spanned<bool>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Routing {
+    /// Whether every packet chooses among equal ways, and not every flow.
+    #[serde(default)]
+    pub(crate) per_packet: bool,
+    /// At a node, towards a host, the next node.
+    #[serde(default)]
+    pub(crate) fixed: Vec<Spanned<Route>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    pub(crate) at: Word,
+    pub(crate) to: Word,
+    pub(crate) next: Word,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Transport {
+    pub(crate) mss: Option<Spanned<u32>>,
+    pub(crate) delayed_acks: Option<bool>,
+    pub(crate) ecn: Option<bool>,
+    pub(crate) pacing: Option<bool>,
+    pub(crate) initial_window: Option<Spanned<u32>>,
+    pub(crate) min_rto: Option<Q<Duration>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Steering {
+    /// How old a report is when the algorithm gets it, and an answer when the datapath does, together.
+    pub(crate) staleness: Option<Q<Duration>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The link whose throughput and delay are drawn.
+    pub(crate) link: Option<Word>,
+    /// Links with a line each in `links.csv`; without it, that one.
+    #[serde(default)]
+    pub(crate) links: Vec<Word>,
+    /// Upper bounds of the size classes of finished flows.
+    pub(crate) size_classes: Option<Spanned<Vec<Q<Bytes>>>>,
+}
+
+fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Word>, D::Error> {
+    struct Either;
+    impl<'de> serde::de::Visitor<'de> for Either {
+        type Value = Vec<Word>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a host, or a list of hosts")
+        }
+        fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Vec<Word>, E> {
+            // The span is that of the whole value, which the caller has.
+            Ok(vec![Spanned::new(0..0, name.to_owned())])
+        }
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut names: A) -> Result<Vec<Word>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(name) = names.next_element()? {
+                all.push(name);
+            }
+            Ok(all)
+        }
+    }
+    deserializer.deserialize_any(Either)
+}

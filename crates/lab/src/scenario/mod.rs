@@ -1,0 +1,492 @@
+//! Scenarios: a network, who sends what over it, what changes on the way, and what to look at; from a TOML file.
+//!
+//! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first [`Problem`], which
+//! names file, line and fix. Names of hosts and links are resolved when the network is built (`crate::sim`), with
+//! problems of the same kind. docs/scenarios.md is the reference.
+
+mod check;
+mod file;
+mod problem;
+mod sizes;
+mod text;
+mod topology;
+mod workloads;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_units::{Bytes, Duration, Probability, Rate};
+
+pub use problem::Problem;
+pub use sizes::SizePoint;
+
+use crate::experiment::Contender;
+
+/// A scenario. See docs/scenarios.md for what each part means.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// The file's text, into which problems point.
+    pub text: String,
+    /// What the report is called; else the contenders' names.
+    pub title: Option<String>,
+    /// Who runs the workloads that name no algorithm, one after the other. Empty where every workload names its own.
+    pub contenders: Vec<Contender>,
+    /// Length of a run, virtual.
+    pub duration: Duration,
+    /// The seeds to run with.
+    pub seeds: Seeds,
+    /// Between two looks at each flow.
+    pub sample_every: Duration,
+    /// The network.
+    pub topology: Topology,
+    /// Whether each packet, and not each flow, chooses among ways of equal length.
+    pub per_packet: bool,
+    /// Next hops that differ from the shortest way.
+    pub routes: Vec<Route>,
+    /// Who sends what.
+    pub workloads: Vec<Workload>,
+    /// What changes while it runs.
+    pub events: Vec<Event>,
+    /// The transport of every host.
+    pub transport: TransportOptions,
+    /// How old a report is when its algorithm hears it.
+    pub staleness: Duration,
+    /// What to look at.
+    pub report: ReportOptions,
+}
+
+/// A name in the file, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The name.
+    pub text: String,
+    /// Its bytes in the file.
+    pub span: Range<usize>,
+}
+
+/// The network.
+#[derive(Clone, Debug)]
+pub enum Topology {
+    /// Pairs of hosts on either side of one bottleneck.
+    Dumbbell {
+        /// Senders, and receivers.
+        pairs: u32,
+        /// The bottleneck; its `delay` is one way.
+        bottleneck: Link,
+        /// The way back: unlimited, the rest of the round trip.
+        back: Duration,
+        /// Rate of each host's own link; without one they are as fast as anything.
+        access: Option<Rate>,
+    },
+    /// A chain of bottlenecks: one pair of hosts uses all of them, each is shared with a pair of its own.
+    ParkingLot {
+        /// How many.
+        bottlenecks: u32,
+        /// Each of them.
+        link: Link,
+    },
+    /// Many hosts, one switch, one receiver.
+    Incast {
+        /// How many send.
+        senders: u32,
+        /// Every link: a quarter of the round trip.
+        link: Link,
+    },
+    /// Two tiers.
+    LeafSpine {
+        /// Switches with hosts.
+        leaves: u32,
+        /// Switches between them.
+        spines: u32,
+        /// Hosts on each leaf.
+        hosts_per_leaf: u32,
+        /// From a host to its leaf.
+        host: Link,
+        /// From a leaf to a spine.
+        fabric: Link,
+    },
+    /// Three tiers of switches with `k` ports, `k³/4` hosts.
+    FatTree {
+        /// Ports of a switch; even.
+        k: u32,
+        /// Every link.
+        link: Link,
+    },
+    /// The 192 hosts and 56 switches of DX's simulations.
+    Tree192 {
+        /// Every switch port's queue, where it differs from that topology's own.
+        queue: Option<QueueSpec>,
+    },
+    /// The Internet-2 backbone of RC3's simulations.
+    Internet2 {
+        /// Every router's queue, where it differs.
+        queue: Option<QueueSpec>,
+    },
+    /// Nodes and links one by one.
+    Graph {
+        /// Hosts and switches.
+        nodes: Vec<Node>,
+        /// One way each.
+        links: Vec<GraphLink>,
+    },
+}
+
+/// A link's properties, one way.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// What serves its queue.
+    pub line: LineSpec,
+    /// The line as the file has it: `96mbit`, or the trace's file.
+    pub line_name: String,
+    /// Propagation, one way.
+    pub delay: Duration,
+    /// Up to so much more, evenly distributed.
+    pub jitter: Duration,
+    /// Whether jitter may change the packets' order.
+    pub reorder: bool,
+    /// The queue.
+    pub queue: QueueSpec,
+    /// The queue as the file has it.
+    pub queue_name: String,
+    /// Random loss.
+    pub loss: Probability,
+}
+
+/// A host or switch of a [`Topology::Graph`].
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: Name,
+    /// Whether it only forwards.
+    pub switch: bool,
+}
+
+/// One direction of a link of a [`Topology::Graph`].
+#[derive(Clone, Debug)]
+pub struct GraphLink {
+    /// `from->to` where the file names none.
+    pub name: String,
+    /// From here.
+    pub from: Name,
+    /// To there.
+    pub to: Name,
+    /// What it is like.
+    pub link: Link,
+}
+
+/// At a node, towards a host, the next node.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Where it holds.
+    pub at: Name,
+    /// For packets to this host.
+    pub to: Name,
+    /// The neighbour that gets them.
+    pub next: Name,
+}
+
+/// Who sends what, when.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its name in results.
+    pub name: String,
+    /// Sending hosts or patterns (`left*`); empty for the topology's own senders.
+    pub from: Vec<Name>,
+    /// Receiving hosts or patterns; empty for the topology's own receivers.
+    pub to: Vec<Name>,
+    /// How they meet.
+    pub pairing: Pairing,
+    /// Its congestion control; `None` for the contender whose turn it is.
+    pub algorithm: Option<Contender>,
+    /// The first flow at the earliest.
+    pub start: Duration,
+    /// No new data after this.
+    pub stop: Option<Duration>,
+    /// What is sent.
+    pub kind: Kind,
+    /// Where it stands in the file.
+    pub span: Range<usize>,
+}
+
+/// What a workload sends.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Each pair: flows that send all they can.
+    Bulk {
+        /// Flows a pair.
+        flows: u32,
+        /// Bytes a flow; without them it never ends.
+        bytes: Option<Bytes>,
+        /// Between the starts of one flow and the next.
+        stagger: Duration,
+    },
+    /// Each pair: a constant rate while on, nothing while off.
+    OnOff {
+        /// How long it is on.
+        on: Duration,
+        /// How long it is off.
+        off: Duration,
+        /// While on.
+        rate: Rate,
+        /// Whether these are means of exponential distributions.
+        exponential: bool,
+    },
+    /// Each pair: a constant rate.
+    ConstantRate {
+        /// Bytes of the application a second.
+        rate: Rate,
+    },
+    /// Over all pairs: flows that arrive as a Poisson process.
+    Poisson {
+        /// How many.
+        arrivals: Arrivals,
+        /// How large.
+        sizes: Vec<SizePoint>,
+        /// No more than so many.
+        flows: Option<u64>,
+    },
+    /// Each pair: persistent connections, on each a request, its response, a pause, again.
+    Requests {
+        /// Connections a pair.
+        connections: u32,
+        /// Size of a request.
+        request: Bytes,
+        /// Size of a response.
+        response: Vec<SizePoint>,
+        /// Pause between a response and the next request.
+        think: Duration,
+    },
+    /// Flows one by one.
+    Trace {
+        /// In the order of the file.
+        flows: Vec<TraceFlow>,
+    },
+}
+
+/// How often flows arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// So that the sizes make this rate, in bytes of the application.
+    Load(Rate),
+    /// So many a second.
+    PerSecond(f64),
+}
+
+/// A flow of a trace.
+#[derive(Clone, Debug)]
+pub struct TraceFlow {
+    /// When it starts.
+    pub at: Duration,
+    /// Its sender.
+    pub from: String,
+    /// Its receiver.
+    pub to: String,
+    /// Its size.
+    pub bytes: Bytes,
+    /// Its line in the trace's file, from 1.
+    pub line: usize,
+}
+
+/// How senders and receivers meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pairing {
+    /// The first with the first, and so on; one on either side meets all of the other.
+    #[default]
+    Each,
+    /// Everyone with everyone else.
+    All,
+    /// A random permutation without fixed points: each sends to one other and receives from one other.
+    Permutation,
+}
+
+/// Something that changes while the scenario runs.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Duration,
+    /// Which link.
+    pub link: Name,
+    /// What.
+    pub change: Change,
+}
+
+/// What an [`Event`] changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// The link's rate.
+    Rate(Rate),
+    /// Its propagation delay.
+    Delay(Duration),
+    /// Its random loss.
+    Loss(Probability),
+    /// Whether it carries anything.
+    Up(bool),
+}
+
+/// Options of every host's transport. `None` is the transport's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportOptions {
+    /// Payload of a full segment, bytes.
+    pub mss: Option<u32>,
+    /// Whether a receiver acknowledges every second segment only.
+    pub delayed_acks: Option<bool>,
+    /// Explicit congestion notification.
+    pub ecn: Option<bool>,
+    /// Whether segments are spaced at the congestion control's rate.
+    pub pacing: Option<bool>,
+    /// Segments sent before the first acknowledgement.
+    pub initial_window: Option<u32>,
+    /// Smallest retransmission timeout.
+    pub min_rto: Option<Duration>,
+}
+
+/// What the results show.
+#[derive(Clone, Debug, Default)]
+pub struct ReportOptions {
+    /// The link that is drawn.
+    pub link: Option<Name>,
+    /// Links with a row each.
+    pub links: Vec<Name>,
+    /// Upper bounds of the size classes of finished flows, ascending.
+    pub size_classes: Vec<Bytes>,
+}
+
+/// Seeds, each of which gives a run of its own: `7`, or `1..50` with both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    first: u64,
+    last: u64,
+}
+
+impl Seeds {
+    /// One seed.
+    pub fn one(seed: u64) -> Seeds {
+        Seeds {
+            first: seed,
+            last: seed,
+        }
+    }
+
+    /// Every seed, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u64> {
+        self.first..=self.last
+    }
+
+    /// How many.
+    pub fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    /// The first.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+}
+
+/// Text that names no seeds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {MOST_SEEDS} of them")]
+pub struct BadSeeds(String);
+
+/// Each seed keeps its figures; a million of them are more than any confidence interval needs.
+const MOST_SEEDS: u64 = 1_000_000;
+
+impl FromStr for Seeds {
+    type Err = BadSeeds;
+
+    fn from_str(text: &str) -> Result<Seeds, BadSeeds> {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last && last - first < MOST_SEEDS => Ok(Seeds { first, last }),
+            _ => Err(BadSeeds(text.escape_debug().take(40).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}..{}", self.first, self.last)
+        }
+    }
+}
+
+impl FromStr for Pairing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pairing, String> {
+        match text {
+            "each" => Ok(Pairing::Each),
+            "all" => Ok(Pairing::All),
+            "permutation" => Ok(Pairing::Permutation),
+            _ => Err(format!(
+                "`{}` is no way to pair hosts; there are `each`, `all` and `permutation`",
+                text.escape_debug()
+            )),
+        }
+    }
+}
+
+/// Why a scenario could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("the scenario {file} cannot be read: {source}")]
+    File {
+        /// Its name.
+        file: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is wrong.
+    #[error(transparent)]
+    Problem(Box<Problem>),
+}
+
+/// A scenario larger than this is a mistake: it would be the wrong file.
+const LARGEST_FILE: u64 = 16 << 20;
+
+impl Scenario {
+    /// Reads a file; what it refers to is looked for beside it.
+    pub fn read(path: &Path) -> Result<Scenario, ReadError> {
+        let file = path.display().to_string();
+        let text = read_text(path).map_err(|source| ReadError::File {
+            file: file.clone(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Scenario::parse(&file, &text, folder).map_err(|problem| ReadError::Problem(Box::new(problem)))
+    }
+
+    /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
+    pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
+        check::scenario(problem::Source { file, text }, folder)
+    }
+
+    /// A problem that shows only when the network is built.
+    pub(crate) fn source(&self) -> problem::Source<'_> {
+        problem::Source {
+            file: &self.file,
+            text: &self.text,
+        }
+    }
+}
+
+/// The text of a file of sensible size.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let length = std::fs::metadata(path)?.len();
+    if length > LARGEST_FILE {
+        return Err(std::io::Error::other(format!(
+            "it has {length} bytes, more than {LARGEST_FILE}"
+        )));
+    }
+    std::fs::read_to_string(path)
+}

@@ -1,0 +1,126 @@
+//! What is wrong with a scenario: the file, the line, the reason and the fix.
+
+use std::ops::Range;
+
+use miette::{Diagnostic, NamedSource, SourceSpan};
+
+use crate::experiment::suggestions;
+
+/// A scenario that cannot be run as it is written.
+#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
+#[error("{file}:{line}: {message}")]
+pub struct Problem {
+    file: String,
+    line: usize,
+    message: String,
+    label: String,
+    #[help]
+    help: Option<String>,
+    #[source_code]
+    text: NamedSource<String>,
+    #[label("{label}")]
+    span: SourceSpan,
+}
+
+impl Problem {
+    /// The line, counted from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// What is wrong, without the place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to write instead.
+    pub fn fix(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+}
+
+/// The text of a file and its name, where problems point into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'t> {
+    pub(crate) file: &'t str,
+    pub(crate) text: &'t str,
+}
+
+impl Source<'_> {
+    /// A problem with the bytes at `span`: the sentence, the word under the mark, the fix.
+    pub(crate) fn problem(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Problem {
+        let start = span.start.min(self.text.len());
+        let end = span.end.clamp(start, self.text.len());
+        let before = self.text.get(..start).unwrap_or_default();
+        let help = help.into();
+        Problem {
+            file: self.file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            message: message.into(),
+            label: label.into(),
+            help: (!help.is_empty()).then_some(help),
+            text: NamedSource::new(self.file, self.text.to_owned()),
+            span: (start, end - start).into(),
+        }
+    }
+
+    /// A name that is not among `known`.
+    pub(crate) fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
+        self.problem(
+            span,
+            format!("there is no {what} `{name}`"),
+            "unknown",
+            nearest(name, known),
+        )
+    }
+
+    /// What the TOML reader or serde say, in our words where they speak of names.
+    pub(crate) fn syntax(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message();
+        let mut names = message.split('`').skip(1).step_by(2);
+        let mut name = || names.next().unwrap_or_default();
+        if message.starts_with("unknown field") || message.starts_with("unknown variant") {
+            let wrong = name();
+            let known: Vec<&str> = names.collect();
+            return self.unknown(span, "setting", wrong, &known);
+        }
+        if message.starts_with("missing field") {
+            let wanted = name();
+            // The reader marks the whole table; its first line is enough.
+            let table = self.text.get(span.clone()).unwrap_or_default();
+            let end = span.start + table.find('\n').unwrap_or(table.len());
+            return self.problem(
+                span.start..end,
+                format!("`{wanted}` is missing"),
+                "here",
+                format!("add `{wanted} = …`; docs/scenarios.md says what it takes"),
+            );
+        }
+        let (message, help) = message.split_once("; ").unwrap_or((message, ""));
+        self.problem(span, message.trim_end(), "here", help)
+    }
+}
+
+/// How many names a hint lists at most; more would hide the message.
+const MOST_NAMES: usize = 24;
+
+fn nearest(name: &str, known: &[&str]) -> String {
+    let near = suggestions(name, known.iter().copied());
+    let list = |names: &[&str]| format!("`{}`", names.join("`, `"));
+    match (near.first(), known) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, []) => "nothing is named so".to_owned(),
+        (None, known) if known.len() > MOST_NAMES => {
+            let first = known.get(..MOST_NAMES).unwrap_or(known);
+            format!("there are {}, and {} more", list(first), known.len() - first.len())
+        }
+        (None, known) => format!("there are {}", list(known)),
+    }
+}

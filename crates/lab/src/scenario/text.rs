@@ -1,0 +1,55 @@
+//! Quantities in a scenario file: any type that reads itself from text, from a TOML string or a bare number.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// A value that was read by its own `FromStr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<'de, T> Deserialize<'de> for Text<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
+        deserializer.deserialize_any(AsText(PhantomData)).map(Text)
+    }
+}
+
+struct AsText<T>(PhantomData<T>);
+
+impl<T> Visitor<'_> for AsText<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(|why| {
+            let why: String = T::Err::to_string(&why);
+            // Errors that already quote what was written need no second quotation.
+            if why.starts_with('`') {
+                E::custom(why)
+            } else {
+                E::custom(format_args!("`{}`: {why}", text.escape_debug()))
+            }
+        })
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}

@@ -1,0 +1,334 @@
+//! The network of a scenario: named topologies, nodes and links one by one, graphs from a file.
+
+use std::collections::BTreeSet;
+
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_units::{Duration, Probability, Rate};
+use toml::Spanned;
+
+use super::check::{Context, name};
+use super::file::{self, File, Q, Word};
+use super::problem::Problem;
+use super::{GraphLink, Link, Name, Node, Topology};
+
+/// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
+const MOST_HOSTS: u32 = 1_000_000;
+
+/// The topology of the file, which has one of the two forms.
+pub(super) fn read(context: &Context, file: &File) -> Result<Topology, Problem> {
+    let Some(topology) = &file.topology else {
+        if file.node.is_empty() {
+            return Err(context.source.problem(
+                0..0,
+                "there is no network",
+                "no topology",
+                "add `[topology.dumbbell]` with `rate` and `rtt`, or `[[node]]` and `[[link]]`",
+            ));
+        }
+        return graph(context, &file.node, &file.link);
+    };
+    if let Some(node) = file.node.first() {
+        return Err(context.problem(
+            &node.name,
+            "a named topology has its own nodes",
+            "a node of its own",
+            "remove `[topology]`, or every `[[node]]` and `[[link]]`",
+        ));
+    }
+    if let Some(link) = file.link.first() {
+        return Err(context.problem(
+            link,
+            "a named topology has its own links",
+            "a link of its own",
+            "remove `[topology]`, or every `[[node]]` and `[[link]]`",
+        ));
+    }
+    let times = |delay: &Q<Duration>, n: u64| Duration::from_nanos(delay.get_ref().0.as_nanos().saturating_mul(n));
+    let share = |rtt: &Q<Duration>, of: u64| Duration::from_nanos(rtt.get_ref().0.as_nanos() / of);
+    let optional = |word: &Option<Word>| {
+        let word = word.as_ref();
+        // Rates differ from link to link: a size in BDP is checked when the network is built.
+        word.map(|w| {
+            w.get_ref()
+                .parse::<QueueSpec>()
+                .map_err(|error| context.problem(w, error.to_string(), "this queue", ""))
+        })
+        .transpose()
+    };
+    Ok(match topology.get_ref() {
+        file::Topology::Dumbbell(d) => dumbbell(context, topology, d)?,
+        file::Topology::ParkingLot(p) => {
+            let bottlenecks = context.count("the number of bottlenecks", &p.bottlenecks, MOST_HOSTS)?;
+            let rtt = times(&p.delay, 2 * u64::from(bottlenecks));
+            Topology::ParkingLot {
+                bottlenecks,
+                link: plain(context, &p.rate, p.delay.get_ref().0, rtt, p.queue.as_ref())?,
+            }
+        }
+        file::Topology::Incast(i) => Topology::Incast {
+            senders: context.count("the number of senders", &i.senders, MOST_HOSTS)?,
+            link: plain(context, &i.rate, share(&i.rtt, 4), i.rtt.get_ref().0, i.queue.as_ref())?,
+        },
+        file::Topology::LeafSpine(l) => {
+            let delay = l.delay.get_ref().0;
+            let rtt = times(&l.delay, 8);
+            Topology::LeafSpine {
+                leaves: context.count("the number of leaves", &l.leaves, MOST_HOSTS)?,
+                spines: context.count("the number of spines", &l.spines, MOST_HOSTS)?,
+                hosts_per_leaf: context.count("the number of hosts", &l.hosts_per_leaf, MOST_HOSTS)?,
+                host: plain(context, &l.host_rate, delay, rtt, l.queue.as_ref())?,
+                fabric: plain(context, &l.fabric_rate, delay, rtt, l.queue.as_ref())?,
+            }
+        }
+        file::Topology::FatTree(f) => {
+            let k = context.count("k", &f.k, 1_024)?;
+            if !k.is_multiple_of(2) {
+                return Err(context.problem(
+                    &f.k,
+                    format!("k is {k}"),
+                    "odd",
+                    "half of a switch's ports point up: give an even k",
+                ));
+            }
+            Topology::FatTree {
+                k,
+                link: plain(
+                    context,
+                    &f.rate,
+                    f.delay.get_ref().0,
+                    times(&f.delay, 12),
+                    f.queue.as_ref(),
+                )?,
+            }
+        }
+        file::Topology::Tree192(t) => Topology::Tree192 {
+            queue: optional(&t.queue)?,
+        },
+        file::Topology::Internet2(i) => Topology::Internet2 {
+            queue: optional(&i.queue)?,
+        },
+        file::Topology::Graph(g) => graph_file(context, &g.file, g.queue.as_ref())?,
+    })
+}
+
+fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell) -> Result<Topology, Problem> {
+    let (line, line_name) = context.line(d.rate.as_ref(), d.trace.as_ref(), d.piecewise.as_ref())?;
+    if line.mean_rate().is_none() {
+        return Err(context.problem(
+            at,
+            "the bottleneck has no rate",
+            "here",
+            "add `rate = \"96mbit\"`, or a `trace`, or `piecewise` steps",
+        ));
+    }
+    let rtt = d.rtt.get_ref().0;
+    let there = Duration::from_nanos(rtt.as_nanos() / 2);
+    let fallback = QueueSpec::ONE_BDP.to_string();
+    let pairs = d
+        .pairs
+        .as_ref()
+        .map(|pairs| context.count("the number of pairs", pairs, MOST_HOSTS));
+    Ok(Topology::Dumbbell {
+        pairs: pairs.transpose()?.unwrap_or(1),
+        bottleneck: Link {
+            queue: context.queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
+            queue_name: d.queue.as_ref().map_or(fallback, |word| word.get_ref().clone()),
+            loss: d.loss.as_ref().map_or(Probability::default(), |loss| loss.get_ref().0),
+            jitter: d.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            reorder: d.reorder,
+            delay: there,
+            line,
+            line_name,
+        },
+        back: rtt.saturating_sub(there),
+        access: d.access_rate.as_ref().map(|rate| rate.get_ref().0),
+    })
+}
+
+fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>]) -> Result<Topology, Problem> {
+    let mut names = BTreeSet::new();
+    for node in nodes {
+        if !names.insert(node.name.get_ref().as_str()) {
+            return Err(context.problem(
+                &node.name,
+                format!("there are two nodes `{}`", node.name.get_ref()),
+                "the second",
+                "give each a name of its own",
+            ));
+        }
+    }
+    let known: Vec<&str> = names.iter().copied().collect();
+    let mut all: Vec<GraphLink> = Vec::new();
+    for link in links {
+        let at = link;
+        let link = link.get_ref();
+        for end in [&link.from, &link.to] {
+            if !names.contains(end.get_ref().as_str()) {
+                return Err(context.source.unknown(end.span(), "node", end.get_ref(), &known));
+            }
+        }
+        let (from, to) = (link.from.get_ref(), link.to.get_ref());
+        if from == to {
+            return Err(context.problem(
+                &link.to,
+                format!("`{from}` is linked to itself"),
+                "here",
+                "name another node",
+            ));
+        }
+        let (line, line_name) = context.line(link.rate.as_ref(), link.trace.as_ref(), link.piecewise.as_ref())?;
+        let delay = link.delay.as_ref().map_or(Duration::ZERO, |delay| delay.get_ref().0);
+        let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
+        // Nothing waits for a line without a rate; without a delay there is no BDP.
+        let fallback = match line {
+            LineSpec::Unlimited => "droptail:inf",
+            _ if delay == Duration::ZERO => "droptail:1000p",
+            _ => "droptail:1bdp",
+        };
+        let properties = Link {
+            queue: context.queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
+            queue_name: link.queue.as_ref().map_or(fallback, |word| word.get_ref()).to_owned(),
+            loss: link
+                .loss
+                .as_ref()
+                .map_or(Probability::default(), |loss| loss.get_ref().0),
+            jitter: link.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            reorder: link.reorder,
+            line,
+            line_name,
+            delay,
+        };
+        let one = |from: &Word, to: &Word, given: Option<String>| GraphLink {
+            name: given.unwrap_or_else(|| format!("{}->{}", from.get_ref(), to.get_ref())),
+            from: name(from),
+            to: name(to),
+            link: properties.clone(),
+        };
+        let named = link.name.as_ref().map(|word| word.get_ref().clone());
+        let back =
+            (!link.one_way).then(|| one(&link.to, &link.from, named.as_ref().map(|name| format!("{name}:back"))));
+        for link in std::iter::once(one(&link.from, &link.to, named)).chain(back) {
+            if all.iter().any(|other| other.name == link.name) {
+                return Err(context.problem(
+                    at,
+                    format!("there are two links `{}`", link.name),
+                    "the second",
+                    "give each a `name` of its own, or make them `one_way`",
+                ));
+            }
+            all.push(link);
+        }
+    }
+    let nodes = nodes.iter().map(|node| Node {
+        name: name(&node.name),
+        switch: node.switch,
+    });
+    Ok(Topology::Graph {
+        nodes: nodes.collect(),
+        links: all,
+    })
+}
+
+/// A link without jitter and loss, of a topology in which all are alike.
+fn plain(
+    context: &Context,
+    rate: &Q<Rate>,
+    delay: Duration,
+    rtt: Duration,
+    queue: Option<&Word>,
+) -> Result<Link, Problem> {
+    let line = LineSpec::Constant(rate.get_ref().0);
+    let fallback = QueueSpec::ONE_BDP.to_string();
+    Ok(Link {
+        line_name: rate.get_ref().0.to_string(),
+        queue: context.queue(queue, (&fallback, rate), &line, rtt)?,
+        queue_name: queue.map_or(fallback, |word| word.get_ref().clone()),
+        line,
+        delay,
+        jitter: Duration::ZERO,
+        reorder: false,
+        loss: Probability::default(),
+    })
+}
+
+/// Reads lines `from to rate delay`, both ways alike; whoever has one neighbour only is a host, all others are switches.
+fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<Topology, Problem> {
+    let text = context.text_of(file)?;
+    let mut links: Vec<GraphLink> = Vec::new();
+    let mut neighbours: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
+    for (i, line) in text.lines().enumerate() {
+        let wrong = |why: String| {
+            context.problem(
+                file,
+                format!("{}:{}: {why}", file.get_ref(), i + 1),
+                "this file",
+                "write lines such as `chicago denver 10gbit 10ms`",
+            )
+        };
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (from, to, rate, delay) = match words.as_slice() {
+            [] => continue,
+            [from, to, rate, delay] => (*from, *to, *rate, *delay),
+            _ => return Err(wrong(format!("{} words are no link", words.len()))),
+        };
+        if from == to {
+            return Err(wrong(format!("`{from}` is linked to itself")));
+        }
+        let rate: Rate = rate.parse().map_err(|error| wrong(format!("`{rate}`: {error}")))?;
+        let delay: Duration = delay.parse().map_err(|error| wrong(format!("`{delay}`: {error}")))?;
+        let line = LineSpec::Constant(rate);
+        let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
+        let fallback = if delay == Duration::ZERO {
+            "droptail:1000p"
+        } else {
+            "droptail:1bdp"
+        };
+        let link = Link {
+            queue: context.queue(queue, (fallback, file), &line, rtt)?,
+            queue_name: queue.map_or(fallback, |word| word.get_ref()).to_owned(),
+            line_name: rate.to_string(),
+            line,
+            delay,
+            jitter: Duration::ZERO,
+            reorder: false,
+            loss: Probability::default(),
+        };
+        let node = |text: &str| Name {
+            text: text.to_owned(),
+            span: file.span(),
+        };
+        for (a, b) in [(from, to), (to, from)] {
+            let name = format!("{a}->{b}");
+            if links.iter().any(|other| other.name == name) {
+                return Err(wrong(format!("`{from}` and `{to}` are linked twice")));
+            }
+            *neighbours.entry(a.to_owned()).or_default() += 1;
+            links.push(GraphLink {
+                name,
+                from: node(a),
+                to: node(b),
+                link: link.clone(),
+            });
+        }
+    }
+    let nodes: Vec<Node> = neighbours
+        .into_iter()
+        .map(|(text, degree)| Node {
+            name: Name {
+                text,
+                span: file.span(),
+            },
+            switch: degree > 1,
+        })
+        .collect();
+    if nodes.is_empty() {
+        return Err(context.problem(
+            file,
+            "the graph has no links",
+            "this file",
+            "write lines such as `chicago denver 10gbit 10ms`",
+        ));
+    }
+    Ok(Topology::Graph { nodes, links })
+}

@@ -1,0 +1,386 @@
+//! Scenario files: what is read, and how each mistake is told.
+
+use std::path::Path;
+
+use ccplane_lab::scenario::{Arrivals, Change, Kind, Pairing, Problem, Scenario, Topology};
+use ccplane_qdisc::LineSpec;
+use ccplane_units::{Bytes, Duration, Rate};
+use proptest::prelude::*;
+
+fn parse(text: &str) -> Result<Scenario, Problem> {
+    Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR")))
+}
+
+const SMALL: &str = r#"
+contenders = ["reno", "native:cubic"]
+duration = "10s"
+
+[topology.dumbbell]
+rate = "96mbit"
+rtt = "20ms"
+
+[[workload]]
+bulk = { flows = 4 }
+"#;
+
+#[test]
+fn a_small_file_has_sensible_defaults() {
+    let s = parse(SMALL).unwrap();
+    assert_eq!(s.contenders.len(), 2);
+    assert_eq!(
+        (s.duration, s.seeds.count(), s.seeds.first()),
+        (Duration::from_secs(10), 1, 1)
+    );
+    assert_eq!(s.sample_every, Duration::from_millis(10));
+    let Topology::Dumbbell {
+        pairs,
+        bottleneck,
+        back,
+        access,
+    } = &s.topology
+    else {
+        panic!("{:?}", s.topology)
+    };
+    assert_eq!((*pairs, *access), (1, None));
+    assert_eq!(
+        (bottleneck.delay, *back),
+        (Duration::from_millis(10), Duration::from_millis(10))
+    );
+    assert_eq!(bottleneck.queue.to_string(), "droptail:1bdp");
+    assert_eq!(bottleneck.line, LineSpec::Constant(Rate::from_bits_per_sec(96_000_000)));
+    let [w] = s.workloads.as_slice() else { panic!() };
+    assert!(matches!(
+        w.kind,
+        Kind::Bulk {
+            flows: 4,
+            bytes: None,
+            stagger: Duration::ZERO
+        }
+    ));
+    assert_eq!(
+        (w.name.as_str(), w.pairing, w.algorithm.as_ref()),
+        ("bulk", Pairing::Each, None)
+    );
+    assert_eq!(s.report.size_classes, [Bytes::new(10_000), Bytes::new(1_000_000)]);
+}
+
+#[test]
+fn everything_that_can_be_said_is_read() {
+    let s = parse(
+        r#"
+title = "all of it"
+contenders = ["cubic:report=10ms"]
+duration = "2s"
+seeds = "1..50"
+sample = "5ms"
+
+[[node]]
+name = "a"
+[[node]]
+name = "s"
+switch = true
+[[node]]
+name = "b"
+
+[[link]]
+from = "a"
+to = "s"
+[[link]]
+name = "narrow"
+from = "s"
+to = "b"
+rate = "10mbit"
+delay = "5ms"
+jitter = "1ms"
+reorder = true
+queue = "droptail:100p"
+loss = 0.001
+
+[routing]
+per_packet = true
+fixed = [{ at = "a", to = "b", next = "s" }]
+
+[[workload]]
+name = "web"
+from = "a"
+to = ["b"]
+start = "100ms"
+stop = "1.5s"
+poisson = { rate = "5mbit", sizes = { points = [["10kB", 0.5], ["1MB", 1.0]] }, flows = 100 }
+
+[[workload]]
+from = "b"
+to = "a"
+pairs = "all"
+algorithm = "native:cubic"
+requests = { connections = 3, response = { table = "websearch" }, think = "10ms" }
+
+[[workload]]
+from = "a"
+to = "b"
+algorithm = "native:reno"
+on_off = { on = "100ms", off = "200ms", rate = "1mbit", exponential = true }
+
+[[event]]
+at = "1s"
+link = "narrow"
+rate = "5mbit"
+[[event]]
+at = "1.2s"
+link = "narrow"
+up = false
+
+[transport]
+mss = 1000
+delayed_acks = false
+ecn = true
+pacing = true
+initial_window = 4
+min_rto = "10ms"
+
+[steering]
+staleness = "1ms"
+
+[report]
+link = "narrow"
+links = ["narrow:back"]
+size_classes = ["100kB"]
+"#,
+    )
+    .unwrap();
+    assert_eq!(s.seeds.iter().last(), Some(50));
+    let Topology::Graph { nodes, links } = &s.topology else {
+        panic!()
+    };
+    assert_eq!(nodes.iter().filter(|node| node.switch).count(), 1);
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["a->s", "s->a", "narrow", "narrow:back"]);
+    assert!(links[3].link.reorder && links[3].from.text == "b");
+    assert!(s.per_packet && s.routes.len() == 1);
+    let [web, requests, on_off] = s.workloads.as_slice() else {
+        panic!()
+    };
+    assert!(
+        matches!(&web.kind, Kind::Poisson { arrivals: Arrivals::Load(_), flows: Some(100), sizes } if sizes.len() == 2)
+    );
+    assert!(matches!(&requests.kind, Kind::Requests { connections: 3, response, .. } if response.len() == 12));
+    assert_eq!((requests.name.as_str(), requests.pairing), ("requests-2", Pairing::All));
+    assert!(matches!(on_off.kind, Kind::OnOff { exponential: true, .. }));
+    assert_eq!(s.events[1].change, Change::Up(false));
+    assert_eq!((s.transport.mss, s.transport.delayed_acks), (Some(1000), Some(false)));
+    assert_eq!(s.staleness, Duration::from_millis(1));
+    assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
+}
+
+#[test]
+fn files_beside_the_scenario_are_read() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(folder.join("links.txt"), "# a star\nhub a 1gbit 1ms\nhub b 1gbit 2ms\n").unwrap();
+    std::fs::write(
+        folder.join("flows.csv"),
+        "time,from,to,bytes\n0.5,a,b,1000\n600ms,b,a,20kB\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("sizes.cdf"), "0 0\n1000 0.5\n20000 1\n").unwrap();
+    let s = parse(
+        r#"
+contenders = ["reno"]
+duration = "1s"
+[topology.graph]
+file = "links.txt"
+[[workload]]
+trace = "flows.csv"
+[[workload]]
+from = "a"
+to = "b"
+poisson = { per_second = 10.0, sizes = { file = "sizes.cdf" } }
+"#,
+    )
+    .unwrap();
+    let Topology::Graph { nodes, links } = &s.topology else {
+        panic!()
+    };
+    assert_eq!((nodes.len(), links.len()), (3, 4));
+    assert!(nodes.iter().all(|node| node.switch == (node.name.text == "hub")));
+    let Kind::Trace { flows } = &s.workloads[0].kind else {
+        panic!()
+    };
+    assert_eq!(
+        (flows[0].at, flows[0].bytes),
+        (Duration::from_millis(500), Bytes::new(1000))
+    );
+    assert_eq!((flows[1].at, flows[1].line), (Duration::from_millis(600), 3));
+}
+
+/// `text` in [`SMALL`] replaced by `by`.
+fn with(text: &str, by: &str) -> String {
+    assert!(SMALL.contains(text), "{text}");
+    SMALL.replace(text, by)
+}
+
+#[test]
+fn every_mistake_names_its_line_and_its_fix() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(folder.join("falls.cdf"), "0 0\n1000 0.5\n20000 0.4\n30000 1\n").unwrap();
+    std::fs::write(
+        folder.join("unsorted.csv"),
+        "2,left1,right1,1000\n1,left1,right1,1000\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("loop.txt"), "a b 1gbit 1ms\nb b 1gbit 1ms\n").unwrap();
+    let bulk = "bulk = { flows = 4 }";
+    let cases = [
+        ("a setting that does not exist", with("rtt =", "rtd =")),
+        ("a topology that does not exist", with("dumbbell", "dumbell")),
+        ("no duration", with("duration = \"10s\"\n", "")),
+        ("a zero rate", with("\"96mbit\"", "\"0mbit\"")),
+        ("a number without a unit", with("\"96mbit\"", "96")),
+        ("not TOML", with("rtt = \"20ms\"", "rtt = 20ms")),
+        ("no rate", with("rate = \"96mbit\"\n", "")),
+        ("two rates", with("rate = ", "trace = \"x\"\nrate = ")),
+        (
+            "a trace that is not there",
+            with("rate = \"96mbit\"", "trace = \"nowhere.trace\""),
+        ),
+        (
+            "a queue smaller than a packet",
+            with("rtt =", "queue = \"droptail:1000B\"\nrtt ="),
+        ),
+        ("a queue of a path without delay", with("\"20ms\"", "\"0ms\"")),
+        ("an unknown queue", with("rtt =", "queue = \"drptail:1bdp\"\nrtt =")),
+        ("too much loss", with("rtt =", "loss = \"150%\"\nrtt =")),
+        ("a run of no time", with("\"10s\"", "\"0s\"")),
+        ("too many looks", with("duration =", "sample = \"1ns\"\nduration =")),
+        (
+            "seeds that run backwards",
+            with("duration =", "seeds = \"5..1\"\nduration ="),
+        ),
+        ("no contender", with("contenders = [\"reno\", \"native:cubic\"]", "")),
+        ("no workload", with("[[workload]]\nbulk = { flows = 4 }", "")),
+        ("a workload that sends nothing", with(bulk, "start = \"1s\"")),
+        (
+            "two kinds in one workload",
+            with(bulk, "bulk = {}\nconstant_rate = { rate = \"1mbit\" }"),
+        ),
+        ("no flows", with(bulk, "bulk = { flows = 0 }")),
+        ("flows of no size", with(bulk, "bulk = { bytes = \"0kB\" }")),
+        ("a start after the end", with(bulk, "start = \"1m\"\nbulk = {}")),
+        (
+            "arrivals without a rate",
+            with(bulk, "poisson = { sizes = { table = \"websearch\" } }"),
+        ),
+        (
+            "an unknown table",
+            with(bulk, "poisson = { per_second = 1.0, sizes = { table = \"web\" } }"),
+        ),
+        (
+            "probabilities that fall",
+            with(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { points = [[\"1kB\", 0.5], [\"2kB\", 0.4], [\"3kB\", 1.0]] } }",
+            ),
+        ),
+        (
+            "probabilities that end early",
+            with(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { points = [[\"1kB\", 0.5], [\"2kB\", 0.9]] } }",
+            ),
+        ),
+        (
+            "sizes that fall",
+            with(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { points = [[\"2kB\", 0.5], [\"1kB\", 1.0]] } }",
+            ),
+        ),
+        (
+            "probabilities that fall in a file",
+            with(bulk, "poisson = { per_second = 1.0, sizes = { file = \"falls.cdf\" } }"),
+        ),
+        ("a trace out of order", with(bulk, "trace = \"unsorted.csv\"")),
+        (
+            "two workloads of one name",
+            with(bulk, "name = \"a\"\nbulk = {}\n[[workload]]\nname = \"a\"\nbulk = {}"),
+        ),
+        (
+            "an event that changes nothing",
+            with("[[work", "[[event]]\nat = \"1s\"\nlink = \"bottleneck\"\n[[work"),
+        ),
+        (
+            "an event after the end",
+            with(
+                "[[work",
+                "[[event]]\nat = \"11s\"\nlink = \"bottleneck\"\nup = false\n[[work",
+            ),
+        ),
+        (
+            "an odd fat tree",
+            with(
+                "[topology.dumbbell]\nrate",
+                "[topology.fat_tree]\nk = 3\ndelay = \"1us\"\nrate",
+            )
+            .replace("rtt = \"20ms\"\n", ""),
+        ),
+        (
+            "a node of a named topology",
+            with("[[work", "[[node]]\nname = \"a\"\n[[work"),
+        ),
+        (
+            "a link to nowhere",
+            with(
+                "[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"",
+                "[[node]]\nname = \"alice\"\n[[node]]\nname = \"bob\"\n[[link]]\nfrom = \"alice\"\nto = \"bab\"",
+            ),
+        ),
+        (
+            "two nodes of one name",
+            with(
+                "[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"",
+                "[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"",
+            ),
+        ),
+        (
+            "a link to itself in a file",
+            with(
+                "[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"",
+                "[topology.graph]\nfile = \"loop.txt\"",
+            ),
+        ),
+        (
+            "size classes out of order",
+            with("[[work", "[report]\nsize_classes = [\"1MB\", \"1kB\"]\n[[work"),
+        ),
+        ("a segment of nothing", with("[[work", "[transport]\nmss = 0\n[[work")),
+        ("a contender of no name", with("\"reno\"", "\"re no\"")),
+    ];
+    let handler = miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor()).with_width(100);
+    let mut told = String::new();
+    for (what, text) in cases {
+        let problem = parse(&text).expect_err(what);
+        assert!(problem.to_string().starts_with("test.toml:"), "{what}: {problem}");
+        told += &format!("──── {what}\n");
+        handler.render_report(&mut told, &problem).unwrap();
+    }
+    // Folders differ from machine to machine.
+    insta::assert_snapshot!(told.replace(env!("CARGO_TARGET_TMPDIR"), "FOLDER"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_can_panic(text in ".{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_scenario_with_holes_can_panic(from in 0usize..SMALL.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
+        if let (Some(head), Some(tail)) = (SMALL.get(..from), SMALL.get(from + length..)) {
+            let _ = parse(&format!("{head}{by}{tail}"));
+        }
+    }
+
+    #[test]
+    fn no_value_can_panic(key in prop::sample::select(vec!["\"96mbit\"", "\"20ms\"", "\"10s\"", "4"]), value in "[\"\\-0-9a-z.:%]{0,16}") {
+        let _ = parse(&SMALL.replace(key, &value));
+    }
+}
