@@ -1,0 +1,80 @@
+//! What an owner chooses for a connection.
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::Duration;
+
+/// What an owner chooses for a connection. Connections share it by `Arc`, so that each of a hundred thousand costs 8 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Most payload in a segment, bytes; the smaller one of both ends' counts. 1448 is an Ethernet frame's worth under IPv4
+    /// with time stamps.
+    pub mss: u16,
+    /// What a segment costs on the wire beside its payload, bytes: 52 is IPv4 and TCP with time stamps. The state machine
+    /// does not look at it; it is here so that simulator and figures agree.
+    pub header_bytes: u16,
+    /// Initial congestion window, segments (RFC 6928: 10). Larger finishes short flows sooner and overflows small buffers.
+    pub initial_window: u16,
+    /// Bytes that the receiver is ready to hold for an application that does not read. Below the path's
+    /// bandwidth-delay product it limits throughput.
+    pub receive_buffer: u32,
+    /// The application takes every byte at once and never calls `read`.
+    pub discard: bool,
+    /// An acknowledgement for every so many segments at least; 1 switches delayed acknowledgements off. RFC 5681 allows 2.
+    pub ack_every: u8,
+    /// Longest that an acknowledgement waits. Linux: 40 ms. Longer slows small windows, shorter acknowledges more.
+    pub ack_delay: Duration,
+    /// The first so many segments of a stream are acknowledged at once, so that slow start sees every one of them. Linux: 16.
+    pub quick_acks: u8,
+    /// The retransmission timeout exceeds the smoothed RTT by this at least. Linux: 200 ms; RFC 6298 says 1 s for the whole
+    /// timeout. Too small and a pause of the peer looks like a loss; too large and a lost tail waits long.
+    pub min_rto: Duration,
+    /// The timeout before any RTT sample (RFC 6298, 2.1: 1 s), of the handshake too.
+    pub initial_rto: Duration,
+    /// The timeout does not back off beyond this. Linux: 120 s; RFC 6298 (2.5) allows any of at least 60 s.
+    pub max_rto: Duration,
+    /// The connection is given up after so many timeouts in a row. Linux: 15.
+    pub max_retries: u8,
+    /// The same for the handshake. Linux: 6.
+    pub open_retries: u8,
+    /// The connection is given up when the peer was not heard for so long; `Duration::MAX`: never.
+    pub idle_timeout: Duration,
+    /// Spread packets over the RTT: at 200 % of cwnd/srtt in slow start and 120 % after it, as Linux. A rate that the
+    /// congestion control sets is kept to in any case.
+    pub pacing: bool,
+    /// What data carries in its ECN field; [`Ecn::NotEct`] switches ECN off.
+    pub ecn: Ecn,
+    /// Put time stamps t1..t4 on data and acknowledgements. Both ends have to.
+    pub stamps: bool,
+    /// After an idle time of more than an RTO the window halves for every RTO (RFC 2861, as Linux).
+    pub restart_after_idle: bool,
+    /// The number of the first segment, the same at both ends. Tests begin just below the wrap.
+    #[doc(hidden)]
+    pub first_number: u32,
+}
+
+impl Default for Config {
+    /// As Linux comes, with a receive buffer that does not limit.
+    fn default() -> Config {
+        Config {
+            mss: 1448,
+            header_bytes: 52,
+            initial_window: 10,
+            receive_buffer: 1 << 30,
+            discard: false,
+            ack_every: 2,
+            ack_delay: Duration::from_millis(40),
+            quick_acks: 16,
+            min_rto: Duration::from_millis(200),
+            initial_rto: Duration::from_secs(1),
+            max_rto: Duration::from_secs(120),
+            max_retries: 15,
+            open_retries: 6,
+            idle_timeout: Duration::MAX,
+            pacing: false,
+            ecn: Ecn::NotEct,
+            stamps: false,
+            restart_after_idle: true,
+            first_number: 0,
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! A connection: both halves of it, its life, and the verbs by which a driver runs it.
+//!
+//! The machinery is in the files beside this one: `transmit` (what leaves), `acknowledge` (what an ACK does), `receive`,
+//! `handshake`, `rack`, `recovery` with `prr`, `timeout`.
+
+use std::sync::Arc;
+
+use ccplane_units::{Duration, Time};
+
+use crate::config::Config;
+use crate::control::{Ack, Control, Event};
+use crate::error::Failure;
+use crate::number::Number;
+use crate::pacing::Pacer;
+use crate::rack::Rack;
+use crate::rate::Rate;
+use crate::receive::Receiver;
+use crate::recovery::Repair;
+use crate::rtt::Rtt;
+use crate::scoreboard::Scoreboard;
+use crate::segment::{Kind, Segment, Side, Stamps};
+use crate::stats::Stats;
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// A client that waits for the server's answer.
+    Opening,
+    /// A server that has answered and waits for the client to prove its address.
+    Accepting,
+    /// Data flows.
+    Open,
+    /// Both streams are through. Late retransmissions are still answered, for a while.
+    Draining,
+    /// It is over: well, or as [`Connection::failure`] says.
+    Closed,
+}
+
+/// What the sending half is doing about losses (Linux' `tcp_ca_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// Nothing.
+    Open,
+    /// Reduces after a mark.
+    Reduction,
+    /// Repairs losses.
+    Recovery,
+    /// Starts again after a retransmission timeout.
+    Loss,
+}
+
+/// One end of a connection: a reliable byte stream in either direction, without the bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Connection {
+    pub(crate) config: Arc<Config>,
+    pub(crate) board: Scoreboard,
+    /// Sent and not acknowledged: `una..next`. Cut from the stream and perhaps sent in a class above 0: `next..cut`.
+    pub(crate) una: Number,
+    pub(crate) next: Number,
+    pub(crate) cut: Number,
+    /// Of `una..next`, how many have arrived beyond the cumulative ACK, and how many wait to be sent again.
+    pub(crate) sacked: u32,
+    pub(crate) lost: u32,
+    /// The window in packets.
+    pub(crate) window: u32,
+    pub(crate) mss: u16,
+    pub(crate) state: State,
+    pub(crate) phase: Phase,
+    /// Where `una` and `cut` are in the stream, how much of it there is, and how much the peer takes, bytes.
+    pub(crate) una_offset: u64,
+    pub(crate) cut_offset: u64,
+    pub(crate) written: u64,
+    pub(crate) limit: u64,
+    /// The window and the threshold, bytes.
+    pub(crate) cwnd: u64,
+    pub(crate) ssthresh: u64,
+    pub(crate) rate: Rate,
+    pub(crate) rtt: Rtt,
+    pub(crate) rack: Rack,
+    /// The latest delivery, and the latest sending of new data: what the retransmission timer counts from.
+    pub(crate) progress: Time,
+    pub(crate) sent: Time,
+    /// When to look at the timers, or earlier.
+    pub(crate) deadline: Time,
+    pub(crate) pacer: Pacer,
+    pub(crate) receiver: Receiver,
+    pub(crate) repair: Option<Box<Repair>>,
+    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round, which ends at `usage_end`.
+    pub(crate) most_out: u32,
+    pub(crate) usage_end: Number,
+    /// What the peer had counted of CE at the last ACK.
+    pub(crate) ce_packets: u32,
+    pub(crate) ce_bytes: u32,
+    pub(crate) heard: Time,
+    pub(crate) retransmitted: u32,
+    pub(crate) lost_total: u32,
+    pub(crate) timeouts: u16,
+    /// Timeouts in a row.
+    pub(crate) backoff: u8,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) flags: Flags,
+}
+
+/// What is so, or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags {
+    /// The application has written all it will.
+    pub finishing: bool,
+    /// The end of the stream was cut.
+    pub fin_cut: bool,
+    /// One segment may leave whatever the window says: a probe for a lost tail.
+    pub tail_probe: bool,
+    /// A probe of a closed window is due.
+    pub window_probe: bool,
+    /// A tail-loss probe is under way.
+    pub probing: bool,
+    /// Something of the handshake, or an abort, waits to leave.
+    pub handshake: bool,
+    /// The server has not shown yet that it knows the client's address to be proved.
+    pub unproved: bool,
+    /// The window limited sending in this round.
+    pub cwnd_limited: bool,
+    /// The control has set a window since the last timeout.
+    pub answered: bool,
+    /// An agent or a program steers.
+    pub steered: bool,
+}
+
+impl Connection {
+    /// A client asks for a connection.
+    pub fn connect(config: &Arc<Config>, now: Time) -> Connection {
+        let mut connection = Connection::new(config, State::Opening, now);
+        connection.flags.handshake = true;
+        connection.flags.unproved = true;
+        connection.progress = now;
+        connection.deadline = now + config.initial_rto;
+        connection
+    }
+
+    /// A server answers `segment`, a client's [`Kind::Open`]; `None` for anything else.
+    pub fn accept(config: &Arc<Config>, now: Time, segment: &Segment) -> Option<Connection> {
+        if segment.kind != Kind::Open {
+            return None;
+        }
+        let mut connection = Connection::new(config, State::Accepting, now);
+        connection.on_open(now, segment);
+        connection.deadline = now + config.max_rto;
+        Some(connection)
+    }
+
+    fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
+        let first = Number(config.first_number);
+        let mss = config.mss.max(1);
+        let window = u32::from(config.initial_window.max(1));
+        Connection {
+            config: Arc::clone(config),
+            board: Scoreboard::default(),
+            una: first,
+            next: first,
+            cut: first,
+            sacked: 0,
+            lost: 0,
+            window,
+            mss,
+            state,
+            phase: Phase::Open,
+            una_offset: 0,
+            cut_offset: 0,
+            written: 0,
+            limit: 0,
+            cwnd: u64::from(window) * u64::from(mss),
+            ssthresh: u64::MAX,
+            rate: Rate::default(),
+            rtt: Rtt::default(),
+            rack: Rack::new(first),
+            progress: now,
+            sent: now,
+            deadline: Time::MAX,
+            pacer: Pacer::default(),
+            receiver: Receiver::new(config),
+            repair: None,
+            most_out: 0,
+            usage_end: first,
+            ce_packets: 0,
+            ce_bytes: 0,
+            heard: now,
+            retransmitted: 0,
+            lost_total: 0,
+            timeouts: 0,
+            backoff: 0,
+            failure: None,
+            flags: Flags::default(),
+        }
+    }
+
+    /// The application adds so many bytes to the stream. The stream's length saturates at 2^48 - 1 bytes (281 TB), which
+    /// serves as "without end".
+    pub fn write(&mut self, bytes: u64) {
+        if !self.flags.finishing && self.is_alive() {
+            self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
+        }
+    }
+
+    /// The stream ends with what was written.
+    pub fn finish(&mut self) {
+        self.flags.finishing = true;
+    }
+
+    /// Gives the connection up; the peer is told once.
+    pub fn abort(&mut self) {
+        if self.is_alive() {
+            self.fail(Failure::Aborted);
+            self.flags.handshake = true;
+        }
+    }
+
+    /// Bytes that arrived and were not read. Their contents are the driver's matter.
+    #[inline]
+    pub fn readable(&self) -> u64 {
+        self.receiver.readable()
+    }
+
+    /// The application takes up to so many bytes; how many there were.
+    pub fn read(&mut self, bytes: u64) -> u64 {
+        self.receiver.read(bytes, &self.config)
+    }
+
+    /// A segment has arrived. `side` is looked at only where the segment says that it has one.
+    #[inline(always)]
+    pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        if self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0 {
+            if !self.on_rare(now, segment, control) {
+                return;
+            }
+        }
+        self.heard = now;
+        if segment.kind == Kind::Data {
+            self.receiver.on_data(now, segment, side, &self.config);
+        }
+        self.on_ack(now, segment, side, control);
+        if self.receiver.ended() {
+            self.drain(now);
+        }
+    }
+
+    /// When to call [`Connection::on_timeout`], or earlier: a driver may keep one timer for a connection, and look here
+    /// again when it fires.
+    #[inline(always)]
+    pub fn next_timeout(&self) -> Option<Time> {
+        let next = self.deadline.min(self.receiver.ack_at);
+        (next != Time::MAX).then_some(next)
+    }
+
+    /// When pacing lets the next packet leave; `None` when it may leave at once or nothing waits.
+    #[inline]
+    pub fn next_send(&self, now: Time) -> Option<Time> {
+        (!self.pacer.allows(now) && self.wants_to_send()).then_some(self.pacer.next)
+    }
+
+    /// The control's deadline has come ([`Control::next_deadline`]).
+    pub fn on_control_deadline(&mut self, now: Time, control: &mut impl Control) {
+        let event = Event {
+            now,
+            ack: Ack::default(),
+            connection: self,
+        };
+        let outcome = control.on_deadline(&event);
+        self.apply(now, &Ack::default(), &outcome);
+    }
+
+    /// Where it is in its life.
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why it ended, if it did not end well.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Everything written is acknowledged, the end of the stream included.
+    #[inline(always)]
+    pub fn sent_all(&self) -> bool {
+        self.flags.fin_cut && self.una == self.cut
+    }
+
+    /// The peer's whole stream has arrived.
+    #[inline(always)]
+    pub fn received_all(&self) -> bool {
+        self.receiver.ended()
+    }
+
+    /// The four stamps of the last exchange, where the configuration asks for them.
+    pub fn stamps(&self) -> Option<Stamps> {
+        self.repair.as_ref().and_then(|repair| repair.stamps)
+    }
+
+    /// Figures for people and reports.
+    pub fn stats(&self) -> Stats {
+        Stats::of(self)
+    }
+
+    /// Gives back memory that is not needed now. A driver that keeps idle connections calls it once they are idle.
+    pub fn shrink(&mut self) {
+        self.receiver.shrink();
+        if self.una == self.cut {
+            self.board.free();
+        }
+        if self.phase == Phase::Open && self.sacked | self.lost == 0 {
+            self.repair = None;
+        }
+    }
+
+    /// What it takes in memory, bytes, its own size included.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Connection>()
+            + self.board.heap_bytes()
+            + self.receiver.heap_bytes()
+            + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
+    }
+}
+
+/// What a control may ask.
+impl Connection {
+    /// Most payload in a segment, bytes.
+    #[inline(always)]
+    pub fn mss(&self) -> u64 {
+        u64::from(self.mss)
+    }
+
+    /// The congestion window in force, bytes.
+    #[inline(always)]
+    pub fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// The congestion window in force, packets.
+    #[inline(always)]
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// The slow-start threshold, bytes; `u64::MAX` before the first loss.
+    #[inline(always)]
+    pub fn ssthresh(&self) -> u64 {
+        self.ssthresh
+    }
+
+    /// The pacing rate in force, bytes/s; 0 when not paced.
+    #[inline(always)]
+    pub fn rate(&self) -> u64 {
+        self.pacer.rate()
+    }
+
+    /// Packets on their way, as far as is known.
+    #[inline(always)]
+    pub fn in_flight(&self) -> u32 {
+        self.outstanding().wrapping_sub(self.sacked).wrapping_sub(self.lost)
+    }
+
+    /// Packets sent and not cumulatively acknowledged.
+    #[inline(always)]
+    pub fn outstanding(&self) -> u32 {
+        self.next.since(self.una)
+    }
+
+    /// Bytes written and not cumulatively acknowledged.
+    #[inline(always)]
+    pub fn pending(&self) -> u64 {
+        self.written - self.una_offset
+    }
+
+    /// Smoothed RTT; zero before the first sample.
+    #[inline(always)]
+    pub fn srtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+
+    /// The least RTT of the last five minutes; zero before the first sample.
+    #[inline(always)]
+    pub fn min_rtt(&self) -> Duration {
+        self.rtt.least()
+    }
+
+    /// What it does about losses.
+    #[inline(always)]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// From the loss, mark or timeout that began a reduction until everything sent before is acknowledged.
+    #[inline(always)]
+    pub fn in_recovery(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// The window limited sending in this round; in slow start it does while more than half of it is used, so that it may
+    /// grow to what the application will need (Linux' `tcp_is_cwnd_limited`).
+    #[inline(always)]
+    pub fn cwnd_limited(&self) -> bool {
+        self.flags.cwnd_limited || (self.cwnd < self.ssthresh && self.window < self.most_out.saturating_mul(2))
+    }
+}
+
+/// The machinery that the other files share.
+impl Connection {
+    /// Neither over nor about to be.
+    pub(crate) fn is_alive(&self) -> bool {
+        !matches!(self.state, State::Closed | State::Draining)
+    }
+
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+        self.close();
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.state = State::Closed;
+        self.deadline = Time::MAX;
+        self.receiver.ack_at = Time::MAX;
+        self.board.free();
+        self.repair = None;
+    }
+
+    /// Sets the window, bytes; at least one segment.
+    #[inline]
+    pub(crate) fn set_cwnd(&mut self, cwnd: u64) {
+        let mss = u32::from(self.mss);
+        self.window = match u32::try_from(cwnd) {
+            Ok(cwnd) => (cwnd / mss).max(1),
+            Err(_) => u32::try_from(cwnd / u64::from(mss)).unwrap_or(u32::MAX),
+        };
+        self.cwnd = cwnd.max(u64::from(mss));
+    }
+
+    /// What a control sees, and sets, as the window: while a reduction is under way, where it leads to.
+    #[inline(always)]
+    pub(crate) fn steered_cwnd(&self) -> u64 {
+        match (self.phase, self.repair.as_ref()) {
+            (Phase::Reduction | Phase::Recovery, Some(repair)) if repair.prr.began() => repair.target,
+            _ => self.cwnd,
+        }
+    }
+
+    /// Both streams are through: only late retransmissions are still to be answered, for three timeouts.
+    #[cold]
+    fn drain(&mut self, now: Time) {
+        if self.state == State::Open && self.sent_all() && self.receiver.ended() {
+            self.state = State::Draining;
+            self.deadline = now + self.rto() * 3;
+            self.board.free();
+        }
+    }
+
+    pub(crate) fn rto(&self) -> Duration {
+        self.rtt.rto(self.config.initial_rto, self.config.min_rto)
+    }
+}
+
+/// The longest stream, bytes: what a segment's offset holds.
+const MOST_BYTES: u64 = (1 << 48) - 1;
+
+/// Flags of segments that the ordinary path does not look at.
+const RARE: u8 = Segment::PROOF | Segment::PROBE;

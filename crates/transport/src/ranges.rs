@@ -1,0 +1,197 @@
+//! Ranges of segment numbers that arrived out of order: the receiver's, and the sender's image of them.
+//!
+//! Sorted, disjoint and not adjacent. As many as there are holes, so that long ranges cost nothing; most changes happen at
+//! either end.
+
+use std::collections::VecDeque;
+
+use crate::number::Number;
+use crate::segment::Range;
+
+/// A range with the stream offset at its end; the sender has no use for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub range: Range,
+    pub end_offset: u64,
+}
+
+/// Most holes that either end keeps track of. What arrives beyond is as good as lost; a real path has hundreds at most.
+/// More would let a peer fill memory (24 bytes each).
+const MOST: usize = 1 << 14;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeSet(VecDeque<Span>);
+
+impl RangeSet {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[inline]
+    pub fn first(&self) -> Option<&Span> {
+        self.0.front()
+    }
+
+    #[inline]
+    pub fn last(&self) -> Option<&Span> {
+        self.0.back()
+    }
+
+    #[inline]
+    pub fn pop_first(&mut self) -> Option<Span> {
+        self.0.pop_front()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Span> {
+        self.0.iter()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The place of the first range that ends at `number` or later.
+    fn place(&self, number: Number) -> usize {
+        match self.0.back() {
+            None => 0,
+            Some(last) if last.range.end.before(number) => self.0.len(),
+            _ => self.0.partition_point(|span| span.range.end.before(number)),
+        }
+    }
+
+    /// The range that holds `number`.
+    pub fn find(&self, number: Number) -> Option<Range> {
+        let span = self.0.get(self.place(number.plus(1)))?;
+        number.within(span.range.start, span.range.end).then_some(span.range)
+    }
+
+    /// Adds `range`, which is not empty and less than 2^31 long, and hands every part of it that was not there to `fresh`.
+    /// False, with nothing changed, when there is no room for one more range.
+    pub fn insert(&mut self, range: Range, end_offset: u64, mut fresh: impl FnMut(Range)) -> bool {
+        let Range { start, end } = range;
+        let from = self.place(start);
+        let mut span = Span { range, end_offset };
+        let mut reached = start;
+        let mut to = from;
+        while let Some(next) = self.0.get(to).filter(|next| !end.before(next.range.start)) {
+            if reached.before(next.range.start) {
+                fresh(Range {
+                    start: reached,
+                    end: next.range.start,
+                });
+            }
+            if next.range.start.before(span.range.start) {
+                span.range.start = next.range.start;
+            }
+            if span.range.end.before(next.range.end) || span.range.end == next.range.end {
+                span.range.end = next.range.end;
+                span.end_offset = next.end_offset;
+            }
+            reached = reached.later(next.range.end);
+            to += 1;
+        }
+        if to == from {
+            if self.0.len() >= MOST {
+                return false;
+            }
+            fresh(range);
+            self.0.insert(from, span);
+            return true;
+        }
+        if reached.before(end) {
+            fresh(Range { start: reached, end });
+        }
+        if let Some(first) = self.0.get_mut(from) {
+            *first = span;
+        }
+        if to > from + 1 {
+            self.0.drain(from + 1..to);
+        }
+        true
+    }
+
+    /// Forgets what comes before `number`.
+    pub fn forget_before(&mut self, number: Number) {
+        while let Some(first) = self.0.front_mut() {
+            if first.range.start.before(number) && number.before(first.range.end) {
+                first.range.start = number;
+            }
+            if !first.range.start.before(number) {
+                return;
+            }
+            self.0.pop_front();
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Span>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range(start: u32, end: u32) -> Range {
+        Range {
+            start: Number(start),
+            end: Number(end),
+        }
+    }
+
+    #[test]
+    fn a_filled_hole_joins_its_neighbours() {
+        let mut set = RangeSet::default();
+        let mut seen = Vec::new();
+        for (start, end) in [(10, 12), (14, 16), (12, 14), (30, 31), (9, 32)] {
+            assert!(set.insert(range(start, end), u64::from(end), |new| seen.push((new.start.0, new.end.0))));
+        }
+        assert_eq!(seen, [(10, 12), (14, 16), (12, 14), (30, 31), (9, 10), (16, 30), (31, 32)]);
+        assert_eq!(set.iter().count(), 1);
+        assert_eq!(set.find(Number(31)), Some(range(9, 32)));
+        assert_eq!(set.find(Number(32)), None);
+        set.forget_before(Number(20));
+        assert_eq!(set.first().map(|span| span.range), Some(range(20, 32)));
+    }
+
+    proptest! {
+        /// Against a set of numbers, around the wrap.
+        #[test]
+        fn as_a_set_of_numbers(first in prop::sample::select(vec![0u32, u32::MAX - 30]),
+                               steps in prop::collection::vec((0u32..60, 1u32..12, 0u32..8), 1..60)) {
+            let mut set = RangeSet::default();
+            let mut model = BTreeSet::new();
+            for (start, length, forget) in steps {
+                let at = |n: u32| first.wrapping_add(n);
+                let mut fresh = BTreeSet::new();
+                set.insert(range(at(start), at(start + length)), 0, |new| {
+                    let mut n = new.start;
+                    while n != new.end {
+                        assert!(fresh.insert(n.since(Number(first))), "handed out twice");
+                        n = n.plus(1);
+                    }
+                });
+                let expected: BTreeSet<u32> = (start..start + length).filter(|n| model.insert(*n)).collect();
+                prop_assert_eq!(fresh, expected);
+                if forget == 0 {
+                    set.forget_before(Number(at(start)));
+                    model = model.split_off(&start);
+                }
+                let held: Vec<u32> = set.iter().flat_map(|span| {
+                    let from = span.range.start.since(Number(first));
+                    from..from + span.range.end.since(span.range.start)
+                }).collect();
+                prop_assert_eq!(held, model.iter().copied().collect::<Vec<_>>());
+                for n in 0..72 {
+                    prop_assert_eq!(set.find(Number(at(n))).is_some(), model.contains(&n));
+                }
+            }
+        }
+    }
+}

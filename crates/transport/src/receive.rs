@@ -1,0 +1,380 @@
+//! The receiving half: what arrived, what is owed for it, and what an acknowledgement says.
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::Time;
+
+use crate::config::Config;
+use crate::number::Number;
+use crate::ranges::RangeSet;
+use crate::segment::{MAX_RANGES, Range, Segment, Side};
+
+/// Classes that a connection knows; segments of others are not answered.
+pub const MAX_CLASSES: u8 = 8;
+
+/// How far ahead of the next one a number may be: a quarter of their circle, so that older and newer stay apart.
+const FURTHEST: u32 = 1 << 30;
+
+/// The receiving half of a connection.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Receiver {
+    /// Everything before it has arrived.
+    pub next: Number,
+    echo: Number,
+    /// Bytes that arrived in order.
+    pub offset: u64,
+    /// Bytes that the application took.
+    read: u64,
+    /// How far the sender may go, as it was last told.
+    edge: u64,
+    /// When an acknowledgement that waits has waited long enough.
+    pub ack_at: Time,
+    /// Data that arrived with CE, wrapping.
+    ce_packets: u32,
+    ce_bytes: u32,
+    /// The number after the stream's last, when `fin_known`.
+    end: Number,
+    /// Segments that arrived since the last acknowledgement.
+    pending: u8,
+    /// So many segments more are acknowledged at once.
+    quick: u8,
+    /// Classes in which an acknowledgement is due, a bit each.
+    owed: u8,
+    echo_transmission: u8,
+    end_known: bool,
+    /// The last data arrived with CE.
+    congested: bool,
+    /// There is something to say beyond the cumulative ACK: ranges or a duplicate.
+    has_beyond: bool,
+    beyond: Option<Box<Beyond>>,
+    stamps: Option<Box<Arrival>>,
+}
+
+/// What arrived out of order.
+#[derive(Clone, Debug, Default)]
+struct Beyond {
+    set: RangeSet,
+    /// A number in each of the ranges that were reported last, the latest first.
+    recent: [Number; MAX_RANGES],
+    duplicate: Option<Range>,
+}
+
+/// t1 and t2 of the segment that is to be answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrival {
+    t1: Time,
+    t2: Time,
+    fresh: bool,
+}
+
+impl Receiver {
+    pub fn new(config: &Config) -> Receiver {
+        let first = Number(config.first_number);
+        Receiver {
+            next: first,
+            echo: first,
+            offset: 0,
+            read: 0,
+            edge: u64::from(config.receive_buffer),
+            ack_at: Time::MAX,
+            ce_packets: 0,
+            ce_bytes: 0,
+            end: first,
+            pending: 0,
+            quick: config.quick_acks,
+            owed: 0,
+            echo_transmission: 0,
+            end_known: false,
+            congested: false,
+            has_beyond: false,
+            beyond: None,
+            stamps: None,
+        }
+    }
+
+    /// The whole stream has arrived.
+    #[inline(always)]
+    pub fn ended(&self) -> bool {
+        self.end_known && self.next == self.end
+    }
+
+    /// Bytes that the application has not taken.
+    #[inline]
+    pub fn readable(&self) -> u64 {
+        self.offset - self.read
+    }
+
+    /// The application takes up to so many bytes. A window that opens by two segments or half the buffer is announced at
+    /// once (RFC 9293, 3.8.6.2.2), smaller steps are not, so that the sender has no reason for small segments.
+    pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
+        let bytes = bytes.min(self.readable());
+        self.read += bytes;
+        let step = (u64::from(config.mss) * 2).min(u64::from(config.receive_buffer) / 2).max(1);
+        if bytes > 0 && !self.ended() && self.limit(config) >= self.edge.saturating_add(step) {
+            self.owed |= 1;
+        }
+        bytes
+    }
+
+    /// How far the sender may go.
+    #[inline(always)]
+    fn limit(&self, config: &Config) -> u64 {
+        let taken = if config.discard { self.offset } else { self.read };
+        taken + u64::from(config.receive_buffer)
+    }
+
+    /// Data has arrived.
+    #[inline(always)]
+    pub fn on_data(&mut self, now: Time, segment: &Segment, side: &Side, config: &Config) {
+        if segment.ecn == Ecn::Ce {
+            self.ce_packets = self.ce_packets.wrapping_add(1);
+            self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
+        }
+        if side_stamped(segment, side) {
+            self.keep_stamps(now, side);
+        }
+        let in_order = segment.number == self.next
+            && segment.offset() == self.offset
+            && self.offset + u64::from(segment.length) <= self.edge
+            && !self.end_known
+            && !self.has_beyond;
+        if in_order && segment.class | (segment.flags & Segment::FIN) == 0 {
+            self.next = self.next.plus(1);
+            self.offset += u64::from(segment.length);
+            self.echo = segment.number;
+            self.echo_transmission = segment.transmission;
+            self.pending = self.pending.saturating_add(1);
+            // RFC 8257, 3.2: a change of the mark is told at once, so that the sender's count is in step.
+            let changed = (segment.ecn == Ecn::Ce) != self.congested;
+            self.congested ^= changed;
+            if self.pending >= config.ack_every || self.quick > 0 || changed {
+                self.quick = self.quick.saturating_sub(1);
+                self.owed |= 1;
+            } else if self.ack_at == Time::MAX {
+                self.ack_at = now + config.ack_delay;
+            }
+        } else {
+            self.on_other_data(segment);
+        }
+    }
+
+    /// Out of order, again, of another class, beyond the window, or the last: acknowledged at once.
+    #[cold]
+    #[inline(never)]
+    fn on_other_data(&mut self, segment: &Segment) {
+        let number = segment.number;
+        let end = segment.offset() + u64::from(segment.length);
+        let class = segment.class.min(MAX_CLASSES - 1);
+        self.owed |= 1 << class;
+        self.congested = segment.ecn == Ecn::Ce;
+        if number.before(self.next) {
+            return self.on_duplicate(number, segment.transmission);
+        }
+        // Beyond the window as it was announced, beyond the end, or where no honest sender could have put it.
+        let ahead = number.since(self.next);
+        let gap = segment.offset().wrapping_sub(self.offset);
+        let misplaced = ahead > FURTHEST || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
+        let beyond_end = self.end_known && !number.before(self.end);
+        if end > self.edge || segment.offset() < self.offset || beyond_end || misplaced {
+            return;
+        }
+        if segment.has(Segment::FIN) {
+            let later = self.beyond.as_ref().and_then(|beyond| beyond.set.last());
+            if later.is_some_and(|span| number.plus(1).before(span.range.end)) {
+                return;
+            }
+            self.end_known = true;
+            self.end = number.plus(1);
+        }
+        self.quick = self.quick.saturating_sub(1);
+        if number == self.next {
+            self.next = number.plus(1);
+            self.offset = end;
+            self.join();
+            self.answer(number, segment.transmission);
+        } else if self.insert(number, end) {
+            self.answer(number, segment.transmission);
+        } else {
+            self.on_duplicate(number, segment.transmission);
+        }
+    }
+
+    /// True when it was not there yet.
+    fn insert(&mut self, number: Number, end_offset: u64) -> bool {
+        let beyond = self.beyond.get_or_insert_default();
+        let mut fresh = false;
+        let range = Range {
+            start: number,
+            end: number.plus(1),
+        };
+        if !beyond.set.insert(range, end_offset, |_| fresh = true) {
+            // No room for one more hole: as if it had been lost.
+            return true;
+        }
+        self.has_beyond = true;
+        beyond.remember(number);
+        fresh
+    }
+
+    /// A segment arrived a second time (RFC 2883).
+    fn on_duplicate(&mut self, number: Number, transmission: u8) {
+        let beyond = self.beyond.get_or_insert_default();
+        beyond.duplicate = Some(Range {
+            start: number,
+            end: number.plus(1),
+        });
+        self.has_beyond = true;
+        self.answer(number, transmission);
+    }
+
+    fn answer(&mut self, number: Number, transmission: u8) {
+        self.echo = number;
+        self.echo_transmission = transmission;
+    }
+
+    /// The hole before the first range is filled.
+    fn join(&mut self) {
+        let Some(beyond) = self.beyond.as_mut() else {
+            return;
+        };
+        while let Some(first) = beyond.set.first() {
+            if self.next.before(first.range.start) {
+                break;
+            }
+            if self.next.before(first.range.end) {
+                self.next = first.range.end;
+                self.offset = self.offset.max(first.end_offset);
+            }
+            beyond.set.pop_first();
+        }
+        self.has_beyond = !beyond.set.is_empty() || beyond.duplicate.is_some();
+        if self.ended() {
+            self.beyond = None;
+            self.has_beyond = false;
+        }
+    }
+
+    #[cold]
+    fn keep_stamps(&mut self, now: Time, side: &Side) {
+        **self.stamps.get_or_insert_default() = Arrival {
+            t1: side.t1,
+            t2: now,
+            fresh: true,
+        };
+    }
+
+    /// Whether an acknowledgement is due in the class.
+    #[inline(always)]
+    pub fn owes(&self, class: u8) -> bool {
+        self.owed >> (class & (MAX_CLASSES - 1)) & 1 != 0
+    }
+
+    /// An acknowledgement is due at once, in class 0.
+    #[inline(always)]
+    pub fn owe(&mut self) {
+        self.owed |= 1;
+    }
+
+    /// The acknowledgement that waits has waited long enough, if it has.
+    #[inline]
+    pub fn on_timeout(&mut self, now: Time) {
+        if self.ack_at <= now {
+            self.ack_at = Time::MAX;
+            self.owed |= u8::from(self.pending > 0);
+        }
+    }
+
+    /// Writes what the segment acknowledges. Whatever leaves in class 0 settles what is owed there.
+    #[inline(always)]
+    pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {
+        let limit = self.limit(config);
+        self.edge = self.edge.max(limit);
+        segment.ack = self.next;
+        segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
+        segment.ce_packets = self.ce_packets;
+        segment.ce_bytes = self.ce_bytes;
+        segment.echo = self.echo;
+        segment.echo_transmission = self.echo_transmission;
+        self.owed &= !(1 << (segment.class & (MAX_CLASSES - 1)));
+        if segment.class == 0 {
+            self.pending = 0;
+            self.ack_at = Time::MAX;
+        }
+        if self.has_beyond || self.stamps.is_some() {
+            self.fill(now, segment, side);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+        if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_beyond) {
+            beyond.report(self.next, side);
+            self.has_beyond = !beyond.set.is_empty();
+            segment.flags |= Segment::SIDE;
+        }
+        if let Some(arrival) = self.stamps.as_mut().filter(|arrival| arrival.fresh) {
+            arrival.fresh = false;
+            (side.t1, side.t2, side.t3, side.stamped) = (arrival.t1, arrival.t2, now, true);
+            segment.flags |= Segment::SIDE;
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let beyond = self.beyond.as_ref();
+        beyond.map_or(0, |beyond| size_of::<Beyond>() + beyond.set.heap_bytes())
+            + self.stamps.as_ref().map_or(0, |_| size_of::<Arrival>())
+    }
+
+    /// Gives back what is not needed now.
+    pub fn shrink(&mut self) {
+        if !self.has_beyond {
+            self.beyond = None;
+        }
+    }
+}
+
+impl Beyond {
+    /// `number` is in the range of the latest arrival.
+    fn remember(&mut self, number: Number) {
+        let block = self.set.find(number);
+        let mut kept = [number; MAX_RANGES];
+        let others = self.recent.iter().filter(|old| match block {
+            Some(block) => !old.within(block.start, block.end),
+            None => true,
+        });
+        for (place, old) in kept.iter_mut().skip(1).zip(others) {
+            *place = *old;
+        }
+        self.recent = kept;
+    }
+
+    /// RFC 2018, section 4: the range of the latest arrival first, then those reported last; others fill what room is left.
+    fn report(&mut self, next: Number, side: &mut Side) {
+        if let Some(duplicate) = self.duplicate.take() {
+            side.set_duplicate(duplicate);
+        }
+        let mut told = [Range::default(); MAX_RANGES];
+        let mut count = 0;
+        let recent = self.recent.iter().filter(|number| !number.before(next));
+        let recent = recent.filter_map(|number| self.set.find(*number));
+        for range in recent.chain(self.set.iter().take(MAX_RANGES).map(|span| span.range)) {
+            if count == MAX_RANGES {
+                break;
+            }
+            if !told[..count].contains(&range) {
+                told[count] = range;
+                count += 1;
+                if !side.push(range) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn side_stamped(segment: &Segment, side: &Side) -> bool {
+    segment.has_side() && side.stamped
+}

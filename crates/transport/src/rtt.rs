@@ -1,0 +1,127 @@
+//! Round-trip time, smoothed (RFC 6298), its minimum, and the timeouts that follow from them.
+
+use ccplane_units::{Duration, Time};
+
+/// The least RTT is one of the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the empty path while a queue
+/// stands; longer remembers a path that is no more. Kept in two windows of half of it.
+const HALF_WINDOW: Duration = Duration::from_secs(150);
+
+/// What is known of the round-trip time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rtt {
+    /// Nanoseconds times 8; 0 before the first sample.
+    smoothed: u64,
+    /// Mean deviation, nanoseconds times 4.
+    variation: u64,
+    /// The least of this window and the one before, ns; 0 before the first sample.
+    least: u64,
+    /// The least of this window, ns.
+    recent: u64,
+    window_ends: Time,
+}
+
+impl Rtt {
+    /// Takes a sample (RFC 6298, 2.2 and 2.3, α = 1/8 and β = 1/4).
+    #[inline(always)]
+    pub fn sample(&mut self, rtt: Duration, now: Time) {
+        // A sample of 0 would read as none.
+        let ns = rtt.as_nanos().max(1);
+        if self.smoothed == 0 {
+            return self.first(ns, now);
+        }
+        let error = ns as i64 - (self.smoothed >> 3) as i64;
+        self.smoothed = self.smoothed.wrapping_add_signed(error).max(1);
+        self.variation = self.variation - (self.variation >> 2) + error.unsigned_abs();
+        if ns <= self.recent {
+            self.recent = ns;
+            self.least = self.least.min(ns);
+        }
+        if now >= self.window_ends {
+            self.least = self.recent;
+            self.recent = u64::MAX;
+            self.window_ends = now + HALF_WINDOW;
+        }
+    }
+
+    #[cold]
+    fn first(&mut self, ns: u64, now: Time) {
+        *self = Rtt {
+            smoothed: ns << 3,
+            variation: ns << 1,
+            least: ns,
+            recent: ns,
+            window_ends: now + HALF_WINDOW,
+        };
+    }
+
+    /// Whether there was a sample.
+    #[inline(always)]
+    pub fn known(&self) -> bool {
+        self.smoothed != 0
+    }
+
+    /// The smoothed RTT; zero before the first sample.
+    #[inline(always)]
+    pub fn smoothed(&self) -> Duration {
+        Duration::from_nanos(self.smoothed >> 3)
+    }
+
+    /// The least RTT; zero before the first sample.
+    #[inline(always)]
+    pub fn least(&self) -> Duration {
+        Duration::from_nanos(self.least)
+    }
+
+    /// SRTT + max(4·RTTVAR, `min_rto`): Linux' form, never below RFC 6298's.
+    #[inline]
+    pub fn rto(&self, initial: Duration, min_rto: Duration) -> Duration {
+        if self.known() {
+            self.smoothed() + Duration::from_nanos(self.variation).max(min_rto)
+        } else {
+            initial
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_first_sample_gives_three_times_itself() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_secs(1));
+        rtt.sample(MS * 100, Time::ZERO);
+        assert_eq!(rtt.smoothed(), MS * 100);
+        // RFC 6298, 2.2: RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
+        assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
+        assert_eq!(rtt.rto(Duration::from_secs(1), Duration::from_secs(1)), MS * 1100);
+    }
+
+    #[test]
+    fn later_samples_count_an_eighth_and_a_quarter() {
+        let mut rtt = Rtt::default();
+        rtt.sample(MS * 100, Time::ZERO);
+        rtt.sample(MS * 180, Time::ZERO);
+        // SRTT = 7/8·100 + 180/8; RTTVAR = 3/4·50 + |100-180|/4
+        assert_eq!(rtt.smoothed(), MS * 110);
+        assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_micros(110_000 + 4 * 57_500));
+    }
+
+    #[test]
+    fn the_least_is_forgotten_after_five_minutes() {
+        let mut rtt = Rtt::default();
+        rtt.sample(MS, Time::ZERO);
+        let mut now = Time::ZERO;
+        for second in 1..=301u64 {
+            now = Time::ZERO + Duration::from_secs(second);
+            rtt.sample(MS * 2, now);
+            if second < 150 {
+                assert_eq!(rtt.least(), MS);
+            }
+        }
+        assert_eq!(rtt.least(), MS * 2, "at {now:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The scoreboard: what was cut from the stream and not yet acknowledged, in a ring indexed by the segment's number.
+//!
+//! Every look-up is an addition and a mask, whatever the window. The ring is a power of two, grows by doubling and is freed
+//! when nothing is outstanding.
+
+use ccplane_units::Time;
+
+use crate::number::Number;
+
+/// One segment that was cut from the stream.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Sent {
+    /// When it was last sent.
+    pub at: Time,
+    /// Where it begins in the stream, the low 32 bits: less than 4 GB are outstanding.
+    pub offset: u32,
+    /// `Rate` when it was sent (`rate.rs`).
+    pub delivered: u32,
+    pub delivered_ago: u32,
+    pub first_sent_ago: u32,
+    /// Bytes of payload.
+    pub length: u16,
+    /// How often it was sent.
+    pub transmission: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Sent>() <= 32);
+
+impl Sent {
+    /// It has arrived, beyond the cumulative ACK.
+    pub const SACKED: u8 = 1;
+    /// Taken for lost, waits to be sent again.
+    pub const LOST: u8 = 1 << 1;
+    /// Sent again; what is known of it is of the last sending.
+    pub const REPEATED: u8 = 1 << 2;
+    /// The stream ends with it.
+    pub const FIN: u8 = 1 << 3;
+    /// Sent when the application limited sending.
+    pub const APP_LIMITED: u8 = 1 << 4;
+    /// Sent in a class above 0 and not yet in class 0.
+    pub const TAIL: u8 = 1 << 5;
+
+    pub fn new(offset: u64, length: u16, fin: bool) -> Sent {
+        Sent {
+            offset: offset as u32,
+            length,
+            flags: if fin { Sent::FIN } else { 0 },
+            ..Sent::default()
+        }
+    }
+
+    /// Whether any of `flags` is set.
+    #[inline(always)]
+    pub fn is(&self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    #[inline(always)]
+    pub fn set(&mut self, flags: u8) {
+        self.flags |= flags;
+    }
+
+    #[inline(always)]
+    pub fn clear(&mut self, flags: u8) {
+        self.flags &= !flags;
+    }
+
+    #[inline(always)]
+    pub fn set_app_limited(&mut self, limited: bool) {
+        self.flags = self.flags & !Sent::APP_LIMITED | if limited { Sent::APP_LIMITED } else { 0 };
+    }
+
+    #[inline(always)]
+    pub fn app_limited(&self) -> bool {
+        self.is(Sent::APP_LIMITED)
+    }
+}
+
+/// The ring. Whoever looks a number up knows that it is between the first unacknowledged one and the last that was cut.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scoreboard(Box<[Sent]>);
+
+/// Places of the smallest ring.
+const LEAST: usize = 8;
+
+impl Scoreboard {
+    #[inline(always)]
+    pub fn get(&self, number: Number) -> &Sent {
+        &self.0[number.0 as usize & self.0.len().wrapping_sub(1)]
+    }
+
+    #[inline(always)]
+    pub fn get_mut(&mut self, number: Number) -> &mut Sent {
+        let place = number.0 as usize & self.0.len().wrapping_sub(1);
+        &mut self.0[place]
+    }
+
+    /// Puts a segment where `held` segments from `first` on are, as the one after them.
+    #[inline(always)]
+    pub fn push(&mut self, first: Number, held: u32, sent: Sent) {
+        if held as usize >= self.0.len() {
+            self.grow(first, held);
+        }
+        *self.get_mut(first.plus(held)) = sent;
+    }
+
+    #[cold]
+    fn grow(&mut self, first: Number, held: u32) {
+        let places = (self.0.len() * 2).max(LEAST);
+        let mut larger = Scoreboard(vec![Sent::default(); places].into_boxed_slice());
+        for n in 0..held {
+            *larger.get_mut(first.plus(n)) = *self.get(first.plus(n));
+        }
+        *self = larger;
+    }
+
+    /// Gives the memory back.
+    pub fn free(&mut self) {
+        self.0 = Box::default();
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.len() * size_of::<Sent>()
+    }
+}
