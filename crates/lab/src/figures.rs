@@ -102,7 +102,7 @@ fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     match line {
         LineSpec::Constant(rate) => rate.bytes_per_sec() as f64 * span.as_secs_f64(),
         LineSpec::Unlimited => 0.0,
-        LineSpec::Trace(_) => {
+        LineSpec::Trace(_) | LineSpec::Piecewise(_) => {
             // A saturated line of its own, counted.
             let mut saturated = Line::new(line, Time::ZERO);
             let (mut now, mut bytes) = (Time::ZERO + begin, 0.0);

@@ -249,6 +249,12 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a queue of a path without delay", with("\"20ms\"", "\"0ms\"")),
         ("an unknown queue", with("rtt =", "queue = \"drptail:1bdp\"\nrtt =")),
         ("too much loss", with("rtt =", "loss = \"150%\"\nrtt =")),
+        ("bursts of no probability", with("rtt =", "loss = \"gilbert:p=1%:r=2\"\nrtt =")),
+        (
+            "steps out of order",
+            with("rate = \"96mbit\"", "piecewise = [[\"0s\", \"10mbit\"], [\"5s\", \"5mbit\"], [\"4s\", \"1mbit\"]]"),
+        ),
+        ("steps that begin late", with("rate = \"96mbit\"", "piecewise = [[\"1s\", \"10mbit\"]]")),
         ("a run of no time", with("\"10s\"", "\"0s\"")),
         ("too many looks", with("duration =", "sample = \"1ns\"\nduration =")),
         (

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
+use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
@@ -105,32 +105,26 @@ impl Context<'_> {
     }
 
     fn piecewise(&self, steps: &Spanned<Vec<file::Step>>) -> Result<(LineSpec, String), Problem> {
-        let list = steps.get_ref();
-        let Some(first) = list.first() else {
-            return Err(self.problem(
-                steps,
-                "there are no steps",
-                "here",
-                "write [[\"0s\", \"10mbit\"], [\"5s\", \"5mbit\"]]",
-            ));
-        };
-        if first.0.get_ref().0 != Duration::ZERO {
-            return Err(self.problem(
-                &first.0,
-                "the rate before this time is missing",
-                "the first step",
-                "begin at 0s",
-            ));
-        }
-        if let Some([_, second]) = list.windows(2).find(|w| w[0].0.get_ref().0 >= w[1].0.get_ref().0) {
-            return Err(self.problem(
-                &second.0,
-                "a step is not after the one before it",
-                "here",
-                "write the steps in order",
-            ));
-        }
-        todo!()
+        let list: Vec<(Duration, Rate)> = steps
+            .get_ref()
+            .iter()
+            .map(|file::Step(at, rate)| (at.get_ref().0, rate.get_ref().0))
+            .collect();
+        let line = Piecewise::new(&list, None).map_err(|error| {
+            let step = match &error {
+                PiecewiseError::FirstNotAtZero { .. } => 1,
+                PiecewiseError::NotLater { step, .. } => *step,
+                _ => 0,
+            };
+            let step = step.checked_sub(1).and_then(|step| steps.get_ref().get(step));
+            let span = step.map_or(steps.span(), |file::Step(at, _)| at.span());
+            let text = error.to_string();
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+            self.source.problem(span, what, "here", fix)
+        })?;
+        let (first, last) = (list.first(), list.last());
+        let name = |step: Option<&(Duration, Rate)>| step.map_or(String::new(), |(_, rate)| rate.to_string());
+        Ok((LineSpec::Piecewise(Arc::new(line)), format!("{} … {}", name(first), name(last))))
     }
 
     /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.

@@ -4,6 +4,7 @@
 //! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
+use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Probability, Rate};
 use serde::Deserialize;
 use toml::Spanned;
@@ -70,7 +71,7 @@ pub(crate) struct Dumbbell {
     pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
     pub(crate) rtt: Q<Duration>,
     pub(crate) queue: Option<Word>,
-    pub(crate) loss: Option<Q<Probability>>,
+    pub(crate) loss: Option<Q<LossModel>>,
     pub(crate) jitter: Option<Q<Duration>>,
     #[serde(default)]
     pub(crate) reorder: bool,
@@ -161,7 +162,7 @@ pub(crate) struct Link {
     #[serde(default)]
     pub(crate) reorder: bool,
     pub(crate) queue: Option<Word>,
-    pub(crate) loss: Option<Q<Probability>>,
+    pub(crate) loss: Option<Q<LossModel>>,
     /// Only from `from` to `to`; else the way back is alike.
     #[serde(default)]
     pub(crate) one_way: bool,

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
-use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Bytes, Duration, Probability, Rate};
 
 pub use problem::Problem;
@@ -154,7 +154,7 @@ pub struct Link {
     /// The queue as the file has it.
     pub queue_name: String,
     /// Random loss.
-    pub loss: Probability,
+    pub loss: LossModel,
 }
 
 /// A host or switch of a [`Topology::Graph`].

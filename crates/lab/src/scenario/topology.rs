@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ccplane_qdisc::{LineSpec, QueueSpec};
-use ccplane_units::{Duration, Probability, Rate};
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use super::check::{Context, name};
@@ -133,7 +133,7 @@ fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell)
         bottleneck: Link {
             queue: context.queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
             queue_name: d.queue.as_ref().map_or(fallback, |word| word.get_ref().clone()),
-            loss: d.loss.as_ref().map_or(Probability::default(), |loss| loss.get_ref().0),
+            loss: d.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
             jitter: d.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: d.reorder,
             delay: there,
@@ -191,7 +191,7 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
             loss: link
                 .loss
                 .as_ref()
-                .map_or(Probability::default(), |loss| loss.get_ref().0),
+                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
             jitter: link.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: link.reorder,
             line,
@@ -247,7 +247,7 @@ fn plain(
         delay,
         jitter: Duration::ZERO,
         reorder: false,
-        loss: Probability::default(),
+        loss: LossModel::NONE,
     })
 }
 
@@ -292,7 +292,7 @@ fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<To
             delay,
             jitter: Duration::ZERO,
             reorder: false,
-            loss: Probability::default(),
+            loss: LossModel::NONE,
         };
         let node = |text: &str| Name {
             text: text.to_owned(),
