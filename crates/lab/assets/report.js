@@ -154,19 +154,25 @@ function drawAll() {
       title, xs: data.bin_s, unitX: "time (s)", unitY: "ms", digits: 2, guides: fullDelay ? [{ at: fullDelay, label: "full queue" }] : [], yMax: head([...all.map(c => max(c.delay)), fullDelay && fullDelay < 2 * max(all.map(c => max(c.delay))) ? fullDelay : 0]), sync: "time", lines: line("delay"),
     });
   }
-  const distribution = (title, key, unitX, digits) => {
+  const distribution = (title, key, unitX, digits, { place = "cdf", what = "share of bins", upTo = 1 } = {}) => {
     const sorted = all.map(c => c[key]);
-    const top = max(sorted.map(s => s[s.length - 1] ?? 0)) * 1.02 || 1;
+    const top = max(sorted.map(s => s[Math.ceil(s.length * upTo) - 1] ?? 0)) * 1.02 || 1;
     const low = Math.min(...sorted.map(s => s[Math.floor(s.length / 50)] ?? 0));
     const from = low > top / 2 ? low * 0.98 : 0;
     const grid = Array.from({ length: 501 }, (_, i) => from + (top - from) * i / 500);
-    draw(places("cdf"), {
-      title, xs: grid, unitX, unitY: "share of bins", digits, yMax: 1, share: true,
+    draw(places(place), {
+      title, xs: grid, unitX, unitY: what, digits, yMax: 1, share: true,
       lines: all.map((c, i) => ({ contender: c, label: c.label, values: shares(sorted[i], grid) })),
     });
   };
   distribution("Throughput", "throughput_ecdf", "throughput (Mbit/s)", 1);
   distribution("Queueing delay", "delay_ecdf", "queueing delay (ms)", 2);
+  if (places("fct")) {
+    // The longest flows would press all others against the left edge.
+    const flows = { place: "fct", what: "share of flows", upTo: 0.99 };
+    distribution("Completion time", "fct_ecdf", "completion time (ms)", 3, flows);
+    distribution("Slowdown", "slowdown_ecdf", "slowdown (times alone)", 2, flows);
+  }
 }
 
 function drawKeys() {

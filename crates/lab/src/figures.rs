@@ -8,9 +8,9 @@ use ccplane_units::{Duration, Time};
 use crate::experiment::Experiment;
 use crate::heard::Heard;
 use crate::metrics::{self, Distribution};
-use crate::result::{Audit, Figures, FlowFigures, Series, Setup};
+use crate::result::{Audit, EmulatorAudit, Figures, FlowFigures, Sample, Series, Setup};
 use crate::run::MTU;
-use crate::traffic::{Sample, Transfer};
+use crate::traffic::Transfer;
 
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
@@ -60,7 +60,7 @@ pub(crate) fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, hea
         senders: transfer.senders.clone(),
         started_ns: transfer.started_ns,
         heard: heard.unwrap_or_default(),
-        pooled: None,
+        ..Series::default()
     }
 }
 
@@ -94,11 +94,12 @@ pub(crate) fn figures(e: &Experiment, transfer: &Transfer, report: &EmuReport) -
         random_losses: report.forward.losses,
         jain: metrics::jain(&goodputs),
         flows,
+        ..Figures::default()
     }
 }
 
 /// Bytes that the line could carry in `[begin, begin + span)` of the emulation.
-fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
+pub(crate) fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     match line {
         LineSpec::Constant(rate) => rate.bytes_per_sec() as f64 * span.as_secs_f64(),
         LineSpec::Unlimited => 0.0,
@@ -118,7 +119,7 @@ fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     }
 }
 
-fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
+pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
     let last = samples.last().copied().unwrap_or_default();
     let mean = |value: fn(&Sample) -> f64| {
         let measured = Distribution::new(samples.iter().skip(1).map(value));
@@ -212,10 +213,13 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
             .map(|(n, what)| format!("{n} {what}")),
     );
     Audit {
-        lateness_p50_us: us(a.lateness_p50),
-        lateness_p99_us: us(a.lateness_p99),
-        lateness_max_us: us(a.lateness_max),
-        own_drops: a.own_drops + a.tun_drops,
+        emulator: Some(EmulatorAudit {
+            lateness_p50_us: us(a.lateness_p50),
+            lateness_p99_us: us(a.lateness_p99),
+            lateness_max_us: us(a.lateness_max),
+            own_drops: a.own_drops + a.tun_drops,
+        }),
+        simulation: None,
         sound: complaints.is_empty(),
         complaints,
     }

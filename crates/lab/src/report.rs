@@ -59,6 +59,11 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
             number(flow_bin_s(setup) * 1e3)
         ),
         "flows" => flows_table(result),
+        "completions" => completions(result),
+        "links" => links_table(result),
+        "audit_title" if simulated(result) => "The simulation's audit of itself".into(),
+        "audit_title" => "The emulator's audit of itself".into(),
+        "again" => again(result),
         "parameters" => parameters(setup),
         "audit" => audit(result),
         "command" => escape(&result.command),
@@ -76,6 +81,9 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
 }
 
 fn title(result: &RunResult) -> String {
+    if let Some(title) = &result.title {
+        return title.clone();
+    }
     let names = |native: bool| -> Vec<&str> {
         result
             .contenders
@@ -92,13 +100,16 @@ fn title(result: &RunResult) -> String {
 }
 
 fn subtitle(setup: &Setup) -> String {
-    let flows = if setup.flows == 1 {
-        "1 flow".to_owned()
-    } else {
-        format!("{} flows", setup.flows)
+    let flows = match setup.flows {
+        // They come and go.
+        0 => String::new(),
+        1 => " · 1 flow".to_owned(),
+        n => format!(" · {n} flows"),
     };
+    let network = setup.network.as_ref().map_or(String::new(), |network| format!("{network} · "));
+    let seeds = setup.seeds.as_ref().map_or(String::new(), |seeds| format!(" · seeds {seeds}"));
     format!(
-        "{} · {} ms round trip · {} · {flows} · {} s · {}",
+        "{network}{} · {} ms round trip · {}{flows} · {} s{seeds} · {}",
         setup.rate,
         number(setup.rtt_ms),
         setup.queue,
@@ -228,26 +239,105 @@ fn parameters(s: &Setup) -> String {
         Some(bytes) => format!("{}, which is {:.1} kB", s.queue, bytes as f64 / 1e3),
         None => format!("{}, without limit", s.queue),
     };
-    definitions(&[
-        ("datapath", s.datapath.clone()),
-        ("link", format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit))),
-        (
-            "round-trip time",
-            format!("{} ms, half of it each way", number(s.rtt_ms)),
-        ),
-        ("BDP", format!("{:.1} kB", s.bdp_bytes as f64 / 1e3)),
-        ("queue", queue),
-        ("random loss", s.loss.clone()),
-        ("seed", s.seed.to_string()),
-        ("flows", format!("{}, all from the start", s.flows)),
-        ("duration", format!("{} s for each contender", number(s.duration_s))),
-        ("bins", format!("{} ms", number(s.bin_ms))),
-        ("socket samples", format!("every {} ms", number(s.sample_ms))),
-        (
+    let optional = |name: &'static str, value: Option<String>| value.map(|value| (name, value));
+    let flows = match s.flows {
+        0 => "come and go".to_owned(),
+        n => n.to_string(),
+    };
+    let rows = [
+        Some(("datapath", s.datapath.clone())),
+        optional("network", s.network.clone()),
+        optional("the link shown", s.link.clone()),
+        Some(("link", format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit)))),
+        Some(("round-trip time", format!("{} ms", number(s.rtt_ms)))),
+        Some(("BDP", format!("{:.1} kB", s.bdp_bytes as f64 / 1e3))),
+        Some(("queue", queue)),
+        Some(("random loss", s.loss.clone())),
+        Some(("seed", s.seeds.clone().unwrap_or_else(|| s.seed.to_string()))),
+        Some(("flows", flows)),
+        Some(("duration", format!("{} s for each contender", number(s.duration_s)))),
+        Some(("bins", format!("{} ms", number(s.bin_ms)))),
+        Some(("flow samples", format!("every {} ms", number(s.sample_ms)))),
+        optional(
             "socket buffers",
-            format!("{:.1} MB, fixed", s.socket_buffer_bytes as f64 / 1e6),
+            s.socket_buffer_bytes.map(|bytes| format!("{:.1} MB, fixed", bytes as f64 / 1e6)),
         ),
-    ])
+    ];
+    definitions(&rows.into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// How often a run gives the same again.
+fn again(result: &RunResult) -> String {
+    match &result.digest {
+        Some(digest) => format!(
+            "Virtual time: the same scenario and seed give the same figures on every machine, to the last bit. Digest of this \
+             result: <code>{}</code>.",
+            escape(digest)
+        ),
+        None => "Real packets and a real clock: two runs agree in their distributions, not in every packet. The random loss \
+                 follows the seed."
+            .to_owned(),
+    }
+}
+
+fn simulated(result: &RunResult) -> bool {
+    result.contenders.iter().any(|c| c.audit.simulation.is_some())
+}
+
+/// Completion times: the table, and where the script draws their distributions.
+fn completions(result: &RunResult) -> String {
+    let rows = table::completion_rows(result);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<section><h2>Completion times</h2><div class=\"scroll\"><table class=\"figures\"><thead><tr><th scope=\"col\"></th>",
+    );
+    for (heading, unit, meaning) in table::COMPLETION_COLUMNS {
+        let _ = write!(out, "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>", escape(meaning));
+    }
+    out += "</tr></thead><tbody>";
+    for row in rows {
+        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = write!(out, "<tr>{cells}</tr>");
+    }
+    out += "</tbody></table></div><p class=\"note\">Flows that ended in time, from their start to their last byte at the \
+            receiver. Slowdown: over what the flow would have taken alone (its bytes at the path's lowest rate, and one round \
+            trip).</p><div class=\"row\" data-chart=\"fct\" style=\"--columns: 2\"></div>";
+    for c in &result.contenders {
+        let unfinished = c.figures.completions.as_ref().map_or(0, |completions| completions.unfinished);
+        if unfinished > 0 {
+            let _ = write!(out, "<p class=\"note\">{}: {unfinished} flows did not end in time.</p>", escape(&c.label));
+        }
+    }
+    out + "</section>"
+}
+
+fn links_table(result: &RunResult) -> String {
+    if result.contenders.iter().all(|c| c.figures.links.is_empty()) {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<section><h2>Links</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\"></th><th>link</th><th>use\
+         <small>%</small></th><th>delivered<small>MB</small></th><th>drops<small>packets</small></th><th>marks\
+         <small>packets</small></th><th>delay<small>mean ms</small></th></tr></thead><tbody>",
+    );
+    for c in &result.contenders {
+        for (i, link) in c.figures.links.iter().enumerate() {
+            let name = if i == 0 { escape(&c.label) } else { String::new() };
+            let used = link.utilisation.map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0));
+            let _ = write!(
+                out,
+                "<tr><td>{name}</td><td>{}</td><td>{used}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.3}</td></tr>",
+                escape(&link.name),
+                link.delivered_bytes as f64 / 1e6,
+                link.drops,
+                link.marks,
+                link.delay_mean_ms
+            );
+        }
+    }
+    out + "</tbody></table></div></section>"
 }
 
 fn audit(result: &RunResult) -> String {
@@ -255,16 +345,23 @@ fn audit(result: &RunResult) -> String {
         .contenders
         .iter()
         .map(|c| {
-            let a = &c.audit;
-            let text = format!(
-                "{}: packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at worst; \
-                 {} dropped by the emulator itself",
-                if a.sound { "sound" } else { "not sound" },
-                a.lateness_p50_us,
-                a.lateness_p99_us,
-                a.lateness_max_us,
-                a.own_drops
-            );
+            let sound = if c.audit.sound { "sound" } else { "not sound" };
+            let mut text = sound.to_owned();
+            if let Some(a) = &c.audit.emulator {
+                let _ = write!(
+                    text,
+                    ": packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at worst; \
+                     {} dropped by the emulator itself",
+                    a.lateness_p50_us, a.lateness_p99_us, a.lateness_max_us, a.own_drops
+                );
+            }
+            if let Some(a) = &c.audit.simulation {
+                let _ = write!(
+                    text,
+                    ": packets conserved at every queue; {} packets over a link in {} events",
+                    a.hops, a.events
+                );
+            }
             (c.label.as_str(), text)
         })
         .collect();
@@ -313,6 +410,8 @@ fn data(result: &RunResult) -> String {
             "smoothed": thin(smoothed.iter().map(|v| round(*v, 3)).collect()),
             "throughput_ecdf": ecdf(&throughput(c)),
             "delay_ecdf": ecdf(&delay(c)),
+            "fct_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.took_ns as f64 / 1e6))),
+            "slowdown_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.slowdown()))),
             "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
         })
     };
@@ -350,7 +449,7 @@ fn flow_bin_s(setup: &Setup) -> f64 {
 }
 
 /// A flow's goodput, Mbit/s, in `bins` of `width` seconds.
-fn goodputs(flow: &[crate::traffic::Sample], width: f64, bins: usize) -> Vec<Value> {
+fn goodputs(flow: &[crate::result::Sample], width: f64, bins: usize) -> Vec<Value> {
     let mut at = 0;
     let mut last = (0, 0);
     (1..=bins)
@@ -368,7 +467,7 @@ fn goodputs(flow: &[crate::traffic::Sample], width: f64, bins: usize) -> Vec<Val
 }
 
 /// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.
-fn on_grid(flow: &[crate::traffic::Sample], step: f64, points: usize) -> Vec<Option<u32>> {
+fn on_grid(flow: &[crate::result::Sample], step: f64, points: usize) -> Vec<Option<u32>> {
     let mut at = 0;
     (0..points)
         .map(|i| {

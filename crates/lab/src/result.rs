@@ -1,4 +1,5 @@
-//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the emulator's audit.
+//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the datapath's audit. The
+//! same on every datapath; what one of them cannot know is absent.
 //!
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
@@ -7,6 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
@@ -16,10 +18,16 @@ pub struct RunResult {
     pub version: String,
     /// The command line that makes it again.
     pub command: String,
+    /// What the page is called; else the contenders' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// What a reader has to know before the figures; often nothing.
     pub note: String,
     /// The experiment.
     pub setup: Setup,
+    /// Of a simulation: the hash of everything that it computed, which the same scenario and seed give everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// In the order in which they ran.
     pub contenders: Vec<ContenderResult>,
 }
@@ -29,6 +37,12 @@ pub struct RunResult {
 pub struct Setup {
     /// Where the packets ran.
     pub datapath: String,
+    /// The network, where it is more than one link: its name and size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// The link whose rate, queue, throughput and delay are shown, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// The bottleneck: `96mbit`, or the name of the trace.
     pub rate: String,
     /// The bottleneck's rate, or the mean of its trace.
@@ -43,18 +57,22 @@ pub struct Setup {
     pub bdp_bytes: u64,
     /// Random loss on the forward path.
     pub loss: String,
-    /// Connections a contender.
+    /// Connections a contender; of those that come and go, none is counted.
     pub flows: usize,
     /// For how long each contender sent.
     pub duration_s: f64,
-    /// Seed of the random loss.
+    /// Seed of everything random, where there are several the first.
     pub seed: u64,
+    /// All seeds, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seeds: Option<String>,
     /// Width of the bins of throughput and delay: one round-trip time, but 10 ms at least.
     pub bin_ms: f64,
     /// Between two looks at a socket.
     pub sample_ms: f64,
-    /// Socket buffers, see [`crate::traffic::buffer_for`].
-    pub socket_buffer_bytes: usize,
+    /// Socket buffers, see [`crate::traffic::buffer_for`]; a simulated host has as much as it wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_buffer_bytes: Option<usize>,
 }
 
 /// One contender.
@@ -64,16 +82,19 @@ pub struct ContenderResult {
     pub label: String,
     /// The algorithm without its parameters; contenders that share it are compared with each other.
     pub algorithm: String,
-    /// The kernel's own.
+    /// The datapath's own.
     pub native: bool,
-    /// The congestion control that the sockets chose.
+    /// The congestion control that the sockets chose, as the datapath calls it.
     pub kernel_name: String,
     /// What it achieved.
     pub figures: Figures,
     /// What it cost on this host.
     pub host: HostFigures,
-    /// What the emulator says about itself during this contender's run.
+    /// What the datapath says about itself during this contender's run.
     pub audit: Audit,
+    /// How far the figures may be from those of all seeds, where they are means over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// For pictures and CSV; not in `summary.json`.
     #[serde(skip)]
     pub series: Series,
@@ -86,7 +107,7 @@ pub struct Figures {
     pub goodput_mbit: f64,
     /// What the link delivered of what it could have delivered, 0 to 1, headers included.
     pub utilisation: f64,
-    /// Time in the bottleneck's queue, over delivered packets, from the emulator's own log.
+    /// Time in the bottleneck's queue, over delivered packets, from the link's own log.
     pub delay_mean_ms: f64,
     /// Median.
     pub delay_p50_ms: f64,
@@ -98,12 +119,91 @@ pub struct Figures {
     pub retransmissions: u64,
     /// Packets that a full queue dropped.
     pub queue_drops: u64,
-    /// Packets that the emulated path lost at random.
+    /// Packets that the path lost at random.
     pub random_losses: u64,
     /// Jain's fairness index of the flows' goodputs; absent with one flow.
     pub jain: Option<f64>,
-    /// Each flow.
+    /// Each flow that lasts; those that come and go are in `completions`.
     pub flows: Vec<FlowFigures>,
+    /// How long flows of a given size took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completions: Option<Completions>,
+    /// Links that the scenario asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkFigures>,
+}
+
+/// How long flows of a given size took, from their first to their last byte at the receiver.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Completions {
+    /// By size, then all of them.
+    pub classes: Vec<SizeClass>,
+    /// Flows that began and did not end in time.
+    pub unfinished: u64,
+}
+
+/// Finished flows of similar size. A slowdown is the time a flow took over the time it would have taken alone: its bytes
+/// at the path's lowest rate and one round-trip time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SizeClass {
+    /// `<= 10kB`.
+    pub label: String,
+    /// How many.
+    pub flows: u64,
+    /// Mean time.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Mean slowdown.
+    pub slowdown_mean: f64,
+    /// Its median.
+    pub slowdown_p50: f64,
+    /// Its 99th percentile.
+    pub slowdown_p99: f64,
+}
+
+/// One link of a network.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkFigures {
+    /// Its name.
+    pub name: String,
+    /// What it delivered of what it could have, 0 to 1; absent where it has no rate.
+    pub utilisation: Option<f64>,
+    /// Bytes that left it.
+    pub delivered_bytes: u64,
+    /// Packets that its queue dropped.
+    pub drops: u64,
+    /// Packets that its queue marked.
+    pub marks: u64,
+    /// Mean time in it, waiting and transmission.
+    pub delay_mean_ms: f64,
+}
+
+/// Half the width of the 95 % confidence interval (Student's t) of the mean over all seeds, for each column of the table.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many seeds.
+    pub seeds: u64,
+    /// Of [`Figures::goodput_mbit`].
+    pub goodput_mbit: f64,
+    /// Of [`Figures::utilisation`].
+    pub utilisation: f64,
+    /// Of [`Figures::delay_mean_ms`].
+    pub delay_mean_ms: f64,
+    /// Of [`Figures::delay_p50_ms`].
+    pub delay_p50_ms: f64,
+    /// Of [`Figures::delay_p95_ms`].
+    pub delay_p95_ms: f64,
+    /// Of [`Figures::delay_p99_ms`].
+    pub delay_p99_ms: f64,
+    /// Of [`Figures::retransmissions`].
+    pub retransmissions: f64,
+    /// Of [`Figures::queue_drops`].
+    pub queue_drops: f64,
+    /// Of [`Figures::jain`].
+    pub jain: f64,
 }
 
 /// One flow of a contender.
@@ -121,7 +221,7 @@ pub struct FlowFigures {
     pub cwnd_mean: f64,
     /// Mean smoothed round-trip time over the samples.
     pub srtt_mean_ms: f64,
-    /// Smallest round-trip time that the kernel saw.
+    /// Smallest round-trip time that the sender saw.
     pub min_rtt_ms: f64,
     /// Share of the time in which the receiver's window, not the congestion window, held the flow back.
     pub rwnd_limited: f64,
@@ -137,16 +237,34 @@ pub struct HostFigures {
     /// CPU of the algorithm's thread, in percent of one CPU; absent for a native contender.
     pub agent_cpu_percent: Option<f64>,
     /// CPU of the whole process: emulator, sender, receiver, sampler and algorithm, in percent of one CPU.
-    pub process_cpu_percent: f64,
+    pub process_cpu_percent: Option<f64>,
     /// CPU of the whole machine, everything that ran on it, in percent of one CPU.
-    pub machine_cpu_percent: f64,
+    pub machine_cpu_percent: Option<f64>,
     /// CPU seconds of the process for each GB (10^9 bytes) received.
-    pub cpu_s_per_gb: f64,
+    pub cpu_s_per_gb: Option<f64>,
+    /// What a simulation took, all its seeds one after the other, seconds of this host.
+    #[serde(default)]
+    pub wall_s: Option<f64>,
+}
+
+/// The datapath's account of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Audit {
+    /// Of an emulated link.
+    #[serde(flatten)]
+    pub emulator: Option<EmulatorAudit>,
+    /// Of a simulation.
+    #[serde(flatten)]
+    pub simulation: Option<SimulationAudit>,
+    /// Whether the figures can be trusted; else see `complaints`.
+    pub sound: bool,
+    /// What is wrong, one sentence each.
+    pub complaints: Vec<String>,
 }
 
 /// The emulator's account of its own errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Audit {
+pub struct EmulatorAudit {
     /// How late packets left, against the instant the link says: median.
     pub lateness_p50_us: f64,
     /// 99th percentile.
@@ -155,10 +273,28 @@ pub struct Audit {
     pub lateness_max_us: f64,
     /// Packets that the emulator itself dropped, which no real link would have.
     pub own_drops: u64,
-    /// Whether the figures can be trusted; else see `complaints`.
-    pub sound: bool,
-    /// What is wrong, one sentence each.
-    pub complaints: Vec<String>,
+}
+
+/// What a simulation did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SimulationAudit {
+    /// Events handled.
+    pub events: u64,
+    /// Links crossed, by all packets together.
+    pub hops: u64,
+    /// The hash of the counters of every link and flow at the end, SHA-256 in hexadecimal.
+    pub digest: String,
+}
+
+/// One look at one flow from both ends.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Nanoseconds since the transfer began.
+    pub at_ns: u64,
+    /// Bytes that the receiving application has read.
+    pub received: u64,
+    /// The sender's socket, in the terms of Linux TCP; what another transport does not know is 0.
+    pub tcp: TcpInfo,
 }
 
 /// A contender's records over time.
@@ -171,8 +307,8 @@ pub struct Series {
     /// Mean queueing delay of the packets delivered in each bin; `None` when there was none.
     pub delay_ms: Vec<Option<f64>>,
     /// The sockets' samples, one list a flow.
-    pub flows: Vec<Vec<crate::traffic::Sample>>,
-    /// The senders' addresses, in the order of the flows.
+    pub flows: Vec<Vec<Sample>>,
+    /// The senders' addresses, in the order of the flows; simulated ones have none.
     pub senders: Vec<SocketAddr>,
     /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds.
     pub started_ns: u64,
@@ -181,6 +317,31 @@ pub struct Series {
     pub heard: Heard,
     /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
+    /// Flows that ended, in the order in which they began.
+    #[serde(default)]
+    pub completed: Vec<Completion>,
+}
+
+/// A flow that ended.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Completion {
+    /// The seed of its run.
+    pub seed: u64,
+    /// When it began, since the run did.
+    pub started_ns: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// From the start to the last byte at the receiver.
+    pub took_ns: u64,
+    /// What it would have taken alone.
+    pub alone_ns: u64,
+}
+
+impl Completion {
+    /// How many times longer than alone.
+    pub fn slowdown(&self) -> f64 {
+        self.took_ns as f64 / self.alone_ns.max(1) as f64
+    }
 }
 
 impl Series {

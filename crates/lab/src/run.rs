@@ -69,6 +69,8 @@ pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Prog
         command: experiment.command.clone(),
         note: String::new(),
         setup,
+        title: None,
+        digest: None,
         contenders,
     })
 }
@@ -157,7 +159,8 @@ fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
         seed: e.seed,
         bin_ms: e.rtt.max(NARROWEST_BIN).as_secs_f64() * 1e3,
         sample_ms: e.sample_every.as_secs_f64() * 1e3,
-        socket_buffer_bytes: traffic::buffer_for(bdp + Bytes::new(queue)),
+        socket_buffer_bytes: Some(traffic::buffer_for(bdp + Bytes::new(queue))),
+        ..Setup::default()
     })
 }
 
@@ -206,7 +209,7 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
-    let (senders, receivers, diag) = open(&emulator, &kernel_name, e.flows, setup.socket_buffer_bytes)?;
+    let (senders, receivers, diag) = open(&emulator, &kernel_name, e.flows, setup.socket_buffer_bytes.unwrap_or_default())?;
 
     let thread = steered.as_ref().map(Steered::thread);
     let reports = || steered.as_ref().map_or(0, Steered::reports);
@@ -251,11 +254,13 @@ fn run_one(
         host: HostFigures {
             reports_per_s: counters.map(|_| reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64),
             agent_cpu_percent: counters.map(|_| agent),
-            process_cpu_percent: process,
-            machine_cpu_percent: machine,
-            cpu_s_per_gb: after.process_s_since(&before) * 1e9 / received.max(1) as f64,
+            process_cpu_percent: Some(process),
+            machine_cpu_percent: Some(machine),
+            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
+            wall_s: None,
         },
         audit: audit(&report, &figures, setup, counters),
+        spread: None,
         figures,
         series,
     })

@@ -1,6 +1,6 @@
 //! Tables for a terminal: columns as wide as their widest cell, numbers to the right.
 
-use crate::result::RunResult;
+use crate::result::{Completions, RunResult, Spread};
 
 /// Renders rows under their headings; the first column is text, the others are numbers. A heading may have two lines.
 pub fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -74,7 +74,7 @@ pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
     (
         "delay",
         "mean ms",
-        "Time in the bottleneck's queue over delivered packets, from the emulator's log.",
+        "Time in the bottleneck's queue over delivered packets, from the link's own log.",
     ),
     ("", "p50", "Median queueing delay."),
     ("", "p95", "95th percentile of the queueing delay."),
@@ -104,20 +104,24 @@ pub(crate) fn rows(result: &RunResult) -> Vec<Vec<String>> {
     let optional = |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
     let row = |c: &crate::result::ContenderResult| {
         let f = &c.figures;
+        let near = |value: f64, digits: usize, half: fn(&Spread) -> f64| match &c.spread {
+            Some(spread) => format!("{value:.digits$} ±{:.digits$}", half(spread)),
+            None => format!("{value:.digits$}"),
+        };
         vec![
             c.label.clone(),
-            format!("{:.2}", f.goodput_mbit),
-            format!("{:.1}", f.utilisation * 100.0),
-            format!("{:.2}", f.delay_mean_ms),
-            format!("{:.2}", f.delay_p50_ms),
-            format!("{:.2}", f.delay_p95_ms),
-            format!("{:.2}", f.delay_p99_ms),
-            f.retransmissions.to_string(),
-            f.queue_drops.to_string(),
-            optional(f.jain, 3),
+            near(f.goodput_mbit, 2, |s| s.goodput_mbit),
+            near(f.utilisation * 100.0, 1, |s| s.utilisation * 100.0),
+            near(f.delay_mean_ms, 2, |s| s.delay_mean_ms),
+            near(f.delay_p50_ms, 2, |s| s.delay_p50_ms),
+            near(f.delay_p95_ms, 2, |s| s.delay_p95_ms),
+            near(f.delay_p99_ms, 2, |s| s.delay_p99_ms),
+            near(f.retransmissions as f64, 0, |s| s.retransmissions),
+            near(f.queue_drops as f64, 0, |s| s.queue_drops),
+            f.jain.map_or("–".to_owned(), |jain| near(jain, 3, |s| s.jain)),
             optional(c.host.reports_per_s, 0),
             optional(c.host.agent_cpu_percent, 1),
-            format!("{:.1}", c.host.process_cpu_percent),
+            optional(c.host.process_cpu_percent, 1),
         ]
     };
     result.contenders.iter().map(row).collect()
@@ -137,6 +141,56 @@ pub fn of_run(result: &RunResult) -> String {
         &headings.iter().map(String::as_str).collect::<Vec<_>>(),
         &rows.iter().map(|row| pick(row)).collect::<Vec<_>>(),
     )
+}
+
+/// The columns of a table of completion times.
+pub(crate) const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
+    ("size", "bytes", "Size of the flow."),
+    ("flows", "finished", "Flows that ended in time."),
+    ("time", "mean ms", "From the start to the last byte at the receiver."),
+    ("", "p50", "Median time."),
+    ("", "p99", "99th percentile of the time."),
+    (
+        "slowdown",
+        "mean",
+        "Time over what the flow would have taken alone: its bytes at the path's lowest rate, and one round trip.",
+    ),
+    ("", "p50", "Median slowdown."),
+    ("", "p99", "99th percentile of the slowdown."),
+];
+
+/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after the contender's name.
+pub(crate) fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
+    let of = |label: &str, completions: &Completions| -> Vec<Vec<String>> {
+        let classes = completions.classes.iter().filter(|class| class.flows > 0);
+        let row = |(i, class): (usize, &crate::result::SizeClass)| {
+            vec![
+                if i == 0 { label.to_owned() } else { String::new() },
+                class.label.clone(),
+                class.flows.to_string(),
+                format!("{:.3}", class.mean_ms),
+                format!("{:.3}", class.p50_ms),
+                format!("{:.3}", class.p99_ms),
+                format!("{:.2}", class.slowdown_mean),
+                format!("{:.2}", class.slowdown_p50),
+                format!("{:.2}", class.slowdown_p99),
+            ]
+        };
+        classes.enumerate().map(row).collect()
+    };
+    let contenders = result.contenders.iter();
+    contenders
+        .filter_map(|c| Some((c.label.as_str(), c.figures.completions.as_ref()?)))
+        .flat_map(|(label, completions)| of(label, completions))
+        .collect()
+}
+
+/// The table of completion times; nothing where no flow ends by itself.
+pub fn of_completions(result: &RunResult) -> Option<String> {
+    let rows = completion_rows(result);
+    let headings = std::iter::once(String::new()).chain(COMPLETION_COLUMNS.iter().map(|(h, unit, _)| format!("{h}\n{unit}")));
+    let headings: Vec<String> = headings.collect();
+    (!rows.is_empty()).then(|| render(&headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
 }
 
 #[cfg(test)]

@@ -18,9 +18,8 @@ use nix::sys::socket::{
 };
 use nix::time::{ClockId, clock_gettime};
 
-use serde::{Deserialize, Serialize};
-
-use crate::diag::{Diag, TcpInfo};
+use crate::diag::Diag;
+use crate::result::Sample;
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
 const BLOCK: usize = 128 << 10;
@@ -30,17 +29,6 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a connection may take: several retransmissions of a SYN.
 const CONNECT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// One look at one flow from both ends.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Sample {
-    /// Nanoseconds since the transfer began.
-    pub at_ns: u64,
-    /// Bytes that the receiving application has read.
-    pub received: u64,
-    /// The sender's socket.
-    pub tcp: TcpInfo,
-}
 
 /// A transfer's record.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! The page and the files from made-up records: structure, safety of what is put in, self-containment.
 
-use ccplane_lab::result::{Audit, ContenderResult, Figures, FlowFigures, HostFigures, RunResult, Series, Setup};
-use ccplane_lab::traffic::Sample;
+use ccplane_lab::result::{
+    Audit, ContenderResult, EmulatorAudit, Figures, FlowFigures, HostFigures, RunResult, Sample, Series, Setup,
+};
 use ccplane_lab::{report, table};
 
 /// A sawtooth between `low` and `high` segments with a period of `period` s, and what it does to a 96 Mbit/s link.
@@ -52,13 +53,16 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         host: HostFigures {
             reports_per_s: (!native).then_some(98.4),
             agent_cpu_percent: (!native).then_some(0.4),
-            process_cpu_percent: 31.5,
+            process_cpu_percent: Some(31.5),
             ..HostFigures::default()
         },
         audit: Audit {
-            lateness_p50_us: 11.0,
-            lateness_p99_us: 80.0,
-            lateness_max_us: 900.0,
+            emulator: Some(EmulatorAudit {
+                lateness_p50_us: 11.0,
+                lateness_p99_us: 80.0,
+                lateness_max_us: 900.0,
+                own_drops: 0,
+            }),
             sound: true,
             ..Audit::default()
         },
@@ -83,6 +87,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         label,
         algorithm: algorithm.to_owned(),
         native,
+        spread: None,
     }
 }
 
@@ -91,6 +96,8 @@ fn result(flows: usize) -> RunResult {
         version: "0.1.0".into(),
         command: "ccplane run --alg reno,cubic --vs native:reno,native:cubic".into(),
         note: String::new(),
+        title: None,
+        digest: None,
         setup: Setup {
             datapath: "Linux TCP".into(),
             rate: "96mbit".into(),
@@ -105,7 +112,8 @@ fn result(flows: usize) -> RunResult {
             seed: 7,
             bin_ms: 20.0,
             sample_ms: 10.0,
-            socket_buffer_bytes: 4 << 20,
+            socket_buffer_bytes: Some(4 << 20),
+            ..Setup::default()
         },
         contenders: vec![
             contender("reno", false, flows, 3.1),

@@ -130,7 +130,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
             f.utilisation
         );
         assert_eq!(c.series.throughput_mbit.len(), 100);
-        assert!(c.host.process_cpu_percent > 0.0 && c.host.cpu_s_per_gb > 0.0);
+        assert!(c.host.process_cpu_percent > Some(0.0) && c.host.cpu_s_per_gb > Some(0.0));
     }
     assert_eq!(left_behind(), [] as [&str; 0]);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");

@@ -110,6 +110,8 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
              throughput and delay over time and the table are of the first of each.",
             2 * runs
         ),
+        title: None,
+        digest: None,
         setup: parts.first().map(|(_, part)| part.setup.clone()).unwrap_or_default(),
         contenders: shown(&parts),
     };
