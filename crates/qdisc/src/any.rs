@@ -2,7 +2,9 @@
 
 use ccplane_units::Time;
 
-use crate::{Backlog, DropTail, Drops, EcnStep, Packet, Prio, Qdisc, Verdict};
+use crate::{
+    Backlog, Codel, DropTail, Drops, DualPi2, EcnStep, FqCodel, Packet, Prio, Qdisc, Rcp, Red, Sfq, Tbf, Verdict,
+};
 
 macro_rules! queues {
     ($($(#[$doc:meta])* $name:ident($queue:ty),)*) => {
@@ -40,4 +42,18 @@ queues! {
     Prio(Prio<P>),
     /// DCTCP's threshold.
     EcnStep(EcnStep<P>),
+    /// Stochastic fairness.
+    Sfq(Sfq<P>),
+    /// Controlled delay.
+    Codel(Codel<P>),
+    /// Controlled delay for every flow.
+    FqCodel(FqCodel<P>),
+    /// Random early detection.
+    Red(Red<P>),
+    /// Coupled queues for L4S and the rest.
+    DualPi2(DualPi2<P>),
+    /// A token bucket before a drop-tail queue.
+    Tbf(Tbf<P, DropTail<P>>),
+    /// Rates stamped on packets.
+    Rcp(Rcp<P>),
 }

@@ -159,6 +159,40 @@ impl FifoLink {
         }
     }
 
+    /// What has not left by `now`, which is not before the last call.
+    pub fn backlog_at(&self, now: Time) -> Backlog {
+        let mut backlog = self.backlog();
+        let first = self.packets.departed;
+        for index in 0..self.packets.inside() {
+            let planned = self.packets.at(first.wrapping_add(index));
+            if planned.departs > now {
+                break;
+            }
+            backlog.remove(planned.bytes);
+        }
+        backlog
+    }
+
+    /// How many packets have not been taken or forgotten.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets.end.wrapping_sub(self.packets.head) as usize
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory apart from the link itself.
+    pub fn heap_bytes(&self) -> usize {
+        let starts = self.starts.as_ref().map_or(0, |starts| {
+            size_of::<Starts>() + starts.0.capacity() * size_of::<Time>()
+        });
+        size_of_val::<[Planned]>(&self.packets.slots) + starts
+    }
+
     /// Counts out what has left.
     #[inline]
     fn depart(&mut self, now: Time) {

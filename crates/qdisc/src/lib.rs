@@ -13,30 +13,45 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod bucket;
+mod codel;
 mod delay;
 mod droptail;
+mod dualpi2;
 mod fifo;
+mod fq_codel;
 mod line;
 mod loss;
 mod piecewise;
 mod prio;
 mod qdisc;
+mod rcp;
+mod red;
 mod setting;
+mod sfq;
 mod shaped;
 mod spec;
 mod step;
+mod tbf;
 mod trace;
 
 pub use any::AnyQdisc;
+pub use codel::{Codel, CodelConfig};
 pub use delay::Delay;
 pub use droptail::DropTail;
+pub use dualpi2::{DualPi2, DualPi2Config};
 pub use fifo::{Admitted, FifoLink};
+pub use fq_codel::{FqCodel, FqCodelConfig};
 pub use line::{Line, LineSpec};
 pub use loss::{Loss, LossModel, LossModelError};
 pub use piecewise::{Piecewise, PiecewiseError};
 pub use prio::{Buffer, Prio};
 pub use qdisc::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Stamp, Verdict};
+pub use rcp::{Rcp, RcpConfig};
+pub use red::{Red, RedConfig};
+pub use sfq::{Sfq, SfqConfig};
 pub use shaped::Shaped;
-pub use spec::{FifoLimit, QueueSpec, QueueSpecError, Size};
+pub use spec::{FifoLimit, QueueSpec, QueueSpecError, RedSpec, Size};
 pub use step::EcnStep;
+pub use tbf::Tbf;
 pub use trace::{Trace, TraceError};

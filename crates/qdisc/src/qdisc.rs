@@ -160,6 +160,8 @@ pub enum DropReason {
     Full,
     /// It waited, and had to make room for a packet that the queue prefers: of higher priority or of a thinner flow.
     PushedOut,
+    /// It is larger than anything that the queue ever lets go.
+    TooLarge,
     /// Active queue management dropped it, as a signal of congestion.
     Aqm,
     /// Random loss on the path, [`Loss`](crate::Loss).

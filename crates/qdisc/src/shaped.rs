@@ -52,6 +52,10 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         } else if let Some(packet) = self.queue.dequeue(at, drops) {
             let departs = self.line.send(starts, packet.bytes());
             self.sending = Some((packet, departs));
+        } else {
+            // It dropped all it had, or holds back what it has.
+            let later = self.queue.next_ready().filter(|&ready| ready > at);
+            self.begins = later.map(|ready| self.line.next_start(ready));
         }
     }
 }

@@ -2,10 +2,13 @@
 
 mod text;
 
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Bytes, Duration, Probability, Rate};
 
 use crate::prio::Buffer;
-use crate::{AnyQdisc, DropTail, EcnStep, Limit, Packet, Prio};
+use crate::{
+    AnyQdisc, Codel, CodelConfig, DropTail, DualPi2, DualPi2Config, EcnStep, FqCodel, FqCodelConfig, Limit, Packet,
+    Prio, Rcp, RcpConfig, Red, RedConfig, Sfq, SfqConfig, Tbf,
+};
 
 /// A queue before its link is known. Written as `name:setting:setting`, names as `tc` has them:
 ///
@@ -14,6 +17,15 @@ use crate::{AnyQdisc, DropTail, EcnStep, Limit, Packet, Prio};
 /// | `droptail:1bdp`, `droptail:160p`, `droptail:240kB`, `droptail:inf` | [`DropTail`] |
 /// | `prio:3:1bdp`, `prio:5:shared:1bdp` | [`Prio`]: bands, a buffer each or one that all share |
 /// | `ecn:65p`, `ecn:65p:1bdp` | [`EcnStep`]: threshold, limit |
+/// | `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514` | [`Sfq`] |
+/// | `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn` | [`Codel`] |
+/// | `fq_codel`, `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:quantum=1514:noecn` | [`FqCodel`] |
+/// | `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn` | [`Red`] |
+/// | `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p:…` | [`DualPi2`], also `coupling_factor=2`, `step_thresh=1ms`, `range=0ms`, `classic_protection=10` |
+/// | `tbf:rate=96mbit:burst=32kB:limit=1bdp` | [`Tbf`] before a drop-tail queue |
+/// | `rcp`, `rcp:limit=1bdp:alpha=0.4:beta=0.4:init=5` | [`Rcp`] |
+///
+/// What is not given has the default of the queue's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueSpec {
@@ -35,6 +47,64 @@ pub enum QueueSpec {
         /// At this, they are dropped.
         limit: Size,
     },
+    /// Stochastic fairness.
+    Sfq(SfqConfig),
+    /// Controlled delay.
+    Codel {
+        /// Everything but the limit.
+        config: CodelConfig,
+        /// 1000 packets.
+        limit: Size,
+    },
+    /// Controlled delay for every flow.
+    FqCodel {
+        /// Everything but the limit.
+        config: FqCodelConfig,
+        /// 10 240 packets, in all flows together.
+        limit: Size,
+    },
+    /// Random early detection.
+    Red(RedSpec),
+    /// Coupled queues for L4S and the rest.
+    DualPi2 {
+        /// Everything but the limit.
+        config: DualPi2Config,
+        /// 10 000 packets, in both queues together.
+        limit: Size,
+    },
+    /// A token bucket before a drop-tail queue.
+    Tbf {
+        /// Of the tokens.
+        rate: Rate,
+        /// What the bucket holds.
+        burst: Bytes,
+        /// What waits.
+        limit: Size,
+    },
+    /// Rates stamped on packets.
+    Rcp {
+        /// Everything but the limit.
+        config: RcpConfig,
+        /// One bandwidth-delay product.
+        limit: Size,
+    },
+}
+
+/// RED before its link is known; see [`RedConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedSpec {
+    /// Below this average nothing is dropped.
+    pub min: Size,
+    /// At this average the probability is `probability`; in the same unit.
+    pub max: Size,
+    /// What waits at most; unlimited if not given: at twice `max` RED drops everything anyway.
+    pub limit: Size,
+    /// 2 %.
+    pub probability: Probability,
+    /// 0.2 %.
+    pub weight: Probability,
+    /// Whether to mark.
+    pub ecn: bool,
 }
 
 /// How long a queue may get.
@@ -71,9 +141,12 @@ pub enum QueueSpecError {
         /// What is wrong with it, and what to write.
         reason: String,
     },
-    /// The bandwidth-delay product of a link without a rate.
-    #[error("the queue is given in BDP, but the link has no rate; give it one, or the queue in packets or bytes")]
+    /// The bandwidth-delay product, or RCP, of a link without a rate.
+    #[error("the queue needs the link's rate, but the link has none; give it one, or a queue in packets or bytes")]
     NoRate,
+    /// Settings that cannot all be meant.
+    #[error("{0}")]
+    Contradiction(String),
     /// No packet would fit.
     #[error("the queue holds {bytes} bytes, less than one packet of {mtu} bytes; make it larger{}", hint(.bdp))]
     TooSmall {
@@ -107,7 +180,7 @@ impl QueueSpec {
         rate: Option<Rate>,
         rtt: Duration,
         mtu: u32,
-        _seed: u64,
+        seed: u64,
     ) -> Result<AnyQdisc<P>, QueueSpecError> {
         let limit = self.limit(rate, rtt, mtu)?;
         Ok(match *self {
@@ -121,6 +194,22 @@ impl QueueSpec {
                 AnyQdisc::Prio(Prio::new(bands, buffer))
             }
             QueueSpec::Ecn { threshold, .. } => AnyQdisc::EcnStep(EcnStep::new(threshold.threshold(rate, rtt)?, limit)),
+            QueueSpec::Sfq(config) => AnyQdisc::Sfq(Sfq::new(config, mtu, seed)),
+            QueueSpec::Codel { config, .. } => AnyQdisc::Codel(Codel::new(config, limit, mtu)),
+            QueueSpec::FqCodel { config, .. } => AnyQdisc::FqCodel(FqCodel::new(config, limit, mtu, seed)),
+            QueueSpec::Red(spec) => AnyQdisc::Red(Red::new(spec.config(limit, rate, rtt, mtu)?, seed)),
+            QueueSpec::DualPi2 { config, .. } => AnyQdisc::DualPi2(DualPi2::new(config, limit, mtu)),
+            QueueSpec::Tbf { rate, burst, .. } => {
+                if burst.get() < u64::from(mtu) {
+                    return Err(QueueSpecError::Contradiction(format!(
+                        "no packet of {mtu} bytes ever gets through a bucket of {burst}; make the burst larger"
+                    )));
+                }
+                AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst))
+            }
+            QueueSpec::Rcp { config, .. } => {
+                AnyQdisc::Rcp(Rcp::new(config, rate.ok_or(QueueSpecError::NoRate)?, limit))
+            }
         })
     }
 
@@ -138,9 +227,41 @@ impl QueueSpec {
     /// The limit of this queue on a link of `rate` with packets of at most `mtu` bytes, for a path whose round trip
     /// takes `rtt` when nothing waits.
     pub fn limit(&self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<Limit, QueueSpecError> {
-        let (QueueSpec::DropTail(size) | QueueSpec::Prio { limit: size, .. } | QueueSpec::Ecn { limit: size, .. }) =
-            *self;
+        let size = match *self {
+            QueueSpec::DropTail(limit) | QueueSpec::Prio { limit, .. } | QueueSpec::Ecn { limit, .. } => limit,
+            QueueSpec::Codel { limit, .. } | QueueSpec::FqCodel { limit, .. } => limit,
+            QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
+            QueueSpec::Sfq(config) => Size::Packets(config.limit.into()),
+            QueueSpec::Red(spec) => spec.limit,
+        };
         size.limit(rate, rtt, mtu)
+    }
+}
+
+impl RedSpec {
+    fn config(&self, limit: Limit, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<RedConfig, QueueSpecError> {
+        let (min, max, in_bytes) = match (self.min.threshold(rate, rtt)?, self.max.threshold(rate, rtt)?) {
+            (Limit::Packets(min), Limit::Packets(max)) => (min, max, false),
+            (Limit::Bytes(min), Limit::Bytes(max)) => (min, max, true),
+            _ => {
+                let reason = "RED's min and max are in different units; give both in packets, or both in bytes or BDP";
+                return Err(QueueSpecError::Contradiction(reason.into()));
+            }
+        };
+        if min >= max {
+            let reason = format!("RED's min, {min}, is not below its max, {max}");
+            return Err(QueueSpecError::Contradiction(reason));
+        }
+        Ok(RedConfig {
+            min,
+            max,
+            in_bytes,
+            probability: self.probability,
+            weight: self.weight,
+            packet_time: rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(mtu.into()))),
+            ecn: self.ecn,
+            limit,
+        })
     }
 }
 

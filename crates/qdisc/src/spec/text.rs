@@ -1,12 +1,13 @@
 //! How a queue is read and printed.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use ccplane_units::{Bytes, Packets};
+use ccplane_units::{Bytes, Duration, Packets, Probability};
 
-use super::{QueueSpec, QueueSpecError, Size};
-use crate::setting::{decimal, did_you_mean, excerpt, number, thousandths};
+use super::{QueueSpec, QueueSpecError, RedSpec, Size};
+use crate::setting::{Setting, decimal, did_you_mean, excerpt, number, thousandths};
+use crate::{CodelConfig, DualPi2Config, FqCodelConfig, RcpConfig, SfqConfig};
 
 /// Names of all queues, with what to write as an example.
 const QUEUES: &[(&str, &str)] = &[
@@ -16,7 +17,30 @@ const QUEUES: &[(&str, &str)] = &[
     ),
     ("prio", "`prio:3:1bdp` or `prio:3:shared:1bdp`"),
     ("ecn", "`ecn:65p` or `ecn:65p:1bdp`"),
+    ("sfq", "`sfq` or `sfq:limit=1000p`"),
+    ("codel", "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`"),
+    (
+        "fq_codel",
+        "`fq_codel` or `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:noecn`",
+    ),
+    (
+        "red",
+        "`red:min=30p:max=90p` or `red:min=30p:max=90p:limit=300p:probability=2%:ecn`",
+    ),
+    ("dualpi2", "`dualpi2` or `dualpi2:target=15ms:limit=10000p`"),
+    ("tbf", "`tbf:rate=96mbit:burst=32kB:limit=1bdp`"),
+    ("rcp", "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`"),
 ];
+
+/// Limits where none is given, as in Linux; RCP's as in its authors' simulations.
+const CODEL_LIMIT: Size = Size::Packets(1_000);
+const FQ_CODEL_LIMIT: Size = Size::Packets(10_240);
+const DUALPI2_LIMIT: Size = Size::Packets(10_000);
+const RCP_LIMIT: Size = Size::MilliBdp(1_000);
+
+/// 2 % and 0.002.
+const RED_PROBABILITY: Probability = Probability::from_parts((1 << 32) / 50);
+const RED_WEIGHT: Probability = Probability::from_parts((1 << 32) / 500);
 
 impl FromStr for QueueSpec {
     type Err = QueueSpecError;
@@ -39,8 +63,22 @@ fn read(text: &str) -> Result<QueueSpec, String> {
             did_you_mean(kind, &names)
         ));
     };
+    let spec = match kind {
+        "droptail" | "prio" | "ecn" => positional(kind, settings),
+        "sfq" => sfq(settings),
+        "codel" => codel(settings),
+        "fq_codel" => fq_codel(settings),
+        "red" => red(settings),
+        "dualpi2" => dualpi2(settings),
+        "tbf" => tbf(settings),
+        _ => rcp(settings),
+    };
+    spec.map_err(|reason| format!("{reason}; write {example}"))
+}
+
+fn positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let parts: Vec<&str> = settings.split(':').collect();
-    let spec = match (kind, parts.as_slice()) {
+    match (kind, parts.as_slice()) {
         ("droptail", [size]) => Ok(QueueSpec::DropTail(self::size(size)?)),
         ("prio", [bands, rest @ .., limit]) if rest.is_empty() || *rest == ["shared"] => Ok(QueueSpec::Prio {
             bands: number(bands, 1, 255)? as u8,
@@ -51,17 +89,190 @@ fn read(text: &str) -> Result<QueueSpec, String> {
             threshold: size(threshold)?,
             limit: limit.first().map_or(Ok(Size::Unlimited), |limit| size(limit))?,
         }),
-        _ => Err("its settings are not as they should be".to_string()),
+        _ => Err("its settings are not as they should be".into()),
+    }
+}
+
+fn sfq(settings: &str) -> Result<QueueSpec, String> {
+    let mut config = SfqConfig::DEFAULT;
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "limit" => config.limit = setting.read(packets)?,
+            "depth" => config.depth = setting.read(|text| number(text, 1, 65_535))? as u32,
+            "flows" => config.flows = setting.read(|text| number(text, 1, 65_535))? as u32,
+            "divisor" => config.divisor = setting.read(|text| number(text, 1, 65_536))? as u32,
+            "quantum" => config.quantum = Some(setting.read(quantum)?),
+            _ => return Err(setting.unknown(&["limit", "depth", "flows", "divisor", "quantum"])),
+        }
+    }
+    Ok(QueueSpec::Sfq(config))
+}
+
+fn codel(settings: &str) -> Result<QueueSpec, String> {
+    let (mut config, mut limit) = (CodelConfig::DEFAULT, CODEL_LIMIT);
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "limit" => limit = setting.read(size)?,
+            _ if codel_setting(&mut config, &setting)? => {}
+            _ => return Err(setting.unknown(&["target", "interval", "limit", "ecn", "noecn"])),
+        }
+    }
+    check_codel(&config)?;
+    Ok(QueueSpec::Codel { config, limit })
+}
+
+fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
+    let (mut config, mut limit) = (FqCodelConfig::DEFAULT, FQ_CODEL_LIMIT);
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "limit" => limit = setting.read(size)?,
+            "flows" => config.flows = setting.read(|text| number(text, 1, 65_536))? as u32,
+            "quantum" => config.quantum = setting.read(quantum)?,
+            _ if codel_setting(&mut config.codel, &setting)? => {}
+            _ => {
+                let names = ["target", "interval", "limit", "flows", "quantum", "ecn", "noecn"];
+                return Err(setting.unknown(&names));
+            }
+        }
+    }
+    check_codel(&config.codel)?;
+    Ok(QueueSpec::FqCodel { config, limit })
+}
+
+/// Takes a setting of CoDel's, if it is one.
+fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, String> {
+    match setting.name {
+        "target" => config.target = setting.value()?,
+        "interval" => config.interval = setting.value()?,
+        "ecn" | "noecn" => {
+            setting.flag()?;
+            config.ecn = setting.name == "ecn";
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn check_codel(config: &CodelConfig) -> Result<(), String> {
+    if config.target == Duration::ZERO || config.target >= config.interval {
+        let CodelConfig { target, interval, .. } = config;
+        return Err(format!(
+            "the target, {target}, must be above zero and below the interval, {interval}"
+        ));
+    }
+    Ok(())
+}
+
+fn red(settings: &str) -> Result<QueueSpec, String> {
+    let (mut min, mut max) = (None, None);
+    let mut spec = RedSpec {
+        min: Size::Unlimited,
+        max: Size::Unlimited,
+        limit: Size::Unlimited,
+        probability: RED_PROBABILITY,
+        weight: RED_WEIGHT,
+        ecn: false,
     };
-    spec.map_err(|reason| format!("{reason}; write {example}"))
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "min" => min = Some(setting.read(size)?),
+            "max" => max = Some(setting.read(size)?),
+            "limit" => spec.limit = setting.read(size)?,
+            "probability" => spec.probability = setting.value()?,
+            "weight" => spec.weight = setting.value()?,
+            "ecn" | "noecn" => {
+                setting.flag()?;
+                spec.ecn = setting.name == "ecn";
+            }
+            _ => {
+                let names = ["min", "max", "limit", "probability", "weight", "ecn", "noecn"];
+                return Err(setting.unknown(&names));
+            }
+        }
+    }
+    let (Some(min), Some(max)) = (min, max) else {
+        return Err("it needs min and max".into());
+    };
+    if spec.probability == Probability::NEVER || spec.weight == Probability::NEVER {
+        return Err("neither probability nor weight may be zero".into());
+    }
+    Ok(QueueSpec::Red(RedSpec { min, max, ..spec }))
+}
+
+fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
+    let (mut config, mut limit) = (DualPi2Config::DEFAULT, DUALPI2_LIMIT);
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "limit" => limit = setting.read(size)?,
+            "target" => config.target = setting.read(positive)?,
+            "tupdate" => config.tupdate = setting.read(positive)?,
+            "alpha" => config.alpha = setting.read(gain)?,
+            "beta" => config.beta = setting.read(gain)?,
+            "coupling_factor" => config.coupling_factor = setting.read(|text| number(text, 1, 255))?,
+            "step_thresh" => config.step_thresh = setting.read(positive)?,
+            "range" => config.range = setting.value()?,
+            "classic_protection" => config.classic_protection = setting.read(|text| number(text, 0, 100))?,
+            _ => {
+                return Err(setting.unknown(&[
+                    "limit",
+                    "target",
+                    "tupdate",
+                    "alpha",
+                    "beta",
+                    "coupling_factor",
+                    "step_thresh",
+                    "range",
+                    "classic_protection",
+                ]));
+            }
+        }
+    }
+    if config.tupdate < Duration::from_micros(1) {
+        return Err(format!("tupdate, {}, is shorter than a microsecond", config.tupdate));
+    }
+    Ok(QueueSpec::DualPi2 { config, limit })
+}
+
+fn tbf(settings: &str) -> Result<QueueSpec, String> {
+    let (mut rate, mut burst, mut limit) = (None, None, None);
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "rate" => rate = Some(setting.value()?),
+            "burst" => burst = Some(setting.value()?),
+            "limit" => limit = Some(setting.read(size)?),
+            _ => return Err(setting.unknown(&["rate", "burst", "limit"])),
+        }
+    }
+    let (Some(rate), Some(burst), Some(limit)) = (rate, burst, limit) else {
+        return Err("it needs rate, burst and limit".into());
+    };
+    if rate == ccplane_units::Rate::default() {
+        return Err("its rate is zero".into());
+    }
+    Ok(QueueSpec::Tbf { rate, burst, limit })
+}
+
+fn rcp(settings: &str) -> Result<QueueSpec, String> {
+    let (mut config, mut limit) = (RcpConfig::DEFAULT, RCP_LIMIT);
+    for setting in Setting::all(settings)? {
+        match setting.name {
+            "limit" => limit = setting.read(size)?,
+            "alpha" => config.alpha = setting.read(gain)?,
+            "beta" => config.beta = setting.read(gain)?,
+            "init" => config.init = setting.read(|text| number(text, 1, 100))?,
+            _ => return Err(setting.unknown(&["limit", "alpha", "beta", "init"])),
+        }
+    }
+    Ok(QueueSpec::Rcp { config, limit })
 }
 
 impl fmt::Display for QueueSpec {
+    /// What is not as it would be anyway.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             QueueSpec::DropTail(size) => write!(f, "droptail:{size}"),
             QueueSpec::Prio { bands, shared, limit } => {
-                write!(f, "prio:{bands}:{}{limit}", if *shared { "shared:" } else { "" })
+                write!(f, "prio:{bands}:{}{limit}", if shared { "shared:" } else { "" })
             }
             QueueSpec::Ecn { threshold, limit } => {
                 write!(f, "ecn:{threshold}")?;
@@ -70,7 +281,82 @@ impl fmt::Display for QueueSpec {
                     limit => write!(f, ":{limit}"),
                 }
             }
+            QueueSpec::Sfq(config) => {
+                let default = SfqConfig::DEFAULT;
+                f.write_str("sfq")?;
+                let p = |packets: u32| Size::Packets(packets.into());
+                differs(f, "limit", p(config.limit), p(default.limit))?;
+                differs(f, "depth", config.depth, default.depth)?;
+                differs(f, "flows", config.flows, default.flows)?;
+                differs(f, "divisor", config.divisor, default.divisor)?;
+                config.quantum.map_or(Ok(()), |quantum| write!(f, ":quantum={quantum}"))
+            }
+            QueueSpec::Codel { config, limit } => {
+                f.write_str("codel")?;
+                codel_differs(f, config, CodelConfig::DEFAULT)?;
+                differs(f, "limit", limit, CODEL_LIMIT)
+            }
+            QueueSpec::FqCodel { config, limit } => {
+                let default = FqCodelConfig::DEFAULT;
+                f.write_str("fq_codel")?;
+                codel_differs(f, config.codel, default.codel)?;
+                differs(f, "limit", limit, FQ_CODEL_LIMIT)?;
+                differs(f, "flows", config.flows, default.flows)?;
+                differs(f, "quantum", config.quantum, default.quantum)
+            }
+            QueueSpec::Red(spec) => {
+                write!(f, "red:min={}:max={}", spec.min, spec.max)?;
+                differs(f, "limit", spec.limit, Size::Unlimited)?;
+                differs(f, "probability", spec.probability, RED_PROBABILITY)?;
+                differs(f, "weight", spec.weight, RED_WEIGHT)?;
+                f.write_str(if spec.ecn { ":ecn" } else { "" })
+            }
+            QueueSpec::DualPi2 { config, limit } => {
+                let default = DualPi2Config::DEFAULT;
+                f.write_str("dualpi2")?;
+                differs(f, "limit", limit, DUALPI2_LIMIT)?;
+                differs(f, "target", config.target, default.target)?;
+                differs(f, "tupdate", config.tupdate, default.tupdate)?;
+                differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
+                differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
+                differs(f, "coupling_factor", config.coupling_factor, default.coupling_factor)?;
+                differs(f, "step_thresh", config.step_thresh, default.step_thresh)?;
+                differs(f, "range", config.range, default.range)?;
+                differs(
+                    f,
+                    "classic_protection",
+                    config.classic_protection,
+                    default.classic_protection,
+                )
+            }
+            QueueSpec::Tbf { rate, burst, limit } => write!(f, "tbf:rate={rate}:burst={burst}:limit={limit}"),
+            QueueSpec::Rcp { config, limit } => {
+                let default = RcpConfig::DEFAULT;
+                f.write_str("rcp")?;
+                differs(f, "limit", limit, RCP_LIMIT)?;
+                differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
+                differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
+                differs(f, "init", config.init, default.init)
+            }
         }
+    }
+}
+
+fn differs<T: PartialEq + Display>(f: &mut fmt::Formatter<'_>, name: &str, value: T, default: T) -> fmt::Result {
+    if value == default {
+        Ok(())
+    } else {
+        write!(f, ":{name}={value}")
+    }
+}
+
+fn codel_differs(f: &mut fmt::Formatter<'_>, config: CodelConfig, default: CodelConfig) -> fmt::Result {
+    differs(f, "target", config.target, default.target)?;
+    differs(f, "interval", config.interval, default.interval)?;
+    match (config.ecn, default.ecn) {
+        (true, false) => f.write_str(":ecn"),
+        (false, true) => f.write_str(":noecn"),
+        _ => Ok(()),
     }
 }
 
@@ -109,6 +395,28 @@ fn size(text: &str) -> Result<Size, String> {
     packets()
         .or_else(bytes)
         .ok_or_else(|| format!("`{text_shown}` is not a size"))
+}
+
+fn packets(text: &str) -> Result<u32, String> {
+    let packets: Packets = text.parse().map_err(|error| format!("{error}"))?;
+    number(&packets.get().to_string(), 1, u64::from(u32::MAX)).map(|packets| packets as u32)
+}
+
+fn quantum(text: &str) -> Result<u32, String> {
+    number(text, 1, 1 << 20).map(|bytes| bytes as u32)
+}
+
+fn gain(text: &str) -> Result<u64, String> {
+    let gain = thousandths(text).filter(|&gain| gain > 0);
+    gain.ok_or_else(|| "not a number above zero, to a thousandth, up to a million".into())
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    let duration: Duration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration == Duration::ZERO {
+        return Err("zero is too short".into());
+    }
+    Ok(duration)
 }
 
 #[cfg(test)]

@@ -1,0 +1,187 @@
+//! Stochastic fairness queueing: a queue for every flow, served in turn, the longest losing what does not fit.
+//!
+//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices: turns are of bytes, by deficit (Shreedhar
+//! and Varghese, SIGCOMM 1995), and the hash keeps its perturbation, which here the seed decides.
+
+use std::collections::VecDeque;
+
+use ccplane_units::Time;
+
+use crate::bucket::Buckets;
+use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
+
+/// Settings of SFQ; the defaults are those of Linux' `sfq`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SfqConfig {
+    /// What waits in all queues together, 127 packets. Too small for a fast line with many flows: Bundler's sendbox
+    /// takes 1000 and more.
+    pub limit: u32,
+    /// What waits in one queue, 127 packets.
+    pub depth: u32,
+    /// How many flows can wait at a time, 127. A packet of one more is dropped.
+    pub flows: u32,
+    /// How many buckets the hashes fall into, 1024. Flows that fall into the same share a queue.
+    pub divisor: u32,
+    /// Bytes that a flow may send in its turn; `None`: one full packet. Less gives small packets an advantage.
+    pub quantum: Option<u32>,
+}
+
+impl SfqConfig {
+    /// The defaults.
+    pub const DEFAULT: SfqConfig = SfqConfig {
+        limit: 127,
+        depth: 127,
+        flows: 127,
+        divisor: 1_024,
+        quantum: None,
+    };
+}
+
+/// A stochastically fair queue.
+#[derive(Clone, Debug)]
+pub struct Sfq<P> {
+    config: SfqConfig,
+    quantum: i64,
+    buckets: Buckets,
+    /// The slot of each bucket with packets.
+    slot_of: Vec<Option<u32>>,
+    slots: Vec<Slot<P>>,
+    /// Slots without packets.
+    free: Vec<u32>,
+    /// Slots with packets, in the order of their turns.
+    turns: VecDeque<u32>,
+    backlog: Backlog,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<P> {
+    bucket: usize,
+    waiting: VecDeque<P>,
+    /// Bytes that it may still send in its turn.
+    allotment: i64,
+}
+
+impl<P: Packet> Sfq<P> {
+    /// An empty queue for packets of at most `mtu` bytes; the seed decides which flows share a bucket.
+    pub fn new(config: SfqConfig, mtu: u32, seed: u64) -> Sfq<P> {
+        let config = SfqConfig {
+            divisor: config.divisor.max(1),
+            depth: config.depth.max(1),
+            ..config
+        };
+        Sfq {
+            config,
+            quantum: i64::from(config.quantum.unwrap_or(mtu).max(1)),
+            buckets: Buckets::new(config.divisor, seed),
+            slot_of: vec![None; config.divisor as usize],
+            slots: Vec::new(),
+            free: Vec::new(),
+            turns: VecDeque::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// The slot of a bucket, a fresh one if it has none; `None` if there are too many flows.
+    fn slot(&mut self, bucket: usize) -> Option<usize> {
+        if let Some(slot) = self.slot_of[bucket] {
+            return Some(slot as usize);
+        }
+        if self.turns.len() >= self.config.flows as usize {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                bucket,
+                waiting: VecDeque::new(),
+                allotment: 0,
+            });
+            self.slots.len() as u32 - 1
+        });
+        self.slots[slot as usize].bucket = bucket;
+        self.slot_of[bucket] = Some(slot);
+        Some(slot as usize)
+    }
+
+    /// Drops the last packet of the longest queue, the first of those in the order of turns, and says which it was.
+    fn drop_from_longest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> usize {
+        let length = |at: &usize| self.slots[self.turns[*at] as usize].waiting.len();
+        let Some(at) = (0..self.turns.len()).rev().max_by_key(length) else {
+            return arriving;
+        };
+        let longest = self.turns[at] as usize;
+        if let Some(packet) = self.slots[longest].waiting.pop_back() {
+            self.backlog.remove(packet.bytes());
+            let is_arrival = longest == arriving;
+            drops.dropped(
+                packet,
+                if is_arrival {
+                    DropReason::Full
+                } else {
+                    DropReason::PushedOut
+                },
+            );
+        }
+        if self.slots[longest].waiting.is_empty() {
+            self.turns.remove(at);
+            self.release(longest);
+        }
+        longest
+    }
+
+    /// Frees a slot whose last packet has gone.
+    fn release(&mut self, slot: usize) {
+        self.slot_of[self.slots[slot].bucket] = None;
+        self.free.push(slot as u32);
+    }
+}
+
+impl<P: Packet> Qdisc<P> for Sfq<P> {
+    fn enqueue(&mut self, _now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
+        let bucket = self.buckets.of(packet.flow_hash());
+        let slot = self.slot(bucket);
+        let Some(slot) = slot.filter(|&slot| self.slots[slot].waiting.len() < self.config.depth as usize) else {
+            drops.dropped(packet, DropReason::Full);
+            return Verdict::Dropped(DropReason::Full);
+        };
+        self.backlog.add(packet.bytes());
+        let flow = &mut self.slots[slot];
+        flow.waiting.push_back(packet);
+        if flow.waiting.len() == 1 {
+            flow.allotment = self.quantum;
+            self.turns.push_back(slot as u32);
+        }
+        let over = self.backlog.packets > u64::from(self.config.limit);
+        if over && self.drop_from_longest(slot, drops) == slot {
+            return Verdict::Dropped(DropReason::Full);
+        }
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, _now: Time, _drops: &mut impl Drops<P>) -> Option<P> {
+        loop {
+            let slot = *self.turns.front()?;
+            let flow = &mut self.slots[slot as usize];
+            if flow.allotment <= 0 {
+                flow.allotment += self.quantum;
+                self.turns.rotate_left(1);
+                continue;
+            }
+            let packet = flow.waiting.pop_front()?;
+            flow.allotment -= i64::from(packet.bytes());
+            self.backlog.remove(packet.bytes());
+            if flow.waiting.is_empty() {
+                self.turns.pop_front();
+                self.release(slot as usize);
+            }
+            return Some(packet);
+        }
+    }
+
+    fn next_ready(&self) -> Option<Time> {
+        (self.backlog.packets > 0).then_some(Time::ZERO)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
