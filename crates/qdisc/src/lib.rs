@@ -37,7 +37,7 @@ mod trace;
 
 pub use any::AnyQdisc;
 pub use codel::{Codel, CodelConfig};
-pub use delay::Delay;
+pub use delay::{Delay, DelayModel, Shape};
 pub use droptail::DropTail;
 pub use dualpi2::{DualPi2, DualPi2Config};
 pub use fifo::{Admitted, FifoLink};
