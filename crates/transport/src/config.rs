@@ -47,6 +47,8 @@ pub struct Config {
     pub stamps: bool,
     /// After an idle time of more than an RTO the window halves for every RTO (RFC 2861, as Linux).
     pub restart_after_idle: bool,
+    /// The class in which the tail of the stream may be sent outside of the window, from its end backwards; 0: none.
+    pub tail_class: u8,
     /// The number of the first segment, the same at both ends. Tests begin just below the wrap.
     #[doc(hidden)]
     pub first_number: u32,
@@ -74,6 +76,7 @@ impl Default for Config {
             ecn: Ecn::NotEct,
             stamps: false,
             restart_after_idle: true,
+            tail_class: 0,
             first_number: 0,
         }
     }

@@ -29,6 +29,8 @@ pub enum State {
     Opening,
     /// A server that has answered and waits for the client to prove its address.
     Accepting,
+    /// A client that was answered, but not yet since: it may send, and everything that it sends proves its address.
+    Proving,
     /// Data flows.
     Open,
     /// Both streams are through. Late retransmissions are still answered, for a while.
@@ -100,6 +102,8 @@ pub struct Connection {
     pub(crate) timeouts: u16,
     /// Timeouts in a row.
     pub(crate) backoff: u8,
+    /// Probes of a closed window in a row, or proofs, that nobody answered.
+    pub(crate) unanswered: u8,
     pub(crate) failure: Option<Failure>,
     pub(crate) flags: Flags,
 }
@@ -119,8 +123,6 @@ pub(crate) struct Flags {
     pub probing: bool,
     /// Something of the handshake, or an abort, waits to leave.
     pub handshake: bool,
-    /// The server has not shown yet that it knows the client's address to be proved.
-    pub unproved: bool,
     /// The window limited sending in this round.
     pub cwnd_limited: bool,
     /// The control has set a window since the last timeout.
@@ -134,7 +136,6 @@ impl Connection {
     pub fn connect(config: &Arc<Config>, now: Time) -> Connection {
         let mut connection = Connection::new(config, State::Opening, now);
         connection.flags.handshake = true;
-        connection.flags.unproved = true;
         connection.progress = now;
         connection.deadline = now + config.initial_rto;
         connection
@@ -191,6 +192,7 @@ impl Connection {
             lost_total: 0,
             timeouts: 0,
             backoff: 0,
+            unanswered: 0,
             failure: None,
             flags: Flags::default(),
         }
@@ -232,7 +234,7 @@ impl Connection {
     #[inline(always)]
     pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
         if self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0 {
-            if !self.on_rare(now, segment, control) {
+            if !self.on_rare(now, segment) {
                 return;
             }
         }
@@ -368,6 +370,18 @@ impl Connection {
         self.next.since(self.una)
     }
 
+    /// Everything before this number is acknowledged.
+    #[inline(always)]
+    pub fn una(&self) -> Number {
+        self.una
+    }
+
+    /// The number that the next new segment will have.
+    #[inline(always)]
+    pub fn next(&self) -> Number {
+        self.next
+    }
+
     /// Bytes written and not cumulatively acknowledged.
     #[inline(always)]
     pub fn pending(&self) -> u64 {
@@ -466,3 +480,6 @@ const MOST_BYTES: u64 = (1 << 48) - 1;
 
 /// Flags of segments that the ordinary path does not look at.
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
+
+/// With native Cubic (104 bytes) less than 1 KB for both ends of a flow, with room for what a driver keeps beside.
+const _: () = assert!(size_of::<Connection>() <= 368 && size_of::<crate::Native>() <= 104);

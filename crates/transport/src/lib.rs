@@ -4,13 +4,45 @@
 //! clock: a codec and a driver put bytes and sockets around it, the simulator carries the segments as they are.
 #![forbid(unsafe_code)]
 
+mod acknowledge;
+pub mod codec;
 mod config;
+mod connection;
+mod control;
+#[cfg(feature = "udp")]
+pub mod crypto;
+#[cfg(feature = "udp")]
+pub mod endpoint;
 mod error;
+mod handshake;
+mod native;
 mod number;
+mod pacing;
+mod prr;
+mod rack;
+mod ranges;
+mod rate;
+mod receive;
+mod recovery;
+mod rtt;
+mod scoreboard;
 mod segment;
+mod stats;
+mod steered;
+mod timeout;
+mod transmit;
+#[cfg(feature = "udp")]
+pub mod udp;
 
 pub use ccplane_qdisc::Ecn;
 pub use config::Config;
+pub use connection::{Connection, Phase, State};
+pub use control::{Ack, Control, Event};
 pub use error::Failure;
+pub use native::{Cubic, Dctcp, Native, NewReno, UnknownNative};
 pub use number::Number;
+pub use rate::RateSample;
+pub use receive::MAX_CLASSES;
 pub use segment::{Kind, MAX_RANGES, Range, Segment, Side, Stamps};
+pub use stats::Stats;
+pub use steered::{Reports, Steered};

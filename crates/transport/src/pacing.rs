@@ -1,6 +1,5 @@
 //! Pacing without tokens: when the next packet may leave.
 
-use ccplane_datapath::{Outcome};
 use ccplane_units::{Duration, Time};
 
 /// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`: in slow start room to double each round,
@@ -11,12 +10,17 @@ const AVOIDANCE: u64 = 120;
 /// Nanoseconds a byte are kept times 2^this.
 const FRACTION: u32 = 20;
 
-/// When packets may leave.
-#[derive(Clone, Copy, Debug, Default)]
+/// When packets may leave. The rate is beside, as most flows have none.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     /// The next packet leaves not before.
     pub next: Time,
-    /// bytes/s; 0: not paced.
+    pace: Option<Box<Pace>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// bytes/s, not 0.
     rate: u64,
     /// What a byte takes, ns times 2^FRACTION.
     per_byte: u64,
@@ -28,7 +32,7 @@ impl Pacer {
     /// The rate in force, bytes/s; 0: not paced.
     #[inline(always)]
     pub fn rate(&self) -> u64 {
-        self.rate
+        self.pace.as_ref().map_or(0, |pace| pace.rate)
     }
 
     #[inline(always)]
@@ -36,44 +40,49 @@ impl Pacer {
         self.next <= now
     }
 
-    /// A packet of so many bytes leaves. A driver that comes late catches up by one packet.
+    /// A packet of so many bytes leaves. A driver that is late by less than a packet does not lose the time.
     #[inline(always)]
     pub fn on_send(&mut self, bytes: u64, now: Time) {
-        if self.rate != 0 {
-            let gap = Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION);
-            self.next = self.next.max(now - gap) + gap;
+        if let Some(pace) = self.pace.as_deref() {
+            let gap = Duration::from_nanos(bytes.saturating_mul(pace.per_byte) >> FRACTION);
+            let late = now.since(self.next) > gap;
+            self.next = if late { now } else { self.next } + gap;
         }
     }
 
-    /// The congestion control orders a rate, in bytes/s.
+    /// The congestion control orders a rate, in bytes/s; 0 ends pacing.
     #[cold]
-    pub fn order(&mut self, outcome: &Outcome) {
-        if let Some(rate) = outcome.rate {
-            self.ordered = rate != 0;
-            self.set(rate);
+    pub fn order(&mut self, rate: u64) {
+        if rate == 0 {
+            *self = Pacer::default();
+        } else {
+            self.set(rate, true);
         }
     }
 
     /// Follows window and RTT, where nobody ordered a rate.
     #[inline]
     pub fn follow(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration) {
-        if self.ordered || srtt == Duration::ZERO {
+        if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.ordered) {
             return;
         }
         let percent = if cwnd < ssthresh / 2 { SLOW_START } else { AVOIDANCE };
-        let scaled = cwnd.saturating_mul(percent).checked_mul(10_000_000);
-        let rate = match scaled {
+        let rate = match cwnd.saturating_mul(percent).checked_mul(10_000_000) {
             Some(scaled) => scaled / srtt.as_nanos(),
             None => (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos())) as u64,
         };
-        self.set(rate.max(1));
+        self.set(rate.max(1), false);
     }
 
-    fn set(&mut self, rate: u64) {
-        self.rate = rate;
-        self.per_byte = (1_000_000_000u64 << FRACTION).checked_div(rate).unwrap_or(0);
-        if rate == 0 {
-            self.next = Time::ZERO;
+    fn set(&mut self, rate: u64, ordered: bool) {
+        let pace = Pace {
+            rate,
+            per_byte: (1_000_000_000 << FRACTION) / rate,
+            ordered,
+        };
+        match &mut self.pace {
+            Some(place) => **place = pace,
+            None => self.pace = Some(Box::new(pace)),
         }
     }
 }
@@ -97,16 +106,16 @@ mod tests {
             now = pacer.next;
         }
         let took = now.since(Time::from_micros(1_000_000)).as_micros();
-        assert!((998_000..=1_000_100).contains(&took), "1.2 MB at 1.2 MB/s took {took} µs");
+        assert!(
+            (998_000..=1_000_100).contains(&took),
+            "1.2 MB at 1.2 MB/s took {took} µs"
+        );
     }
 
     #[test]
     fn an_order_holds() {
         let mut pacer = Pacer::default();
-        pacer.order(&Outcome {
-            rate: Some(5),
-            ..Outcome::default()
-        });
+        pacer.order(5);
         pacer.follow(100_000, u64::MAX, Duration::from_millis(1));
         assert_eq!(pacer.rate(), 5);
     }

@@ -47,10 +47,6 @@ impl RangeSet {
         self.0.iter()
     }
 
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// The place of the first range that ends at `number` or later.
     fn place(&self, number: Number) -> usize {
         match self.0.back() {
@@ -150,9 +146,14 @@ mod tests {
         let mut set = RangeSet::default();
         let mut seen = Vec::new();
         for (start, end) in [(10, 12), (14, 16), (12, 14), (30, 31), (9, 32)] {
-            assert!(set.insert(range(start, end), u64::from(end), |new| seen.push((new.start.0, new.end.0))));
+            assert!(set.insert(range(start, end), u64::from(end), |new| {
+                seen.push((new.start.0, new.end.0))
+            }));
         }
-        assert_eq!(seen, [(10, 12), (14, 16), (12, 14), (30, 31), (9, 10), (16, 30), (31, 32)]);
+        assert_eq!(
+            seen,
+            [(10, 12), (14, 16), (12, 14), (30, 31), (9, 10), (16, 30), (31, 32)]
+        );
         assert_eq!(set.iter().count(), 1);
         assert_eq!(set.find(Number(31)), Some(range(9, 32)));
         assert_eq!(set.find(Number(32)), None);

@@ -88,7 +88,11 @@ impl Rate {
         // An interval below the shortest RTT comes from a retransmission taken for its original (section 4.1.4).
         let valid = send.max(ack) >= min_rtt;
         RateSample {
-            delivered: if valid { self.delivered.wrapping_sub(sent.delivered) } else { 0 },
+            delivered: if valid {
+                self.delivered.wrapping_sub(sent.delivered)
+            } else {
+                0
+            },
             send,
             ack,
             app_limited: sent.app_limited(),

@@ -109,7 +109,9 @@ impl Receiver {
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
-        let step = (u64::from(config.mss) * 2).min(u64::from(config.receive_buffer) / 2).max(1);
+        let step = (u64::from(config.mss) * 2)
+            .min(u64::from(config.receive_buffer) / 2)
+            .max(1);
         if bytes > 0 && !self.ended() && self.limit(config) >= self.edge.saturating_add(step) {
             self.owed |= 1;
         }

@@ -3,8 +3,10 @@
 use ccplane_units::{Duration, Time};
 
 /// The least RTT is one of the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the empty path while a queue
-/// stands; longer remembers a path that is no more. Kept in two windows of half of it.
-const HALF_WINDOW: Duration = Duration::from_secs(150);
+/// stands; longer remembers a path that is no more. Kept in two windows of half of it, in ticks of 2^30 ns.
+const HALF_WINDOW: u32 = 140;
+/// The least RTT of a window is kept in units of 2^4 ns, so that 32 bits hold 68 s.
+const UNIT: u32 = 4;
 
 /// What is known of the round-trip time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,9 +17,10 @@ pub(crate) struct Rtt {
     variation: u64,
     /// The least of this window and the one before, ns; 0 before the first sample.
     least: u64,
-    /// The least of this window, ns.
-    recent: u64,
-    window_ends: Time,
+    /// The least of this window, in units of 2^4 ns.
+    recent: u32,
+    /// When this window ends, in ticks.
+    window_ends: u32,
 }
 
 impl Rtt {
@@ -32,14 +35,15 @@ impl Rtt {
         let error = ns as i64 - (self.smoothed >> 3) as i64;
         self.smoothed = self.smoothed.wrapping_add_signed(error).max(1);
         self.variation = self.variation - (self.variation >> 2) + error.unsigned_abs();
-        if ns <= self.recent {
-            self.recent = ns;
+        let coarse = coarse(ns);
+        if coarse <= self.recent {
+            self.recent = coarse;
             self.least = self.least.min(ns);
         }
-        if now >= self.window_ends {
-            self.least = self.recent;
-            self.recent = u64::MAX;
-            self.window_ends = now + HALF_WINDOW;
+        if ticks(now) >= self.window_ends {
+            self.least = (u64::from(self.recent) << UNIT).max(1);
+            self.recent = u32::MAX;
+            self.window_ends = ticks(now) + HALF_WINDOW;
         }
     }
 
@@ -49,8 +53,8 @@ impl Rtt {
             smoothed: ns << 3,
             variation: ns << 1,
             least: ns,
-            recent: ns,
-            window_ends: now + HALF_WINDOW,
+            recent: coarse(ns),
+            window_ends: ticks(now) + HALF_WINDOW,
         };
     }
 
@@ -83,6 +87,16 @@ impl Rtt {
     }
 }
 
+#[inline(always)]
+fn coarse(ns: u64) -> u32 {
+    u32::try_from(ns >> UNIT).unwrap_or(u32::MAX)
+}
+
+#[inline(always)]
+fn ticks(now: Time) -> u32 {
+    (now.as_nanos() >> 30) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +121,10 @@ mod tests {
         rtt.sample(MS * 180, Time::ZERO);
         // SRTT = 7/8·100 + 180/8; RTTVAR = 3/4·50 + |100-180|/4
         assert_eq!(rtt.smoothed(), MS * 110);
-        assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_micros(110_000 + 4 * 57_500));
+        assert_eq!(
+            rtt.rto(Duration::from_secs(1), MS),
+            Duration::from_micros(110_000 + 4 * 57_500)
+        );
     }
 
     #[test]

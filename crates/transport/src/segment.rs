@@ -131,13 +131,21 @@ impl Side {
     #[inline]
     pub fn ranges(&self) -> &[Range] {
         let all = self.ranges.get(..usize::from(self.count)).unwrap_or(&self.ranges);
-        if self.duplicate { all.get(1..).unwrap_or(&[]) } else { all }
+        if self.duplicate {
+            all.get(1..).unwrap_or(&[])
+        } else {
+            all
+        }
     }
 
     /// DSACK: what arrived a second time (RFC 2883).
     #[inline]
     pub fn duplicate(&self) -> Option<Range> {
-        if self.duplicate { self.ranges.first().copied() } else { None }
+        if self.duplicate {
+            self.ranges.first().copied()
+        } else {
+            None
+        }
     }
 
     /// Adds a range; false when there is no more room.

@@ -1,0 +1,354 @@
+//! What an acknowledgement does to the sending half.
+//!
+//! The ordinary one advances over segments that were sent once, with nothing SACKed, lost or under repair: it costs the same
+//! however many segments it covers, as only the last of them is looked at. Everything else is in `digest`.
+
+use ccplane_units::{Duration, Time};
+
+use crate::connection::{Connection, Phase};
+use crate::control::{Ack, Control, Event};
+use crate::number::Number;
+use crate::rack::Rack;
+use crate::recovery::Undo;
+use crate::scoreboard::{Scoreboard, Sent};
+use crate::segment::{Range, Segment, Side, Stamps};
+
+impl Connection {
+    /// Takes what the segment acknowledges.
+    #[inline(always)]
+    pub(crate) fn on_ack(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        let advanced = segment.ack.since(self.una);
+        let marked = segment.ce_packets != self.ce_packets;
+        let ordinary = self.phase == Phase::Open
+            && self.sacked | self.lost == 0
+            && !self.flags.probing
+            && !marked
+            && advanced <= self.outstanding()
+            && segment.class == 0
+            && !segment.has_side();
+        if !ordinary {
+            return self.on_other_ack(now, segment, side, control);
+        }
+        let mut ack = Ack::default();
+        if advanced != 0 {
+            let last = *self.board.get(segment.ack.previous());
+            if last.transmission != 1 {
+                return self.on_other_ack(now, segment, side, control);
+            }
+            let end = last.offset.wrapping_add(u32::from(last.length));
+            ack.bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
+            ack.packets = advanced;
+            ack.rtt = now.since(last.at);
+            self.una = segment.ack;
+            self.una_offset += ack.bytes;
+            self.progress = now;
+            self.backoff = 0;
+            self.rtt.sample(ack.rtt, now);
+            ack.rate = self.rate.on_delivered(&last, advanced, now, self.rtt.least());
+            self.rack.at = last.at;
+            self.rack.end = segment.ack;
+            self.rack.furthest = segment.ack;
+            self.rack.rtt = ack.rtt;
+        }
+        self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        if advanced != 0 {
+            self.tell(now, ack, control);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_other_ack(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        if let Some(ack) = self.digest(now, segment, side) {
+            self.tell(now, ack, control);
+        }
+        self.rearm();
+    }
+
+    /// Tells the control, and does what it says.
+    #[inline(always)]
+    pub(crate) fn tell<C: Control>(&mut self, now: Time, ack: Ack, control: &mut C) {
+        if C::STEERED {
+            self.flags.steered = true;
+        }
+        let event = Event {
+            now,
+            ack,
+            connection: self,
+        };
+        let outcome = control.on_event(&event);
+        self.apply(now, &ack, &outcome);
+    }
+
+    /// An ACK in its general form; `None` when it says nothing to the control.
+    fn digest(&mut self, now: Time, segment: &Segment, side: &Side) -> Option<Ack> {
+        let (una, next) = (self.una, self.next);
+        let advanced = segment.ack.since(una);
+        if segment.class != 0 {
+            self.take_tail(segment, side);
+            return None;
+        }
+        if advanced > self.cut.since(una) {
+            // Old, or of something never sent.
+            return None;
+        }
+        let mut ack = self.marks(segment);
+        if side.stamped && segment.has_side() {
+            self.repair_mut().stamps = Some(Stamps {
+                t1: side.t1,
+                t2: side.t2,
+                t3: side.t3,
+                t4: now,
+            });
+        }
+        let min_rtt = self.rtt.least();
+        let phase = self.phase;
+        self.repair_mut();
+        let Some(repair) = self.repair.as_deref_mut() else {
+            return None;
+        };
+        let mut delivery = Delivery {
+            board: &mut self.board,
+            rack: &mut self.rack,
+            undo: &mut repair.undo,
+            reordered: &mut repair.reordering.seen,
+            lost: &mut self.lost,
+            echo: segment.echo,
+            echo_transmission: segment.echo_transmission,
+            after_timeout: phase == Phase::Loss,
+            now,
+            min_rtt,
+            latest: None,
+        };
+        // The cumulative ACK. It may cover segments of the tail that were never sent in class 0.
+        let mut number = una;
+        while number != segment.ack {
+            let sent = *delivery.board.get(number);
+            let end = sent.offset.wrapping_add(u32::from(sent.length));
+            let bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
+            self.una_offset += bytes;
+            ack.bytes += bytes;
+            if !number.before(next) {
+                // Of the tail.
+            } else if sent.is(Sent::SACKED) {
+                self.sacked -= 1;
+            } else {
+                ack.packets += 1;
+                delivery.take(number, true);
+            }
+            number = number.plus(1);
+        }
+        self.una = segment.ack;
+        self.next = next.later(segment.ack);
+        repair.sacked.forget_before(segment.ack);
+        if segment.has_side() {
+            for range in side.ranges() {
+                let Some(range) = clip(*range, self.una, self.cut) else {
+                    continue;
+                };
+                let (sacked, bytes) = (&mut ack.sacked, &mut ack.sacked_bytes);
+                repair.sacked.insert(range, 0, |fresh| {
+                    let mut number = fresh.start;
+                    while number != fresh.end {
+                        if number.before(next) {
+                            *sacked += 1;
+                            *bytes += u32::from(delivery.board.get(number).length);
+                            delivery.take(number, false);
+                        }
+                        delivery.board.get_mut(number).set(Sent::SACKED);
+                        number = number.plus(1);
+                    }
+                });
+            }
+        }
+        let latest = delivery.latest;
+        self.sacked += ack.sacked;
+        if let Some(duplicate) = side.duplicate().filter(|_| segment.has_side()) {
+            self.on_duplicate(duplicate);
+        }
+        self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        if ack.delivered() > 0 {
+            self.progress = now;
+            if advanced > 0 {
+                self.backoff = 0;
+            }
+            if let Some(Latest { sent, certain, .. }) = latest {
+                if certain {
+                    ack.rtt = now.since(sent.at);
+                    self.rtt.sample(ack.rtt, now);
+                }
+                ack.rate = self.rate.on_delivered(&sent, ack.delivered(), now, self.rtt.least());
+            }
+        }
+        self.pass_arrived();
+        ack.reduces = self.judge_probe(segment, side);
+        if self.sacked > 0 || self.phase != Phase::Open {
+            ack.lost = self.detect_losses(now);
+        }
+        self.judge(&mut ack);
+        if ack.ce_packets > 0 && self.phase == Phase::Open && ack.delivered() > 0 && !ack.undone {
+            ack.reduces = true;
+        }
+        if ack.reduces && self.phase == Phase::Open {
+            self.begin_reduction(Phase::Reduction);
+            self.repair_mut().undo = Undo::default();
+        }
+        let says = ack.bytes > 0 || ack.delivered() | ack.lost | ack.ce_packets > 0 || ack.undone;
+        says.then_some(ack)
+    }
+
+    /// Growth of the peer's counts of data that arrived with CE. A smaller count is an older one.
+    fn marks(&mut self, segment: &Segment) -> Ack {
+        let mut ack = Ack::default();
+        let packets = segment.ce_packets.wrapping_sub(self.ce_packets);
+        if (packets as i32) > 0 {
+            ack.ce_packets = packets;
+            ack.ce_bytes = segment.ce_bytes.wrapping_sub(self.ce_bytes);
+            self.ce_packets = segment.ce_packets;
+            self.ce_bytes = segment.ce_bytes;
+        }
+        ack
+    }
+
+    /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
+    fn on_duplicate(&mut self, duplicate: Range) {
+        let (una, next, probing) = (self.una, self.next, self.flags.probing);
+        let Some(repair) = self.repair.as_deref_mut() else {
+            return;
+        };
+        let length = duplicate.end.since(duplicate.start);
+        if probing && repair.probe == duplicate.start || length > 1 << 16 || repair.undo.repeats == 0 {
+            return;
+        }
+        repair.undo.repeats = repair.undo.repeats.saturating_sub(length);
+        repair.undo.duplicates += length;
+        repair.reordering.on_duplicate(una, next);
+    }
+
+    /// RFC 8985, 7.4: whether a tail-loss probe turned out to have repaired a loss, which then calls for a reduction.
+    fn judge_probe(&mut self, segment: &Segment, side: &Side) -> bool {
+        let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
+            return false;
+        };
+        if self.una.before(repair.probe_end) {
+            return false;
+        }
+        self.flags.probing = false;
+        let repeated = repair.probe != repair.probe_end;
+        let duplicate = segment.has_side() && side.duplicate().is_some();
+        repeated && !duplicate && segment.echo == repair.probe && segment.echo_transmission > 1
+    }
+
+    /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
+    /// nothing is out in class 0 its cumulative part counts too, as no other ACK may come.
+    fn take_tail(&mut self, segment: &Segment, side: &Side) {
+        let idle = self.una == self.next;
+        let (next, cut) = (self.next, self.cut);
+        let arrived = |connection: &mut Connection, range: Range| {
+            let Connection { repair, board, .. } = connection;
+            if let Some(repair) = repair.as_deref_mut() {
+                repair.sacked.insert(range, 0, |fresh| {
+                    let mut number = fresh.start;
+                    while number != fresh.end {
+                        board.get_mut(number).set(Sent::SACKED);
+                        number = number.plus(1);
+                    }
+                });
+            }
+        };
+        self.repair_mut();
+        if segment.has_side() {
+            for range in side.ranges() {
+                if let Some(range) = clip(*range, next, cut) {
+                    arrived(self, range);
+                }
+            }
+        }
+        if idle && segment.ack.since(self.una) <= cut.since(self.una) {
+            while self.una != segment.ack {
+                let sent = self.board.get(self.una);
+                let end = sent.offset.wrapping_add(u32::from(sent.length));
+                self.una_offset += u64::from(end.wrapping_sub(self.una_offset as u32));
+                self.una = self.una.plus(1);
+            }
+            self.next = self.una;
+            self.repair_mut().sacked.forget_before(segment.ack);
+            self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        }
+        self.pass_arrived();
+    }
+
+    /// `next` passes over segments of the tail that have arrived already.
+    #[inline(always)]
+    pub(crate) fn pass_arrived(&mut self) {
+        while self.next != self.cut && self.board.get(self.next).is(Sent::SACKED) {
+            self.next = self.next.plus(1);
+            self.sacked += 1;
+        }
+    }
+}
+
+/// What newly delivered segments change. One place for those of the cumulative ACK and those of SACK ranges.
+struct Delivery<'a> {
+    board: &'a mut Scoreboard,
+    rack: &'a mut Rack,
+    undo: &'a mut Undo,
+    reordered: &'a mut bool,
+    lost: &'a mut u32,
+    echo: Number,
+    echo_transmission: u8,
+    after_timeout: bool,
+    now: Time,
+    min_rtt: Duration,
+    latest: Option<Latest>,
+}
+
+/// Of the newly delivered segments, the one sent last.
+#[derive(Clone, Copy)]
+struct Latest {
+    sent: Sent,
+    number: Number,
+    /// It is known which of its transmissions arrived.
+    certain: bool,
+}
+
+impl Delivery<'_> {
+    fn take(&mut self, number: Number, cumulative: bool) {
+        let sent = *self.board.get(number);
+        let echoed = self.echo == number && self.echo_transmission != 0;
+        let again = sent.transmission > 1;
+        let certain = !again || (echoed && self.echo_transmission == sent.transmission);
+        let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
+        if sent.is(Sent::LOST) {
+            *self.lost -= 1;
+            self.undo.wrong += 1;
+            self.undo.early |= self.after_timeout && cumulative && echoed;
+        } else if earlier {
+            self.undo.wrong += 1;
+            self.undo.early |= self.after_timeout && cumulative;
+        }
+        self.board.get_mut(number).clear(Sent::LOST | Sent::REPEATED);
+        if earlier {
+            return; // when that transmission left is not known any more
+        }
+        *self.reordered |= self.rack.on_delivered(number, &sent, self.now, self.min_rtt, certain);
+        let later = |latest: &Latest| {
+            (latest.sent.at, 0) < (sent.at, 0) || (latest.sent.at == sent.at && latest.number.before(number))
+        };
+        if self.latest.as_ref().is_none_or(later) {
+            self.latest = Some(Latest { sent, number, certain });
+        }
+    }
+}
+
+/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
+fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
+    let room = to.since(from);
+    let length = range.end.since(range.start);
+    let end = range.end.since(from);
+    if length == 0 || length > 1 << 30 || end == 0 || end > room {
+        return None;
+    }
+    let start = if range.start.before(from) { from } else { range.start };
+    Some(Range { start, end: range.end })
+}

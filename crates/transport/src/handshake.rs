@@ -1,0 +1,128 @@
+//! The handshake: one round trip, after which the client sends. The server keeps nothing for a client until that has proved
+//! its address, if its driver so wishes: the driver may answer with a cookie, forget, and call `accept` when it comes back.
+//!
+//! Every segment of a client that was answered says so ([`Segment::PROOF`]) until the server is heard again; the driver puts
+//! the cookie beside those.
+
+use ccplane_units::{Duration, Time};
+
+use crate::connection::{Connection, State};
+use crate::error::Failure;
+use crate::number::Number;
+use crate::segment::{Kind, Segment};
+
+impl Connection {
+    /// A request for a connection, for the first time or again.
+    pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
+        self.take_terms(segment);
+        self.flags.handshake = true;
+        self.heard = now;
+    }
+
+    /// The peer's MSS and window, from its side of the handshake.
+    fn take_terms(&mut self, segment: &Segment) {
+        if segment.length > 0 && segment.length < self.mss {
+            self.mss = segment.length;
+            self.set_cwnd(u64::from(self.config.initial_window.max(1)) * self.mss());
+        }
+        self.limit = self.una_offset + u64::from(segment.window);
+    }
+
+    /// The segment that the handshake, or an abort, has to send.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn send_handshake(&mut self, now: Time, segment: &mut Segment) {
+        self.flags.handshake = false;
+        segment.number = Number(self.config.first_number);
+        segment.ack = self.receiver.next;
+        segment.window = self.config.receive_buffer;
+        segment.length = self.config.mss;
+        segment.kind = match self.state {
+            State::Opening => Kind::Open,
+            State::Accepting => Kind::OpenReply,
+            _ => {
+                segment.number = self.next;
+                segment.length = 0;
+                return segment.kind = Kind::Abort;
+            }
+        };
+        self.unanswered = self.unanswered.saturating_add(1);
+        segment.transmission = self.unanswered;
+        self.sent = now;
+    }
+
+    /// Segments that are not ordinary data or ACKs of an open connection. Whether to go on with the segment as with those.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
+        match (segment.kind, self.state) {
+            (_, State::Closed) => false,
+            (Kind::Abort, _) => {
+                self.fail(Failure::Reset);
+                false
+            }
+            (Kind::Open, State::Accepting) => {
+                self.on_open(now, segment);
+                false
+            }
+            (Kind::OpenReply, State::Opening) => {
+                self.take_terms(segment);
+                self.heard = now;
+                self.sample_handshake(now);
+                self.state = State::Proving;
+                self.start(now);
+                self.receiver.owe();
+                false
+            }
+            (Kind::Data | Kind::Ack, State::Accepting) if segment.has(Segment::PROOF) => {
+                self.sample_handshake(now);
+                self.state = State::Open;
+                self.start(now);
+                // A driver that had forgotten has answered already.
+                self.flags.handshake = false;
+                self.on_prompt(segment);
+                true
+            }
+            (Kind::Data | Kind::Ack, State::Proving) => {
+                self.state = State::Open;
+                self.unanswered = 0;
+                self.on_prompt(segment);
+                true
+            }
+            (Kind::Data | Kind::Ack, State::Open | State::Draining) => {
+                self.on_prompt(segment);
+                true
+            }
+            // Late, or before its time.
+            _ => false,
+        }
+    }
+
+    /// What wants an answer at once.
+    fn on_prompt(&mut self, segment: &Segment) {
+        let proof = segment.has(Segment::PROOF) && segment.kind == Kind::Ack;
+        if proof || segment.has(Segment::PROBE) {
+            self.receiver.owe();
+        }
+    }
+
+    /// The first RTT, unless the request or its answer was repeated. A driver that made this connection only now, from the
+    /// proof, has nothing to measure.
+    fn sample_handshake(&mut self, now: Time) {
+        let rtt = now.since(self.sent);
+        if self.unanswered == 1 && rtt > Duration::ZERO {
+            self.rtt.sample(rtt, now);
+        }
+    }
+
+    fn start(&mut self, now: Time) {
+        self.backoff = 0;
+        self.unanswered = 0;
+        self.progress = now;
+        self.sent = now;
+        if self.config.pacing {
+            self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed());
+        }
+        self.rearm();
+    }
+}

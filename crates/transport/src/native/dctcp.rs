@@ -1,0 +1,85 @@
+//! DCTCP: RFC 8257, in the fixed point of Linux.
+
+use ccplane_datapath::Outcome;
+
+use super::{Growth, threshold, window};
+use crate::control::{Control, Event};
+use crate::number::Number;
+
+/// α = 1, in parts of which it is kept.
+const ONE: u32 = 1024;
+/// g = 1/16 (RFC 8257, 4.2): the weight of a round's fraction of marks. Larger follows the marks faster and swings more.
+const SHIFT: u32 = 4;
+
+/// DCTCP: the window falls in proportion to the fraction of packets that were marked.
+#[derive(Clone, Debug)]
+pub struct Dctcp {
+    growth: Growth,
+    /// Parts of [`ONE`].
+    alpha: u32,
+    delivered: u32,
+    marked: u32,
+    /// The round ends when everything before this is acknowledged.
+    round: Option<Number>,
+}
+
+impl Default for Dctcp {
+    /// α begins at 1 (RFC 8257, 3.3, step 1), so that the first mark halves the window.
+    fn default() -> Dctcp {
+        Dctcp {
+            growth: Growth::default(),
+            alpha: ONE,
+            delivered: 0,
+            marked: 0,
+            round: None,
+        }
+    }
+}
+
+impl Dctcp {
+    /// The estimate of the fraction of packets that are marked, between 0 and 1.
+    pub fn alpha(&self) -> f64 {
+        f64::from(self.alpha) / f64::from(ONE)
+    }
+
+    /// RFC 8257, 3.3, steps 5 to 8: once a round α moves by g towards the round's fraction.
+    #[inline(always)]
+    fn estimate(&mut self, event: &Event<'_>) {
+        let connection = event.connection();
+        self.delivered = self.delivered.saturating_add(event.ack.delivered());
+        self.marked = self.marked.saturating_add(event.ack.ce_packets);
+        let round = *self.round.get_or_insert(connection.next());
+        if connection.una().before(round) {
+            return;
+        }
+        let fraction = (self.marked.min(self.delivered) << (10 - SHIFT)) / self.delivered.max(1);
+        // As Linux: the last step to 0 does not take for ever.
+        self.alpha -= (self.alpha >> SHIFT).max(u32::from(self.alpha > 0)).min(self.alpha);
+        self.alpha = (self.alpha + fraction).min(ONE);
+        (self.delivered, self.marked) = (0, 0);
+        self.round = Some(connection.next());
+    }
+}
+
+impl Control for Dctcp {
+    #[inline(always)]
+    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+        self.estimate(event);
+        if event.ack.reduces {
+            self.growth.reset();
+            let packets = u64::from(event.connection().window());
+            // RFC 8257, 3.4 for marks; 3.5: a loss is answered as ever.
+            let loss = event.ack.lost > 0 || event.ack.timeout;
+            let cut = if loss {
+                packets / 2
+            } else {
+                packets * u64::from(self.alpha) / u64::from(2 * ONE)
+            };
+            return threshold(event, packets - cut);
+        }
+        if !Growth::allowed(event) {
+            return Outcome::default();
+        }
+        window(event, self.growth.reno(event))
+    }
+}

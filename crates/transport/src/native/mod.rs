@@ -1,0 +1,161 @@
+//! Congestion controls of the transport's own, as baselines and for whoever needs no agent.
+//!
+//! They count packets, as Linux does, and leave the repair of losses to the connection: at the start of a reduction they say
+//! the threshold, otherwise they only grow the window.
+
+mod cubic;
+mod dctcp;
+mod hystart;
+mod newreno;
+
+use std::str::FromStr;
+
+use ccplane_datapath::Outcome;
+
+use crate::connection::Phase;
+use crate::control::{Control, Event};
+
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
+pub use newreno::NewReno;
+
+/// A congestion control of the transport's own.
+#[derive(Clone, Debug)]
+pub enum Native {
+    /// RFC 5681 and 6582.
+    NewReno(NewReno),
+    /// RFC 9438.
+    Cubic(Cubic),
+    /// RFC 8257.
+    Dctcp(Dctcp),
+}
+
+impl Native {
+    /// What [`Native::from_str`] takes.
+    pub const NAMES: [&'static str; 3] = ["reno", "cubic", "dctcp"];
+
+    /// NewReno.
+    pub fn new_reno() -> Native {
+        Native::NewReno(NewReno::default())
+    }
+
+    /// Cubic with Linux' HyStart.
+    pub fn cubic() -> Native {
+        Native::Cubic(Cubic::new(true))
+    }
+
+    /// Cubic that leaves slow start at the first loss only.
+    pub fn cubic_without_hystart() -> Native {
+        Native::Cubic(Cubic::new(false))
+    }
+
+    /// DCTCP. The connection's `ecn` has to be on.
+    pub fn dctcp() -> Native {
+        Native::Dctcp(Dctcp::default())
+    }
+}
+
+impl FromStr for Native {
+    type Err = UnknownNative;
+
+    fn from_str(name: &str) -> Result<Native, UnknownNative> {
+        match name {
+            "reno" | "newreno" => Ok(Native::new_reno()),
+            "cubic" => Ok(Native::cubic()),
+            "dctcp" => Ok(Native::dctcp()),
+            _ => Err(UnknownNative(name.to_owned())),
+        }
+    }
+}
+
+/// There is no native congestion control of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no native congestion control is called `{0}`: it is one of reno, cubic, dctcp")]
+pub struct UnknownNative(pub String);
+
+impl Control for Native {
+    #[inline(always)]
+    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+        match self {
+            Native::Cubic(cubic) => cubic.on_event(event),
+            Native::NewReno(reno) => reno.on_event(event),
+            Native::Dctcp(dctcp) => dctcp.on_event(event),
+        }
+    }
+}
+
+/// Growth as Linux does it, packet by packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Growth {
+    /// Packets acknowledged towards the next increase (`snd_cwnd_cnt`).
+    count: u32,
+}
+
+impl Growth {
+    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the window is what limits.
+    #[inline(always)]
+    pub fn allowed(event: &Event<'_>) -> bool {
+        let connection = event.connection();
+        event.ack.bytes > 0
+            && !matches!(connection.phase(), Phase::Reduction | Phase::Recovery)
+            && connection.cwnd_limited()
+    }
+
+    /// Slow start: a packet for every packet, up to the threshold. The new window and what is left of `acked`.
+    #[inline(always)]
+    pub fn slow_start(window: u32, threshold: u64, mss: u64, acked: u32) -> (u32, u32) {
+        let room = u32::try_from(threshold / mss)
+            .unwrap_or(u32::MAX)
+            .saturating_sub(window);
+        let step = acked.min(room);
+        (window.saturating_add(step), acked - step)
+    }
+
+    /// Congestion avoidance: a packet for every `every` that are acknowledged (`tcp_cong_avoid_ai`).
+    #[inline(always)]
+    pub fn avoid(&mut self, window: u32, every: u32, acked: u32) -> u32 {
+        let mut window = window;
+        if self.count >= every {
+            self.count = 0;
+            window = window.saturating_add(1);
+        }
+        self.count = self.count.saturating_add(acked);
+        if self.count >= every {
+            let steps = self.count / every.max(1);
+            self.count -= steps * every;
+            window = window.saturating_add(steps);
+        }
+        window
+    }
+
+    #[inline(always)]
+    pub fn reset(&mut self) {
+        self.count = 0;
+    }
+}
+
+/// A window in packets as an outcome; nothing where it is the one in force.
+#[inline(always)]
+pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
+    let connection = event.connection();
+    let changed = packets != connection.window();
+    Outcome {
+        cwnd: changed.then(|| u64::from(packets) * connection.mss()),
+        ..Outcome::default()
+    }
+}
+
+/// A threshold in packets as an outcome, at least two.
+#[inline(always)]
+pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
+    Outcome {
+        ssthresh: Some(packets.max(2) * event.connection().mss()),
+        ..Outcome::default()
+    }
+}
+
+/// Whether the connection is in slow start.
+#[inline(always)]
+pub(crate) fn in_slow_start(event: &Event<'_>) -> bool {
+    event.connection().cwnd() < event.connection().ssthresh()
+}

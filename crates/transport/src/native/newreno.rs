@@ -1,0 +1,42 @@
+//! NewReno: RFC 5681, as Linux counts it.
+
+use ccplane_datapath::Outcome;
+
+use super::{Growth, in_slow_start, threshold, window};
+use crate::control::{Control, Event};
+
+/// NewReno.
+#[derive(Clone, Debug, Default)]
+pub struct NewReno {
+    growth: Growth,
+}
+
+impl Control for NewReno {
+    #[inline(always)]
+    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+        if event.ack.reduces {
+            self.growth.reset();
+            return threshold(event, u64::from(event.connection().window()) / 2);
+        }
+        if !Growth::allowed(event) {
+            return Outcome::default();
+        }
+        window(event, self.growth.reno(event))
+    }
+}
+
+impl Growth {
+    /// The window that NewReno has after this ACK, packets.
+    #[inline(always)]
+    pub(crate) fn reno(&mut self, event: &Event<'_>) -> u32 {
+        let connection = event.connection();
+        let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
+        if in_slow_start(event) {
+            (packets, acked) = Growth::slow_start(packets, connection.ssthresh(), connection.mss(), acked);
+            if acked == 0 {
+                return packets;
+            }
+        }
+        self.avoid(packets, packets, acked)
+    }
+}

@@ -1,0 +1,194 @@
+//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering window has passed since.
+//!
+//! No scan grows with the window. Segments sent once are in the order of their numbers, so a cursor passes each of them
+//! once; those sent again are in a queue of their own in the order of their sending. Each is looked at from its front, up
+//! to the first segment that is not overdue. Segments of classes above 0 are in neither: they may be overtaken.
+
+use ccplane_units::{Duration, Time};
+
+use crate::connection::{Connection, Phase};
+use crate::number::Number;
+use crate::scoreboard::Sent;
+
+/// What RACK remembers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rack {
+    /// Of the delivered segments, the one that was sent last: when, and the number after it.
+    pub at: Time,
+    pub end: Number,
+    /// The number after the highest delivered.
+    pub furthest: Number,
+    /// The RTT of that delivery.
+    pub rtt: Duration,
+    /// Segments before it that were sent once have been judged.
+    cursor: Number,
+}
+
+/// What is known of the path's reordering.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reordering {
+    /// A DSACK widens the window once a round: over when this is acknowledged.
+    round: Option<Number>,
+    /// The reordering window, in quarters of the least RTT beyond the first (RFC 8985, 6.2 step 4).
+    wider: u8,
+    /// Repairs left until that returns to 0.
+    persist: u8,
+    /// Some was seen.
+    pub seen: bool,
+}
+
+/// After so many repairs without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer forget a path's reordering too
+/// soon, more delay the detection of losses on a path that has calmed.
+const PERSIST: u8 = 16;
+/// Without reordering seen, so many SACKed segments make the window 0 (RFC 8985, 6.2: DupThresh).
+const DUP_THRESHOLD: u32 = 3;
+
+impl Rack {
+    pub fn new(first: Number) -> Rack {
+        Rack {
+            at: Time::ZERO,
+            end: first,
+            furthest: first,
+            rtt: Duration::ZERO,
+            cursor: first,
+        }
+    }
+
+    /// A segment was delivered; whether that shows reordering. `certain`: it is known which of its transmissions arrived.
+    #[inline]
+    pub fn on_delivered(&mut self, number: Number, sent: &Sent, now: Time, min_rtt: Duration, certain: bool) -> bool {
+        let mut reordered = false;
+        let rtt = now.since(sent.at);
+        if sent.transmission > 1 && !certain && rtt < min_rtt {
+            return false; // the ACK of an earlier sending
+        }
+        let end = number.plus(1);
+        if number.before(self.furthest) {
+            reordered = sent.transmission == 1;
+        } else {
+            self.furthest = end;
+        }
+        if sent.at > self.at || (sent.at == self.at && self.end.before(end)) {
+            self.at = sent.at;
+            self.end = end;
+            self.rtt = rtt;
+        }
+        reordered
+    }
+
+    /// Marks were taken back: everything from `una` on is judged anew.
+    pub fn look_again(&mut self, una: Number) {
+        self.cursor = una;
+    }
+
+    /// Everything up to `next` has been judged.
+    pub fn judged(&mut self, next: Number) {
+        self.cursor = next;
+    }
+
+    /// Whether a segment was sent before the latest delivered one.
+    #[inline]
+    fn overtook(&self, number: Number, sent: &Sent) -> bool {
+        sent.at < self.at || (sent.at == self.at && number.plus(1).before(self.end))
+    }
+}
+
+impl Reordering {
+    /// A retransmission proved to be a duplicate (RFC 8985, 6.2 step 4).
+    pub fn on_duplicate(&mut self, una: Number, next: Number) {
+        if self.round.is_none_or(|round| !una.before(round)) {
+            self.round = Some(next);
+            self.wider = self.wider.saturating_add(1);
+            self.persist = PERSIST;
+        }
+    }
+
+    pub fn end_of_recovery(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.wider = 0;
+        }
+    }
+}
+
+impl Connection {
+    /// RFC 8985, 6.2 step 4.
+    fn reordering_window(&self) -> Duration {
+        let reordering = self.repair.as_ref().map(|repair| repair.reordering).unwrap_or_default();
+        if !reordering.seen && (self.phase >= Phase::Recovery || self.sacked >= DUP_THRESHOLD) {
+            return Duration::ZERO;
+        }
+        (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
+    }
+
+    /// Marks what is lost by now, and notes when the next one will be. How many were marked.
+    pub(crate) fn detect_losses(&mut self, now: Time) -> u32 {
+        let before = self.lost_total;
+        let patience = self.rack.rtt + self.reordering_window();
+        let mut reorder_at = Time::MAX;
+        if self.rack.cursor.before(self.una) {
+            self.rack.cursor = self.una;
+        }
+        while self.rack.cursor.before(self.next) {
+            let number = self.rack.cursor;
+            let sent = *self.board.get(number);
+            if !sent.is(Sent::SACKED | Sent::LOST | Sent::REPEATED) {
+                if !self.rack.overtook(number, &sent) {
+                    break;
+                }
+                if now < sent.at + patience {
+                    reorder_at = sent.at + patience;
+                    break;
+                }
+                self.mark_lost(number);
+            }
+            self.rack.cursor = number.plus(1);
+        }
+        while let Some(number) = self.repair_mut().repeats.front().copied() {
+            if number.within(self.una, self.next) {
+                let sent = *self.board.get(number);
+                if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
+                    if !self.rack.overtook(number, &sent) {
+                        break;
+                    }
+                    if now < sent.at + patience {
+                        reorder_at = reorder_at.min(sent.at + patience);
+                        break;
+                    }
+                    self.mark_lost(number);
+                }
+            }
+            self.repair_mut().repeats.pop_front();
+        }
+        self.repair_mut().reorder_at = reorder_at;
+        self.lost_total.wrapping_sub(before)
+    }
+
+    /// A segment is taken for lost.
+    pub(crate) fn mark_lost(&mut self, number: Number) {
+        let sent = self.board.get_mut(number);
+        sent.clear(Sent::REPEATED);
+        sent.set(Sent::LOST);
+        self.lost += 1;
+        self.lost_total = self.lost_total.wrapping_add(1);
+        let repair = self.repair_mut();
+        repair.queue.push_back(number);
+        repair.undo.marks += 1;
+    }
+
+    /// When a tail-loss probe is due, if one may be sent (RFC 8985, 7.2): 2 SRTT after the last sending or progress, plus what
+    /// the peer may hold an ACK back for when only one segment is out.
+    pub(crate) fn probe_at(&self) -> Option<Time> {
+        let allowed =
+            self.phase == Phase::Open && !self.flags.probing && self.sacked | self.lost == 0 && self.rtt.known();
+        if !allowed {
+            return None;
+        }
+        let delay = if self.outstanding() == 1 && self.config.ack_every > 1 {
+            self.config.ack_delay
+        } else {
+            Duration::ZERO
+        };
+        Some(self.sent.max(self.progress) + self.rtt.smoothed() * 2 + delay)
+    }
+}

@@ -1,0 +1,212 @@
+//! Timers. One deadline for all of them, and lazy: it may lie before the time that counts, is looked at when it comes, and is
+//! then put where it belongs. So no packet touches a timer that is armed already.
+
+use ccplane_units::Time;
+
+use crate::connection::{Connection, Phase, State};
+use crate::control::{Ack, Control};
+use crate::error::Failure;
+use crate::recovery::Repair;
+use crate::scoreboard::Sent;
+
+impl Connection {
+    /// Call it at [`Connection::next_timeout`]; earlier or twice does no harm. Afterwards there may be something to send.
+    pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
+        self.receiver.on_timeout(now);
+        if now < self.deadline {
+            return;
+        }
+        match self.state {
+            State::Opening => self.ask_again(now),
+            State::Accepting => self.fail(Failure::NoAnswer(self.unanswered)),
+            State::Draining => self.close(),
+            State::Closed => self.deadline = Time::MAX,
+            State::Proving | State::Open => {
+                if let Some(ack) = self.on_due(now) {
+                    self.tell(now, ack, control);
+                    if ack.timeout && !self.flags.answered {
+                        self.set_cwnd(self.mss());
+                    }
+                }
+                if self.is_alive() {
+                    self.rearm();
+                }
+            }
+        }
+    }
+
+    /// Puts the deadline where it belongs.
+    pub(crate) fn rearm(&mut self) {
+        if matches!(self.state, State::Open | State::Proving) {
+            self.deadline = self.due();
+        }
+    }
+
+    /// The next time at which something is to be done in an open connection.
+    fn due(&self) -> Time {
+        let mut due = self.heard + self.config.idle_timeout;
+        if self.una != self.next {
+            due = due.min(self.rto_at());
+            if let Some(probe) = self.probe_at() {
+                due = due.min(probe);
+            }
+            if let Some(repair) = self.repair.as_ref() {
+                due = due.min(repair.reorder_at);
+            }
+        } else if self.is_blocked() || self.state == State::Proving {
+            due = due.min(self.rto_at());
+        }
+        due
+    }
+
+    /// RFC 6298, 5.3 and 5.5: counted from the latest progress, doubled for every timeout in a row.
+    fn rto_at(&self) -> Time {
+        let backed_off = self.rto() * (1u64 << self.backoff.min(40));
+        self.progress + backed_off.min(self.config.max_rto)
+    }
+
+    /// Only the peer's closed window keeps data back.
+    fn is_blocked(&self) -> bool {
+        self.written > self.cut_offset && self.limit <= self.cut_offset && self.una == self.next
+    }
+
+    /// RFC 6298, 5.7 for the handshake.
+    fn ask_again(&mut self, now: Time) {
+        if self.unanswered > self.config.open_retries {
+            return self.fail(Failure::NoAnswer(self.unanswered));
+        }
+        self.backoff = self.backoff.saturating_add(1);
+        self.flags.handshake = true;
+        self.progress = now;
+        self.deadline = self.rto_at();
+    }
+
+    /// Does what is due, if anything is; what the control has to hear of it.
+    fn on_due(&mut self, now: Time) -> Option<Ack> {
+        if self.heard + self.config.idle_timeout <= now {
+            self.give_up(Failure::Silent);
+            return None;
+        }
+        if now < self.due() {
+            self.release_idle();
+            return None;
+        }
+        if self.una == self.next {
+            self.on_unanswered(now);
+            return None;
+        }
+        if self.rto_at() <= now {
+            return self.on_rto(now);
+        }
+        if self.probe_at().is_some_and(|at| at <= now) {
+            self.flags.tail_probe = true;
+            self.flags.probing = true;
+            let next = self.next;
+            let repair = self.repair_mut();
+            (repair.probe, repair.probe_end) = (next, next);
+            return None;
+        }
+        let mut ack = Ack {
+            lost: self.detect_losses(now),
+            ..Ack::default()
+        };
+        self.judge(&mut ack);
+        (ack.lost > 0).then_some(ack)
+    }
+
+    /// Memory that a connection at rest has no use for.
+    fn release_idle(&mut self) {
+        if self.una == self.cut && self.written == self.cut_offset {
+            self.board.free();
+            let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
+            if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
+                self.repair = None;
+            }
+        }
+    }
+
+    /// A closed window is probed (RFC 9293, 3.8.6.1), a proof repeated.
+    fn on_unanswered(&mut self, now: Time) {
+        let most = if self.state == State::Proving {
+            self.config.open_retries
+        } else {
+            self.config.max_retries
+        };
+        // A peer that answers may keep its window closed for as long as it likes.
+        self.unanswered = if self.heard >= self.sent && self.state == State::Open {
+            0
+        } else {
+            self.unanswered.saturating_add(1)
+        };
+        if self.unanswered > most {
+            let failure = if self.state == State::Proving {
+                Failure::NoAnswer(self.unanswered)
+            } else {
+                Failure::TimedOut(self.unanswered)
+            };
+            return self.give_up(failure);
+        }
+        self.backoff = self.backoff.saturating_add(1);
+        self.progress = now;
+        self.sent = now;
+        if self.state == State::Proving {
+            self.receiver.owe();
+        } else {
+            self.flags.window_probe = true;
+        }
+    }
+
+    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3): everything not SACKed is lost, the window is one segment.
+    fn on_rto(&mut self, now: Time) -> Option<Ack> {
+        if self.backoff >= self.config.max_retries {
+            self.give_up(Failure::TimedOut(self.backoff));
+            return None;
+        }
+        let mut ack = Ack {
+            timeout: true,
+            ..Ack::default()
+        };
+        let first =
+            self.phase < Phase::Recovery || self.repair.as_ref().is_some_and(|repair| !self.una.before(repair.high));
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.backoff = self.backoff.saturating_add(1);
+        self.progress = now;
+        self.flags.answered = false;
+        self.flags.probing = false;
+        self.flags.tail_probe = false;
+        if first {
+            if let Some(repair) = self.repair.as_deref_mut() {
+                repair.undo = Default::default();
+            }
+            self.begin_reduction(Phase::Loss);
+            ack.reduces = true;
+        }
+        self.phase = Phase::Loss;
+        ack.lost = self.lose_everything();
+        Some(ack)
+    }
+
+    fn lose_everything(&mut self) -> u32 {
+        let before = self.lost_total;
+        let next = self.next;
+        let repair = self.repair_mut();
+        repair.repeats.clear();
+        repair.reorder_at = Time::MAX;
+        repair.high = next;
+        let mut number = self.una;
+        while number != next {
+            if !self.board.get(number).is(Sent::SACKED | Sent::LOST) {
+                self.mark_lost(number);
+            }
+            number = number.plus(1);
+        }
+        self.rack.judged(next);
+        self.lost_total.wrapping_sub(before)
+    }
+
+    /// The connection ends here, and the peer is told.
+    fn give_up(&mut self, failure: Failure) {
+        self.fail(failure);
+        self.flags.handshake = true;
+    }
+}

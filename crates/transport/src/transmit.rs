@@ -1,0 +1,317 @@
+//! What leaves: segments lost first, then new ones, as window, pacing and the peer's buffer let them; then whatever else is due.
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::{Duration, Time};
+
+use crate::connection::{Connection, Phase, State};
+use crate::number::Number;
+use crate::scoreboard::Sent;
+use crate::segment::{Kind, Segment, Side};
+
+impl Connection {
+    /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold data back until
+    /// [`Connection::next_send`].
+    #[inline(always)]
+    pub fn has(&self, now: Time, class: u8) -> bool {
+        if class != 0 {
+            return self.has_low(class);
+        }
+        self.receiver.owes(0)
+            || self.flags.handshake
+            || self.flags.window_probe
+            || (self.wants_to_send() && self.pacer.allows(now))
+    }
+
+    /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
+    /// says so.
+    #[inline(always)]
+    pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+        let mut segment = Segment::default();
+        segment.class = class;
+        if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
+            self.send_data(now, &mut segment, side);
+        } else if self.flags.handshake && class == 0 {
+            self.send_handshake(now, &mut segment);
+            return Some(segment);
+        } else if self.receiver.owes(class) {
+            segment.number = self.next;
+        } else if class == 0 && self.flags.window_probe {
+            self.flags.window_probe = false;
+            segment.number = self.next;
+            segment.flags = Segment::PROBE;
+        } else if class != 0 {
+            self.send_low(now, &mut segment, side)?;
+        } else {
+            return None;
+        }
+        if self.state == State::Proving {
+            segment.flags |= Segment::PROOF;
+        }
+        self.receiver.acknowledge(now, &mut segment, side, &self.config);
+        Some(segment)
+    }
+
+    /// Window and peer let a segment leave, and there is one. Pacing apart.
+    #[inline(always)]
+    pub(crate) fn wants_to_send(&self) -> bool {
+        let may = matches!(self.state, State::Open | State::Proving)
+            && (self.in_flight() < self.window || self.flags.tail_probe);
+        may && (self.lost != 0 || self.has_new() || self.flags.tail_probe)
+    }
+
+    /// There is new data that the peer takes, or the end of the stream to tell.
+    #[inline(always)]
+    fn has_new(&self) -> bool {
+        if self.next != self.cut {
+            return self.sent_end(self.next) <= self.limit;
+        }
+        let unsent = self.written - self.cut_offset;
+        if unsent == 0 {
+            return self.flags.finishing && !self.flags.fin_cut;
+        }
+        let room = self.limit - self.cut_offset;
+        // A window of less than a segment is used only when nothing else would open it (RFC 9293, 3.8.6.2.1).
+        unsent.min(u64::from(self.mss)) <= room || (room > 0 && self.una == self.next)
+    }
+
+    /// Where the segment ends in the stream.
+    fn sent_end(&self, number: Number) -> u64 {
+        let sent = self.board.get(number);
+        self.offset_of(sent) + u64::from(sent.length)
+    }
+
+    /// Where the segment begins in the stream: the scoreboard keeps the low 32 bits.
+    #[inline(always)]
+    fn offset_of(&self, sent: &Sent) -> u64 {
+        self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
+    }
+
+    #[inline(always)]
+    fn send_data(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+        let idle = self.una == self.next;
+        let number = if self.lost != 0 || self.flags.tail_probe {
+            self.choose()
+        } else {
+            None
+        };
+        let number = match number {
+            Some(again) => again,
+            None => {
+                if idle {
+                    self.wake(now);
+                }
+                let number = self.next;
+                if number == self.cut {
+                    self.cut_segment();
+                }
+                self.next = number.plus(1);
+                self.sent = now;
+                number
+            }
+        };
+        let sent = self.board.get_mut(number);
+        self.rate.on_send(sent, now, idle);
+        self.fill(now, number, segment, side);
+        segment.ecn = self.config.ecn;
+        self.pacer
+            .on_send(u64::from(segment.length) + u64::from(self.config.header_bytes), now);
+        if self.next != self.cut {
+            self.pass_arrived();
+        }
+        self.note_usage();
+    }
+
+    /// Writes down that the segment is sent once more, and what it says.
+    #[inline(always)]
+    fn fill(&mut self, now: Time, number: Number, segment: &mut Segment, side: &mut Side) {
+        let sent = self.board.get_mut(number);
+        sent.at = now;
+        sent.transmission = sent.transmission.saturating_add(1);
+        let sent = *sent;
+        segment.kind = Kind::Data;
+        segment.number = number;
+        segment.length = sent.length;
+        segment.transmission = sent.transmission;
+        segment.flags = if sent.is(Sent::FIN) { Segment::FIN } else { 0 };
+        segment.set_offset(self.offset_of(&sent));
+        if self.config.stamps {
+            (side.t1, side.stamped) = (now, true);
+            segment.flags |= Segment::SIDE;
+        }
+    }
+
+    /// Cuts the next segment from the stream.
+    #[inline(always)]
+    fn cut_segment(&mut self) {
+        let unsent = self.written - self.cut_offset;
+        let room = self.limit - self.cut_offset;
+        let length = unsent.min(u64::from(self.mss)).min(room) as u16;
+        let fin = self.flags.finishing && u64::from(length) == unsent;
+        let held = self.cut.since(self.una);
+        self.board.push(self.una, held, Sent::new(self.cut_offset, length, fin));
+        self.cut = self.cut.plus(1);
+        self.cut_offset += u64::from(length);
+        self.flags.fin_cut |= fin;
+    }
+
+    /// The segment to send again, if any: the first one lost; as a tail-loss probe the last one sent, where there is no new data.
+    #[cold]
+    #[inline(never)]
+    fn choose(&mut self) -> Option<Number> {
+        let next = self.next;
+        let number = if self.flags.tail_probe {
+            self.flags.tail_probe = false;
+            let fresh = self.lost == 0 && self.has_new();
+            let last = if fresh { None } else { Some(next.previous()) };
+            let last = last.filter(|last| last.within(self.una, next));
+            let probing = self.lost == 0;
+            self.flags.probing = probing;
+            let repair = self.repair_mut();
+            // New data moves the end by one.
+            repair.probe_end = if fresh { next.plus(1) } else { next };
+            repair.probe = last.unwrap_or(repair.probe_end);
+            if self.lost == 0 { last } else { self.next_lost() }
+        } else {
+            self.next_lost()
+        };
+        let number = number?;
+        let sent = self.board.get_mut(number);
+        if sent.is(Sent::LOST) {
+            self.lost -= 1;
+        }
+        sent.clear(Sent::LOST);
+        sent.set(Sent::REPEATED);
+        self.retransmitted = self.retransmitted.wrapping_add(1);
+        let repair = self.repair_mut();
+        repair.repeats.push_back(number);
+        repair.undo.repeats = repair.undo.repeats.saturating_add(1);
+        Some(number)
+    }
+
+    fn next_lost(&mut self) -> Option<Number> {
+        let (una, next) = (self.una, self.next);
+        let repair = self.repair.as_deref_mut()?;
+        loop {
+            let number = repair.queue.pop_front()?;
+            if number.within(una, next) && self.board.get(number).is(Sent::LOST) {
+                return Some(number);
+            }
+        }
+    }
+
+    /// The first segment after everything was acknowledged.
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self, now: Time) {
+        let idle = now.since(self.sent.max(self.progress));
+        let rto = self.rto();
+        if self.config.restart_after_idle && !self.flags.steered && self.rtt.known() && idle > rto {
+            self.restart(idle, rto);
+        }
+        self.progress = now;
+        self.sent = now;
+        let first = self.rtt.smoothed() * 2 + self.config.ack_delay;
+        self.deadline = self
+            .deadline
+            .min(now + if self.rtt.known() { first.min(rto) } else { rto });
+    }
+
+    /// RFC 2861, as Linux' `tcp_cwnd_restart`: the window halves for every RTO of idle time, down to the initial one, and the
+    /// threshold remembers three quarters of it.
+    fn restart(&mut self, idle: Duration, rto: Duration) {
+        let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
+        if self.phase == Phase::Open {
+            self.ssthresh = self.ssthresh.max(self.cwnd - self.cwnd / 4);
+        }
+        let mut cwnd = self.cwnd;
+        let mut left = idle.saturating_sub(rto);
+        while left > Duration::ZERO && cwnd > least {
+            cwnd /= 2;
+            left = left.saturating_sub(rto);
+        }
+        self.set_cwnd(cwnd.max(least));
+    }
+
+    /// Whether the window limits sending, in rounds (Linux' `tcp_cwnd_validate`); whether the application does.
+    #[inline(always)]
+    fn note_usage(&mut self) {
+        let flying = self.in_flight();
+        let out = self.outstanding();
+        let limited = flying >= self.window;
+        if limited || !self.una.before(self.usage_end) || (!self.flags.cwnd_limited && out > self.most_out) {
+            self.flags.cwnd_limited = limited;
+            self.most_out = out;
+            self.usage_end = self.next;
+        }
+        if !limited && self.lost == 0 && self.written == self.cut_offset && self.next == self.cut {
+            self.rate.limit_by_application(flying);
+        }
+        if self.phase != Phase::Open {
+            self.count_repair();
+        }
+    }
+
+    #[cold]
+    fn count_repair(&mut self) {
+        if self.phase != Phase::Loss
+            && let Some(repair) = self.repair.as_deref_mut()
+        {
+            repair.prr.out += 1;
+        }
+    }
+}
+
+/// Classes above 0: the stream's tail, from its end backwards, outside of the window. Segments sent there are not in flight,
+/// have no RTT and no loss; when class 0 comes to one that has not arrived, it sends it as if it were new.
+impl Connection {
+    #[cold]
+    fn has_low(&self, class: u8) -> bool {
+        self.receiver.owes(class) || (self.tail_open(class) && (self.low_left() || self.has_uncut()))
+    }
+
+    fn tail_open(&self, class: u8) -> bool {
+        class == self.config.tail_class && self.state == State::Open
+    }
+
+    /// Something between what class 0 has sent and what was sent from the end.
+    fn low_left(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| self.next.before(repair.low))
+    }
+
+    /// Something was not cut yet that the peer would take.
+    fn has_uncut(&self) -> bool {
+        let unsent = self.written - self.cut_offset;
+        unsent > 0
+            && unsent.min(u64::from(self.mss)) <= self.limit - self.cut_offset
+            && self.cut.since(self.una) < MOST_CUT
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_low(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
+        if !self.tail_open(segment.class) {
+            return None;
+        }
+        if self.has_uncut() {
+            while self.has_uncut() {
+                self.cut_segment();
+            }
+            let cut = self.cut;
+            self.repair_mut().low = cut;
+        }
+        if !self.low_left() {
+            return None;
+        }
+        let repair = self.repair_mut();
+        repair.low = repair.low.previous();
+        let number = repair.low;
+        let sent = self.board.get_mut(number);
+        sent.set(Sent::TAIL);
+        self.fill(now, number, segment, side);
+        segment.ecn = Ecn::NotEct;
+        Some(())
+    }
+}
+
+/// Most segments that are cut ahead for the tail: 2^20 of them take 32 MB. More would let a fast writer fill memory.
+const MOST_CUT: u32 = 1 << 20;
