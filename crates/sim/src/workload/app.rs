@@ -1,0 +1,145 @@
+//! Workloads inside a simulation.
+
+use std::sync::Arc;
+
+use ccplane_transport::Config;
+use ccplane_units::Time;
+
+use super::{Action, Exchange, Pairs, Running, Workload, WorkloadSpec};
+use crate::app::{App, AppId, Cause};
+use crate::flow::{Congestion, Direction, FlowId, FlowSpec};
+use crate::network::NodeId;
+use crate::{SimError, World};
+
+/// A workload of a simulation.
+#[derive(Debug)]
+pub struct WorkloadApp {
+    name: String,
+    running: Running,
+    congestion: Congestion,
+    transport: Arc<Config>,
+    /// Flows by their slots. They were made in this order, so that their numbers rise.
+    followed: Vec<FlowId>,
+    opened: u64,
+}
+
+impl WorkloadApp {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many flows it has opened.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// Requests with their responses, in the order of their ends. Empty for workloads of another kind.
+    pub fn exchanges(&self) -> &[Exchange] {
+        self.running.exchanges()
+    }
+
+    fn act(&mut self, now: Time, me: AppId, action: Action, world: &mut World) -> Result<(), SimError> {
+        match action {
+            Action::Open {
+                from,
+                to,
+                bytes,
+                finish,
+                follow,
+            } => {
+                let spec = FlowSpec {
+                    from,
+                    to,
+                    start: now,
+                    bytes,
+                    finish,
+                    congestion: self.congestion.clone(),
+                    transport: self.transport.clone(),
+                };
+                let flow = world.add_flow_of(me, spec)?;
+                self.opened += 1;
+                if follow {
+                    self.followed.push(flow);
+                }
+            }
+            Action::Write {
+                slot,
+                back,
+                bytes,
+                finish,
+            } => {
+                let direction = if back { Direction::Backward } else { Direction::Forward };
+                // A flow that was given up takes no more; nothing is to be done about it.
+                if let Some(flow) = self.followed.get(slot as usize) {
+                    world.write(*flow, direction, bytes, finish);
+                }
+            }
+            Action::Abandon { slot } => {
+                if let Some(flow) = self.followed.get(slot as usize) {
+                    world.abort(*flow);
+                }
+            }
+            Action::Datagram { from, to, bytes } => world.datagram(me, from, to, bytes)?,
+        }
+        Ok(())
+    }
+}
+
+impl App for WorkloadApp {
+    fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time> {
+        if let Cause::Received(flow, direction) = cause
+            && let Ok(slot) = self.followed.binary_search(&flow)
+        {
+            self.running
+                .received(now, slot as u32, direction == Direction::Backward);
+        }
+        while let Some(action) = self.running.poll(now) {
+            if let Err(error) = self.act(now, me, action, world) {
+                world.fail(error);
+                return None;
+            }
+        }
+        self.running.next_time()
+    }
+}
+
+impl World {
+    /// Adds a workload. Its flows are under this control and have these settings; [`FlowView::app`](crate::FlowView)
+    /// tells them from others.
+    pub fn add_workload(
+        &mut self,
+        spec: WorkloadSpec,
+        congestion: Congestion,
+        transport: Arc<Config>,
+    ) -> Result<AppId, SimError> {
+        for node in hosts(&spec) {
+            self.host_of(node)?;
+        }
+        let workloads = self.apps.iter().filter(|app| app.is::<WorkloadApp>()).count();
+        let app = WorkloadApp {
+            name: spec.name.clone(),
+            running: Running::new(spec, self.seed(), workloads as u32)?,
+            congestion,
+            transport,
+            followed: Vec::new(),
+            opened: 0,
+        };
+        let first = app.running.next_time().unwrap_or(Time::MAX);
+        Ok(self.add_app(Box::new(app), first))
+    }
+
+    /// A workload; `None` where the application is something else.
+    pub fn workload(&self, id: AppId) -> Option<&WorkloadApp> {
+        self.app(id)
+    }
+}
+
+/// Every host that a workload names.
+fn hosts(spec: &WorkloadSpec) -> Vec<NodeId> {
+    match (&spec.kind, &spec.pairs) {
+        (Workload::Trace { flows }, _) => flows.iter().flat_map(|flow| [flow.from, flow.to]).collect(),
+        (_, Pairs::Each(pairs)) => pairs.iter().flat_map(|(from, to)| [*from, *to]).collect(),
+        (_, Pairs::Every { from, to }) => from.iter().chain(to).copied().collect(),
+    }
+}

@@ -1,0 +1,390 @@
+//! Workloads: who sends what to whom, and when.
+//!
+//! A [`WorkloadSpec`] says what is wanted; the machine made of it is told the time and what arrived, and answers with
+//! flows to open, bytes to write and datagrams to send ([`Action`]). It knows no simulation. Its random numbers are its
+//! own: the same seed and the same place among the workloads give the same flows, whatever else the simulation does.
+
+mod app;
+mod draw;
+mod open;
+mod paced;
+mod pairs;
+mod requests;
+mod sizes;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+use crate::NodeId;
+
+pub use app::WorkloadApp;
+pub use pairs::Pairs;
+pub use requests::Exchange;
+pub use sizes::{SizeTable, SizeTableError};
+
+/// A workload: a kind of demand, for some pairs of hosts, over some time.
+#[derive(Clone, Debug)]
+pub struct WorkloadSpec {
+    /// What it is called in results and errors.
+    pub name: String,
+    /// Who sends to whom. A [`Workload::Trace`] has its own hosts; its pairs are not looked at.
+    pub pairs: Pairs,
+    /// What they send.
+    pub kind: Workload,
+    /// Nothing before this.
+    pub start: Time,
+    /// No new flow, request or byte of a paced source from this time on; what was written before is still delivered.
+    /// Flows without end are given up at this time.
+    pub stop: Option<Time>,
+}
+
+/// What a workload sends.
+#[derive(Clone, Debug)]
+pub enum Workload {
+    /// Each pair: flows that send as fast as they may.
+    Bulk {
+        /// Flows a pair.
+        flows: u32,
+        /// Bytes of each; `None`: without end.
+        bytes: Option<Bytes>,
+        /// From the start of one flow to that of the next, over all pairs: the first flow of every pair, then the
+        /// second of every pair, and so on.
+        stagger: Duration,
+    },
+    /// Each pair: an application that produces data at a rate of its own, or packets that heed no congestion.
+    Paced {
+        /// While it is on: bytes of the application, or bytes of packets on the wire.
+        rate: Rate,
+        /// When it is on.
+        duty: Duty,
+        /// What carries the data.
+        carrier: Carrier,
+    },
+    /// Over all pairs: flows that arrive as a Poisson process, each between a pair drawn at random.
+    Poisson {
+        /// How many there are.
+        arrivals: Arrivals,
+        /// How large they are.
+        sizes: SizeTable,
+        /// No more than so many.
+        flows: Option<u64>,
+    },
+    /// Each pair: connections that persist; on each of them a request, its response, a pause, and again.
+    Requests {
+        /// Connections a pair.
+        connections: u32,
+        /// Sizes of requests.
+        request: SizeTable,
+        /// Sizes of responses.
+        response: SizeTable,
+        /// The pause between a response and the next request.
+        think: Pause,
+    },
+    /// Incast: at one moment every pair starts a flow, and some time later again.
+    Bursts {
+        /// How large the flows are.
+        sizes: SizeTable,
+        /// From one burst to the next.
+        every: Duration,
+        /// No more than so many bursts.
+        bursts: Option<u64>,
+    },
+    /// Flows one by one, in the order of their times.
+    Trace {
+        /// All of them.
+        flows: Vec<TraceFlow>,
+    },
+}
+
+/// A length of time that is always the same, or exponentially distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Always this one.
+    Fixed(Duration),
+    /// Exponentially distributed with this mean.
+    Exponential(Duration),
+}
+
+/// When a paced source produces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Always.
+    Always,
+    /// By turns; it begins on.
+    OnOff {
+        /// How long it is on.
+        on: Pause,
+        /// How long it is off.
+        off: Pause,
+    },
+}
+
+/// What carries the data of a paced source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// A connection of the transport, with its congestion control; so many bytes are written at a time. One segment's
+    /// payload makes the smoothest flow at one more event a segment.
+    Stream {
+        /// Bytes a write.
+        write: u32,
+    },
+    /// Packets of this size without a connection, which nothing slows down: cross traffic as of UDP.
+    Datagrams {
+        /// Bytes of a packet on the wire, headers included.
+        bytes: u32,
+        /// Whether they leave as a Poisson process of that rate; else they are evenly spaced.
+        poisson: bool,
+    },
+}
+
+/// How often flows arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// So many a second on average.
+    PerSecond(f64),
+    /// So many that their bytes make this rate on average. Headers and retransmissions come on top.
+    Rate(Rate),
+    /// So many that their bytes make this share of a link's rate on average.
+    Load {
+        /// From 0; 1 is all of it.
+        share: f64,
+        /// The link's rate.
+        of: Rate,
+    },
+}
+
+/// A flow of a [`Workload::Trace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceFlow {
+    /// When it starts, from the workload's start on.
+    pub at: Duration,
+    /// Its sender.
+    pub from: NodeId,
+    /// Its receiver.
+    pub to: NodeId,
+    /// Its size.
+    pub bytes: Bytes,
+}
+
+/// Why a workload cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// Nobody to send.
+    #[error("the workload `{0}` has no pair of two different hosts; name senders and receivers")]
+    NoPairs(String),
+    /// It would never send anything.
+    #[error("the workload `{name}` sends nothing: {why}")]
+    Nothing {
+        /// The workload.
+        name: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
+    /// More than can be kept apart.
+    #[error("the workload `{name}` has {count} {what}, and {limit} are the most; make it smaller")]
+    TooMany {
+        /// The workload.
+        name: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        count: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// A trace that is not in order.
+    #[error("the workload `{name}`: flow {index} of the trace starts before the one above it; sort the trace by time")]
+    Backwards {
+        /// The workload.
+        name: String,
+        /// The flow, from 0.
+        index: usize,
+    },
+}
+
+/// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in the transport.
+const MOST_CONNECTIONS: u64 = 1 << 24;
+
+/// What a workload wants done. A flow is named by its slot: the number of flows opened with `follow` before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Open a connection and write so many bytes, or without end.
+    Open {
+        from: NodeId,
+        to: NodeId,
+        bytes: Option<u64>,
+        /// Nothing is written after these.
+        finish: bool,
+        /// The workload wants to hear of it or to write more.
+        follow: bool,
+    },
+    /// Write to a flow, from its opener or back to it.
+    Write {
+        slot: u32,
+        back: bool,
+        bytes: u64,
+        finish: bool,
+    },
+    /// Give a flow up.
+    Abandon { slot: u32 },
+    /// Send a packet.
+    Datagram { from: NodeId, to: NodeId, bytes: u32 },
+}
+
+/// A workload at work.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pairs: Pairs,
+    machine: Machine,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Open(open::OpenLoop),
+    Paced(paced::Paced),
+    Requests(requests::Requests),
+}
+
+impl Running {
+    /// The `which`-th workload of a simulation with this seed.
+    pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
+        let WorkloadSpec {
+            name,
+            pairs,
+            kind,
+            start,
+            stop,
+        } = spec;
+        if pairs.is_empty() && !matches!(kind, Workload::Trace { .. }) {
+            return Err(WorkloadError::NoPairs(name));
+        }
+        let span = Span { start, stop };
+        let random = draw::random(seed, which);
+        let nothing = |why| WorkloadError::Nothing {
+            name: name.clone(),
+            why,
+        };
+        let machine = match kind {
+            Workload::Paced { rate, duty, carrier } => {
+                room(&name, "sources", pairs.places() as u64)?;
+                Machine::Paced(paced::Paced::new(rate, duty, carrier, &pairs, span, random).map_err(nothing)?)
+            }
+            Workload::Requests {
+                connections,
+                request,
+                response,
+                think,
+            } => {
+                let places = pairs.places() as u64;
+                room(&name, "connections", places.saturating_mul(u64::from(connections)))?;
+                if connections == 0 {
+                    return Err(nothing("it has no connections; give at least one"));
+                }
+                Machine::Requests(requests::Requests::new(
+                    connections,
+                    request,
+                    response,
+                    think,
+                    span,
+                    random,
+                ))
+            }
+            kind => {
+                if let Workload::Trace { flows } = &kind
+                    && let Some(index) = flows.windows(2).position(|pair| pair[1].at < pair[0].at)
+                {
+                    let index = index + 1;
+                    return Err(WorkloadError::Backwards { name, index });
+                }
+                if let Workload::Bulk { flows, .. } = &kind {
+                    room(
+                        &name,
+                        "flows",
+                        (pairs.places() as u64).saturating_mul(u64::from(*flows)),
+                    )?;
+                }
+                Machine::Open(open::OpenLoop::new(kind, &pairs, span, random).map_err(nothing)?)
+            }
+        };
+        Ok(Running { pairs, machine })
+    }
+
+    /// What is to be done by now; to be asked until it is nothing more.
+    pub fn poll(&mut self, now: Time) -> Option<Action> {
+        match &mut self.machine {
+            Machine::Open(open) => open.poll(now, &self.pairs),
+            Machine::Paced(paced) => paced.poll(now, &self.pairs),
+            Machine::Requests(requests) => requests.poll(now, &self.pairs),
+        }
+    }
+
+    /// When there is something to be done next, if nothing arrives before.
+    pub fn next_time(&self) -> Option<Time> {
+        match &self.machine {
+            Machine::Open(open) => open.next_time(),
+            Machine::Paced(paced) => paced.next_time(),
+            Machine::Requests(requests) => requests.next_time(),
+        }
+    }
+
+    /// All that was written to a flow in one direction has arrived.
+    pub fn received(&mut self, now: Time, slot: u32, back: bool) {
+        if let Machine::Requests(requests) = &mut self.machine {
+            requests.received(now, slot, back);
+        }
+    }
+
+    /// The exchanges that were completed, in the order of their ends.
+    pub fn exchanges(&self) -> &[Exchange] {
+        match &self.machine {
+            Machine::Requests(requests) => requests.done(),
+            _ => &[],
+        }
+    }
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: Time,
+    stop: Option<Time>,
+}
+
+impl Span {
+    /// Whether something at this time is too late.
+    fn over(self, at: Time) -> bool {
+        self.stop.is_some_and(|stop| at >= stop)
+    }
+}
+
+fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {
+    if count > MOST_CONNECTIONS {
+        return Err(WorkloadError::TooMany {
+            name: name.into(),
+            what,
+            count,
+            limit: MOST_CONNECTIONS,
+        });
+    }
+    Ok(())
+}
+
+impl Pause {
+    /// The longest or mean length.
+    fn length(self) -> Duration {
+        match self {
+            Pause::Fixed(length) | Pause::Exponential(length) => length,
+        }
+    }
+
+    /// The next one.
+    fn draw(self, random: &mut rand_pcg::Pcg64) -> Duration {
+        match self {
+            Pause::Fixed(length) => length,
+            Pause::Exponential(mean) => draw::exponential(random, mean.as_nanos() as f64),
+        }
+    }
+}

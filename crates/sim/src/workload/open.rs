@@ -1,0 +1,178 @@
+//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals, bursts, traces.
+
+use ccplane_units::{Duration, Time};
+use rand_pcg::Pcg64;
+
+use super::draw::exponential;
+use super::{Action, Arrivals, Pairs, SizeTable, Span, TraceFlow, Workload};
+
+/// Starts flows.
+#[derive(Debug)]
+pub(super) struct OpenLoop {
+    plan: Plan,
+    span: Span,
+    random: Pcg64,
+    /// When the next flow starts.
+    next: Option<Time>,
+    /// How many starts there were.
+    count: u64,
+    /// Flows without end, which are given up when the workload stops; and how many of them already are.
+    endless: u32,
+    abandoned: u32,
+}
+
+#[derive(Debug)]
+enum Plan {
+    Bulk {
+        /// Starts in all.
+        flows: u64,
+        bytes: Option<u64>,
+        stagger: Duration,
+    },
+    Poisson {
+        /// Nanoseconds between arrivals.
+        gap: f64,
+        sizes: SizeTable,
+        flows: u64,
+    },
+    Bursts {
+        sizes: SizeTable,
+        every: Duration,
+        /// Starts in a burst, and in all.
+        burst: u64,
+        flows: u64,
+    },
+    Trace(Vec<TraceFlow>),
+}
+
+impl OpenLoop {
+    pub fn new(kind: Workload, pairs: &Pairs, span: Span, random: Pcg64) -> Result<OpenLoop, &'static str> {
+        let places = pairs.places() as u64;
+        let plan = match kind {
+            Workload::Bulk { flows: 0, .. } => return Err("it has no flows; give at least one"),
+            Workload::Bulk { bytes: Some(none), .. } if none.get() == 0 => {
+                return Err("its flows have no bytes; give a size, or none for flows without end");
+            }
+            Workload::Bulk { flows, bytes, stagger } => Plan::Bulk {
+                flows: places * u64::from(flows),
+                bytes: bytes.map(|bytes| bytes.get()),
+                stagger,
+            },
+            Workload::Poisson { arrivals, sizes, flows } => Plan::Poisson {
+                gap: gap(arrivals, &sizes)?,
+                sizes,
+                flows: flows.unwrap_or(u64::MAX),
+            },
+            Workload::Bursts { every, .. } if every == Duration::ZERO => {
+                return Err("bursts follow each other at once; give a time between them");
+            }
+            Workload::Bursts { sizes, every, bursts } => Plan::Bursts {
+                sizes,
+                every,
+                burst: places.max(1),
+                flows: bursts.map_or(u64::MAX, |bursts| bursts.saturating_mul(places)),
+            },
+            Workload::Trace { flows } if flows.iter().any(|flow| flow.bytes.get() == 0) => {
+                return Err("a flow of its trace has no bytes; leave it out");
+            }
+            Workload::Trace { flows } => Plan::Trace(flows),
+            Workload::Paced { .. } | Workload::Requests { .. } => return Err("it opens no flows by itself"),
+        };
+        let mut open = OpenLoop {
+            plan,
+            span,
+            random,
+            next: Some(span.start),
+            count: 0,
+            endless: 0,
+            abandoned: 0,
+        };
+        open.next = open.after(span.start);
+        Ok(open)
+    }
+
+    pub fn next_time(&self) -> Option<Time> {
+        let stop = self.span.stop.filter(|_| self.abandoned < self.endless);
+        match (self.next.filter(|at| !self.span.over(*at)), stop) {
+            (Some(next), Some(stop)) => Some(next.min(stop)),
+            (next, stop) => next.or(stop),
+        }
+    }
+
+    pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
+        while let Some(at) = self.next.filter(|at| *at <= now && !self.span.over(*at)) {
+            let action = self.start(pairs);
+            self.count += 1;
+            self.next = self.after(at);
+            if action.is_some() {
+                return action;
+            }
+        }
+        if self.span.over(now) && self.abandoned < self.endless {
+            self.abandoned += 1;
+            return Some(Action::Abandon {
+                slot: self.abandoned - 1,
+            });
+        }
+        None
+    }
+
+    /// When the flow after `count` others starts, the last of which did so `at`.
+    fn after(&mut self, at: Time) -> Option<Time> {
+        let (count, start) = (self.count, self.span.start);
+        match &self.plan {
+            Plan::Bulk { flows, stagger, .. } => (count < *flows).then(|| start + *stagger * count),
+            Plan::Poisson { gap, flows, .. } => (count < *flows).then(|| at + exponential(&mut self.random, *gap)),
+            Plan::Bursts {
+                every, burst, flows, ..
+            } => (count < *flows).then(|| start + *every * (count / burst)),
+            Plan::Trace(flows) => flows.get(usize::try_from(count).ok()?).map(|flow| start + flow.at),
+        }
+    }
+
+    /// The next flow; none where its place holds no pair.
+    fn start(&mut self, pairs: &Pairs) -> Option<Action> {
+        let place = (self.count % pairs.places().max(1) as u64) as usize;
+        let (from, to, bytes) = match &self.plan {
+            Plan::Bulk { bytes, .. } => {
+                let (from, to) = pairs.get(place)?;
+                (from, to, *bytes)
+            }
+            Plan::Poisson { sizes, .. } => {
+                let (_, (from, to)) = pairs.draw(&mut self.random)?;
+                (from, to, Some(sizes.draw(&mut self.random).get()))
+            }
+            Plan::Bursts { sizes, .. } => {
+                let (from, to) = pairs.get(place)?;
+                (from, to, Some(sizes.draw(&mut self.random).get()))
+            }
+            Plan::Trace(flows) => {
+                let flow = flows.get(usize::try_from(self.count).ok()?)?;
+                (flow.from, flow.to, Some(flow.bytes.get()))
+            }
+        };
+        let endless = bytes.is_none() && self.span.stop.is_some();
+        self.endless += u32::from(endless);
+        Some(Action::Open {
+            from,
+            to,
+            bytes,
+            finish: bytes.is_some(),
+            follow: endless,
+        })
+    }
+}
+
+/// Nanoseconds between arrivals.
+fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static str> {
+    let rate = match arrivals {
+        Arrivals::PerSecond(rate) => rate,
+        Arrivals::Rate(rate) => rate.bytes_per_sec() as f64 / sizes.mean(),
+        Arrivals::Load { share, of } => share * of.bytes_per_sec() as f64 / sizes.mean(),
+    };
+    if rate.is_finite() && rate > 0.0 {
+        Ok(1e9 / rate)
+    } else {
+        Err("its flows never arrive; give a rate, load or number a second above 0")
+    }
+}

@@ -1,0 +1,191 @@
+//! Sources with a rate of their own: constant bit rate, on-off, and packets that heed no congestion.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ccplane_units::{Duration, Rate, Time};
+use rand_pcg::Pcg64;
+
+use super::draw::{below, exponential};
+use super::{Action, Carrier, Duty, Pairs, Span};
+
+/// One source a pair.
+///
+/// While it is on, the data of the next interval is written, or the next packet sent, at the interval's beginning. The
+/// n-th interval begins n times its length after the source came on, to the nanosecond, so that no rounding adds up.
+/// Sources of one workload are out of phase: each starts within the first interval, at a time drawn at random.
+#[derive(Debug)]
+pub(super) struct Paced {
+    rate: Rate,
+    duty: Duty,
+    carrier: Carrier,
+    span: Span,
+    random: Pcg64,
+    sources: Vec<Source>,
+    /// When each is due: time, and its number.
+    due: BinaryHeap<Reverse<(Time, u32)>>,
+    opened: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Source {
+    /// Its place among the pairs.
+    place: u32,
+    /// The slot of its connection, once it is open.
+    slot: Option<u32>,
+    /// When it came on, and until when it is.
+    on: Time,
+    until: Time,
+    /// Intervals since then.
+    count: u64,
+}
+
+impl Paced {
+    pub fn new(
+        rate: Rate,
+        duty: Duty,
+        carrier: Carrier,
+        pairs: &Pairs,
+        span: Span,
+        mut random: Pcg64,
+    ) -> Result<Paced, &'static str> {
+        if rate.bytes_per_sec() == 0 {
+            return Err("its rate is 0; give one");
+        }
+        if let Duty::OnOff { on, .. } = duty
+            && on.length() == Duration::ZERO
+        {
+            return Err("it is never on; give a time above 0");
+        }
+        let (Carrier::Stream { write: bytes } | Carrier::Datagrams { bytes, .. }) = carrier;
+        if bytes == 0 {
+            return Err("it writes 0 bytes at a time; give the size of a segment or packet");
+        }
+        let interval = nanos(u64::from(bytes), rate);
+        let mut sources = Vec::new();
+        let mut due = BinaryHeap::new();
+        for place in (0..pairs.places()).filter(|place| pairs.get(*place).is_some()) {
+            let phase = Duration::from_nanos(below(&mut random, interval as usize) as u64);
+            let on = span.start + phase;
+            due.push(Reverse((on, sources.len() as u32)));
+            sources.push(Source {
+                place: place as u32,
+                slot: None,
+                on,
+                until: until(duty, on, &mut random),
+                count: 0,
+            });
+        }
+        Ok(Paced {
+            rate,
+            duty,
+            carrier,
+            span,
+            random,
+            sources,
+            due,
+            opened: 0,
+        })
+    }
+
+    pub fn next_time(&self) -> Option<Time> {
+        let Reverse((at, _)) = self.due.peek()?;
+        // A source that is due after the end still has to end its stream, then.
+        Some(self.span.stop.map_or(*at, |stop| stop.min(*at)))
+    }
+
+    pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
+        let over = self.span.over(now);
+        while let Some(Reverse((at, number))) = self.due.peek().copied().filter(|due| over || due.0.0 <= now) {
+            self.due.pop();
+            if self.span.over(at) {
+                let ended = self.sources.get(number as usize).and_then(|source| source.slot);
+                match ended {
+                    Some(slot) => return Some(write(slot, 0, true)),
+                    None => continue,
+                }
+            }
+            let action = self.produce(at, number, pairs);
+            if action.is_some() {
+                return action;
+            }
+        }
+        None
+    }
+
+    /// The source is due.
+    fn produce(&mut self, at: Time, number: u32, pairs: &Pairs) -> Option<Action> {
+        let source = self.sources.get_mut(number as usize)?;
+        let (from, to) = pairs.get(source.place as usize)?;
+        if at >= source.until {
+            if let Duty::OnOff { off, .. } = self.duty {
+                source.on = source.until + off.draw(&mut self.random);
+                source.until = until(self.duty, source.on, &mut self.random);
+                source.count = 0;
+                self.due.push(Reverse((source.on, number)));
+            }
+            return None;
+        }
+        source.count += 1;
+        let next =
+            |bytes: u32| source.on + Duration::from_nanos(nanos(source.count.saturating_mul(bytes.into()), self.rate));
+        let (action, next) = match self.carrier {
+            Carrier::Datagrams { bytes, poisson: false } => (Some(Action::Datagram { from, to, bytes }), next(bytes)),
+            Carrier::Datagrams { bytes, poisson: true } => {
+                let mean = f64::from(bytes) * 1e9 / self.rate.bytes_per_sec() as f64;
+                let gap = exponential(&mut self.random, mean);
+                (Some(Action::Datagram { from, to, bytes }), at + gap)
+            }
+            Carrier::Stream { write: bytes } => {
+                let next = next(bytes);
+                // What the application produces before it goes off or ends.
+                let end = self.span.stop.map_or(source.until, |stop| stop.min(source.until));
+                let bytes = if next <= end {
+                    u64::from(bytes)
+                } else {
+                    self.rate.bytes_in(end.since(at)).get()
+                };
+                let action = match source.slot {
+                    Some(slot) => (bytes > 0).then(|| write(slot, bytes, false)),
+                    None => {
+                        source.slot = Some(self.opened);
+                        self.opened += 1;
+                        Some(Action::Open {
+                            from,
+                            to,
+                            bytes: Some(bytes),
+                            finish: false,
+                            follow: true,
+                        })
+                    }
+                };
+                (action, next)
+            }
+        };
+        self.due.push(Reverse((next.min(source.until), number)));
+        action
+    }
+}
+
+fn write(slot: u32, bytes: u64, finish: bool) -> Action {
+    Action::Write {
+        slot,
+        back: false,
+        bytes,
+        finish,
+    }
+}
+
+/// When a source that came on at this time goes off.
+fn until(duty: Duty, on: Time, random: &mut Pcg64) -> Time {
+    match duty {
+        Duty::Always => Time::MAX,
+        Duty::OnOff { on: length, .. } => on + length.draw(random),
+    }
+}
+
+/// How long so many bytes take at this rate, rounded down.
+fn nanos(bytes: u64, rate: Rate) -> u64 {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1));
+    u64::try_from(nanos).unwrap_or(u64::MAX)
+}

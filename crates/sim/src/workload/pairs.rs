@@ -1,0 +1,138 @@
+//! Who sends to whom.
+
+use rand_pcg::Pcg64;
+
+use super::draw::{below, random};
+use crate::NodeId;
+
+/// Pairs of sender and receiver.
+#[derive(Clone, Debug)]
+pub enum Pairs {
+    /// These.
+    Each(Vec<(NodeId, NodeId)>),
+    /// Every one of `from` with every one of `to`, itself excepted. Takes the room of its lists, not of all pairs.
+    Every {
+        /// Senders.
+        from: Vec<NodeId>,
+        /// Receivers.
+        to: Vec<NodeId>,
+    },
+}
+
+impl Pairs {
+    /// One pair.
+    pub fn one(from: NodeId, to: NodeId) -> Pairs {
+        Pairs::Each(vec![(from, to)])
+    }
+
+    /// A random permutation without fixed points: each host sends to one other and receives from one other.
+    ///
+    /// Sattolo's algorithm (1986): one cycle through all hosts, every such cycle as likely as any other.
+    pub fn permutation(hosts: &[NodeId], seed: u64) -> Pairs {
+        let mut draws = random(seed, u32::MAX);
+        let mut to = hosts.to_vec();
+        for i in (1..to.len()).rev() {
+            to.swap(i, below(&mut draws, i));
+        }
+        let pairs = hosts.iter().copied().zip(to);
+        Pairs::Each(pairs.filter(|(from, to)| from != to).collect())
+    }
+
+    /// How many places there are for a pair; `get` has none at those where a host would meet itself.
+    pub(super) fn places(&self) -> usize {
+        match self {
+            Pairs::Each(pairs) => pairs.len(),
+            Pairs::Every { from, to } => from.len().saturating_mul(to.len()),
+        }
+    }
+
+    /// The pair at this place.
+    pub(super) fn get(&self, place: usize) -> Option<(NodeId, NodeId)> {
+        match self {
+            Pairs::Each(pairs) => pairs.get(place).copied(),
+            Pairs::Every { from, to } => {
+                let a = *from.get(place.checked_div(to.len())?)?;
+                let b = *to.get(place % to.len())?;
+                (a != b).then_some((a, b))
+            }
+        }
+    }
+
+    /// Whether there is no pair at all.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Pairs::Each(pairs) => pairs.is_empty(),
+            // Two different hosts on either side, or two that differ from each other, are enough.
+            Pairs::Every { from, to } => !from.iter().any(|a| to.iter().any(|b| a != b)),
+        }
+    }
+
+    /// A pair drawn at random, every one as likely as any other; the pairs are not empty.
+    pub(super) fn draw(&self, random: &mut Pcg64) -> Option<(u32, (NodeId, NodeId))> {
+        // Half of all places at least hold a pair, unless the hosts are very few: then a few more draws find one.
+        for _ in 0..1_000 {
+            let place = below(random, self.places());
+            if let Some(pair) = self.get(place) {
+                return Some((place as u32, pair));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(count: u32) -> Vec<NodeId> {
+        (0..count).map(NodeId).collect()
+    }
+
+    #[test]
+    fn a_permutation_gives_and_takes_once_and_depends_on_the_seed() {
+        let all = |seed| match Pairs::permutation(&hosts(50), seed) {
+            Pairs::Each(pairs) => pairs,
+            Pairs::Every { .. } => vec![],
+        };
+        let pairs = all(1);
+        let mut to: Vec<NodeId> = pairs.iter().map(|pair| pair.1).collect();
+        to.sort();
+        assert_eq!(to, hosts(50));
+        assert!(pairs.iter().all(|(from, to)| from != to));
+        assert_eq!(pairs, all(1));
+        assert_ne!(pairs, all(2));
+        assert!(Pairs::permutation(&hosts(1), 1).is_empty());
+    }
+
+    #[test]
+    fn everyone_meets_everyone_else() {
+        let pairs = Pairs::Every {
+            from: hosts(3),
+            to: hosts(4),
+        };
+        let found: Vec<(u32, u32)> = (0..pairs.places())
+            .filter_map(|place| pairs.get(place))
+            .map(|(a, b)| (a.0, b.0))
+            .collect();
+        assert_eq!(
+            found,
+            [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3), (2, 0), (2, 1), (2, 3)]
+        );
+        let mut random = random(7, 0);
+        let mut counts = [0; 12];
+        for _ in 0..9_000 {
+            counts[pairs.draw(&mut random).expect("there are pairs").0 as usize] += 1;
+        }
+        // 1,000 each: six standard deviations are 180.
+        assert!(
+            counts.iter().all(|&n| n == 0 || (820..1_180).contains(&n)),
+            "{counts:?}"
+        );
+        assert_eq!(counts.iter().filter(|&&n| n == 0).count(), 3);
+        let alone = Pairs::Every {
+            from: hosts(1),
+            to: hosts(1),
+        };
+        assert!(alone.is_empty() && alone.draw(&mut random).is_none());
+    }
+}

@@ -1,0 +1,385 @@
+//! How large flows are: tables of cumulative shares, drawn from without floating point.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ccplane_units::Bytes;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use super::tables::TABLES;
+
+/// A distribution of sizes: points (size, share of all sizes up to it), linear between them.
+///
+/// A first point with a share above 0, and two points of one size, are atoms. Shares are kept as 63-bit fractions, so
+/// that the same draws give the same sizes on every machine. Cheap to clone.
+///
+/// ```
+/// use ccplane_sim::SizeTable;
+///
+/// let web = SizeTable::named("websearch").expect("a published one");
+/// assert_eq!(web.mean().round(), 1_711_250.0);
+/// assert_eq!(web.quantile(0.5).get(), 73_077);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeTable {
+    points: Arc<[Point]>,
+    /// Sizes are whole multiples of so many bytes.
+    unit: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    /// In units.
+    size: u64,
+    /// Share of all sizes up to it, of [`ONE`].
+    share: u64,
+}
+
+/// The share of everything: a power of two, so that a share given in binary floating point is kept as it is.
+const ONE: u64 = 1 << 63;
+
+/// Shares are written with a few digits: the last is 1 to within this.
+const ROUNDING: f64 = 1e-9;
+
+/// The largest size of a table, 281 TB: what a stream can be long.
+const LARGEST: u64 = 1 << 48;
+
+/// Why points make no distribution.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; {fix}")]
+pub struct SizeTableError {
+    /// Which point, from 0; in a text, which line, from 1.
+    pub index: usize,
+    /// What is wrong with it.
+    pub why: String,
+    /// Whether it is the point's share that is wrong, or else its size.
+    pub share: bool,
+    /// What to write instead.
+    pub fix: &'static str,
+}
+
+impl SizeTable {
+    /// A table of points (bytes, share of all sizes up to it): both rise, the last share is 1.
+    pub fn new(points: &[(u64, f64)]) -> Result<SizeTable, SizeTableError> {
+        SizeTable::in_units(points, 1)
+    }
+
+    /// Every size is this one; one byte at least.
+    pub fn fixed(bytes: Bytes) -> SizeTable {
+        let size = bytes.get().clamp(1, LARGEST);
+        SizeTable {
+            points: Arc::new([Point { size, share: ONE }]),
+            unit: 1,
+        }
+    }
+
+    /// A published table; [`SizeTable::names`] has all of them.
+    pub fn named(name: &str) -> Option<SizeTable> {
+        let table = TABLES.iter().find(|table| table.name == name)?;
+        SizeTable::in_units(table.points, table.unit).ok()
+    }
+
+    /// The names of the published tables, each with its source.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        TABLES.iter().map(|table| (table.name, table.source))
+    }
+
+    /// Reads lines `bytes share`, as published tables stand in files; `#` begins a comment. An error's `index` is the
+    /// line.
+    pub fn parse(text: &str) -> Result<SizeTable, SizeTableError> {
+        let (mut points, mut lines) = (Vec::new(), Vec::new());
+        for (n, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split([' ', '\t', ',']).filter(|word| !word.trim().is_empty());
+            let Some(size) = words.next() else { continue };
+            let point = words.next().and_then(|share| {
+                let bytes = size.parse().ok().or_else(|| Some(size.parse::<Bytes>().ok()?.get()))?;
+                Some((bytes, share.trim().parse().ok()?))
+            });
+            match (point, words.next()) {
+                (Some(point), None) => points.push(point),
+                _ => {
+                    return Err(SizeTableError {
+                        index: n,
+                        why: format!("`{}` is not a size and a share", line.trim().escape_debug()),
+                        share: false,
+                        fix: "write lines such as `10000 0.15`",
+                    });
+                }
+            }
+            lines.push(n);
+        }
+        SizeTable::new(&points).map_err(|error| SizeTableError {
+            index: lines.get(error.index).copied().unwrap_or(1),
+            ..error
+        })
+    }
+
+    /// The mean size, bytes: exact but for the last rounding.
+    pub fn mean(&self) -> f64 {
+        // Twice the sum of size × share; a size is below 2^48 and all shares together are 2^63.
+        let mut twice: u128 = 0;
+        for (before, point) in self.steps() {
+            // In whole packets, each of those after `before` up to `point` is as likely as the others.
+            let first = if self.unit > 1 && before.size < point.size {
+                before.size + 1
+            } else {
+                before.size
+            };
+            twice += u128::from(first + point.size) * u128::from(point.share - before.share);
+        }
+        twice as f64 / (2.0 * ONE as f64) * self.unit as f64
+    }
+
+    /// The smallest size that so large a share of all sizes does not exceed; `share` from 0 to 1.
+    pub fn quantile(&self, share: f64) -> Bytes {
+        self.at(fraction(share.clamp(0.0, 1.0)).min(ONE - 1))
+    }
+
+    /// The share of sizes up to this one.
+    pub fn share_up_to(&self, bytes: Bytes) -> f64 {
+        // In whole packets a part of a packet holds nothing more.
+        let size = bytes.get() / self.unit;
+        let mut share = 0;
+        for (before, point) in self.steps() {
+            if size >= point.size {
+                share = point.share;
+            } else if size > before.size {
+                let part = u128::from(size - before.size) * u128::from(point.share - before.share)
+                    / u128::from(point.size - before.size);
+                share = before.share + part as u64;
+            }
+        }
+        share as f64 / ONE as f64
+    }
+
+    /// The next size drawn from `random`.
+    pub(crate) fn draw(&self, random: &mut Pcg64) -> Bytes {
+        self.at(random.next_u64() >> 1)
+    }
+
+    /// The size that the share `at`, below [`ONE`], of all sizes does not exceed.
+    fn at(&self, at: u64) -> Bytes {
+        let next = self.points.partition_point(|point| point.share <= at);
+        let (Some(point), Some(before)) = (self.points.get(next), next.checked_sub(1)) else {
+            // Below the first point's share, which is an atom (or, never, at the last one's).
+            return Bytes::new(self.points.first().map_or(1, |point| point.size * self.unit).max(1));
+        };
+        let before = self.points.get(before).copied().unwrap_or(*point);
+        let up = u128::from(point.size - before.size) * u128::from(at - before.share);
+        let width = u128::from(point.share - before.share);
+        // A part of a packet is a packet.
+        let up = if self.unit > 1 { up / width + 1 } else { up / width };
+        let size = (before.size + up as u64).min(point.size);
+        Bytes::new((size * self.unit).max(1))
+    }
+
+    /// Each point with the one before it; the first is an atom.
+    fn steps(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
+        let first = self.points.first().map(|first| {
+            let before = Point { share: 0, ..*first };
+            (before, *first)
+        });
+        let others = self.points.windows(2).filter_map(|pair| match pair {
+            [before, point] => Some((*before, *point)),
+            _ => None,
+        });
+        first.into_iter().chain(others)
+    }
+
+    fn in_units(points: &[(u64, f64)], unit: u64) -> Result<SizeTable, SizeTableError> {
+        let bad = |index, share, why: String, fix| Err(SizeTableError { index, why, share, fix });
+        let mut before: Option<(u64, f64)> = None;
+        for (index, &(size, share)) in points.iter().enumerate() {
+            if !(0.0..=1.0 + ROUNDING).contains(&share) {
+                let why = format!("the share {share} is not between 0 and 1");
+                return bad(
+                    index,
+                    true,
+                    why,
+                    "write the share of sizes up to this one, as in [\"10kB\", 0.5]",
+                );
+            }
+            if size > LARGEST / unit {
+                let why = format!("{size} bytes are more than a stream can have");
+                return bad(index, false, why, "sizes end at 2^48 bytes");
+            }
+            if let Some((size_before, share_before)) = before {
+                if share < share_before {
+                    let why = format!("the share falls from {share_before} to {share}");
+                    return bad(
+                        index,
+                        true,
+                        why,
+                        "each share counts all smaller sizes too: it can only rise",
+                    );
+                }
+                if size < size_before {
+                    let why = format!("the size falls from {size_before} to {size}");
+                    return bad(index, false, why, "write the points in the order of their sizes");
+                }
+            }
+            before = Some((size, share));
+        }
+        match before {
+            None => bad(
+                0,
+                false,
+                "there are no points".into(),
+                "write [[\"10kB\", 0.5], [\"1MB\", 1.0]]",
+            ),
+            Some((_, share)) if share < 1.0 - ROUNDING => {
+                let why = format!("the last share is {share}, not 1");
+                bad(points.len() - 1, true, why, "end with the largest size and 1.0")
+            }
+            Some((0, _)) => {
+                let fix = "end with the largest size, above 0";
+                bad(points.len() - 1, false, "every size is 0".into(), fix)
+            }
+            Some(_) => {
+                let point = |&(size, share): &(u64, f64)| Point {
+                    size,
+                    share: fraction(share),
+                };
+                let mut points: Vec<Point> = points.iter().map(point).collect();
+                // What is left out by rounding belongs to the largest size.
+                if let Some(last) = points.last_mut() {
+                    last.share = ONE;
+                }
+                Ok(SizeTable {
+                    points: points.into(),
+                    unit,
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Display for SizeTable {
+    /// Its name, or that it is a table of its own, and its mean.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = SizeTable::names().find(|(name, _)| SizeTable::named(name).as_ref() == Some(self));
+        match (known, self.points.as_ref()) {
+            (Some((name, _)), _) => f.write_str(name),
+            (None, [only]) => write!(f, "{}", Bytes::new(only.size * self.unit)),
+            (None, points) => write!(f, "{} points, mean {:.0} bytes", points.len(), self.mean()),
+        }
+    }
+}
+
+/// A share as a fraction of [`ONE`].
+fn fraction(share: f64) -> u64 {
+    ((share * ONE as f64) as u64).min(ONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The means that go with the tables where they were published, or are computed from their points.
+    #[test]
+    fn published_means() {
+        for (name, mean, within) in [
+            ("websearch", 1_711_250.0, 1.0),
+            // 1,141 packets, as the scripts' mean; whole packets are half a packet more where the line is oblique.
+            ("websearch-packets", 1_141.4 * 1_460.0, 100.0),
+            ("websearch-kaist", 1_710_004.4, 1.0),
+            ("datamining", 12_658_198.6, 1.0),
+            ("datamining-packets", 5_116.85 * 1_460.0, 1.0),
+            ("datamining-kaist", 7_487_883.7, 1.0),
+            // 79 packets.
+            ("datamining-rc3", 78.605 * 1_460.0, 2.0),
+            ("caida", 21_025.0, 0.01),
+            ("hadoop", 190_456.25, 0.01),
+            ("storage", 41_328.4, 0.01),
+        ] {
+            let table = SizeTable::named(name).expect(name);
+            assert!(
+                (table.mean() - mean).abs() <= within,
+                "{name}: {} is not {mean}",
+                table.mean()
+            );
+            assert_eq!(table.to_string(), name);
+        }
+        assert_eq!(SizeTable::names().count(), 10);
+        assert!(SizeTable::names().all(|(name, source)| SizeTable::named(name).is_some() && !source.is_empty()));
+    }
+
+    #[test]
+    fn quantiles_are_linear_between_points_and_atoms_are_whole() {
+        let table = SizeTable::new(&[(1_000, 0.25), (3_000, 0.75), (3_000, 1.0)]).unwrap();
+        let at = |share| table.quantile(share).get();
+        assert_eq!(
+            [at(0.0), at(0.2), at(0.25), at(0.5), at(0.75), at(1.0)],
+            [1_000, 1_000, 1_000, 2_000, 3_000, 3_000]
+        );
+        assert_eq!(table.mean(), 0.25 * 1_000.0 + 0.5 * 2_000.0 + 0.25 * 3_000.0);
+        let share = |bytes| table.share_up_to(Bytes::new(bytes));
+        assert_eq!(
+            [share(999), share(1_000), share(2_000), share(2_999), share(3_000)],
+            [0.0, 0.25, 0.5, 0.74975, 1.0]
+        );
+        // Packets are whole.
+        let packets = SizeTable::in_units(&[(1, 0.5), (3, 1.0)], 1_460).unwrap();
+        let at = |share| packets.quantile(share).get();
+        assert_eq!(
+            [at(0.1), at(0.5), at(0.74), at(0.76), at(1.0)],
+            [1_460, 2_920, 2_920, 4_380, 4_380]
+        );
+        assert_eq!(packets.mean(), 0.5 * 1_460.0 + 0.25 * 2_920.0 + 0.25 * 4_380.0);
+        assert_eq!(packets.share_up_to(Bytes::new(2_919)), 0.5);
+        assert_eq!(SizeTable::fixed(Bytes::new(7)).quantile(0.3).get(), 7);
+        assert_eq!(SizeTable::fixed(Bytes::new(0)).mean(), 1.0);
+    }
+
+    #[test]
+    fn a_file_of_points_is_read_and_its_mistakes_are_numbered() {
+        let table = SizeTable::parse("# web\n0 0\n10kB,0.5\n\n 2000000\t1 # all\n").unwrap();
+        assert_eq!(
+            table,
+            SizeTable::new(&[(0, 0.0), (10_000, 0.5), (2_000_000, 1.0)]).unwrap()
+        );
+        let wrong = |text: &str| SizeTable::parse(text).map(|table| table.to_string()).unwrap_err();
+        let falls = wrong("0 0\n\n10 0.5\n20 0.4\n30 1\n");
+        assert_eq!((falls.index, falls.share), (4, true));
+        assert_eq!(
+            falls.to_string(),
+            "the share falls from 0.5 to 0.4; each share counts all smaller sizes too: it can only rise"
+        );
+        assert_eq!(wrong("0 0\n10 x\n").index, 2);
+        assert_eq!(wrong("0 0\n10 0.5 3\n").index, 2);
+        assert!(wrong("10 0.5\n").why.contains("0.5, not 1"));
+        assert!(wrong("10 0.5\n5 1\n").why.contains("the size falls"));
+        assert!(wrong("").why.contains("no points"));
+        assert!(wrong("10 NaN").why.contains("not between"));
+        assert!(wrong("0 1").why.contains("every size is 0"));
+        assert!(wrong("999999999999999 1").why.contains("more than a stream"));
+    }
+
+    proptest! {
+        /// Quantile and share are each other's inverse, for any table.
+        #[test]
+        fn share_of_a_quantile(
+            mut sizes in prop::collection::vec(1_u64..1 << 40, 1..12),
+            mut shares in prop::collection::vec(0.0_f64..1.0, 12),
+            at in 0.0_f64..1.0,
+        ) {
+            sizes.sort_unstable();
+            shares.truncate(sizes.len());
+            shares.sort_unstable_by(f64::total_cmp);
+            if let Some(last) = shares.last_mut() {
+                *last = 1.0;
+            }
+            let points: Vec<(u64, f64)> = sizes.into_iter().zip(shares).collect();
+            let table = SizeTable::new(&points).unwrap();
+            let size = table.quantile(at);
+            prop_assert!(table.share_up_to(size + Bytes::new(1)) >= at - 1e-9, "{points:?} {at}");
+            prop_assert!(size.get() == 1 || table.share_up_to(size - Bytes::new(1)) <= at + 1e-9, "{points:?} {at}");
+            let (smallest, largest) = (table.quantile(0.0).get() as f64, table.quantile(1.0).get() as f64);
+            prop_assert!((smallest - 1.0..=largest + 1.0).contains(&table.mean()));
+        }
+    }
+}
