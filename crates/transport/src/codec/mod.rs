@@ -22,6 +22,7 @@
 //! | 8 each | ranges: start and end | SIDE |
 //! | 8, in Acks 24 | t1, or t1, t2, t3, ns | SIDE, bit 4 |
 //! | the rest | payload | Data |
+//! | the rest | padding that says nothing, so that no answer is larger than its request | Open |
 
 mod envelope;
 #[doc(hidden)]
@@ -177,10 +178,11 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
         rest.side(segment.kind, side)?;
     }
     let payload = rest.rest.len();
-    if segment.kind == Kind::Data {
-        segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?;
-    } else if payload != 0 {
-        return Err(CodecError::Payload(payload));
+    match segment.kind {
+        Kind::Data => segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?,
+        Kind::Open => {}
+        _ if payload == 0 => {}
+        _ => return Err(CodecError::Payload(payload)),
     }
     Ok((segment, bytes.len() - payload))
 }
@@ -193,7 +195,11 @@ fn length(segment: &Segment, side: &Side) -> usize {
         Kind::Ack | Kind::Abort => 0,
     };
     let echo = if segment.echo_transmission != 0 { ECHO } else { 0 };
-    let counts = if segment.ce_packets != 0 || segment.ce_bytes != 0 { COUNTS } else { 0 };
+    let counts = if segment.ce_packets != 0 || segment.ce_bytes != 0 {
+        COUNTS
+    } else {
+        0
+    };
     let side = if segment.has_side() && !side.is_empty() {
         let ranges = side.ranges().len() + usize::from(side.duplicate().is_some());
         1 + 8 * ranges + if side.stamped { stamps(segment.kind) } else { 0 }

@@ -88,10 +88,16 @@ impl Key {
             why,
         };
         let mut bytes = [0; BYTES];
-        getrandom::fill(&mut bytes).map_err(|why| failed(why.into()))?;
-        let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
+        let open = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
         let mut file = open.map_err(failed)?;
-        writeln!(file, "{}", STANDARD.encode(bytes)).and_then(|()| file.sync_all()).map_err(failed)
+        writeln!(file, "{}", STANDARD.encode(bytes))
+            .and_then(|()| file.sync_all())
+            .map_err(failed)
     }
 
     fn parse(text: &str) -> Option<Key> {
@@ -171,9 +177,15 @@ mod tests {
     fn a_file_that_others_can_read_or_that_is_no_key_is_refused() {
         let dir = Dir::new("bad");
         let exposed = Key::read(&dir.file(&b"0f".repeat(32), 0o640)).unwrap_err();
-        assert!(exposed.to_string().contains("0640") && exposed.to_string().contains("chmod 600"), "{exposed}");
+        assert!(
+            exposed.to_string().contains("0640") && exposed.to_string().contains("chmod 600"),
+            "{exposed}"
+        );
         for text in [&b""[..], b"0f0f", b"zz", &b"0g".repeat(32), &[0xff; 32], &[b'A'; 5000]] {
-            assert!(matches!(Key::read(&dir.file(text, 0o600)), Err(KeyError::NoKey(_))), "{text:?}");
+            assert!(
+                matches!(Key::read(&dir.file(text, 0o600)), Err(KeyError::NoKey(_))),
+                "{text:?}"
+            );
         }
         assert!(matches!(Key::read(&dir.0.join("none")), Err(KeyError::Read { .. })));
     }

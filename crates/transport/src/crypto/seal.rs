@@ -45,7 +45,11 @@ impl Sealer {
         let (head, rest) = datagram.split_at_mut_checked(head)?;
         let (text, rest) = rest.split_at_mut_checked(length.checked_sub(head.len())?)?;
         let place = rest.first_chunk_mut::<TAG>()?;
-        let tag = self.0.0.encrypt_inout_detached(&nonce(number), head, text.into()).ok()?;
+        let tag = self
+            .0
+            .0
+            .encrypt_inout_detached(&nonce(number), head, text.into())
+            .ok()?;
         *place = tag.into();
         Some(length + TAG)
     }
@@ -62,7 +66,10 @@ impl Opener {
         let text = length.checked_sub(head.len()).ok_or(BadSeal)?;
         let (text, tag) = rest.split_at_mut_checked(text).ok_or(BadSeal)?;
         let tag: &[u8; TAG] = (&*tag).try_into().map_err(|_| BadSeal)?;
-        let opened = self.0.0.decrypt_inout_detached(&nonce(number), head, text.into(), tag.into());
+        let opened = self
+            .0
+            .0
+            .decrypt_inout_detached(&nonce(number), head, text.into(), tag.into());
         opened.map(|()| length).map_err(|_| BadSeal)
     }
 }
@@ -81,7 +88,7 @@ impl Keys {
         Keys::derive(key, b"ccplane hello 1", client, 0)
     }
 
-    /// Of the answer to a hello, from a server that keeps no state and so draws its packet numbers at random.
+    /// Of the answer to a hello. A server that keeps no state numbers all its answers, to whomever, in one sequence.
     pub fn answer(key: &Key, client: u64, server: u64) -> Keys {
         Keys::derive(key, b"ccplane answer 1", client, server)
     }
@@ -161,7 +168,10 @@ mod tests {
         assert_eq!(opened[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
 
         let others = [
-            (Keys::connection(&Key::from_bytes([8; 32]), 1, 2).for_server().1, "another key"),
+            (
+                Keys::connection(&Key::from_bytes([8; 32]), 1, 2).for_server().1,
+                "another key",
+            ),
             (Keys::connection(&key, 1, 3).for_server().1, "another connection"),
             (Keys::answer(&key, 1, 2).for_server().1, "another purpose"),
             (keys.for_client().1, "the other direction"),
@@ -169,7 +179,11 @@ mod tests {
         for (opener, what) in others {
             assert_eq!(opener.open(9, &mut datagram.clone(), 3), Err(BadSeal), "{what}");
         }
-        assert_eq!(keys.for_server().1.open(10, &mut datagram.clone(), 3), Err(BadSeal), "another number");
+        assert_eq!(
+            keys.for_server().1.open(10, &mut datagram.clone(), 3),
+            Err(BadSeal),
+            "another number"
+        );
     }
 
     #[test]
@@ -183,7 +197,11 @@ mod tests {
             assert_eq!(opener.open(9, &mut changed, 3), Err(BadSeal), "byte {at}");
         }
         for length in 0..datagram.len() {
-            assert_eq!(opener.open(9, &mut datagram[..length].to_vec(), 3), Err(BadSeal), "{length} bytes");
+            assert_eq!(
+                opener.open(9, &mut datagram[..length].to_vec(), 3),
+                Err(BadSeal),
+                "{length} bytes"
+            );
         }
     }
 }

@@ -36,7 +36,10 @@ impl Cookies {
     pub fn knows(&self, now: Time, address: SocketAddr, client: u64, server: u64) -> bool {
         let slot = slot(now);
         // Not in constant time, as an answer would have to be heard: what is wrong gets none.
-        self.of(slot, address, client) == server || slot.checked_sub(1).is_some_and(|s| self.of(s, address, client) == server)
+        self.of(slot, address, client) == server
+            || slot
+                .checked_sub(1)
+                .is_some_and(|s| self.of(s, address, client) == server)
     }
 
     fn of(&self, slot: u64, address: SocketAddr, client: u64) -> u64 {
@@ -46,7 +49,12 @@ impl Cookies {
             IpAddr::V6(v6) => v6,
         };
         let mut text = [0; 34];
-        let parts: [&[u8]; 4] = [&ip.octets(), &address.port().to_be_bytes(), &client.to_be_bytes(), &slot.to_be_bytes()];
+        let parts: [&[u8]; 4] = [
+            &ip.octets(),
+            &address.port().to_be_bytes(),
+            &client.to_be_bytes(),
+            &slot.to_be_bytes(),
+        ];
         let mut at = 0;
         for part in parts {
             text[at..at + part.len()].copy_from_slice(part);
@@ -72,14 +80,28 @@ mod tests {
         let at = |s| Time::ZERO + Duration::from_secs(s);
         let address: SocketAddr = "192.0.2.1:4000".parse().unwrap();
         let issued = cookies.issue(at(19), address, 7);
-        for (now, known) in [(10, true), (19, true), (20, true), (29, true), (30, false), (0, false), (1000, false)] {
+        for (now, known) in [
+            (10, true),
+            (19, true),
+            (20, true),
+            (29, true),
+            (30, false),
+            (0, false),
+            (1000, false),
+        ] {
             assert_eq!(cookies.knows(at(now), address, 7, issued), known, "after {now} s");
         }
         let mapped = "[::ffff:192.0.2.1]:4000".parse().unwrap();
         assert!(cookies.knows(at(19), mapped, 7, issued));
         for (address, client) in [("192.0.2.2:4000", 7), ("192.0.2.1:4001", 7), ("192.0.2.1:4000", 8)] {
-            assert!(!cookies.knows(at(19), address.parse().unwrap(), client, issued), "{address} {client}");
+            assert!(
+                !cookies.knows(at(19), address.parse().unwrap(), client, issued),
+                "{address} {client}"
+            );
         }
-        assert!(!Cookies::new([4; 32]).knows(at(19), address, 7, issued), "another secret");
+        assert!(
+            !Cookies::new([4; 32]).knows(at(19), address, 7, issued),
+            "another secret"
+        );
     }
 }

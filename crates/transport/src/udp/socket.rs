@@ -51,8 +51,6 @@ impl Socket {
         if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
             setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER)?;
         }
-        // Unlike a receive buffer this need not hold a burst: what does not fit waits here.
-        state.enable_transport_errors((&io).into())?;
         let local = io.local_addr()?;
         Ok(Socket { io, state, local })
     }
@@ -95,7 +93,11 @@ impl Socket {
         };
         let cut = ControlMessage::UdpGsoSegments(&size);
         let both = [mark, cut];
-        let control = if contents.len() > usize::from(size) { &both[..] } else { &both[..1] };
+        let control = if contents.len() > usize::from(size) {
+            &both[..]
+        } else {
+            &both[..1]
+        };
         let text = [io::IoSlice::new(contents)];
         let to = SockaddrStorage::from(to);
         sendmsg(self.io.as_raw_fd(), &text, control, MsgFlags::empty(), Some(&to))?;
@@ -118,6 +120,12 @@ impl Socket {
             buffers: &mut inbox.buffers,
             meta: &inbox.meta[..filled],
         })
+    }
+
+    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for [`unreachable`](Socket::unreachable).
+    /// Anybody can forge that: it is for who has no connection yet.
+    pub fn hear_errors(&self) -> io::Result<()> {
+        self.state.enable_transport_errors((&self.io).into())
     }
 
     /// What a router or the other host said of a datagram that could not be delivered, if anything was said.

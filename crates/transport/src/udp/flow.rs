@@ -1,0 +1,141 @@
+//! One connection of a [`Host`](super::Host): the state machine and the bytes of its two streams.
+
+use ccplane_units::Time;
+
+use super::ring::Ring;
+use super::steer::Steering;
+use crate::{Connection, Kind, Native, Segment, Side};
+
+/// What decides a connection's window.
+#[derive(Clone, Debug)]
+pub enum Congestion {
+    /// One of the transport's own.
+    Native(Native),
+    /// The agent's algorithm of this name.
+    Steered(String),
+}
+
+pub(super) struct Flow {
+    pub connection: Connection,
+    /// `None`: steered.
+    native: Option<Native>,
+    /// Written and not yet acknowledged.
+    sending: Ring,
+    /// Arrived and not yet taken by the application.
+    receiving: Ring,
+    /// Bytes that the application wrote, and took.
+    written: u64,
+    taken: u64,
+}
+
+/// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is gone.
+macro_rules! controlled {
+    ($flow:expr, $id:expr, $steering:expr, |$control:ident| $run:expr) => {
+        match (&mut $flow.native, $steering.as_mut().and_then(|s| s.control($id))) {
+            (Some($control), _) => Some($run),
+            (None, Some(mut agent)) => {
+                let $control = &mut agent;
+                Some($run)
+            }
+            (None, None) => None,
+        }
+    };
+}
+
+impl Flow {
+    /// `windows`: bytes of the two rings, sending and receiving.
+    pub fn new(connection: Connection, native: Option<Native>, windows: (usize, usize)) -> Flow {
+        Flow {
+            connection,
+            native,
+            sending: Ring::new(windows.0),
+            receiving: Ring::new(windows.1),
+            written: 0,
+            taken: 0,
+        }
+    }
+
+    /// A segment arrived.
+    #[inline]
+    pub fn handle(
+        &mut self,
+        now: Time,
+        id: u64,
+        segment: &Segment,
+        side: &Side,
+        payload: &[u8],
+        steering: &mut Option<Steering>,
+    ) {
+        if segment.kind == Kind::Data {
+            self.keep(segment.offset(), payload);
+        }
+        controlled!(self, id, steering, |control| self
+            .connection
+            .handle(now, segment, side, control));
+    }
+
+    /// Keeps payload that lies within the window. Whether it counts is for the connection to say, which accepts nothing outside.
+    fn keep(&mut self, offset: u64, payload: &[u8]) {
+        let end = offset.saturating_add(payload.len() as u64);
+        if offset >= self.taken && end <= self.taken + self.receiving.capacity() as u64 {
+            self.receiving.copy_from(offset, payload);
+        }
+    }
+
+    /// Copies payload that is to be sent.
+    #[inline]
+    pub fn fill(&self, segment: &Segment, out: &mut [u8]) {
+        self.sending.copy_to(segment.offset(), out);
+    }
+
+    /// Takes the deadlines that have come.
+    pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) {
+        if self.connection.next_timeout().is_some_and(|due| due <= now) {
+            controlled!(self, id, steering, |control| self.connection.on_timeout(now, control));
+        }
+        if self.control_deadline(id, steering).is_some_and(|due| due <= now) {
+            controlled!(self, id, steering, |control| self
+                .connection
+                .on_control_deadline(now, control));
+        }
+    }
+
+    /// When to look at this connection again, if nothing arrives.
+    pub fn next(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) -> Time {
+        let deadlines = [
+            self.connection.next_timeout(),
+            self.connection.next_send(now),
+            // With nothing under way there is nothing to measure.
+            self.control_deadline(id, steering)
+                .filter(|_| self.connection.outstanding() > 0),
+        ];
+        deadlines.into_iter().flatten().min().unwrap_or(Time::MAX)
+    }
+
+    fn control_deadline(&mut self, id: u64, steering: &mut Option<Steering>) -> Option<Time> {
+        use crate::control::Control;
+        controlled!(self, id, steering, |control| control.next_deadline()).flatten()
+    }
+
+    /// A piece of the room for what the application writes next.
+    pub fn room(&mut self) -> &mut [u8] {
+        let free = self.sending.capacity() as u64 - self.connection.pending().min(self.sending.capacity() as u64);
+        self.sending.piece_mut(self.written, free as usize)
+    }
+
+    /// The application wrote so many bytes into [`room`](Flow::room).
+    pub fn wrote(&mut self, bytes: usize) {
+        self.written += bytes as u64;
+        self.connection.write(bytes as u64);
+    }
+
+    /// What arrived in order and was not taken, in two pieces.
+    pub fn arrived(&self) -> (&[u8], &[u8]) {
+        self.receiving.at(self.taken, self.connection.readable() as usize)
+    }
+
+    /// The application took so many bytes of it.
+    pub fn take(&mut self, bytes: usize) {
+        self.taken += self.connection.read(bytes as u64);
+    }
+}

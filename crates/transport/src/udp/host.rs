@@ -1,0 +1,508 @@
+//! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in the background.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ccplane_agent::link::Clock;
+use ccplane_units::{Duration, Time};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::batch::Batch;
+use super::error::UdpError;
+use super::flow::{Congestion, Flow};
+use super::socket::{Inbox, Marks, Socket};
+use super::steer::Steering;
+use crate::crypto::Key;
+use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss};
+use crate::{Config, Connection, Ecn, MAX_CLASSES, Native, Segment, Side, State, Stats};
+
+/// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
+/// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.
+pub const DATAGRAM: usize = 1452;
+
+/// The smallest that makes sense: IPv6's least MTU of 1280 less headers.
+const LEAST: usize = 512;
+
+/// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
+/// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
+const BURST: usize = 256;
+
+/// Calls to receive in one round.
+const CALLS: usize = 4;
+
+/// The pacing quantum of a real clock: a thread wakes some 60 µs late, and one system call for many datagrams is what makes them
+/// cheap. Linux' own pacing sends about 1 ms at once. Longer is burstier for the network, shorter costs CPU.
+const QUANTUM: Duration = Duration::from_micros(500);
+
+/// Bytes of the first datagram of all, which its answer must not exceed; the answer's buffer.
+const ANSWER: usize = 256;
+
+/// What an owner chooses for a socket and its connections.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to bind. Port 0 is any free one.
+    pub local: SocketAddr,
+    /// Bytes of a datagram without IP and UDP headers; [`DATAGRAM`] unless the path is known. Up to 65,507 on loopback.
+    pub datagram: usize,
+    /// Bytes of each connection that may be under way, in either direction: memory that a connection takes at most, twice.
+    pub window: usize,
+    /// The key that both ends share, if there is one.
+    pub key: Option<Key>,
+    /// The Differentiated Services codepoint of what leaves, 0 to 63.
+    pub dscp: u8,
+    /// The rest; MSS, receive buffer and pacing quantum follow from the above.
+    pub config: Config,
+    /// What controls connections that others open.
+    pub accepted: Native,
+}
+
+/// A socket and its connections. See the [module](self).
+pub struct Host {
+    socket: Socket,
+    clock: Clock,
+    config: Arc<Config>,
+    window: usize,
+    dscp: u8,
+    native: Native,
+    datagram: usize,
+    endpoint: Endpoint,
+    inbox: Inbox,
+    batch: Batch,
+    answer: Box<[u8]>,
+    flows: BTreeMap<u64, Flow>,
+    accepted: VecDeque<u64>,
+    steering: Option<Steering>,
+    /// The kernel has no room for the batch.
+    blocked: bool,
+    trouble: Option<io::Error>,
+    warned: Vec<Dropped>,
+}
+
+impl Host {
+    /// Binds a socket.
+    pub fn bind(options: Options) -> Result<Host, UdpError> {
+        let local = options.local;
+        let socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
+        let datagram = options.datagram.clamp(LEAST, super::socket::LARGEST);
+        let window = options.window.next_power_of_two();
+        let config = Arc::new(Config {
+            mss: mss(datagram, options.key.is_some()),
+            receive_buffer: u32::try_from(window).unwrap_or(u32::MAX),
+            // pacing_quantum: QUANTUM,
+            discard: false,
+            ..options.config
+        });
+        // Pacing sleeps for less than the 50 µs that the kernel adds by default to spare wake-ups.
+        let _ = nix::sys::prctl::set_timerslack(1_000);
+        let batch = Batch::new(socket.batch());
+        Ok(Host {
+            socket,
+            clock: Clock::new(),
+            endpoint: Endpoint::new(config.clone(), datagram, options.key),
+            config,
+            window,
+            dscp: options.dscp & 63,
+            native: options.accepted,
+            datagram,
+            inbox: Inbox::new(),
+            batch,
+            answer: vec![0; ANSWER].into_boxed_slice(),
+            flows: BTreeMap::new(),
+            accepted: VecDeque::new(),
+            steering: None,
+            blocked: false,
+            trouble: None,
+            warned: Vec::new(),
+        })
+    }
+
+    /// Lets others open connections, `most` at a time.
+    pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
+        let mut secret = [0; 32];
+        random(&mut secret)?;
+        self.endpoint.listen(secret, most);
+        Ok(())
+    }
+
+    /// Who steers the connections that ask for it.
+    pub fn steer(&mut self, steering: Steering) {
+        self.steering = Some(steering);
+    }
+
+    /// Opens a connection, whose identifier it gives.
+    pub fn connect(&mut self, to: SocketAddr, congestion: Congestion) -> Result<u64, UdpError> {
+        let failed = |why| UdpError::Socket {
+            what: "hear of errors",
+            why,
+        };
+        self.socket.hear_errors().map_err(failed)?;
+        let id = loop {
+            let mut id = [0; 8];
+            random(&mut id)?;
+            if self.endpoint.connect(to, u64::from_be_bytes(id)) {
+                break u64::from_be_bytes(id);
+            }
+        };
+        let now = self.now();
+        let connection = Connection::connect(&self.config, now);
+        let native = match congestion {
+            Congestion::Native(native) => Some(native),
+            Congestion::Steered(algorithm) => {
+                if let Some(steering) = &mut self.steering {
+                    let addresses = (self.socket.local(), to);
+                    steering.open(now, id, &algorithm, connection.cwnd(), connection.mss(), addresses);
+                    steering.turn(now);
+                }
+                None
+            }
+        };
+        self.flows
+            .insert(id, Flow::new(connection, native, (self.window, self.window)));
+        Ok(id)
+    }
+
+    /// The next connection that somebody opened.
+    pub fn accepted(&mut self) -> Option<u64> {
+        self.accepted.pop_front()
+    }
+
+    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
+    /// event, `longest` at most.
+    pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
+        let mut busy = self.receive()?;
+        let now = self.now();
+        for (id, flow) in &mut self.flows {
+            flow.on_time(now, *id, &mut self.steering);
+            if let Some(steering) = &mut self.steering {
+                steering.note(*id, &flow.connection);
+            }
+        }
+        if let Some(steering) = &mut self.steering {
+            steering.turn(now);
+        }
+        busy |= self.transmit()?;
+        if busy { Ok(()) } else { self.wait(longest) }
+    }
+
+    /// The present, by the clock of all this host's times.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// The address that it is bound to.
+    pub fn local(&self) -> SocketAddr {
+        self.socket.local()
+    }
+
+    /// The address of a connection's other end.
+    pub fn peer(&self, id: u64) -> Option<SocketAddr> {
+        self.endpoint.address(id)
+    }
+
+    /// Datagrams dropped, by reason.
+    pub fn counters(&self) -> Counters {
+        self.endpoint.counters()
+    }
+
+    /// The last thing that the kernel said of a datagram that could not be delivered: why nobody answers, perhaps.
+    pub fn trouble(&self) -> Option<&io::Error> {
+        self.trouble.as_ref()
+    }
+
+    /// The state machine of a connection.
+    pub fn connection(&self, id: u64) -> Option<&Connection> {
+        self.flows.get(&id).map(|flow| &flow.connection)
+    }
+
+    /// Figures of a connection.
+    pub fn stats(&self, id: u64) -> Option<Stats> {
+        self.connection(id).map(Connection::stats)
+    }
+
+    /// Room for what is to be sent next, in one piece; empty while there is none. [`wrote`](Host::wrote) says how much was used.
+    pub fn room(&mut self, id: u64) -> &mut [u8] {
+        self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
+    }
+
+    /// So many bytes of [`room`](Host::room) are to be sent.
+    pub fn wrote(&mut self, id: u64, bytes: usize) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.wrote(bytes);
+        }
+    }
+
+    /// The stream ends here.
+    pub fn finish(&mut self, id: u64) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.connection.finish();
+        }
+    }
+
+    /// What arrived, in two pieces. [`take`](Host::take) says how much of it was used.
+    pub fn arrived(&self, id: u64) -> (&[u8], &[u8]) {
+        self.flows.get(&id).map(Flow::arrived).unwrap_or_default()
+    }
+
+    /// So many bytes of [`arrived`](Host::arrived) were used.
+    pub fn take(&mut self, id: u64, bytes: usize) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.take(bytes);
+        }
+    }
+
+    /// Gives a connection up, and tells the peer once.
+    pub fn abort(&mut self, id: u64) -> Result<(), UdpError> {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.connection.abort();
+        }
+        self.transmit()?;
+        self.remove(id);
+        Ok(())
+    }
+
+    /// Forgets a connection.
+    pub fn remove(&mut self, id: u64) {
+        let now = self.now();
+        self.endpoint.remove(now, id);
+        if let (Some(flow), Some(steering)) = (self.flows.remove(&id), &mut self.steering) {
+            steering.close(now, id, &flow.connection);
+        }
+    }
+
+    /// Takes what has arrived; whether there was anything.
+    fn receive(&mut self) -> Result<bool, UdpError> {
+        for call in 0..CALLS {
+            if !self.receive_some()? {
+                return Ok(call > 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive_some(&mut self) -> Result<bool, UdpError> {
+        let now = self.clock.now();
+        let received = match self.socket.receive(&mut self.inbox) {
+            Ok(received) => received,
+            Err(why) => {
+                self.hear(why, "receive")?;
+                return Ok(true);
+            }
+        };
+        if received.is_empty() {
+            return Ok(false);
+        }
+        let mut side = Side::default();
+        received.each(|address, ecn, datagram| {
+            let arrival = self
+                .endpoint
+                .receive(now, address, datagram, &mut side, &mut self.answer);
+            let (id, mut segment, payload) = match arrival {
+                Ok(Arrival::Segment(id, segment, payload)) => (id, segment, payload),
+                Ok(Arrival::Accepted {
+                    id,
+                    open,
+                    segment,
+                    payload,
+                }) => {
+                    let Some(connection) = accept(&self.config, now, &open) else {
+                        return self.endpoint.remove(now, id);
+                    };
+                    let windows = (self.window, self.window);
+                    self.flows
+                        .insert(id, Flow::new(connection, Some(self.native.clone()), windows));
+                    self.accepted.push_back(id);
+                    (id, segment, payload)
+                }
+                Ok(Arrival::Answer(length)) => {
+                    // Lost where there is no room: the client asks again.
+                    let answer = &self.answer[..length];
+                    let _ = self.socket.send(address, answer, length, Marks::default());
+                    return;
+                }
+                Err(why) => return warn(&mut self.warned, address, why),
+            };
+            segment.ecn = Ecn::from_bits(ecn);
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.handle(now, id, &segment, &side, &datagram[payload], &mut self.steering);
+            }
+        });
+        Ok(true)
+    }
+
+    /// Sends what the connections have to send; whether there was anything.
+    fn transmit(&mut self) -> Result<bool, UdpError> {
+        let mut busy = false;
+        if self.blocked {
+            self.flush()?;
+        }
+        let mut after = None;
+        while let Some(id) = self.next_flow(after) {
+            after = Some(id);
+            for class in 0..MAX_CLASSES {
+                busy |= self.transmit_class(id, class)?;
+            }
+        }
+        if !self.blocked {
+            self.flush()?;
+        }
+        Ok(busy)
+    }
+
+    fn next_flow(&self, after: Option<u64>) -> Option<u64> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        self.flows.range((from, Unbounded)).next().map(|(id, _)| *id)
+    }
+
+    fn transmit_class(&mut self, id: u64, class: u8) -> Result<bool, UdpError> {
+        let now = self.clock.now();
+        let mut busy = false;
+        let mut side = Side::default();
+        for _ in 0..BURST {
+            if self.blocked {
+                break;
+            }
+            let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.connection.has(now, class)) else {
+                break;
+            };
+            let Some(segment) = flow.connection.transmit(now, class, &mut side) else {
+                break;
+            };
+            busy = true;
+            let marks = Marks {
+                ecn: segment.ecn as u8,
+                dscp: self.dscp,
+            };
+            self.send(id, &segment, &mut side, marks)?;
+            if segment.has_side() {
+                side = Side::default();
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Puts a segment into the batch, and sends the batch first where it does not belong to it.
+    fn send(&mut self, id: u64, segment: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
+        let Some(flow) = self.flows.get(&id) else { return Ok(()) };
+        let fill = |out: &mut [u8]| flow.fill(segment, out);
+        let Some((length, to)) = self.endpoint.write(id, segment, side, self.batch.room(), fill) else {
+            debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
+            return Ok(());
+        };
+        if !self.batch.add(length, to, marks) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), UdpError> {
+        let first = self.batch.first();
+        self.blocked = false;
+        match self.batch.send(&self.socket) {
+            Ok(()) => Ok(()),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                self.blocked = true;
+                Ok(())
+            }
+            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => match first {
+                Some((address, size)) => Err(UdpError::TooLong { address, size }),
+                None => Ok(()),
+            },
+            Err(why) => self.hear(why, "send"),
+        }
+    }
+
+    /// An error of the socket: what the network says of an earlier datagram is remembered, anything else is the end.
+    fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
+        let errno = why.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
+        let passes = matches!(
+            errno,
+            Errno::ECONNREFUSED
+                | Errno::EHOSTUNREACH
+                | Errno::ENETUNREACH
+                | Errno::EHOSTDOWN
+                | Errno::ENETDOWN
+                | Errno::ENOPROTOOPT
+                | Errno::EPROTO
+                | Errno::EACCES
+                | Errno::EPERM
+                | Errno::EMSGSIZE
+                | Errno::ENOBUFS
+                | Errno::ENOMEM
+                | Errno::EINTR
+                // `quinn-udp` has met a device without segmentation offload, and does without from now on.
+                | Errno::EIO
+                | Errno::EINVAL
+        );
+        if !passes {
+            return Err(UdpError::Socket { what, why });
+        }
+        self.batch.limit(self.socket.batch());
+        self.trouble = Some(self.socket.unreachable().unwrap_or(why));
+        Ok(())
+    }
+
+    fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
+        let now = self.now();
+        let mut due = now + longest;
+        for (id, flow) in &mut self.flows {
+            due = due.min(flow.next(now, *id, &mut self.steering));
+        }
+        let steering = self.steering.as_ref();
+        due = due.min(steering.and_then(Steering::next_deadline).unwrap_or(Time::MAX));
+        let room = if self.blocked {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::empty()
+        };
+        let link = steering.and_then(Steering::as_fd);
+        let mut fds = [
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room),
+            PollFd::new(link.unwrap_or(self.socket.as_fd()), PollFlags::POLLIN),
+        ];
+        let watched = if link.is_some() { &mut fds[..] } else { &mut fds[..1] };
+        let timeout = TimeSpec::from_duration(due.since(now).to_std());
+        match ppoll(watched, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(why) => Err(UdpError::Socket {
+                what: "wait",
+                why: why.into(),
+            }),
+        }
+    }
+
+    /// Whether a connection is over, well or not.
+    pub fn is_over(&self, id: u64) -> bool {
+        self.connection(id).is_none_or(|c| c.state() == State::Closed)
+    }
+
+    /// Bytes of a datagram.
+    pub fn datagram(&self) -> usize {
+        self.datagram
+    }
+}
+
+/// A server's connection whose answer the client has already.
+fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
+    let mut connection = Connection::accept(config, now, open)?;
+    connection.transmit(now, 0, &mut Side::default());
+    Some(connection)
+}
+
+/// Says once of each kind what a person can do something about.
+fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
+    let telling = matches!(why, Dropped::Plain | Dropped::Sealed | Dropped::Forged | Dropped::Full);
+    if telling && !warned.contains(&why) {
+        warned.push(why);
+        tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");
+    }
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), UdpError> {
+    getrandom::fill(bytes).map_err(|why| UdpError::Random(io::Error::other(why)))
+}

@@ -1,0 +1,366 @@
+//! Connections steered by an agent: in this process and thread, or over its Unix link.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use ccplane_agent::link::{Sent, Uplink};
+use ccplane_agent::{Agent, DatapathId};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Urgency};
+use ccplane_units::{Bytes, Duration, Time};
+use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal};
+
+use crate::{Connection, Reports, Steered};
+
+/// Programs of an algorithm, and variables of a program, that this datapath has room for.
+const PROGRAMS: usize = 8;
+const VARS: usize = 32;
+
+/// How soon to look again for an agent that is not there. Its flows run the fallback meanwhile.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The one datapath that an agent of this process has.
+const HERE: DatapathId = DatapathId(0);
+
+/// What connections can be steered by.
+const CAPABILITIES: Capabilities = Capabilities::CWND
+    .with(Capabilities::PACING)
+    .with(Capabilities::RTT)
+    .with(Capabilities::DELIVERY_RATE)
+    .with(Capabilities::ECN)
+    .with(Capabilities::TIMERS)
+    .with(Capabilities::RECOVERY);
+
+/// The datapath of this process's connections: their flows, the programs they run, and the way to their agent.
+pub struct Steering {
+    reports: Out,
+    limits: Limits,
+    tables: Vec<(Arc<str>, ProgramTable<PROGRAMS>)>,
+    /// The empty table of flows that have no program yet: it makes them fall back when none comes.
+    nobody: ProgramTable<PROGRAMS>,
+    flows: BTreeMap<u64, Local>,
+    /// When to look for the agent again.
+    retry: Time,
+}
+
+/// Where reports go.
+struct Out {
+    way: Way,
+    /// Whose reports are being made.
+    flow: u64,
+    queued: u64,
+}
+
+enum Way {
+    InProcess(Box<Agent>),
+    Link(Box<Uplink>),
+}
+
+struct Local {
+    flow: datapath::Flow<VARS>,
+    /// Index of the table of its program.
+    table: Option<usize>,
+    info: FlowInfo,
+    opened: Time,
+    reports: u64,
+}
+
+impl Steering {
+    /// By an agent that runs here, between the datagrams. An algorithm that takes long keeps them waiting.
+    pub fn in_process(agent: Agent, limits: Limits, now: Time) -> Steering {
+        let mut steering = Steering::new(Way::InProcess(Box::new(agent)), limits);
+        steering.announce();
+        steering.turn(now);
+        steering
+    }
+
+    /// By the agent that serves at `path`; an error when there is none. If it goes away later, flows run the fallback until
+    /// it is there again.
+    pub fn over(path: &Path, limits: Limits) -> Result<Steering, ccplane_agent::LinkError> {
+        let mut uplink = Uplink::new(path);
+        uplink.connect()?;
+        let mut steering = Steering::new(Way::Link(Box::new(uplink)), limits);
+        steering.announce();
+        Ok(steering)
+    }
+
+    fn new(way: Way, limits: Limits) -> Steering {
+        Steering {
+            reports: Out {
+                way,
+                flow: 0,
+                queued: 0,
+            },
+            limits,
+            tables: Vec::new(),
+            nobody: ProgramTable::new(limits, CAPABILITIES),
+            flows: BTreeMap::new(),
+            retry: Time::ZERO,
+        }
+    }
+
+    /// Tells an agent that may be new what there is.
+    fn announce(&mut self) {
+        let datapath = DatapathInfo {
+            id: std::process::id(),
+            kind: "udp".to_owned(),
+            capabilities: CAPABILITIES,
+            max_programs: PROGRAMS as u32,
+            max_instrs: datapath::MAX_INSTRS as u32,
+            max_vars: VARS as u32,
+            fallback_after: Some(self.limits.fallback_after),
+        };
+        self.reports.way.event(Time::ZERO, Event::Ready { datapath });
+        for (flow, local) in &self.flows {
+            let info = FlowInfo {
+                live: true,
+                ..local.info.clone()
+            };
+            self.reports
+                .way
+                .event(Time::ZERO, Event::FlowOpened { flow: *flow, info });
+        }
+    }
+
+    /// A flow begins that asks for `algorithm`.
+    pub fn open(
+        &mut self,
+        now: Time,
+        id: u64,
+        algorithm: &str,
+        cwnd: u64,
+        mss: u64,
+        addresses: (SocketAddr, SocketAddr),
+    ) {
+        let info = FlowInfo {
+            algorithm: algorithm.to_owned(),
+            init_cwnd: Bytes::new(cwnd),
+            cwnd: Bytes::new(cwnd),
+            mss: Bytes::new(mss),
+            local: addresses.0,
+            peer: addresses.1,
+            ..FlowInfo::default()
+        };
+        let local = Local {
+            flow: datapath::Flow::new(now, cwnd),
+            table: None,
+            info: info.clone(),
+            opened: now,
+            reports: 0,
+        };
+        self.flows.insert(id, local);
+        self.reports.way.event(now, Event::FlowOpened { flow: id, info });
+    }
+
+    /// A flow ends.
+    pub fn close(&mut self, now: Time, id: u64, connection: &Connection) {
+        self.settle();
+        if let Some(local) = self.flows.remove(&id) {
+            let figures = connection.stats();
+            let stats = FlowStats {
+                bytes_acked: Bytes::new(figures.acked),
+                packets_lost: u64::from(figures.lost),
+                reports: local.reports,
+                lifetime: now.since(local.opened),
+            };
+            self.reports.way.event(now, Event::FlowClosed { flow: id, stats });
+            self.reports.way.flush();
+        }
+    }
+
+    /// What controls connection `id`; `None` for one that was not opened here.
+    #[inline]
+    pub fn control(&mut self, id: u64) -> Option<Steered<'_, impl Reports, VARS, PROGRAMS>> {
+        if self.reports.flow != id {
+            self.settle();
+        }
+        let local = self.flows.get_mut(&id)?;
+        self.reports.flow = id;
+        let table = local.table.and_then(|index| self.tables.get(index));
+        Some(Steered {
+            flow: &mut local.flow,
+            programs: table.map_or(&self.nobody, |(_, table)| table),
+            reports: &mut self.reports,
+        })
+    }
+
+    /// Counts the reports made so far for the flow that made them.
+    fn settle(&mut self) {
+        let queued = std::mem::take(&mut self.reports.queued);
+        if let Some(local) = self.flows.get_mut(&self.reports.flow) {
+            local.reports += queued;
+        }
+    }
+
+    /// Notes how a connection does, for an agent that is new to it.
+    pub fn note(&mut self, id: u64, connection: &Connection) {
+        if let Some(local) = self.flows.get_mut(&id) {
+            local.info.cwnd = Bytes::new(connection.cwnd());
+            local.info.ssthresh = Bytes::new(connection.ssthresh());
+            local.info.srtt = connection.srtt();
+        }
+    }
+
+    /// Sends what is to be sent and takes what the agent said.
+    pub fn turn(&mut self, now: Time) {
+        if let Way::Link(uplink) = &mut self.reports.way
+            && !uplink.is_connected()
+            && now >= self.retry
+        {
+            self.retry = now + RETRY;
+            if uplink.connect().is_ok() {
+                self.announce();
+            }
+        }
+        if let Way::InProcess(agent) = &mut self.reports.way
+            && agent.next_deadline().is_some_and(|due| due <= now)
+        {
+            agent.on_deadline(now);
+        }
+        while let Some(command) = self.reports.way.command() {
+            self.take(now, &command);
+        }
+        // A link may have several at once.
+        let mut commands = Vec::new();
+        if let Way::Link(uplink) = &mut self.reports.way {
+            uplink.receive(&mut |command| commands.push(command));
+        }
+        commands.iter().for_each(|command| self.take(now, command));
+        self.reports.way.flush();
+    }
+
+    /// When to call [`turn`](Steering::turn) at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        match &self.reports.way {
+            Way::InProcess(agent) => agent.next_deadline(),
+            Way::Link(uplink) => (!uplink.is_connected()).then_some(self.retry),
+        }
+    }
+
+    /// What to wait on for commands.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.reports.way {
+            Way::InProcess(_) => None,
+            Way::Link(uplink) => uplink.as_fd(),
+        }
+    }
+
+    fn take(&mut self, now: Time, command: &Command) {
+        match command {
+            Command::Install { algorithm, program } => {
+                let uid = program.uid();
+                let table = self.table_of(algorithm);
+                let installed = self.tables[table].1.install(program.as_ref().clone());
+                let event = match installed {
+                    Ok(()) => Event::Installed { program: uid },
+                    Err(why) => Event::Refused {
+                        flow: None,
+                        program: uid,
+                        why: why.into(),
+                    },
+                };
+                self.reports.way.event(now, event);
+            }
+            Command::Heartbeat { algorithm } => {
+                let table = self.table_of(algorithm);
+                self.tables[table].1.heartbeat(now);
+            }
+            Command::SetProgram { flow, uid, updates } => {
+                let updates = updates.as_slice();
+                let command = datapath::Command::SetProgram { uid: *uid, updates };
+                self.tell(now, *flow, Some(*uid), &command);
+            }
+            Command::Update { flow, updates } => {
+                self.tell(now, *flow, None, &datapath::Command::Update(updates.as_slice()));
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Time, flow: u64, uid: Option<u32>, command: &datapath::Command<'_>) {
+        if let Err(why) = self.apply(now, flow, uid, command) {
+            let program = uid.unwrap_or(0);
+            let flow = Some(flow);
+            self.reports.way.event(now, Event::Refused { flow, program, why });
+        }
+    }
+
+    fn apply(
+        &mut self,
+        now: Time,
+        flow: u64,
+        uid: Option<u32>,
+        command: &datapath::Command<'_>,
+    ) -> Result<(), Refusal> {
+        let local = self.flows.get_mut(&flow).ok_or(Refusal::UnknownFlow)?;
+        let table = match uid {
+            Some(uid) => self.tables.iter().position(|(_, table)| table.get(uid).is_some()),
+            None => local.table,
+        };
+        let (_, programs) = table
+            .and_then(|t| self.tables.get(t))
+            .ok_or(Refusal::UnknownProgram(uid.unwrap_or(0)))?;
+        local.flow.apply(now, command, programs)?;
+        local.table = table;
+        Ok(())
+    }
+
+    fn table_of(&mut self, algorithm: &Arc<str>) -> usize {
+        match self.tables.iter().position(|(name, _)| name == algorithm) {
+            Some(index) => index,
+            None => {
+                self.tables
+                    .push((algorithm.clone(), ProgramTable::new(self.limits, CAPABILITIES)));
+                self.tables.len() - 1
+            }
+        }
+    }
+}
+
+impl Reports for Out {
+    fn take(&mut self, now: Time, urgency: Urgency, program: u32, fields: &[u64]) -> bool {
+        let urgent = urgency == Urgency::Urgent;
+        let flow = self.flow;
+        let taken = self.way.event(
+            now,
+            Event::Report {
+                flow,
+                program,
+                urgent,
+                fields,
+            },
+        );
+        self.queued += u64::from(taken);
+        taken
+    }
+}
+
+impl Way {
+    /// Whether the event was taken; only a report has a second chance.
+    fn event(&mut self, now: Time, event: Event<'_>) -> bool {
+        match self {
+            Way::InProcess(agent) => {
+                agent.handle(now, HERE, event);
+                true
+            }
+            Way::Link(uplink) => match uplink.event(&event) {
+                Sent::Yes => true,
+                Sent::Full | Sent::NoAgent => false,
+            },
+        }
+    }
+
+    fn command(&mut self) -> Option<Command> {
+        match self {
+            Way::InProcess(agent) => agent.poll().map(|(_, command)| command),
+            Way::Link(_) => None,
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Way::Link(uplink) = self {
+            uplink.flush();
+        }
+    }
+}
