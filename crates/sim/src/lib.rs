@@ -1,2 +1,47 @@
-//! The discrete-event simulator.
+//! The discrete-event simulator: networks of queues and links, hosts that run the transport, agents that steer it, in
+//! virtual time.
+//!
+//! A [`Network`] describes hosts, switches and links; [`topology`] has the usual ones. A [`Simulation`] brings it to life:
+//! [flows](FlowSpec) are added, [agents](World::host_agent) steer some of them, [changes](Change) come at their time,
+//! [applications](App) make flows while it runs, and [`run_until`](Simulation::run_until) lets time pass. The same
+//! network, flows and seed give the same bytes of result on every machine.
+//!
+//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`: what is simulated is the
+//! code that runs on real packets.
 #![forbid(unsafe_code)]
+
+mod app;
+mod change;
+mod check;
+mod datagram;
+mod digest;
+mod error;
+mod event;
+mod flow;
+mod host;
+mod link;
+mod network;
+mod packet;
+pub mod parallel;
+mod random;
+mod routing;
+mod simulation;
+mod steer;
+pub mod topology;
+mod trace;
+mod world;
+
+pub use app::{App, AppId, Cause};
+pub use ccplane_transport::{Config, Failure, Native};
+pub use change::Change;
+pub use datagram::DatagramStats;
+pub use digest::Digest;
+pub use error::SimError;
+pub use flow::{Congestion, Direction, FlowId, FlowSpec, FlowView, settings};
+pub use link::{Crossing, LinkView};
+pub use network::{LinkId, LinkSpec, Network, NodeId, Spread};
+pub use packet::PACKET_BYTES;
+pub use simulation::Simulation;
+pub use steer::{AgentId, STEERED_FLOW_BYTES, SteerOptions};
+pub use trace::{Seen, Step, Tracer};
+pub use world::{Counters, Path, SimOptions, World};

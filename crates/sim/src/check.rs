@@ -1,0 +1,82 @@
+//! Packets come from somewhere and go somewhere: counted at every link, at every node and in all.
+
+use crate::SimError;
+use crate::network::LinkId;
+use crate::world::World;
+
+impl World {
+    /// Whether every packet is accounted for; [`run_until`](crate::Simulation::run_until) looks after every run.
+    ///
+    /// What came to a link was let in or dropped; what came out of the links that lead to a switch went into those that
+    /// leave it, or had no way on; what came to hosts was taken; and packets sent are packets taken, dropped, or on
+    /// their way.
+    pub fn check(&self) -> Result<(), SimError> {
+        let wrong = |place: String, why: String| {
+            Err(SimError::NotConserved {
+                seed: self.options.seed,
+                place,
+                why,
+            })
+        };
+        let nodes = self.network.nodes.len();
+        // Of each node: packets that came out of links to it, and those that were offered to links from it.
+        let mut came = vec![0_u64; nodes];
+        let mut went = vec![0_u64; nodes];
+        let (mut inside, mut dropped) = (0, 0);
+        for (index, wire) in self.network.links.iter().enumerate() {
+            let view = self.links.view(self.now, index as u32);
+            if view.accepted < view.inside || view.backlog.packets > view.inside {
+                return wrong(
+                    format!("the link {}", self.network.link_name(LinkId(index as u32))),
+                    format!(
+                        "{} let in, {} inside, {} waiting",
+                        view.accepted, view.inside, view.backlog.packets
+                    ),
+                );
+            }
+            came[wire.to as usize] += view.delivered;
+            went[wire.from as usize] += view.arrived;
+            inside += view.inside;
+            dropped += view.queue_drops + view.losses;
+        }
+        let (mut taken, mut sent, mut lost) = (0, 0, 0);
+        for (index, node) in self.network.nodes.iter().enumerate() {
+            let (came, went) = (came[index], went[index]);
+            if node.host {
+                taken += came;
+                sent += went;
+            } else {
+                if came < went {
+                    return wrong(format!("the switch {}", node.name), format!("{came} came, {went} went"));
+                }
+                lost += came - went;
+            }
+        }
+        let counters = &self.counters;
+        let all = self.packets.made;
+        let totals = [
+            ("packets taken by hosts", counters.taken, taken),
+            (
+                "packets sent by hosts or without a way on",
+                all,
+                sent + (counters.unroutable - lost),
+            ),
+            ("packets dropped", counters.dropped, dropped),
+            ("packets on their way", self.packets.len() as u64, inside),
+            (
+                "packets in all",
+                all,
+                counters.taken + counters.dropped + counters.unroutable + inside,
+            ),
+        ];
+        for (what, one, other) in totals {
+            if one != other {
+                return wrong(
+                    "the network".into(),
+                    format!("{what}: {one} by one count, {other} by another"),
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Packets that nothing answers: cross traffic without a connection.
+
+use std::collections::VecDeque;
+
+use ccplane_transport::{Kind as SegmentKind, Number, Segment};
+use ccplane_units::{Duration, Time};
+
+use crate::app::AppId;
+use crate::network::NodeId;
+use crate::packet::{NONE, Packet};
+use crate::random::{self, Purpose};
+use crate::{SimError, World, event::Kind};
+
+/// What became of an application's datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramStats {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub received: u64,
+    /// Bytes of those.
+    pub received_bytes: u64,
+    /// Sum of the times that they were on their way.
+    pub delay_sum: Duration,
+}
+
+/// Datagrams of all applications, and those that wait for the moment to end in which they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    stats: Vec<DatagramStats>,
+    waiting: VecDeque<Packet>,
+}
+
+/// The time of sending travels in the 48 bits of a segment's offset.
+const CLOCK: u64 = (1 << 48) - 1;
+
+impl World {
+    /// Sends a packet of so many bytes on the wire. The host's link takes it at once, whatever else waits there.
+    pub fn datagram(&mut self, app: AppId, from: NodeId, to: NodeId, bytes: u32) -> Result<(), SimError> {
+        let (from, to) = (self.host_of(from)?, self.host_of(to)?);
+        let index = app.0 as usize;
+        if self.datagrams.stats.len() <= index {
+            self.datagrams.stats.resize(index + 1, DatagramStats::default());
+        }
+        let stats = &mut self.datagrams.stats[index];
+        let mut segment = Segment::default();
+        segment.kind = SegmentKind::Data;
+        segment.number = Number(stats.sent as u32);
+        segment.set_offset(self.now.as_nanos() & CLOCK);
+        stats.sent += 1;
+        let pair = random::mix(u64::from(from) << 32 | u64::from(to)) as u32;
+        self.datagrams.waiting.push_back(Packet {
+            segment,
+            end: NONE,
+            flow: app.0,
+            to,
+            hash: random::seed(self.options.seed, Purpose::Paths, pair ^ app.0) as u32,
+            side: NONE,
+            bytes,
+        });
+        self.events.push(self.now, Kind::Datagram, from);
+        Ok(())
+    }
+
+    /// What became of an application's datagrams.
+    pub fn datagrams(&self, app: AppId) -> DatagramStats {
+        self.datagrams.stats.get(app.0 as usize).copied().unwrap_or_default()
+    }
+}
+
+impl Datagrams {
+    /// The next one to be sent: events come in the order in which datagrams were made.
+    pub fn next(&mut self) -> Option<Packet> {
+        self.waiting.pop_front()
+    }
+
+    /// A datagram has arrived.
+    pub fn arrived(&mut self, now: Time, packet: &Packet) {
+        if let Some(stats) = self.stats.get_mut(packet.flow as usize) {
+            stats.received += 1;
+            stats.received_bytes += u64::from(packet.bytes);
+            let taken = now.as_nanos().wrapping_sub(packet.segment.offset()) & CLOCK;
+            stats.delay_sum = stats.delay_sum + Duration::from_nanos(taken);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A heap in which every parent has four children: half as deep as with two, and four children share a cache line.
+
+use super::Event;
+
+/// The smallest event is at the root. After [`pop`](Heap::pop) the root is left open for the next
+/// [`push`](Heap::push), which is what most events do: it saves moving the last leaf to the root and down again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heap {
+    events: Vec<Event>,
+    open: bool,
+}
+
+impl Heap {
+    pub fn len(&self) -> usize {
+        self.events.len() - usize::from(self.open)
+    }
+
+    pub fn memory(&self) -> usize {
+        self.events.capacity() * size_of::<Event>()
+    }
+
+    #[inline]
+    pub fn push(&mut self, event: Event) {
+        if self.open {
+            self.open = false;
+            self.down(event);
+        } else {
+            self.events.push(event);
+            self.up(event);
+        }
+    }
+
+    /// The first event, if its time is at most `until` ns.
+    #[inline]
+    pub fn pop(&mut self, until: u64) -> Option<Event> {
+        let first = self.first().filter(|first| first.nanos() <= until)?;
+        self.open = true;
+        Some(first)
+    }
+
+    /// The first event, which stays.
+    #[inline]
+    pub fn first(&mut self) -> Option<Event> {
+        if self.open {
+            self.open = false;
+            let last = self.events.pop()?;
+            if !self.events.is_empty() {
+                self.down(last);
+            }
+        }
+        self.events.first().copied()
+    }
+
+    /// Takes all, in no order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Event> + '_ {
+        self.first();
+        self.events.drain(..)
+    }
+
+    /// Puts `event` in the place of the root, and down to where it belongs.
+    #[inline]
+    fn down(&mut self, event: Event) {
+        let events = &mut self.events[..];
+        let mut at = 0;
+        loop {
+            let child = 4 * at + 1;
+            let (least, which) = match events.get(child..child + 4) {
+                Some(&[a, b, c, d]) => {
+                    let (ab, x) = if b < a { (b, child + 1) } else { (a, child) };
+                    let (cd, y) = if d < c { (d, child + 3) } else { (c, child + 2) };
+                    if cd < ab { (cd, y) } else { (ab, x) }
+                }
+                _ => match events.get(child..).unwrap_or_default().iter().zip(child..).min() {
+                    Some((least, which)) => (*least, which),
+                    None => break,
+                },
+            };
+            if event <= least {
+                break;
+            }
+            events[at] = least;
+            at = which;
+        }
+        events[at] = event;
+    }
+
+    #[inline]
+    fn up(&mut self, event: Event) {
+        let events = &mut self.events[..];
+        let mut at = events.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 4;
+            if events[parent] <= event {
+                break;
+            }
+            events[at] = events[parent];
+            at = parent;
+        }
+        events[at] = event;
+    }
+}

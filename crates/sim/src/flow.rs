@@ -1,0 +1,214 @@
+//! Flows: what is to be sent, from where to where, and how.
+
+use std::sync::Arc;
+
+use ccplane_transport::{Config, Connection, Failure, Native};
+use ccplane_units::{Duration, Time};
+
+use crate::app::AppId;
+use crate::network::NodeId;
+use crate::steer::AgentId;
+
+/// A flow, numbered from 0 in the order in which flows were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub(crate) u32);
+
+impl FlowId {
+    /// Its number.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What decides a flow's window.
+#[derive(Clone, Debug)]
+pub enum Congestion {
+    /// A control built into the transport.
+    Native(Native),
+    /// An algorithm of an agent of this simulation, by its name; an empty name is the agent's first.
+    Steered(AgentId, Arc<str>),
+}
+
+/// A direction of a flow's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the host that asked for the connection.
+    Forward,
+    /// To it.
+    Backward,
+}
+
+/// A flow to come.
+#[derive(Clone, Debug)]
+pub struct FlowSpec {
+    /// The host that sends.
+    pub from: NodeId,
+    /// The host that receives.
+    pub to: NodeId,
+    /// When the connection is asked for.
+    pub start: Time,
+    /// Bytes to send; `None`: without end.
+    pub bytes: Option<u64>,
+    /// The connection closes after them. One that does not may be [written](crate::World::write) to again.
+    pub finish: bool,
+    /// What decides the window.
+    pub congestion: Congestion,
+    /// The transport's settings, shared by flows that have the same.
+    pub transport: Arc<Config>,
+}
+
+impl FlowSpec {
+    /// A flow without end from the beginning, under native Cubic with the transport's usual settings.
+    pub fn new(from: NodeId, to: NodeId) -> FlowSpec {
+        FlowSpec {
+            from,
+            to,
+            start: Time::ZERO,
+            bytes: None,
+            finish: true,
+            congestion: Congestion::Native(Native::cubic()),
+            transport: settings(),
+        }
+    }
+
+    /// The same from this time on.
+    #[must_use]
+    pub fn at(self, start: Time) -> FlowSpec {
+        FlowSpec { start, ..self }
+    }
+
+    /// The same with so many bytes.
+    #[must_use]
+    pub fn bytes(self, bytes: u64) -> FlowSpec {
+        FlowSpec {
+            bytes: Some(bytes),
+            ..self
+        }
+    }
+
+    /// The same under this control.
+    #[must_use]
+    pub fn under(self, congestion: Congestion) -> FlowSpec {
+        FlowSpec { congestion, ..self }
+    }
+
+    /// The same with these settings of the transport.
+    #[must_use]
+    pub fn with(self, transport: Arc<Config>) -> FlowSpec {
+        FlowSpec { transport, ..self }
+    }
+}
+
+/// The transport's usual settings, for an application that takes every byte at once.
+pub fn settings() -> Arc<Config> {
+    Arc::new(Config {
+        discard: true,
+        ..Config::default()
+    })
+}
+
+/// What a flow did so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowView {
+    /// The host that sends.
+    pub from: NodeId,
+    /// The host that receives.
+    pub to: NodeId,
+    /// When the connection was, or will be, asked for.
+    pub started: Time,
+    /// When the receiver had the last byte: the completion time counts from `started` to here.
+    pub finished: Option<Time>,
+    /// Why it ended early.
+    pub failure: Option<Failure>,
+    /// Bytes to send; `None`: without end.
+    pub bytes: Option<u64>,
+    /// The application that it belongs to.
+    pub app: Option<AppId>,
+    /// Bytes that arrived in order.
+    pub received: u64,
+    /// Bytes acknowledged.
+    pub acked: u64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Segments taken for lost.
+    pub lost: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// The window, bytes.
+    pub cwnd: u64,
+    /// The slow-start threshold, bytes; `u64::MAX` before the first reduction.
+    pub ssthresh: u64,
+    /// Smoothed RTT; zero before the first sample.
+    pub srtt: Duration,
+    /// Least RTT.
+    pub min_rtt: Duration,
+    /// The pacing rate, bytes/s; 0 when not paced.
+    pub rate: u64,
+    /// Packets on their way, as far as the sender knows.
+    pub in_flight: u32,
+    /// It runs on the datapath's fallback, because its agent is silent.
+    pub in_fallback: bool,
+}
+
+/// A flow as the simulation keeps it, before, during and after its life.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub from: u32,
+    pub to: u32,
+    pub start: Time,
+    pub finished: Time,
+    /// `u64::MAX` without end.
+    pub bytes: u64,
+    pub finish: bool,
+    /// Where its two ends are while it lives.
+    pub ends: u32,
+    /// What is told of its end.
+    pub app: u32,
+    pub transport: Arc<Config>,
+    pub control: Wanted,
+    /// What is known of it once its ends are gone.
+    pub last: Option<Box<FlowView>>,
+}
+
+/// What a flow that has not begun is to be controlled by.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    Native(Native),
+    Steered { agent: u32, algorithm: Arc<str> },
+}
+
+/// One end of a flow.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// None at the receiving end before it is asked.
+    pub connection: Option<Connection>,
+    pub control: Steer,
+    pub flow: u32,
+    /// The host at the other end, and the link by which this one sends.
+    pub to: u32,
+    pub nic: u32,
+    /// The earliest look at the timers that is planned, and a later one that is planned as well.
+    pub armed: Time,
+    pub armed_later: Time,
+    /// When the next paced packet is planned.
+    pub paced: Time,
+    /// By which the paths of its packets are chosen.
+    pub hash: u32,
+    /// It waits for its turn at the host's link.
+    pub queued: bool,
+    /// The bytes of headers.
+    pub header: u16,
+    /// The application has to read what arrives.
+    pub reads: bool,
+    /// Bytes that were written at the other end, and how many have to arrive before someone is told.
+    pub written: u64,
+    pub awaits: u64,
+}
+
+/// What controls an end.
+#[derive(Clone, Debug)]
+pub(crate) enum Steer {
+    Native(Native),
+    /// Index of the steered flow.
+    Agent(u32),
+}

@@ -1,0 +1,417 @@
+//! Links: what becomes of a packet between one node and the next.
+//!
+//! On most links a packet's departure is known when it comes ([`FifoLink`]), and only the oldest packet on the way has an
+//! event; the next one gets its own when that has arrived. A link with anything else, random loss, a queue that decides at
+//! departure, or changes to come, is [`Special`].
+
+mod special;
+
+use ccplane_qdisc::{Backlog, Delay, DelayModel, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel, Shaped};
+use ccplane_units::{Duration, Time};
+
+use crate::SimError;
+use crate::event::{Events, Kind};
+use crate::network::{LinkId, Network};
+use crate::packet::{NONE, Packets};
+use crate::random::{self, Purpose};
+
+pub use special::Crossing;
+use special::{Queue, Special, Waiting};
+
+/// One direction of a link.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Link {
+    fifo: FifoLink,
+    delay: Duration,
+    to: u32,
+    special: u32,
+    accepted: u64,
+    bytes: u64,
+    /// Sum and most of the time from coming to having left, ns.
+    sojourn: u64,
+    longest: u64,
+    drops: Drops,
+}
+
+/// What did not get through, and what was marked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Drops {
+    queue: u64,
+    lost: u64,
+    bytes: u64,
+    marked: u64,
+}
+
+/// What a link did so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkView {
+    /// Packets that came.
+    pub arrived: u64,
+    /// Packets that have come out at its end.
+    pub delivered: u64,
+    /// Packets that were let in, and their bytes.
+    pub accepted: u64,
+    /// Bytes of the packets that were let in.
+    pub accepted_bytes: u64,
+    /// Packets that the queue dropped.
+    pub queue_drops: u64,
+    /// Packets lost at random, or while the link was down.
+    pub losses: u64,
+    /// Bytes of both.
+    pub dropped_bytes: u64,
+    /// Packets marked with CE.
+    pub marked: u64,
+    /// What has not left the queue, the packet being sent included.
+    pub backlog: Backlog,
+    /// Packets that have left the queue and are still on the wire, or wait in it.
+    pub inside: u64,
+    /// Sum, over the packets let in, of the time from coming to having left; their mean is this over `accepted`. Of a
+    /// queue that decides at departure, over those that have left.
+    pub sojourn_sum: Duration,
+    /// The longest of these times.
+    pub sojourn_max: Duration,
+    /// Bytes that the line can carry in a second; `None` without a limit.
+    pub rate: Option<u64>,
+}
+
+/// All links.
+#[derive(Debug)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    specials: Vec<Special>,
+    lines: Vec<LineSpec>,
+}
+
+/// What became of a packet that was offered to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It will have left then, as far as is known.
+    Departs(Time),
+    /// It waits in a queue that decides later.
+    Waits,
+    /// It did not get in.
+    Dropped,
+}
+
+impl Links {
+    pub fn new(network: &Network, seed: u64) -> Result<Links, SimError> {
+        let mut all = Links {
+            links: Vec::with_capacity(network.links.len()),
+            specials: Vec::new(),
+            lines: network.specs.iter().map(|spec| spec.line.clone()).collect(),
+        };
+        for (index, (wire, spec)) in network.links.iter().zip(&network.specs).enumerate() {
+            let rate = spec.line.mean_rate();
+            let wrong = |why| SimError::Queue {
+                link: network.link_name(LinkId(index as u32)),
+                why,
+            };
+            let fifo = spec.queue.fifo_limit(rate, spec.rtt, spec.mtu).map_err(wrong)?;
+            let limits = fifo.unwrap_or(FifoLimit {
+                limit: ccplane_qdisc::Limit::Unlimited,
+                mark_above: ccplane_qdisc::Limit::Unlimited,
+            });
+            all.links.push(Link {
+                fifo: FifoLink::marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
+                delay: Delay::with_model(spec.delay, 0).least(),
+                to: wire.to,
+                special: NONE,
+                accepted: 0,
+                bytes: 0,
+                sojourn: 0,
+                longest: 0,
+                drops: Drops::default(),
+            });
+            let link = index as u32;
+            if fifo.is_none() {
+                let draws = random::seed(seed, Purpose::Queue, link);
+                let queue = spec.queue.build(rate, spec.rtt, spec.mtu, draws).map_err(wrong)?;
+                let shaped = Shaped::new(queue, &spec.line, Time::ZERO);
+                all.special(link).queue = Queue::Shaped(Box::new(shaped));
+            }
+            if spec.loss != LossModel::NONE {
+                all.set_loss(link, spec.loss, seed);
+            }
+            if let DelayModel::Jitter { .. } = spec.delay {
+                let draws = random::seed(seed, Purpose::Delay, link);
+                all.special(link).jitter(spec.delay, draws);
+            }
+        }
+        Ok(all)
+    }
+
+    /// A packet comes to a link. One that is dropped is still the caller's.
+    #[inline(always)]
+    pub fn offer(&mut self, now: Time, at: u32, id: u32, packets: &mut Packets, events: &mut Events) -> Offered {
+        let link = &mut self.links[at as usize];
+        if link.special != NONE {
+            return self.offer_special(now, at, id, packets, events);
+        }
+        let bytes = packets.get(id).bytes;
+        let first = link.fifo.head().is_none();
+        let Ok(admitted) = link.fifo.admit(now, bytes, id) else {
+            link.drops.queue += 1;
+            link.drops.bytes += u64::from(bytes);
+            return Offered::Dropped;
+        };
+        if admitted.mark && packets.mark(id) {
+            link.drops.marked += 1;
+        }
+        let sojourn = admitted.departs.since(now).as_nanos();
+        link.accepted += 1;
+        link.bytes += u64::from(bytes);
+        link.sojourn += sojourn;
+        link.longest = link.longest.max(sojourn);
+        if first {
+            events.push(admitted.departs + link.delay, Kind::Arrive, at);
+        }
+        Offered::Departs(admitted.departs)
+    }
+
+    /// The oldest packet on the link, which arrives now, and where; the next one gets its event.
+    #[inline(always)]
+    pub fn arrive(&mut self, now: Time, at: u32, events: &mut Events) -> Option<(u32, u32)> {
+        let link = &mut self.links[at as usize];
+        if link.special != NONE {
+            return self.arrive_special(now, at, events);
+        }
+        let (_, id) = link.fifo.take()?;
+        if let Some((departs, _)) = link.fifo.head() {
+            events.push(departs + link.delay, Kind::Arrive, at);
+        }
+        Some((id, link.to))
+    }
+
+    /// What the link did so far, as of `now`.
+    pub fn view(&self, now: Time, at: u32) -> LinkView {
+        let link = &self.links[at as usize];
+        let (inside, backlog) = match self.specials.get(link.special as usize) {
+            Some(special) => special.inside(&link.fifo, now),
+            None => (link.fifo.len() as u64, link.fifo.backlog_at(now)),
+        };
+        LinkView {
+            arrived: link.accepted + link.drops.queue + link.drops.lost,
+            delivered: link.accepted - inside,
+            accepted: link.accepted,
+            accepted_bytes: link.bytes,
+            queue_drops: link.drops.queue,
+            losses: link.drops.lost,
+            dropped_bytes: link.drops.bytes,
+            marked: link.drops.marked,
+            backlog,
+            inside,
+            sojourn_sum: Duration::from_nanos(link.sojourn),
+            sojourn_max: Duration::from_nanos(link.longest),
+            rate: self.lines[at as usize].mean_rate().map(|rate| rate.bytes_per_sec()),
+        }
+    }
+
+    /// The time that so many bytes take on the line; none where it has no limit.
+    pub fn time_for(&self, at: u32, bytes: u64) -> Duration {
+        let rate = self.lines[at as usize].mean_rate();
+        rate.map_or(Duration::ZERO, |rate| rate.time_for(ccplane_units::Bytes::new(bytes)))
+    }
+
+    pub fn rate(&self, at: u32) -> Option<ccplane_units::Rate> {
+        self.lines[at as usize].mean_rate()
+    }
+
+    pub fn delay(&self, at: u32) -> Duration {
+        self.links[at as usize].delay
+    }
+
+    /// Whether anything was ever offered to it.
+    pub fn used(&self, at: u32) -> bool {
+        let link = &self.links[at as usize];
+        link.accepted + link.drops.queue + link.drops.lost > 0
+    }
+
+    /// Hops so far: packets that came out at the end of a link.
+    pub fn hops(&self) -> u64 {
+        self.links
+            .iter()
+            .map(|link| {
+                let inside = match self.specials.get(link.special as usize) {
+                    Some(special) => special.inside(&link.fifo, Time::ZERO).0,
+                    None => link.fifo.len() as u64,
+                };
+                link.accepted - inside
+            })
+            .sum()
+    }
+
+    /// Bytes of memory taken.
+    pub fn memory(&self) -> usize {
+        let heap: usize = self.links.iter().map(|link| link.fifo.heap_bytes()).sum();
+        let specials: usize = self.specials.iter().map(Special::heap_bytes).sum();
+        self.links.capacity() * size_of::<Link>()
+            + heap
+            + self.specials.capacity() * size_of::<Special>()
+            + specials
+            + self.lines.capacity() * size_of::<LineSpec>()
+    }
+
+    /// The link as one with more than the ordinary.
+    pub fn special(&mut self, at: u32) -> &mut Special {
+        let link = &mut self.links[at as usize];
+        if link.special == NONE {
+            link.special = self.specials.len() as u32;
+            self.specials.push(Special::new(link.delay));
+        }
+        &mut self.specials[link.special as usize]
+    }
+
+    /// Records every packet that leaves it from now on, with the time that it took.
+    pub fn observe(&mut self, at: u32) {
+        self.special(at).crossings.get_or_insert_default();
+    }
+
+    /// What [`observe`](Links::observe) has recorded.
+    pub fn crossings(&self, at: u32) -> &[Crossing] {
+        self.specials
+            .get(self.links[at as usize].special as usize)
+            .and_then(|special| special.crossings.as_deref())
+            .unwrap_or_default()
+    }
+}
+
+/// Links with more than the ordinary.
+impl Links {
+    #[cold]
+    fn offer_special(&mut self, now: Time, at: u32, id: u32, packets: &mut Packets, events: &mut Events) -> Offered {
+        let link = &mut self.links[at as usize];
+        let special = &mut self.specials[link.special as usize];
+        let packet = packets.get(id);
+        let bytes = packet.bytes;
+        if special.down || special.loss.as_mut().is_some_and(Loss::next_is_lost) {
+            link.drops.lost += 1;
+            link.drops.bytes += u64::from(bytes);
+            return Offered::Dropped;
+        }
+        match &mut special.queue {
+            Queue::Fifo => {
+                link.fifo.advance(now);
+                let Ok(admitted) = link.fifo.admit(now, bytes, id) else {
+                    link.drops.queue += 1;
+                    link.drops.bytes += u64::from(bytes);
+                    return Offered::Dropped;
+                };
+                if admitted.mark && packets.mark(id) {
+                    link.drops.marked += 1;
+                }
+                link.accepted += 1;
+                link.bytes += u64::from(bytes);
+                special.wire(now, admitted.departs, id, bytes, at, events);
+                Offered::Departs(admitted.departs)
+            }
+            Queue::Shaped(_) => {
+                let segment = &packet.segment;
+                let waiting = Waiting {
+                    id,
+                    bytes,
+                    hash: packet.hash,
+                    class: segment.class,
+                    ecn: segment.ecn,
+                    since: now,
+                };
+                link.accepted += 1;
+                link.bytes += u64::from(bytes);
+                special.enqueue(now, waiting);
+                special.rearm(at, events);
+                Offered::Waits
+            }
+        }
+    }
+
+    #[cold]
+    fn arrive_special(&mut self, now: Time, at: u32, events: &mut Events) -> Option<(u32, u32)> {
+        let link = &mut self.links[at as usize];
+        let special = &mut self.specials[link.special as usize];
+        let crossed = special.arrive(now, at, events)?;
+        if matches!(special.queue, Queue::Fifo) {
+            let sojourn = crossed.sojourn.as_nanos();
+            link.sojourn += sojourn;
+            link.longest = link.longest.max(sojourn);
+        }
+        Some((crossed.id, link.to))
+    }
+
+    /// A queue that decides at departure has something to do. Says what it dropped through [`Links::dropped`].
+    pub fn ready(&mut self, now: Time, at: u32, packets: &mut Packets, events: &mut Events) {
+        let link = &mut self.links[at as usize];
+        let Some(special) = self.specials.get_mut(link.special as usize) else {
+            return;
+        };
+        if special.ready_at != now {
+            return;
+        }
+        special.ready_at = Time::MAX;
+        while let Some(left) = special.dequeue(now) {
+            let packet = packets.get_mut(left.id);
+            if left.ecn == Ecn::Ce && packet.segment.ecn != Ecn::Ce {
+                packet.segment.ecn = Ecn::Ce;
+                link.drops.marked += 1;
+            }
+            let sojourn = now.since(left.since).as_nanos();
+            link.sojourn += sojourn;
+            link.longest = link.longest.max(sojourn);
+            special.wire(left.since, now, left.id, left.bytes, at, events);
+        }
+        special.rearm(at, events);
+    }
+
+    /// The next packet that the queue of this link has dropped, one that was let in before; it is the caller's again.
+    pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<u32> {
+        let link = &mut self.links[at as usize];
+        let id = self.specials.get_mut(link.special as usize)?.dropped.pop()?;
+        let bytes = u64::from(packets.get(id).bytes);
+        link.accepted -= 1;
+        link.bytes -= bytes;
+        link.drops.queue += 1;
+        link.drops.bytes += bytes;
+        Some(id)
+    }
+
+    /// What waits in a queue that decides at departure; `None` for any other link.
+    pub fn waiting(&self, at: u32) -> Option<Backlog> {
+        let link = &self.links[at as usize];
+        match self.specials.get(link.special as usize).map(|special| &special.queue) {
+            Some(Queue::Shaped(shaped)) => Some(ccplane_qdisc::Qdisc::<Waiting>::backlog(shaped.as_ref())),
+            _ => None,
+        }
+    }
+
+    pub fn set_line(&mut self, now: Time, at: u32, line: LineSpec, events: &mut Events) {
+        self.special(at);
+        let link = &mut self.links[at as usize];
+        let special = &mut self.specials[link.special as usize];
+        special.set_line(now, &mut link.fifo, &line, at, events);
+        self.lines[at as usize] = line;
+    }
+
+    pub fn set_delay(&mut self, now: Time, at: u32, delay: DelayModel, events: &mut Events) {
+        self.special(at);
+        let link = &mut self.links[at as usize];
+        link.delay = Delay::with_model(delay, 0).least();
+        let special = &mut self.specials[link.special as usize];
+        special.set_delay(now, &mut link.fifo, delay, at, events);
+    }
+
+    pub fn set_loss(&mut self, at: u32, loss: LossModel, seed: u64) {
+        let special = self.special(at);
+        match &mut special.loss {
+            Some(model) => model.set_model(loss),
+            None => special.loss = Some(Loss::with_model(loss, random::seed(seed, Purpose::Loss, at))),
+        }
+    }
+
+    pub fn set_up(&mut self, at: u32, up: bool) {
+        self.special(at).down = !up;
+    }
+
+    pub fn is_up(&self, at: u32) -> bool {
+        let special = self.links[at as usize].special;
+        self.specials.get(special as usize).is_none_or(|special| !special.down)
+    }
+}

@@ -1,0 +1,36 @@
+//! Many simulations at once, one a thread: the results are the same, and in the same order, as one after the other.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs `one` for every seed on so many threads; results are in the order of the seeds.
+///
+/// A simulation does not share anything with another, so that it does not matter which thread runs it, or when.
+pub fn run<R: Send>(seeds: Range<u64>, threads: usize, one: impl Fn(u64) -> R + Sync) -> Vec<R> {
+    let next = AtomicU64::new(seeds.start);
+    let results = Mutex::new(Vec::with_capacity(
+        usize::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(0),
+    ));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    let result = one(seed);
+                    match results.lock() {
+                        Ok(mut results) => results.push((seed, result)),
+                        // Another thread has panicked, and its panic is passed on by the scope.
+                        Err(_) => break,
+                    }
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_default();
+    results.sort_by_key(|(seed, _)| *seed);
+    results.into_iter().map(|(_, result)| result).collect()
+}

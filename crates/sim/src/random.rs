@@ -1,0 +1,32 @@
+//! Random numbers: a stream for every purpose, so that drawing more for one changes nothing for another.
+
+/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16, with David
+/// Stafford's constants "Mix13").
+#[inline(always)]
+pub(crate) const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number below `count` from a uniform one, by multiplication (Lemire 2019).
+#[inline(always)]
+pub(crate) const fn below(uniform: u32, count: u32) -> u32 {
+    ((uniform as u64 * count as u64) >> 32) as u32
+}
+
+/// What random numbers are for.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    Loss = 1,
+    Queue = 2,
+    Paths = 3,
+    Delay = 4,
+}
+
+/// The seed of the `which`-th user of random numbers for this purpose.
+pub(crate) const fn seed(seed: u64, purpose: Purpose, which: u32) -> u64 {
+    mix(mix(seed ^ ((purpose as u64) << 56)).wrapping_add(which as u64))
+}

@@ -1,0 +1,774 @@
+//! A network that runs: events happen, packets move, flows begin and end.
+
+use ccplane_agent::{FlowInfo, FlowStats};
+use ccplane_transport::{Connection, Kind as SegmentKind, Segment, Side, State};
+use ccplane_units::{Bytes, Time};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::SimError;
+use crate::app::{AppId, Cause};
+use crate::event::{Event, Kind, LAST};
+use crate::flow::{Direction, End, FlowId, Steer, Wanted};
+use crate::link::Offered;
+use crate::network::{LinkId, Network, NodeId, Spread};
+use crate::packet::{NONE, Packet};
+use crate::random;
+use crate::steer::{Steered, Steering};
+use crate::trace::{Seen, Step, Tracer};
+use crate::world::{SimOptions, World};
+
+/// So many events happen between two looks at whether there is any progress.
+const BATCH: u32 = 1 << 12;
+/// So many batches without time, or without a packet, moving on are a simulation that stands still.
+const IDLE_BATCHES: u32 = 1 << 10;
+
+/// A simulation. What can be asked of it and added to it is the [`World`]'s; this runs it.
+#[derive(Debug)]
+pub struct Simulation<T = ()> {
+    world: World,
+    tracer: T,
+}
+
+impl<T> Deref for Simulation<T> {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl<T> DerefMut for Simulation<T> {
+    fn deref_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+impl Simulation {
+    /// A network at time 0, without flows.
+    pub fn new(network: Network, options: SimOptions) -> Result<Simulation, SimError> {
+        Simulation::with_tracer(network, options, ())
+    }
+}
+
+impl<T: Tracer> Simulation<T> {
+    /// The same, with a tracer that sees every packet.
+    pub fn with_tracer(network: Network, options: SimOptions, tracer: T) -> Result<Simulation<T>, SimError> {
+        Ok(Simulation {
+            world: World::new(network, options)?,
+            tracer,
+        })
+    }
+
+    /// The tracer.
+    pub fn tracer(&self) -> &T {
+        &self.tracer
+    }
+
+    /// The tracer, at the end.
+    pub fn into_tracer(self) -> T {
+        self.tracer
+    }
+
+    /// Runs until this time: what happens then has happened. A simulation that stands still is an error, and so is one in
+    /// which packets came from nowhere or went nowhere.
+    pub fn run_until(&mut self, until: Time) -> Result<(), SimError> {
+        self.run(until, false)?;
+        self.world.now = until.min(LAST);
+        Ok(())
+    }
+
+    /// Runs until every flow with an end has finished, and then a little longer, but not beyond this time; whether they
+    /// have.
+    pub fn run_flows(&mut self, until: Time) -> Result<bool, SimError> {
+        self.run(until, true)?;
+        if self.world.unfinished > 0 {
+            self.world.now = until.min(LAST);
+        }
+        Ok(self.world.unfinished == 0)
+    }
+
+    fn run(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
+        let until = until.min(LAST);
+        let mut still = 0;
+        while !(flows && self.world.unfinished == 0) {
+            let before = (self.world.now, self.world.packets.gone);
+            if !self.batch(until)? {
+                break;
+            }
+            let after = (self.world.now, self.world.packets.gone);
+            still = if before.0 == after.0 || before.1 == after.1 {
+                still + 1
+            } else {
+                0
+            };
+            if still > IDLE_BATCHES {
+                return Err(self
+                    .world
+                    .stalled("millions of events, but neither time nor packets move on"));
+            }
+            if self.world.events.exhausted() {
+                return Err(SimError::TooLong("it has more than 2^40 events"));
+            }
+        }
+        if self.world.events.len() == 0 && self.world.unfinished > 0 {
+            return Err(self
+                .world
+                .stalled("flows have not finished, and nothing is going to happen"));
+        }
+        self.world.check()
+    }
+
+    /// Up to so many events; whether there may be more by this time.
+    #[inline(never)]
+    fn batch(&mut self, until: Time) -> Result<bool, SimError> {
+        for _ in 0..BATCH {
+            let Some(event) = self.world.events.pop(until) else {
+                return Ok(false);
+            };
+            self.world.counters.events += 1;
+            self.world.now = event.at();
+            if event.kind() == Kind::Arrive {
+                self.arrive(event.which());
+            } else {
+                self.other(event)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything but the arrival of a packet.
+    #[inline(never)]
+    fn other(&mut self, event: Event) -> Result<(), SimError> {
+        let (now, which) = (self.world.now, event.which());
+        match event.kind() {
+            Kind::Arrive => self.arrive(which),
+            Kind::NicReady => {
+                self.world.nics[which as usize].armed = false;
+                self.fetch(which);
+            }
+            Kind::Timeout => self.on_timeout(which),
+            Kind::Pace => {
+                let end = &mut self.world.ends[which as usize];
+                if end.paced == now {
+                    end.paced = Time::MAX;
+                    self.pump(which);
+                }
+            }
+            Kind::Kick => self.pump(which),
+            Kind::LinkReady => self.on_link_ready(which),
+            Kind::Start => self.start(which),
+            Kind::App => {
+                let next = &mut self.world.apps[which as usize].next;
+                if *next == now {
+                    *next = Time::MAX;
+                    self.world.wake(which, Cause::Time);
+                }
+            }
+            Kind::Change => {
+                if let Some(change) = self.world.changes[which as usize].take() {
+                    self.world.change(now, change)?;
+                }
+            }
+            Kind::Steer => self.steer(which),
+            Kind::AgentDeadline => {
+                let host = &mut self.world.hosts[which as usize];
+                if host.deadline == now {
+                    host.deadline = Time::MAX;
+                    host.on_deadline(now);
+                    self.world.plan_agent(which);
+                }
+            }
+            Kind::Datagram => {
+                if let Some(packet) = self.world.datagrams.next() {
+                    let id = self.world.packets.add(packet, &Side::default());
+                    self.forward(which, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A packet comes to the end of a link.
+    #[inline(always)]
+    fn arrive(&mut self, link: u32) {
+        let world = &mut self.world;
+        let Some((id, node)) = world.links.arrive(world.now, link, &mut world.events) else {
+            return;
+        };
+        if T::ON {
+            self.see(Step::Arrived, link, id);
+        }
+        if self.world.packets.get(id).to == node {
+            self.take(id);
+        } else {
+            self.forward(node, id);
+        }
+    }
+
+    /// A packet at a node goes on its way.
+    #[inline(always)]
+    fn forward(&mut self, node: u32, id: u32) {
+        let world = &mut self.world;
+        let packet = world.packets.get(id);
+        match world.routing.next(node, packet.to, packet.hash) {
+            Some(link) => {
+                self.offer(link, id);
+            }
+            None => {
+                world.counters.unroutable += 1;
+                world.packets.drop(id);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, link: u32, id: u32) -> Offered {
+        let world = &mut self.world;
+        let offered = world
+            .links
+            .offer(world.now, link, id, &mut world.packets, &mut world.events);
+        match offered {
+            Offered::Departs(_) => {
+                if T::ON {
+                    self.see(Step::Queued, link, id);
+                }
+            }
+            Offered::Waits => {
+                if T::ON {
+                    self.see(Step::Queued, link, id);
+                }
+                self.drop_from(link);
+            }
+            Offered::Dropped => {
+                if T::ON {
+                    self.see(Step::Dropped, link, id);
+                }
+                self.world.counters.dropped += 1;
+                self.world.packets.drop(id);
+            }
+        }
+        offered
+    }
+
+    /// What a queue that decides at departure has dropped is no more.
+    #[cold]
+    fn drop_from(&mut self, link: u32) {
+        while let Some(id) = self.world.links.dropped(link, &self.world.packets) {
+            if T::ON {
+                self.see(Step::Dropped, link, id);
+            }
+            self.world.counters.dropped += 1;
+            self.world.packets.drop(id);
+        }
+    }
+
+    #[cold]
+    fn on_link_ready(&mut self, link: u32) {
+        let world = &mut self.world;
+        world
+            .links
+            .ready(world.now, link, &mut world.packets, &mut world.events);
+        self.drop_from(link);
+        let nic = self.world.nic_of[link as usize];
+        if nic != NONE {
+            self.world.note_room(nic);
+            self.fetch(nic);
+        }
+    }
+
+    /// A packet has come to its host.
+    #[inline(always)]
+    fn take(&mut self, id: u32) {
+        let world = &mut self.world;
+        let packet = world.packets.remove(id);
+        let side = match packet.side {
+            NONE => Side::default(),
+            side => world.packets.take_side(side),
+        };
+        world.counters.taken += 1;
+        let Some(end) = world
+            .ends
+            .get_mut(packet.end as usize)
+            .filter(|end| end.flow == packet.flow)
+        else {
+            return world.take_other(&packet);
+        };
+        let Some(connection) = &mut end.connection else {
+            return self.accept(&packet);
+        };
+        let (now, segment) = (world.now, &packet.segment);
+        match &mut end.control {
+            Steer::Native(native) => connection.handle(now, segment, &side, native),
+            Steer::Agent(index) => {
+                let number = end.flow;
+                if let Some(steered) = &mut world.steered[*index as usize] {
+                    let agent = steered.host;
+                    let host = &mut world.hosts[agent as usize];
+                    connection.handle(now, segment, &side, &mut Steering { steered, host, number });
+                    if host.next_due() < host.due {
+                        world.plan_agent(agent);
+                    }
+                }
+            }
+        }
+        if segment.kind == SegmentKind::Data {
+            self.received(packet.end);
+        }
+        self.pump(packet.end);
+    }
+
+    /// Data has come: is it all that was awaited?
+    #[inline(always)]
+    fn received(&mut self, e: u32) {
+        let end = &mut self.world.ends[e as usize];
+        let Some(connection) = &mut end.connection else { return };
+        if end.reads {
+            connection.read(u64::MAX);
+        }
+        if connection.stats().received >= end.awaits {
+            self.world.all_received(e);
+        }
+    }
+
+    /// A server is asked for a connection.
+    #[cold]
+    fn accept(&mut self, packet: &Packet) {
+        let now = self.world.now;
+        let end = &mut self.world.ends[packet.end as usize];
+        let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
+        match Connection::accept(&config, now, &packet.segment) {
+            Some(connection) => {
+                end.connection = Some(connection);
+                self.pump(packet.end);
+            }
+            None => self.world.counters.late += 1,
+        }
+    }
+
+    /// An end sends what it may, and its timers are planned.
+    #[inline(always)]
+    fn pump(&mut self, e: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let end = &mut world.ends[e as usize];
+        if !end.queued {
+            let nic = end.nic as usize;
+            loop {
+                let end = &mut self.world.ends[e as usize];
+                let Some(connection) = &mut end.connection else { return };
+                let room = &mut self.world.nics[nic];
+                if !room.takes(now) || !room.waiting.is_empty() {
+                    if connection.has(now, 0) {
+                        end.queued = true;
+                        room.waiting.push_back(e);
+                        self.world.arm(nic as u32);
+                    }
+                    break;
+                }
+                let mut side = Side::default();
+                let Some(segment) = connection.transmit(now, 0, &mut side) else {
+                    break;
+                };
+                self.send(e, &segment, &side);
+            }
+        }
+        self.plan(e);
+    }
+
+    /// A segment goes out as a packet.
+    #[inline(always)]
+    fn send(&mut self, e: u32, segment: &Segment, side: &Side) {
+        let world = &mut self.world;
+        let end = &world.ends[e as usize];
+        let data = if segment.kind == SegmentKind::Data {
+            u32::from(segment.length)
+        } else {
+            0
+        };
+        let nic = end.nic as usize;
+        let mut packet = Packet {
+            segment: *segment,
+            end: e ^ 1,
+            flow: end.flow,
+            to: end.to,
+            hash: end.hash,
+            side: NONE,
+            bytes: u32::from(end.header) + data,
+        };
+        if world.network.spread == Spread::PerPacket {
+            world.spray += 1;
+            packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
+        }
+        let id = world.packets.add(packet, side);
+        let link = world.nics[nic].link;
+        match self.offer(link, id) {
+            Offered::Departs(departs) => self.world.nics[nic].until = departs,
+            Offered::Waits => self.world.note_room(nic as u32),
+            Offered::Dropped => {}
+        }
+    }
+
+    /// A host's link takes packets from those that wait, in turn.
+    fn fetch(&mut self, nic: u32) {
+        let now = self.world.now;
+        while self.world.nics[nic as usize].takes(now) {
+            let Some(e) = self.world.nics[nic as usize].waiting.pop_front() else {
+                break;
+            };
+            let end = &mut self.world.ends[e as usize];
+            end.queued = false;
+            let Some(connection) = &mut end.connection else {
+                continue;
+            };
+            let mut side = Side::default();
+            if let Some(segment) = connection.transmit(now, 0, &mut side) {
+                let more = connection.has(now, 0);
+                self.send(e, &segment, &side);
+                if more {
+                    self.world.ends[e as usize].queued = true;
+                    self.world.nics[nic as usize].waiting.push_back(e);
+                }
+            }
+            self.plan(e);
+        }
+        self.world.arm(nic);
+    }
+
+    /// Sees that an end's deadlines have their events. One that moves to later keeps its earlier event.
+    #[inline(always)]
+    fn plan(&mut self, e: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let end = &mut world.ends[e as usize];
+        let Some(connection) = &end.connection else { return };
+        let mut due = connection.next_timeout().unwrap_or(Time::MAX);
+        if let Steer::Agent(index) = end.control
+            && let Some(steered) = &world.steered[index as usize]
+        {
+            due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
+        }
+        if due < end.armed {
+            end.armed_later = end.armed_later.min(end.armed);
+            end.armed = due.max(now);
+            world.events.push(end.armed, Kind::Timeout, e);
+        }
+        if let Some(next) = connection.next_send(now)
+            && next < end.paced
+        {
+            end.paced = next;
+            world.events.push(next, Kind::Pace, e);
+        }
+        if connection.state() == State::Closed {
+            world.closed(e);
+        }
+    }
+
+    #[cold]
+    fn on_timeout(&mut self, e: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let end = &mut world.ends[e as usize];
+        if now == end.armed {
+            end.armed = std::mem::replace(&mut end.armed_later, Time::MAX);
+        } else {
+            return;
+        }
+        let Some(connection) = &mut end.connection else { return };
+        let due = connection.next_timeout().is_some_and(|due| due <= now);
+        match &mut end.control {
+            Steer::Native(native) => {
+                if due {
+                    connection.on_timeout(now, native);
+                }
+            }
+            Steer::Agent(index) => {
+                let number = end.flow;
+                if let Some(steered) = &mut world.steered[*index as usize] {
+                    let agent = steered.host;
+                    let host = &mut world.hosts[agent as usize];
+                    let mut steering = Steering { steered, host, number };
+                    if due {
+                        connection.on_timeout(now, &mut steering);
+                    }
+                    if steering.steered.flow.next_deadline().is_some_and(|due| due <= now) {
+                        connection.on_control_deadline(now, &mut steering);
+                    }
+                    world.plan_agent(agent);
+                }
+            }
+        }
+        self.pump(e);
+    }
+
+    /// Reports come to an agent, commands to its flows.
+    fn steer(&mut self, agent: u32) {
+        let now = self.world.now;
+        let host = &mut self.world.hosts[agent as usize];
+        if host.due != now {
+            return;
+        }
+        host.due = Time::MAX;
+        host.deliver(now);
+        while let Some((number, command)) = self.world.hosts[agent as usize].next_command(now) {
+            let world = &mut self.world;
+            let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
+            let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
+            let index = match end.as_ref().map(|end| &end.control) {
+                Some(Steer::Agent(index)) => *index,
+                _ => NONE,
+            };
+            let host = &mut world.hosts[agent as usize];
+            let steered = world.steered.get_mut(index as usize).and_then(Option::as_mut);
+            match steered {
+                None => host.apply(now, number, None, &command),
+                Some(steered) => {
+                    host.apply(now, number, Some(steered), &command);
+                    let connection = end.and_then(|end| end.connection.as_mut());
+                    if let Some(connection) = connection
+                        && matches!(connection.state(), State::Open)
+                    {
+                        connection.on_control_deadline(now, &mut Steering { steered, host, number });
+                        self.pump(pair);
+                    }
+                }
+            }
+        }
+        self.world.plan_agent(agent);
+    }
+
+    /// A flow begins.
+    #[cold]
+    fn start(&mut self, number: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let flow = &world.flows[number as usize];
+        let config = Arc::clone(&flow.transport);
+        let (from, to, bytes, finish) = (flow.from, flow.to, flow.bytes, flow.finish);
+        let wanted = flow.control.clone();
+        let pair = world.free.pop().unwrap_or(world.ends.len() as u32);
+        let control = match wanted {
+            Wanted::Native(native) => Steer::Native(native),
+            Wanted::Steered { agent, algorithm } => {
+                let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
+                let info = FlowInfo {
+                    algorithm: algorithm.as_ref().to_owned(),
+                    init_cwnd: window,
+                    mss: Bytes::new(u64::from(config.mss)),
+                    cwnd: window,
+                    ..FlowInfo::default()
+                };
+                world.hosts[agent as usize].open(now, number, info);
+                world.plan_agent(agent);
+                Steer::Agent(world.add_steered(Steered::new(now, agent, window)))
+            }
+        };
+        let mut connection = Connection::connect(&config, now);
+        if bytes > 0 {
+            connection.write(bytes);
+        }
+        if finish {
+            connection.finish();
+        }
+        let end = |from: u32, to: u32, backward: bool, world: &World| {
+            let hash = world.hash_of(number, backward);
+            let link = world.routing.next(from, to, hash);
+            End {
+                connection: None,
+                control: Steer::Native(ccplane_transport::Native::new_reno()),
+                flow: number,
+                to,
+                nic: world.nic_at(from, link),
+                armed: Time::MAX,
+                armed_later: Time::MAX,
+                paced: Time::MAX,
+                hash,
+                queued: false,
+                header: config.header_bytes,
+                reads: !config.discard,
+                written: 0,
+                awaits: u64::MAX,
+            }
+        };
+        let mut sender = end(from, to, false, world);
+        let mut receiver = end(to, from, true, world);
+        sender.connection = Some(connection);
+        sender.control = control;
+        if bytes != u64::MAX {
+            (receiver.written, receiver.awaits) = (bytes, bytes);
+        }
+        world.flows[number as usize].ends = pair;
+        match world.ends.get_mut(pair as usize..pair as usize + 2) {
+            Some([first, second]) => (*first, *second) = (sender, receiver),
+            _ => world.ends.extend([sender, receiver]),
+        }
+        self.pump(pair);
+    }
+
+    #[cold]
+    fn see(&mut self, step: Step, link: u32, id: u32) {
+        let world = &self.world;
+        let packet = world.packets.get(id);
+        let seen = Seen {
+            step,
+            link: LinkId(link),
+            flow: (packet.end != NONE).then_some(FlowId(packet.flow)),
+            backward: packet.end & 1 == 0,
+            to: NodeId(packet.to),
+            bytes: packet.bytes,
+            segment: &packet.segment,
+            side: world.packets.side(packet.side),
+        };
+        self.tracer.see(world.now, &seen);
+    }
+}
+
+impl World {
+    /// Sees that a host's link has its event, if anyone waits for it.
+    fn arm(&mut self, nic: u32) {
+        let now = self.now;
+        let n = &mut self.nics[nic as usize];
+        if !n.armed && !n.waiting.is_empty() && n.until != Time::MAX {
+            n.armed = true;
+            self.events.push(n.fetches().max(now), Kind::NicReady, nic);
+        }
+    }
+
+    /// A host's link whose queue decides at departure has room for so much.
+    fn note_room(&mut self, nic: u32) {
+        let n = &mut self.nics[nic as usize];
+        if let Some(backlog) = self.links.waiting(n.link) {
+            n.until = if backlog.bytes > n.room { Time::MAX } else { Time::ZERO };
+        }
+    }
+
+    /// A packet that no end of a flow takes.
+    #[cold]
+    fn take_other(&mut self, packet: &Packet) {
+        if packet.end == NONE {
+            self.datagrams.arrived(self.now, packet);
+        } else {
+            self.counters.late += 1;
+        }
+    }
+
+    /// All that was awaited has come to an end of a flow.
+    #[cold]
+    fn all_received(&mut self, e: u32) {
+        let end = &mut self.ends[e as usize];
+        end.awaits = u64::MAX;
+        let (number, forward) = (end.flow, e & 1 == 1);
+        let flow = &mut self.flows[number as usize];
+        if forward && flow.finished == Time::MAX {
+            flow.finished = self.now;
+            self.unfinished -= 1;
+        }
+        if forward
+            && flow.finish
+            && let Some(connection) = &mut end.connection
+        {
+            connection.finish();
+        }
+        let app = flow.app;
+        let direction = if forward {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
+        if app != NONE {
+            self.wake(app, Cause::Received(FlowId(number), direction));
+        }
+    }
+
+    /// An application is woken.
+    fn wake(&mut self, app: u32, cause: Cause) {
+        let Some(mut woken) = self
+            .apps
+            .get_mut(app as usize)
+            .and_then(|installed| installed.app.take())
+        else {
+            return;
+        };
+        let next = woken.wake(self.now, AppId(app), cause, self);
+        let installed = &mut self.apps[app as usize];
+        installed.app = Some(woken);
+        if let Some(next) = next {
+            installed.next = next.max(self.now);
+            self.events.push(installed.next, Kind::App, app);
+        }
+    }
+
+    /// An end is over; when both are, their place is free.
+    #[cold]
+    fn closed(&mut self, e: u32) {
+        let pair = e & !1;
+        let number = self.ends[e as usize].flow;
+        let Some([sender, receiver]) = self.ends.get(pair as usize..pair as usize + 2) else {
+            return;
+        };
+        let over = |end: &End| end.connection.as_ref().is_none_or(|c| c.state() == State::Closed);
+        if !over(sender) || !over(receiver) || sender.flow == NONE {
+            return;
+        }
+        let view = self.flow_view(&self.flows[number as usize]);
+        let flow = &mut self.flows[number as usize];
+        let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
+        self.unfinished -= u64::from(failed);
+        flow.last = Some(Box::new(view));
+        flow.ends = NONE;
+        let app = flow.app;
+        for end in [pair, pair + 1] {
+            let end = &mut self.ends[end as usize];
+            end.connection = None;
+            end.flow = NONE;
+            if let Steer::Agent(index) = end.control {
+                if let Some(steered) = self.steered[index as usize].take() {
+                    self.free_steered.push(index);
+                    let stats = FlowStats {
+                        bytes_acked: Bytes::new(view.acked),
+                        packets_lost: view.lost,
+                        lifetime: self.now.since(view.started),
+                        ..FlowStats::default()
+                    };
+                    self.hosts[steered.host as usize].close(self.now, number, stats);
+                    self.plan_agent(steered.host);
+                }
+            }
+        }
+        // One of them may still wait for its turn at a link: it has nothing to send, and is passed over.
+        self.free.push(pair);
+        if failed && app != NONE {
+            self.wake(app, Cause::Failed(FlowId(number)));
+        }
+    }
+
+    fn add_steered(&mut self, steered: Steered) -> u32 {
+        match self.free_steered.pop() {
+            Some(index) => {
+                self.steered[index as usize] = Some(steered);
+                index
+            }
+            None => {
+                self.steered.push(Some(steered));
+                (self.steered.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The place among the hosts' links of this one, or, where there is no way now, of the host's first.
+    fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
+        let links = &self.network.links;
+        let first = || links.iter().position(|wire| wire.from == host).map(|link| link as u32);
+        link.or_else(first)
+            .and_then(|link| self.nic_of.get(link as usize).copied())
+            .unwrap_or(0)
+    }
+
+    fn stalled(&self, why: &str) -> SimError {
+        SimError::Stalled {
+            seed: self.options.seed,
+            at: self.now,
+            why: why.into(),
+        }
+    }
+}

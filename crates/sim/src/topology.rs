@@ -1,0 +1,253 @@
+//! Networks that are used again and again.
+
+use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_units::{Duration, Rate};
+
+use crate::SimError;
+use crate::network::{LinkSpec, Network, NodeId, Spread};
+
+/// A topology whose description alone would take more than this is refused: 8 GB.
+const MOST_MEMORY: u64 = 8_000_000_000;
+
+/// Hosts `left1..` and `right1..` at the routers `left` and `right`; the link `bottleneck` leads to the right, the link
+/// `reverse` back.
+pub fn dumbbell(pairs: u32, access: &LinkSpec, bottleneck: LinkSpec, reverse: LinkSpec) -> Result<Network, SimError> {
+    room("the dumbbell", 2 * u64::from(pairs), 2, 4 * u64::from(pairs) + 2, 2)?;
+    let mut network = Network::new();
+    let (left, right) = (network.switch("left"), network.switch("right"));
+    let (forward, back) = network.duplex(left, right, bottleneck, reverse);
+    network.name_link(forward, "bottleneck");
+    network.name_link(back, "reverse");
+    for n in 1..=pairs {
+        let (a, b) = (network.host(format!("left{n}")), network.host(format!("right{n}")));
+        network.duplex(a, left, access.clone(), access.clone());
+        network.duplex(right, b, access.clone(), access.clone());
+    }
+    Ok(network)
+}
+
+/// Routers `router1..` in a row, one more than there are `bottlenecks`; the host `source` at the first and `sink` at
+/// the last, and across the n-th bottleneck, whose link is called `bottleneck<n>`, the hosts `in<n>` and `out<n>`.
+pub fn parking_lot(bottlenecks: u32, access: &LinkSpec, bottleneck: &LinkSpec) -> Result<Network, SimError> {
+    if bottlenecks == 0 {
+        return Err(SimError::Shape("a parking lot has at least one bottleneck".into()));
+    }
+    let n = u64::from(bottlenecks);
+    room("the parking lot", 2 * n + 2, n + 1, 6 * n + 4, n + 1)?;
+    let mut network = Network::new();
+    let routers: Vec<NodeId> = (0..=bottlenecks)
+        .map(|n| network.switch(format!("router{}", n + 1)))
+        .collect();
+    let host = |network: &mut Network, name: String, router: NodeId| {
+        let host = network.host(name);
+        network.duplex(host, router, access.clone(), access.clone());
+    };
+    host(&mut network, "source".into(), routers[0]);
+    for (n, ends) in (1..).zip(routers.windows(2)) {
+        let (link, _) = network.duplex(ends[0], ends[1], bottleneck.clone(), bottleneck.clone());
+        network.name_link(link, format!("bottleneck{n}"));
+        host(&mut network, format!("in{n}"), ends[0]);
+        host(&mut network, format!("out{n}"), ends[1]);
+    }
+    host(&mut network, "sink".into(), routers[bottlenecks as usize]);
+    Ok(network)
+}
+
+/// Hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link `bottleneck`; the way back has
+/// the bottleneck's line and delay and a queue that never drops.
+pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<Network, SimError> {
+    let n = u64::from(senders);
+    room("the incast", n + 1, 1, 2 * n + 2, 1)?;
+    let mut network = Network::new();
+    let switch = network.switch("switch");
+    let receiver = network.host("receiver");
+    let back = bottleneck.clone().with_queue(QueueSpec::UNLIMITED, Duration::ZERO);
+    let (link, _) = network.duplex(switch, receiver, bottleneck, back);
+    network.name_link(link, "bottleneck");
+    for n in 1..=senders {
+        let sender = network.host(format!("sender{n}"));
+        network.duplex(sender, switch, access.clone(), access.clone());
+    }
+    Ok(network)
+}
+
+/// `leaves` switches with `hosts` hosts each, every one of them linked to every one of `spines`. Names: `leaf<i>`,
+/// `spine<j>`, `host<i>-<n>`.
+pub fn leaf_spine(
+    leaves: u32,
+    spines: u32,
+    hosts: u32,
+    access: &LinkSpec,
+    fabric: &LinkSpec,
+) -> Result<Network, SimError> {
+    let (l, s, h) = (u64::from(leaves), u64::from(spines), u64::from(hosts));
+    room("the leaf-spine fabric", l * h, l + s, 2 * l * (h + s), l)?;
+    let mut network = Network::new();
+    let spines: Vec<NodeId> = (1..=spines).map(|n| network.switch(format!("spine{n}"))).collect();
+    for i in 1..=leaves {
+        let leaf = network.switch(format!("leaf{i}"));
+        hang(&mut network, leaf, (1..=hosts).map(|n| format!("host{i}-{n}")), access);
+        for spine in &spines {
+            network.duplex(leaf, *spine, fabric.clone(), fabric.clone());
+        }
+    }
+    Ok(network)
+}
+
+/// A fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge and k/2 aggregation
+/// switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`, `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
+pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, SimError> {
+    if k < 2 || !k.is_multiple_of(2) {
+        return Err(SimError::Shape(format!(
+            "a fat tree needs an even number of ports, not {k}"
+        )));
+    }
+    let wide = u64::from(k);
+    let cube = wide.saturating_mul(wide).saturating_mul(wide);
+    room(
+        &format!("the fat tree of {k}-port switches"),
+        cube / 4,
+        wide * wide / 4 * 5,
+        (cube / 2).saturating_mul(3),
+        wide * wide / 2,
+    )?;
+    let half = k / 2;
+    let mut network = Network::new();
+    let cores: Vec<NodeId> = (0..half * half).map(|n| network.switch(format!("core{n}"))).collect();
+    for pod in 0..k {
+        let above: Vec<NodeId> = (0..half)
+            .map(|n| network.switch(format!("aggregation{pod}-{n}")))
+            .collect();
+        for (aggregation, cores) in above.iter().zip(cores.chunks(half as usize)) {
+            for core in cores {
+                network.duplex(*aggregation, *core, fabric.clone(), fabric.clone());
+            }
+        }
+        for e in 0..half {
+            let edge = network.switch(format!("edge{pod}-{e}"));
+            for aggregation in &above {
+                network.duplex(edge, *aggregation, fabric.clone(), fabric.clone());
+            }
+            hang(
+                &mut network,
+                edge,
+                (0..half).map(|n| format!("host{pod}-{e}-{n}")),
+                access,
+            );
+        }
+    }
+    Ok(network)
+}
+
+/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30): 8 cores, 16
+/// aggregation switches, 32 top-of-rack switches with 6 hosts each, all links 10 Gbit/s; a pod is 4 racks and 2
+/// aggregation switches, the first of which has the even cores and the second the odd ones. Delays (4 µs a link, 1 µs
+/// more at a host) and buffers (250 packets of 1538 bytes a port) are those of the same group's ExpressPass (2017).
+/// Paths are chosen per flow, both directions alike.
+pub fn tree_192(queue: QueueSpec) -> Network {
+    let link = |us| {
+        LinkSpec::new(Rate::from_bits_per_sec(10_000_000_000), Duration::from_micros(us))
+            .with_mtu(1_538)
+            .with_queue(queue, Duration::from_micros(52))
+    };
+    let (access, fabric) = (link(5), link(4));
+    let mut network = Network::new();
+    network.spread = Spread::Symmetric;
+    let cores: Vec<NodeId> = (0..8).map(|n| network.switch(format!("core{n}"))).collect();
+    for pod in 0..8 {
+        let above: Vec<NodeId> = (0..2)
+            .map(|n| network.switch(format!("aggregation{pod}-{n}")))
+            .collect();
+        for (parity, aggregation) in above.iter().enumerate() {
+            for core in cores.iter().skip(parity).step_by(2) {
+                network.duplex(*aggregation, *core, fabric.clone(), fabric.clone());
+            }
+        }
+        for n in 0..4 {
+            let rack = pod * 4 + n;
+            let switch = network.switch(format!("rack{rack}"));
+            for aggregation in &above {
+                network.duplex(switch, *aggregation, fabric.clone(), fabric.clone());
+            }
+            hang(&mut network, switch, (0..6).map(|n| format!("host{rack}-{n}")), &access);
+        }
+    }
+    network
+}
+
+/// The port buffer of [`tree_192`]: 250 packets of 1538 bytes.
+pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_538));
+
+/// The Internet-2 network of RC3's simulations: routers `core0..core9`, 16 links of 10 ms and the rates (Mbit/s) of the
+/// authors' `wan-internet2` scripts, which make every link's load the same; ten hosts `host<core>-<n>` a router at 1
+/// Gbit/s and 1 ms. `queue` is a router's; the paper used 5 MB.
+pub fn internet2(queue: QueueSpec) -> Network {
+    const LINKS: [(usize, usize, u64); 16] = [
+        (0, 1, 5_556),
+        (0, 2, 7_778),
+        (0, 3, 14_445),
+        (1, 2, 3_334),
+        (2, 4, 3_334),
+        (1, 5, 5_556),
+        (4, 5, 1_112),
+        (3, 5, 3_334),
+        (3, 4, 5_556),
+        (5, 6, 4_445),
+        (3, 6, 10_000),
+        (3, 7, 14_445),
+        (7, 8, 1_112),
+        (6, 8, 8_889),
+        (8, 9, 2_223),
+        (7, 9, 7_778),
+    ];
+    let link = |mbit: u64, ms| {
+        LinkSpec::new(Rate::from_bits_per_sec(mbit * 1_000_000), Duration::from_millis(ms))
+            .with_queue(queue, Duration::from_millis(40))
+    };
+    let mut network = Network::new();
+    let cores: Vec<NodeId> = (0..10).map(|n| network.switch(format!("core{n}"))).collect();
+    for (a, b, mbit) in LINKS {
+        network.duplex(cores[a], cores[b], link(mbit, 10), link(mbit, 10));
+    }
+    for (index, core) in cores.iter().enumerate() {
+        hang(
+            &mut network,
+            *core,
+            (0..10).map(|n| format!("host{index}-{n}")),
+            &link(1_000, 1),
+        );
+    }
+    network
+}
+
+/// The buffer of a router in RC3's simulations.
+pub const INTERNET2_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(5_000_000));
+
+/// Hangs hosts on a switch.
+fn hang(network: &mut Network, switch: NodeId, names: impl Iterator<Item = String>, access: &LinkSpec) {
+    for name in names {
+        let host = network.host(name);
+        network.duplex(host, switch, access.clone(), access.clone());
+    }
+}
+
+/// Refuses what would not fit in memory: by the bytes that a host, a link and an entry of the routes take.
+fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Result<(), SimError> {
+    let needed = [
+        (hosts + switches, 200),
+        (links, 400),
+        (switches.saturating_mul(groups), 8),
+    ]
+    .into_iter()
+    .fold(0_u64, |sum, (count, bytes)| {
+        sum.saturating_add(count.saturating_mul(bytes))
+    });
+    if needed > MOST_MEMORY {
+        return Err(SimError::TooLarge {
+            what: what.into(),
+            needed: needed / 1_000_000,
+            limit: MOST_MEMORY / 1_000_000,
+        });
+    }
+    Ok(())
+}
