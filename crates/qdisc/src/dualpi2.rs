@@ -11,8 +11,8 @@ use crate::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Verdict};
 /// 1, as parts of 2³².
 const ONE: u64 = 1 << 32;
 
-/// Updates made up for in one call, 17 minutes' worth: in that time without a call everything has settled.
-const UPDATES_AT_ONCE: u32 = 1 << 16;
+/// Updates made up for in one call, a minute's worth: in that time without a call everything has settled.
+const UPDATES_AT_ONCE: u32 = 1 << 12;
 
 /// Settings of DualPI2; names and defaults are those of Linux' `dualpi2`, which are the RFC's for a largest round-trip
 /// time of 100 ms (appendix A.1), rounded.

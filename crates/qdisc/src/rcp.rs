@@ -27,7 +27,7 @@ const LEAST: u64 = 16_000;
 const SHORTEST_RTT: Duration = Duration::from_micros(1);
 
 /// Updates made up for in one call: what a longer silence would still change is less than rounding.
-const UPDATES_AT_ONCE: u32 = 1 << 16;
+const UPDATES_AT_ONCE: u32 = 1 << 12;
 
 /// Settings of RCP's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,205 @@
+//! What must hold for every queue, whatever comes and whenever it is asked: nothing is lost, invented, or done twice.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use ccplane_qdisc::{AnyQdisc, DropReason, Ecn, Qdisc, QueueSpec, Verdict};
+use ccplane_units::{Duration, Rate, Time};
+use common::{Full, Op, ops};
+use proptest::prelude::*;
+
+/// Every kind, in sizes that make it do all it can.
+const QUEUES: &[&str] = &[
+    "droptail:10p",
+    "droptail:9kB",
+    "droptail:inf",
+    "prio:3:4p",
+    "prio:4:6kB",
+    "prio:4:shared:9p",
+    "prio:5:shared:12kB",
+    "ecn:2p:9p",
+    "ecn:4kB",
+    "sfq:limit=9p:flows=3:depth=5",
+    "sfq:divisor=2:limit=12p:quantum=300",
+    "codel:target=1ms:interval=5ms:limit=30p",
+    "codel:target=1ms:interval=5ms:ecn",
+    "fq_codel:target=1ms:interval=5ms:flows=4:limit=20p",
+    "fq_codel:flows=2:limit=9kB:quantum=300:noecn",
+    "red:min=2p:max=6p:limit=15p:weight=20%:probability=30%",
+    "red:min=2kB:max=6kB:weight=50%:ecn",
+    "dualpi2:target=1ms:tupdate=1ms:alpha=60:beta=900",
+    "dualpi2:limit=9p:step_thresh=1us:range=2ms:classic_protection=50",
+    "tbf:rate=3mbit:burst=3kB:limit=9p",
+    "rcp:limit=9kB",
+];
+
+fn build(text: &str) -> AnyQdisc<Full> {
+    let spec: QueueSpec = text.parse().expect(text);
+    let rate = Rate::from_bits_per_sec(10_000_000);
+    spec.build(Some(rate), Duration::from_millis(20), 1_500, 7).expect(text)
+}
+
+/// Packets inside by id, checked against everything that the queue says and does.
+#[derive(Default)]
+struct Ledger {
+    inside: BTreeMap<u32, Full>,
+    delivered: usize,
+    dropped: usize,
+}
+
+impl Ledger {
+    /// Takes out a packet that left or was dropped. It is the one that came, but for a mark and a stamp.
+    fn remove(&mut self, packet: &Full) {
+        let came = self.inside.remove(&packet.id).expect("came, and went only once");
+        let allowed = Full {
+            ecn: came.ecn,
+            stamp: came.stamp,
+            ..*packet
+        };
+        assert_eq!(allowed, came);
+        assert!(packet.ecn == came.ecn || (packet.ecn == Ecn::Ce && came.ecn != Ecn::NotEct));
+        assert!(packet.stamp.rate <= came.stamp.rate && packet.stamp.rtt == came.stamp.rtt);
+    }
+
+    fn check(&self, queue: &AnyQdisc<Full>, text: &str) {
+        let bytes: u64 = self.inside.values().map(|packet| u64::from(packet.bytes)).sum();
+        let backlog = queue.backlog();
+        assert_eq!(
+            (backlog.packets, backlog.bytes),
+            (self.inside.len() as u64, bytes),
+            "{text}"
+        );
+        assert_eq!(queue.next_ready().is_some(), !self.inside.is_empty(), "{text}");
+    }
+}
+
+fn run(text: &str, ops: &[Op]) -> Ledger {
+    let mut queue = build(text);
+    let mut ledger = Ledger::default();
+    let mut now = Time::from_micros(1_000_000);
+    let mut arrived = 0;
+    for op in ops {
+        let mut dropped = Vec::new();
+        let mut drops = |packet: Full, reason| dropped.push((packet, reason));
+        match *op {
+            Op::Arrive(gap, packet) => {
+                now += Duration::from_nanos(gap);
+                arrived += 1;
+                ledger.inside.insert(packet.id, packet);
+                let verdict = queue.enqueue(now, packet, &mut drops);
+                let own = dropped.iter().find(|(dropped, _)| dropped.id == packet.id);
+                let expected = own.map_or(Verdict::Queued, |&(_, reason)| Verdict::Dropped(reason));
+                assert_eq!(verdict, expected, "{text}");
+                assert!(
+                    dropped
+                        .iter()
+                        .all(|(dropped, reason)| dropped.id == packet.id || *reason == DropReason::PushedOut)
+                );
+            }
+            Op::Ask(gap) => {
+                now += Duration::from_nanos(gap);
+                let ready = queue.next_ready().is_some_and(|ready| ready <= now);
+                if let Some(packet) = queue.dequeue(now, &mut drops) {
+                    assert!(ready, "{text}: a packet left before it was ready");
+                    ledger.remove(&packet);
+                    ledger.delivered += 1;
+                }
+                assert!(dropped.iter().all(|(_, reason)| *reason == DropReason::Aqm));
+            }
+        }
+        for (packet, _) in &dropped {
+            ledger.remove(packet);
+            ledger.dropped += 1;
+        }
+        ledger.check(&queue, text);
+        assert_eq!(
+            arrived,
+            ledger.delivered + ledger.dropped + ledger.inside.len(),
+            "{text}"
+        );
+    }
+    // Whoever goes on asking gets everything.
+    for _ in 0..ledger.inside.len() {
+        let Some(ready) = queue.next_ready() else { break };
+        now = now.max(ready);
+        let mut dropped = Vec::new();
+        if let Some(packet) = queue.dequeue(now, &mut |packet: Full, _| dropped.push(packet)) {
+            ledger.remove(&packet);
+            ledger.delivered += 1;
+        }
+        dropped.iter().for_each(|packet| ledger.remove(packet));
+        ledger.dropped += dropped.len();
+        ledger.check(&queue, text);
+    }
+    assert!(
+        ledger.inside.is_empty(),
+        "{text}: {:?} never leave",
+        ledger.inside.keys()
+    );
+    ledger
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arrived_is_delivered_and_dropped_and_queued(ops in ops(300)) {
+        for text in QUEUES {
+            run(text, &ops);
+        }
+    }
+
+    #[test]
+    fn packets_of_a_flow_keep_their_order(ops in ops(200)) {
+        // Marks and classes split flows where the queue looks at them: there is one of each here.
+        for text in QUEUES {
+            let mut queue = build(text);
+            let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
+            for op in &ops {
+                match *op {
+                    Op::Arrive(gap, packet) => {
+                        now += Duration::from_nanos(gap);
+                        let packet = Full { class: (packet.flow % 3) as u8, ecn: Ecn::from_bits(packet.flow as u8), ..packet };
+                        queue.enqueue(now, packet, &mut |_, _| {});
+                    }
+                    Op::Ask(gap) => {
+                        now += Duration::from_nanos(gap);
+                        if let Some(packet) = queue.dequeue(now, &mut |_, _| {}) {
+                            let before = last.insert(packet.flow, packet.id);
+                            prop_assert!(before < Some(packet.id), "{}", text);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same(ops in ops(200)) {
+        for text in QUEUES {
+            let (one, other) = (run(text, &ops), run(text, &ops));
+            prop_assert_eq!((one.delivered, one.dropped), (other.delivered, other.dropped));
+        }
+    }
+
+    #[test]
+    fn no_time_or_size_makes_a_queue_panic_or_hang(
+        times in proptest::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), 0_u64..10], 1..40),
+        bytes in prop_oneof![Just(0_u32), Just(u32::MAX), any::<u32>()],
+    ) {
+        let mut times = times;
+        times.sort_unstable();
+        for text in QUEUES {
+            let mut queue = build(text);
+            for (id, &time) in times.iter().enumerate() {
+                let now = Time::from_nanos(time);
+                let packet = Full { ecn: Ecn::from_bits(id as u8), flow: bytes, ..Full::new(id as u32, bytes) };
+                queue.enqueue(now, packet, &mut |_, _| {});
+                if id % 3 == 0 {
+                    queue.dequeue(now, &mut |_, _| {});
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! CoDel against the pseudo-code of RFC 8289, sections 5.5 to 5.7, written down line by line.
+
+mod common;
+
+use std::collections::VecDeque;
+
+use ccplane_qdisc::{Codel, CodelConfig, Ecn, Limit, Qdisc};
+use ccplane_units::{Duration, Time};
+use common::{Full, Op, ops};
+use proptest::prelude::*;
+
+const TARGET: u64 = 1_000_000;
+const INTERVAL: u64 = 6_000_000;
+const MAXPACKET: u64 = 1_500;
+
+/// `codel_queue_t`; times are in ns, and 0 is "none" as there.
+#[derive(Default)]
+struct Literal {
+    queue: VecDeque<(u64, Full)>,
+    bytes: u64,
+    ecn: bool,
+    first_above_time: u64,
+    drop_next: u64,
+    count: u32,
+    lastcount: u32,
+    dropping: bool,
+    dropped: Vec<u32>,
+}
+
+impl Literal {
+    fn enqueue(&mut self, now: u64, packet: Full) {
+        self.bytes += u64::from(packet.bytes);
+        self.queue.push_back((now, packet));
+    }
+
+    /// t + INTERVAL / sqrt(count), by trying: the largest wait whose square, times the count, is not above INTERVAL².
+    fn control_law(t: u64, count: u32) -> u64 {
+        let (mut low, mut high) = (0_u128, u128::from(INTERVAL) + 1);
+        while high - low > 1 {
+            let wait = (low + high) / 2;
+            if wait * wait * u128::from(count) <= u128::from(INTERVAL).pow(2) {
+                low = wait;
+            } else {
+                high = wait;
+            }
+        }
+        t + low as u64
+    }
+
+    fn dodequeue(&mut self, now: u64) -> (Option<Full>, bool) {
+        let mut ok_to_drop = false;
+        let Some((tstamp, packet)) = self.queue.pop_front() else {
+            self.first_above_time = 0;
+            return (None, false);
+        };
+        self.bytes -= u64::from(packet.bytes);
+        let sojourn_time = now - tstamp;
+        if sojourn_time < TARGET || self.bytes <= MAXPACKET {
+            self.first_above_time = 0;
+        } else if self.first_above_time == 0 {
+            self.first_above_time = now + INTERVAL;
+        } else if now >= self.first_above_time {
+            ok_to_drop = true;
+        }
+        (Some(packet), ok_to_drop)
+    }
+
+    /// Whether it was marked, and so need not be dropped.
+    fn marked(&self, packet: &mut Option<Full>) -> bool {
+        match packet {
+            Some(packet) if self.ecn && packet.ecn != Ecn::NotEct => {
+                packet.ecn = Ecn::Ce;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn dequeue(&mut self, now: u64) -> Option<Full> {
+        let (mut packet, mut ok_to_drop) = self.dodequeue(now);
+        if self.dropping {
+            if !ok_to_drop {
+                self.dropping = false;
+            }
+            while now >= self.drop_next && self.dropping {
+                if self.marked(&mut packet) {
+                    self.count += 1;
+                    self.drop_next = Literal::control_law(self.drop_next, self.count);
+                    return packet;
+                }
+                self.dropped.extend(packet.map(|packet| packet.id));
+                self.count += 1;
+                (packet, ok_to_drop) = self.dodequeue(now);
+                if !ok_to_drop {
+                    self.dropping = false;
+                } else {
+                    self.drop_next = Literal::control_law(self.drop_next, self.count);
+                }
+            }
+        } else if ok_to_drop {
+            if !self.marked(&mut packet) {
+                self.dropped.extend(packet.map(|packet| packet.id));
+                (packet, _) = self.dodequeue(now);
+            }
+            self.dropping = true;
+            let delta = i64::from(self.count) - i64::from(self.lastcount);
+            self.count = 1;
+            if delta > 1 && now as i64 - (self.drop_next as i64) < 16 * INTERVAL as i64 {
+                self.count = delta as u32;
+            }
+            self.drop_next = Literal::control_law(now, self.count);
+            self.lastcount = self.count;
+        }
+        packet
+    }
+}
+
+fn codel(ecn: bool) -> Codel<Full> {
+    let config = CodelConfig {
+        target: Duration::from_nanos(TARGET),
+        interval: Duration::from_nanos(INTERVAL),
+        ecn,
+    };
+    Codel::new(config, Limit::Unlimited, MAXPACKET as u32)
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_the_pseudo_code_does(ops in ops(1_200), ecn in any::<bool>()) {
+        let (mut codel, mut literal) = (codel(ecn), Literal { ecn, ..Literal::default() });
+        let (mut now, mut dropped) = (1_000_000_000, Vec::new());
+        for op in ops {
+            match op {
+                Op::Arrive(gap, packet) => {
+                    now += gap;
+                    codel.enqueue(Time::from_nanos(now), packet, &mut |_, _| {});
+                    literal.enqueue(now, packet);
+                }
+                Op::Ask(gap) => {
+                    now += gap;
+                    let got = codel.dequeue(Time::from_nanos(now), &mut |packet: Full, _| dropped.push(packet.id));
+                    prop_assert_eq!(got, literal.dequeue(now));
+                    prop_assert_eq!(&dropped, &literal.dropped);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn drops_come_at_the_interval_over_the_root_of_the_count() {
+    // A queue that stands for ever, asked every 10 µs.
+    let mut codel = Codel::new(CodelConfig::DEFAULT, Limit::Unlimited, 1_500);
+    for id in 0..200_000 {
+        codel.enqueue(Time::ZERO, Full::new(id, 1_500), &mut |_, _| {});
+    }
+    let mut drops = Vec::new();
+    for us in (0..1_000_000).step_by(10) {
+        let now = Time::from_micros(us);
+        codel.dequeue(now, &mut |_: Full, _| drops.push(us));
+    }
+    // Above the target from 5 ms on, dropping an interval later; then after 100/√1, 100/√2, 100/√3 … ms.
+    let mut expected = 105_000.0;
+    for (count, &at) in drops.iter().take(20).enumerate() {
+        assert!(
+            (at as f64 - expected).abs() <= 20.0,
+            "drop {count} at {at} µs, not {expected}"
+        );
+        expected += 100_000.0 / ((count + 1) as f64).sqrt();
+    }
+    assert!(drops.len() > 20);
+}
