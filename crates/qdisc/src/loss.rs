@@ -42,6 +42,12 @@ impl LossModel {
     pub const NONE: LossModel = LossModel::Bernoulli(Probability::NEVER);
 }
 
+impl From<Probability> for LossModel {
+    fn from(probability: Probability) -> LossModel {
+        LossModel::Bernoulli(probability)
+    }
+}
+
 /// What is not a model of losses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

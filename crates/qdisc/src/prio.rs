@@ -106,3 +106,128 @@ impl<P: Packet> Qdisc<P> for Prio<P> {
         self.backlog
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Classed {
+        id: u32,
+        bytes: u32,
+        class: u8,
+    }
+
+    impl Packet for Classed {
+        fn bytes(&self) -> u32 {
+            self.bytes
+        }
+
+        fn class(&self) -> u8 {
+            self.class
+        }
+    }
+
+    fn packet(id: u32, class: u8) -> Classed {
+        Classed {
+            id,
+            bytes: 1_000,
+            class,
+        }
+    }
+
+    #[test]
+    fn a_normal_packet_pushes_out_the_last_of_the_lowest() {
+        let mut queue = Prio::new(4, Buffer::Shared(Limit::Bytes(3_000)));
+        let mut dropped = Vec::new();
+        let mut enqueue =
+            |packet: Classed| queue.enqueue(Time::ZERO, packet, &mut |p: Classed, why| dropped.push((p.id, why)));
+        for (id, class) in [(0, 1), (1, 2), (2, 2)] {
+            assert_eq!(enqueue(packet(id, class)), Verdict::Queued);
+        }
+        assert_eq!(
+            enqueue(packet(3, 3)),
+            Verdict::Dropped(DropReason::Full),
+            "nothing is below it"
+        );
+        assert_eq!(
+            enqueue(packet(4, 2)),
+            Verdict::Dropped(DropReason::Full),
+            "it pushes nothing of its own band out"
+        );
+        assert_eq!(enqueue(packet(5, 0)), Verdict::Queued);
+        assert_eq!(
+            enqueue(Classed {
+                bytes: 1_800,
+                ..packet(6, 0)
+            }),
+            Verdict::Queued
+        );
+        assert_eq!(
+            enqueue(Classed {
+                bytes: 1_500,
+                ..packet(7, 0)
+            }),
+            Verdict::Dropped(DropReason::Full)
+        );
+        let full = DropReason::Full;
+        let out = DropReason::PushedOut;
+        assert_eq!(dropped, [(3, full), (4, full), (2, out), (1, out), (0, out), (7, full)]);
+        let mut left = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {})).map(|packet| packet.id);
+        assert_eq!(left.by_ref().collect::<Vec<_>>(), [5, 6]);
+    }
+
+    #[test]
+    fn bands_of_their_own_do_not_push_out() {
+        let mut queue = Prio::new(2, Buffer::PerBand(Limit::Packets(2)));
+        let mut full = 0;
+        for id in 0..6 {
+            queue.enqueue(Time::ZERO, packet(id, (id % 3) as u8), &mut |_, _| full += 1);
+        }
+        // Band 2 does not exist; its packets are in band 1.
+        assert_eq!(
+            (full, queue.band_backlog(0).packets, queue.band_backlog(1).packets),
+            (2, 2, 2)
+        );
+    }
+
+    proptest! {
+        /// The router of RC3's authors, in the plainest form.
+        #[test]
+        fn push_out_is_that_of_rc3(
+            steps in proptest::collection::vec(prop_oneof![(0_u8..5, 40_u32..1_501).prop_map(Some), Just(None)], 1..200),
+            limit in 1_500_u64..9_000,
+        ) {
+            let mut queue = Prio::new(5, Buffer::Shared(Limit::Bytes(limit)));
+            let mut bands: [Vec<Classed>; 5] = Default::default();
+            let (mut dropped, mut expected) = (Vec::new(), Vec::new());
+            for (id, step) in steps.into_iter().enumerate() {
+                let Some((class, bytes)) = step else {
+                    let first = bands.iter_mut().find(|band| !band.is_empty()).map(|band| band.remove(0));
+                    prop_assert_eq!(queue.dequeue(Time::ZERO, &mut |_, _| {}), first);
+                    continue;
+                };
+                let arrival = Classed { id: id as u32, bytes, class };
+                queue.enqueue(Time::ZERO, arrival, &mut |p: Classed, _| dropped.push(p));
+                let total = |bands: &[Vec<Classed>; 5]| bands.iter().flatten().map(|p| u64::from(p.bytes)).sum::<u64>();
+                loop {
+                    if total(&bands) + u64::from(bytes) <= limit {
+                        bands[class as usize].push(arrival);
+                        break;
+                    }
+                    let below = (class as usize + 1..5).rev().find(|&band| !bands[band].is_empty());
+                    match below.and_then(|band| bands[band].pop()) {
+                        Some(victim) => expected.push(victim),
+                        None => {
+                            expected.push(arrival);
+                            break;
+                        }
+                    }
+                }
+                prop_assert_eq!(&dropped, &expected);
+            }
+        }
+    }
+}

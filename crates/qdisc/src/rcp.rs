@@ -185,3 +185,114 @@ impl<P: Packet> Qdisc<P> for Rcp<P> {
         self.queue.backlog()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stamp;
+
+    struct Stamped(Stamp);
+
+    impl Packet for Stamped {
+        fn bytes(&self) -> u32 {
+            1_000
+        }
+
+        fn rate_stamp(&mut self) -> Option<&mut Stamp> {
+            Some(&mut self.0)
+        }
+    }
+
+    fn stamped(rate: u64) -> Stamped {
+        Stamped(Stamp {
+            rate: Rate::from_bytes_per_sec(rate),
+            rtt: Duration::from_millis(40),
+        })
+    }
+
+    const CAPACITY: u64 = 125_000_000;
+
+    /// So many flows of 40 ms that send at the rate they were offered half a round trip ago; what is offered in the end,
+    /// the average queue of the last quarter, and the average round-trip time.
+    fn run(flows: u64) -> (u64, u64, Duration) {
+        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        let mut offers = std::collections::VecDeque::from(vec![CAPACITY / 20; 200]);
+        let (mut owed, mut served, mut queued) = (0, 0, 0);
+        let steps = 40_000;
+        // Every 100 µs.
+        for step in 0..steps {
+            let now = Time::from_micros(step * 100);
+            let offered = offers.pop_front().expect("200 of them");
+            owed += offered * flows / 10_000;
+            while owed >= 1_000 {
+                owed -= 1_000;
+                queue.enqueue(now, stamped(u64::MAX), &mut |_, _| {});
+            }
+            served += CAPACITY / 10_000;
+            let mut last = None;
+            while served >= 1_000
+                && let Some(packet) = queue.dequeue(now, &mut |_, _| {})
+            {
+                served -= 1_000;
+                last = Some(packet.0.rate.bytes_per_sec());
+            }
+            served = served.min(1_000);
+            offers.push_back(last.unwrap_or(queue.rate().bytes_per_sec()));
+            if step >= steps * 3 / 4 {
+                queued += queue.backlog().bytes;
+            }
+        }
+        (queue.rate().bytes_per_sec(), queued / (steps / 4), queue.rtt())
+    }
+
+    #[test]
+    fn every_flow_is_offered_its_share_and_the_queue_drains() {
+        for flows in [2, 10, 50] {
+            let (rate, queued, rtt) = run(flows);
+            let share = CAPACITY / flows;
+            assert!(rate.abs_diff(share) < share / 50, "{flows} flows: {rate}, not {share}");
+            assert!(queued < CAPACITY / 1_000, "{queued} bytes, a millisecond or more");
+            // The average falls slowly where each flow has little of the line: the gain is the authors'.
+            let most = if flows == 2 { 42 } else { 190 };
+            assert!((40..most).contains(&rtt.as_millis()), "{flows} flows: {rtt}");
+        }
+    }
+
+    #[test]
+    fn one_update_is_the_equation() {
+        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        for _ in 0..500 {
+            queue.enqueue(
+                Time::ZERO,
+                Stamped(Stamp {
+                    rtt: Duration::ZERO,
+                    ..stamped(0).0
+                }),
+                &mut |_, _| {},
+            );
+        }
+        queue.update(Time::from_micros(10_000));
+        // R = 6.25 MB/s, T = 10 ms, d = 200 ms, y = 50 MB/s, q = 500 kB.
+        let (c, y, q) = (125e6, 50e6, 500e3);
+        let expected = 6.25e6 * (1.0 + 0.01 / 0.2 * (0.4 * (c - y) - 0.4 * q / 0.2) / c);
+        assert!(
+            (queue.rate().bytes_per_sec() as f64 - expected).abs() < 2.0,
+            "{}, not {expected}",
+            queue.rate()
+        );
+    }
+
+    #[test]
+    fn the_lowest_offer_on_the_way_stays() {
+        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        for rate in [1_000, u64::MAX] {
+            queue.enqueue(Time::ZERO, stamped(rate), &mut |_, _| {});
+        }
+        let mut offer = || {
+            queue
+                .dequeue(Time::ZERO, &mut |_, _| {})
+                .map(|p| p.0.rate.bytes_per_sec())
+        };
+        assert_eq!((offer(), offer()), (Some(1_000), Some(CAPACITY / 20)));
+    }
+}

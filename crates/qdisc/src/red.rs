@@ -187,3 +187,150 @@ fn power(base: u64, exponent: u64) -> u64 {
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Ecn;
+
+    struct Plain(Ecn);
+
+    impl Packet for Plain {
+        fn bytes(&self) -> u32 {
+            1_000
+        }
+
+        fn ecn(&self) -> Ecn {
+            self.0
+        }
+
+        fn mark_ce(&mut self) {
+            self.0 = Ecn::Ce;
+        }
+    }
+
+    fn config() -> RedConfig {
+        RedConfig {
+            min: 5,
+            max: 15,
+            in_bytes: false,
+            probability: Probability::from_parts(ONE / 10),
+            weight: Probability::from_parts(ONE / 20),
+            packet_time: Duration::from_millis(1),
+            ecn: false,
+            limit: Limit::Unlimited,
+        }
+    }
+
+    proptest! {
+        /// Figure 2 of the paper with the gentle part, in floating point, on the same random numbers.
+        #[test]
+        fn it_does_what_the_paper_says(steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600)) {
+            let mut red = Red::new(config(), 9);
+            let mut draws = Pcg32::new(9, STREAM);
+            let (mut avg, mut count, mut q_time) = (0.0_f64, -1_i32, Some(0.0));
+            let (min, max, max_p, weight) = (5.0, 15.0, 0.1, 0.05);
+            let mut now = 0;
+            for (arrives, gap) in steps {
+                now += gap;
+                let at = Time::from_nanos(now);
+                if !arrives && red.waiting.len() < 20 {
+                    red.dequeue(at, &mut |_, _| {});
+                    if red.waiting.is_empty() && q_time.is_none() {
+                        q_time = Some(now as f64);
+                    }
+                    continue;
+                }
+                let queue = red.waiting.len();
+                match q_time.take() {
+                    None => avg += weight * (queue as f64 - avg),
+                    Some(since) => {
+                        let m = ((now as f64 - since) / 1e6).floor();
+                        avg *= libm::pow(1.0 - weight, m);
+                    }
+                }
+                let p_b = if avg < min {
+                    0.0
+                } else if avg < max {
+                    max_p * (avg - min) / (max - min)
+                } else {
+                    max_p + (1.0 - max_p) * (avg - max) / max
+                };
+                let mut close = false;
+                let dropped = if avg < min {
+                    count = -1;
+                    false
+                } else if avg >= 2.0 * max {
+                    count = 0;
+                    true
+                } else {
+                    count += 1;
+                    let p_a = p_b / (1.0 - f64::from(count) * p_b);
+                    let draw = f64::from(draws.next_u32()) / ONE as f64;
+                    close = (draw - p_a).abs() < 1e-4;
+                    let hit = !(0.0..=1.0).contains(&p_a) || draw < p_a;
+                    if hit {
+                        count = 0;
+                    }
+                    hit
+                };
+                let verdict = red.enqueue(at, Plain(Ecn::NotEct), &mut |_, _| {});
+                prop_assert!((red.average as f64 / (1 << PLACES) as f64 - avg).abs() < 1e-3);
+                // At a threshold or beside a draw the two kinds of number may differ.
+                let near = |threshold: f64| (avg - threshold).abs() < 1e-3;
+                prop_assume!(!close && !near(min) && !near(max) && !near(2.0 * max));
+                prop_assert_eq!(verdict == Verdict::Dropped(DropReason::Aqm), dropped);
+                if dropped && red.waiting.is_empty() {
+                    q_time = Some(now as f64);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_signalled_grows_with_the_average() {
+        // The queue is held at a length; the average follows.
+        let signalled = |length: usize, ecn: bool| {
+            let mut red = Red::new(RedConfig { ecn, ..config() }, 1);
+            let (mut marked, mut dropped) = (0, 0);
+            for _ in 0..20_000 {
+                match red.enqueue(Time::ZERO, Plain(Ecn::Ect0), &mut |_, _| {}) {
+                    Verdict::Queued => marked += usize::from(red.waiting.back().is_some_and(|p| p.0 == Ecn::Ce)),
+                    Verdict::Dropped(_) => dropped += 1,
+                }
+                if red.waiting.len() > length {
+                    red.waiting.pop_back();
+                    red.backlog.remove(1_000);
+                }
+            }
+            (marked, dropped)
+        };
+        assert_eq!(signalled(4, false), (0, 0), "below min");
+        // At 10, p is 0.05; spread evenly over 1 to 1/p packets, one of 10.5 is signalled (section 7 of the paper).
+        let (_, half_way) = signalled(10, false);
+        assert!((1_700..2_100).contains(&half_way), "{half_way}");
+        let (marked, dropped) = signalled(10, true);
+        assert!((1_700..2_100).contains(&marked) && dropped == 0, "{marked} {dropped}");
+        let (marked, dropped) = signalled(40, true);
+        assert!(
+            dropped > 0 && marked > 0,
+            "above twice max even what understands marks is dropped: {dropped}"
+        );
+    }
+
+    #[test]
+    fn powers_are_those_of_floating_point() {
+        for (base, exponent) in [(0.998, 1), (0.998, 100), (0.5, 31), (0.999_9, 100_000), (0.9, 0)] {
+            let expected = libm::pow(base, exponent as f64);
+            let got = power((base * ONE as f64) as u64, exponent) as f64 / ONE as f64;
+            assert!(
+                (got - expected).abs() < 1e-6,
+                "{base}^{exponent}: {got}, not {expected}"
+            );
+        }
+        assert_eq!(power(ONE - 1, u64::MAX), 0);
+        assert_eq!(power(ONE, u64::MAX), ONE);
+    }
+}

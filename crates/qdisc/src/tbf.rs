@@ -104,3 +104,97 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
         backlog
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{DropTail, Limit};
+
+    struct Sized(u32);
+
+    impl Packet for Sized {
+        fn bytes(&self) -> u32 {
+            self.0
+        }
+    }
+
+    fn bucket(rate: u64, burst: u64) -> Tbf<Sized, DropTail<Sized>> {
+        let inner = DropTail::new(Limit::Unlimited);
+        Tbf::new(inner, Rate::from_bytes_per_sec(rate), Bytes::new(burst))
+    }
+
+    /// When each of the packets that wait leaves.
+    fn drain(bucket: &mut Tbf<Sized, DropTail<Sized>>) -> Vec<(u64, u32)> {
+        let mut left = Vec::new();
+        while let Some(ready) = bucket.next_ready() {
+            let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
+            left.push((ready.as_nanos(), packet.0));
+        }
+        left
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate_holds() {
+        let mut bucket = bucket(1_000_000, 3_000);
+        for _ in 0..5 {
+            bucket.enqueue(Time::from_micros(10), Sized(1_000), &mut |_, _| {});
+        }
+        let at: Vec<_> = drain(&mut bucket).iter().map(|(at, _)| at / 1_000).collect();
+        // Three at once (whose times say only that they may go), and one a millisecond from then on.
+        assert!(at[..3].iter().all(|&us| us <= 10));
+        assert_eq!(at[3..], [1_000, 2_000], "the bucket was full at 0, and stays full");
+    }
+
+    #[test]
+    fn a_change_of_rate_grants_no_burst() {
+        let mut bucket = bucket(1_000_000, 2_000);
+        for _ in 0..4 {
+            bucket.enqueue(Time::ZERO, Sized(1_000), &mut |_, _| {});
+        }
+        assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
+        assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
+        // Half of the next packet's tokens have come; the other half takes ten times as long.
+        bucket.set_rate(Time::from_micros(500), Rate::from_bytes_per_sec(100_000));
+        assert_eq!(bucket.next_ready(), Some(Time::from_micros(500 + 5_000)));
+    }
+
+    #[test]
+    fn what_never_fits_is_dropped() {
+        let mut bucket = bucket(1_000, 1_500);
+        let verdict = bucket.enqueue(Time::ZERO, Sized(1_501), &mut |_, _| {});
+        assert_eq!(verdict, Verdict::Dropped(DropReason::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn no_stretch_of_time_carries_more_than_rate_and_burst(
+            packets in proptest::collection::vec((0_u64..3_000_000, 40_u32..1_501), 1..80),
+            rate in 100_000_u64..10_000_000,
+            burst in 1_500_u64..10_000,
+        ) {
+            let mut bucket = bucket(rate, burst);
+            let (mut now, mut left) = (0, Vec::new());
+            for (gap, bytes) in &packets {
+                now += gap;
+                while let Some(ready) = bucket.next_ready() && ready <= Time::from_nanos(now) {
+                    let before = left.last().map_or(0, |last: &(u64, u32)| last.0);
+                    let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
+                    left.push((before.max(ready.as_nanos()), packet.0));
+                }
+                bucket.enqueue(Time::from_nanos(now), Sized(*bytes), &mut |_, _| {});
+            }
+            left.extend(drain(&mut bucket));
+            prop_assert_eq!(left.len(), packets.len());
+            for first in 0..left.len() {
+                let mut bytes = 0;
+                for (at, size) in &left[first..] {
+                    bytes += u128::from(*size);
+                    let most = u128::from(at.saturating_sub(left[first].0)) * u128::from(rate) + u128::from(burst) * 1_000_000_000;
+                    prop_assert!(bytes * 1_000_000_000 <= most);
+                }
+            }
+        }
+    }
+}

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ccplane_qdisc::{DropTail, Drops, FifoLink, Limit, LineSpec, Packet, Qdisc, QueueSpec, Shaped, Trace, Verdict};
+use ccplane_qdisc::{
+    Drops, Ecn, EcnStep, FifoLink, Limit, LineSpec, LossModel, Packet, Piecewise, Qdisc, QueueSpec, Shaped, Trace,
+    Verdict,
+};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
@@ -20,14 +23,27 @@ enum Step {
 struct Outcome {
     departures: BTreeMap<usize, Time>,
     dropped: Vec<usize>,
+    marked: Vec<usize>,
 }
 
 #[derive(Clone, Copy)]
-struct Numbered(usize, u32);
+struct Numbered {
+    number: usize,
+    bytes: u32,
+    ecn: Ecn,
+}
 
 impl Packet for Numbered {
     fn bytes(&self) -> u32 {
-        self.1
+        self.bytes
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+
+    fn mark_ce(&mut self) {
+        self.ecn = Ecn::Ce;
     }
 }
 
@@ -47,8 +63,28 @@ fn line() -> impl Strategy<Value = LineSpec> {
         3 => (1_u64..2_000_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
         3 => (100_000_u64..20_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
         2 => trace,
+        2 => piecewise(),
         1 => Just(LineSpec::Unlimited),
     ]
+}
+
+fn piecewise() -> impl Strategy<Value = LineSpec> {
+    let piece = (
+        1_u64..3_000_000,
+        prop_oneof![1 => Just(0), 4 => 100_000_u64..20_000_000],
+    );
+    (proptest::collection::vec(piece, 1..6), any::<bool>()).prop_map(|(pieces, repeat)| {
+        let (mut at, mut steps) = (0, Vec::new());
+        for (length, rate) in pieces {
+            steps.push((Duration::from_nanos(at), Rate::from_bytes_per_sec(rate)));
+            at += length;
+        }
+        steps.push((Duration::from_nanos(at), Rate::from_bytes_per_sec(1_000_000)));
+        let period = repeat.then_some(Duration::from_nanos(at + 1_000_000));
+        LineSpec::Piecewise(Arc::new(
+            Piecewise::new(&steps, period).expect("sorted, and the last one above zero"),
+        ))
+    })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -67,16 +103,21 @@ fn limit() -> impl Strategy<Value = Limit> {
 }
 
 /// The form that knows the departure when the packet comes.
-fn run_fifo(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
+fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut link = FifoLink::new(line, limit, Time::ZERO);
+    let mut link = FifoLink::marking(line, limit, mark_above, Time::ZERO);
     let (mut now, mut arrived) = (Time::ZERO, 0);
     for step in steps {
         match step {
             Step::Packet(gap, bytes) => {
                 now += Duration::from_nanos(*gap);
-                match link.enqueue(now, *bytes) {
-                    Ok(departs) => assert!(outcome.departures.insert(arrived, departs).is_none()),
+                match link.admit(now, *bytes, arrived as u32) {
+                    Ok(admitted) => {
+                        assert!(outcome.departures.insert(arrived, admitted.departs).is_none());
+                        if admitted.mark {
+                            outcome.marked.push(arrived);
+                        }
+                    }
                     Err(_) => outcome.dropped.push(arrived),
                 }
                 arrived += 1;
@@ -99,12 +140,12 @@ fn run_fifo(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
 }
 
 /// The form that asks its queue whenever the line is free.
-fn run_shaped(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
+fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut link = Shaped::new(DropTail::new(limit), line, Time::ZERO);
+    let mut link = Shaped::new(EcnStep::new(mark_above, limit), line, Time::ZERO);
     let (mut now, mut arrived) = (Time::ZERO, 0);
     let mut dropped = Vec::new();
-    let mut drops = |packet: Numbered, _| dropped.push(packet.0);
+    let mut drops = |packet: Numbered, _| dropped.push(packet.number);
     for step in steps {
         let gap = match step {
             Step::Packet(gap, _) | Step::Change(gap, _) => *gap,
@@ -114,7 +155,12 @@ fn run_shaped(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
         match step {
             Step::Packet(_, bytes) => {
                 let before = link.backlog();
-                let verdict = link.enqueue(now, Numbered(arrived, *bytes), &mut drops);
+                let packet = Numbered {
+                    number: arrived,
+                    bytes: *bytes,
+                    ecn: Ecn::Ect0,
+                };
+                let verdict = link.enqueue(now, packet, &mut drops);
                 let grew = link.backlog().bytes - before.bytes;
                 assert_eq!(
                     grew,
@@ -141,7 +187,7 @@ fn run_shaped(line: &LineSpec, limit: Limit, steps: &[Step]) -> Outcome {
 }
 
 fn take_ready(
-    link: &mut Shaped<Numbered, DropTail<Numbered>>,
+    link: &mut Shaped<Numbered, EcnStep<Numbered>>,
     now: Time,
     drops: &mut impl Drops<Numbered>,
     outcome: &mut Outcome,
@@ -151,7 +197,12 @@ fn take_ready(
     {
         // A caller that is late must not change anything: asked at `now`, not at `ready`.
         match link.dequeue(now, drops) {
-            Some(packet) => assert!(outcome.departures.insert(packet.0, ready).is_none()),
+            Some(packet) => {
+                assert!(outcome.departures.insert(packet.number, ready).is_none());
+                if packet.ecn == Ecn::Ce {
+                    outcome.marked.push(packet.number);
+                }
+            }
             None => assert!(link.next_ready() > Some(ready), "no progress"),
         }
     }
@@ -159,18 +210,66 @@ fn take_ready(
 
 proptest! {
     #[test]
-    fn both_forms_of_a_fifo_link_agree(line in line(), limit in limit(), steps in steps()) {
-        let fifo = run_fifo(&line, limit, &steps);
-        prop_assert_eq!(&fifo, &run_shaped(&line, limit, &steps));
+    fn both_forms_of_a_fifo_link_agree(
+        line in line(),
+        limit in limit(),
+        mark_above in limit(),
+        steps in steps(),
+    ) {
+        let fifo = run_fifo(&line, limit, mark_above, &steps);
+        prop_assert_eq!(&fifo, &run_shaped(&line, limit, mark_above, &steps));
         let departures: Vec<_> = fifo.departures.values().collect();
         prop_assert!(departures.is_sorted(), "first in, first out");
+    }
+
+    #[test]
+    fn whoever_lets_the_link_keep_the_numbers_gets_the_same(
+        line in line(),
+        limit in limit(),
+        steps in steps(),
+        delay in prop_oneof![Just(0), 0_u64..50_000_000],
+    ) {
+        let mut forgetting = FifoLink::new(&line, limit, Time::ZERO);
+        let mut keeping = FifoLink::new(&line, limit, Time::ZERO);
+        let delay = Duration::from_nanos(delay);
+        let (mut now, mut admitted, mut taken) = (Time::ZERO, Vec::new(), Vec::new());
+        for (number, step) in steps.iter().enumerate() {
+            let gap = match step {
+                Step::Packet(gap, _) | Step::Change(gap, _) => *gap,
+            };
+            now += Duration::from_nanos(gap);
+            while let Some((departs, number)) = keeping.head() && departs + delay <= now {
+                prop_assert_eq!(keeping.take(), Some((departs, number)));
+                taken.push(number);
+            }
+            match step {
+                Step::Packet(_, bytes) => {
+                    let one = forgetting.enqueue(now, *bytes);
+                    let other = keeping.admit(now, *bytes, number as u32);
+                    prop_assert_eq!(one, other.map(|admitted| admitted.departs));
+                    if one.is_ok() {
+                        admitted.push(number as u32);
+                    }
+                }
+                Step::Change(_, line) => {
+                    forgetting.set_line(now, line);
+                    keeping.set_line(now, line);
+                }
+            }
+            forgetting.advance(now);
+            prop_assert_eq!(keeping.backlog_at(now), forgetting.backlog());
+            prop_assert_eq!(keeping.len(), admitted.len() - taken.len());
+        }
+        taken.extend(std::iter::from_fn(|| keeping.take()).map(|(_, number)| number));
+        prop_assert_eq!(taken, admitted);
+        prop_assert_eq!((keeping.is_empty(), keeping.backlog().bytes), (true, 0));
     }
 
     #[test]
     fn the_rate_is_never_exceeded(rate in 1_000_u64..1_000_000_000, limit in limit(), steps in steps()) {
         let steps: Vec<_> = steps.into_iter().filter(|step| matches!(step, Step::Packet(..))).collect();
         let line = LineSpec::Constant(Rate::from_bytes_per_sec(rate));
-        let outcome = run_fifo(&line, limit, &steps);
+        let outcome = run_fifo(&line, limit, Limit::Unlimited, &steps);
         let size = |step: &Step| match step {
             Step::Packet(_, bytes) => u64::from(*bytes),
             Step::Change(..) => 0,
@@ -255,6 +354,7 @@ proptest! {
             let _ = Trace::parse(&text);
             let _ = text.parse::<QueueSpec>();
             let _ = format!("droptail:{text}").parse::<QueueSpec>();
+            let _ = format!("gilbert:{text}").parse::<LossModel>();
         }
     }
 }
