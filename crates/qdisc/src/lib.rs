@@ -4,12 +4,26 @@
 //! `now`, counts in integers and keeps the remainder below the nanosecond, so that the same input gives the same
 //! departures everywhere and nothing drifts.
 //!
-//! * [`Line`]: what serves a queue: a constant rate, a trace of delivery opportunities, or no limit.
+//! * [`Line`]: what serves a queue: a constant rate, rates that change at known times ([`Piecewise`]), a trace of
+//!   delivery opportunities ([`Trace`], Mahimahi's files), or no limit.
 //! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet comes.
-//! * [`Qdisc`], [`DropTail`], [`Shaped`]: the same link built from a queue that decides when it is asked, the form
-//!   that schedulers and active queue management need. Both forms give the same departures.
-//! * [`QueueSpec`]: `droptail:1bdp` as people write it; [`Trace`]: Mahimahi's trace files; [`Loss`]: seeded loss;
-//!   [`Delay`]: propagation.
+//! * [`Qdisc`] and [`Shaped`]: the same link built from any queue that decides when it is asked. Both forms give the
+//!   same departures where both can be.
+//! * [`QueueSpec`]: a queue as people write it, `droptail:1bdp` or `fq_codel:target=5ms`, built to an [`AnyQdisc`].
+//! * [`Loss`] and [`Delay`]: what happens behind the line, drawn from a seed.
+//!
+//! | queue | what it does | source | decides at |
+//! |---|---|---|---|
+//! | [`DropTail`] | first in, first out; drops what finds it full | | enqueue |
+//! | [`EcnStep`] | marks what finds more than K waiting | Alizadeh et al., DCTCP, SIGCOMM 2010 | enqueue |
+//! | [`Prio`] | strict priority; a shared buffer pushes out from the lowest band | RC3's routers (Mittal et al., NSDI 2014); Linux `prio` | enqueue drops, dequeue schedules |
+//! | [`Sfq`] | a queue a flow, turns of bytes, drops from the longest | McKenney, INFOCOM 1990; Linux `sfq` | enqueue drops, dequeue schedules |
+//! | [`Red`] | drops or marks by the average queue, gently | Floyd and Jacobson, ToN 1993 | enqueue |
+//! | [`Codel`] | drops or marks by how long packets waited | RFC 8289 | dequeue |
+//! | [`FqCodel`] | CoDel a flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
+//! | [`DualPi2`] | a queue for L4S, one for the rest, coupled | RFC 9332; Linux `dualpi2` | dequeue |
+//! | [`Tbf`] | a token bucket before another queue | Linux `tbf` | as the queue inside; holds packets back |
+//! | [`Rcp`] | offers every flow the same rate, stamped on packets | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
 #![forbid(unsafe_code)]
 
 mod any;

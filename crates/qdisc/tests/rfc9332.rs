@@ -186,7 +186,7 @@ proptest! {
             // p_C = (p_CL / k)².
             let p_cl = queue.coupled_probability() as f64 / ONE as f64;
             let p_c = queue.classic_probability() as f64 / ONE as f64;
-            prop_assert!((p_c - (p_cl / 2.0).powi(2)).abs() < 1e-9);
+            prop_assert!((p_c - p_cl * p_cl / 4.0).abs() < 1e-9);
         }
     }
 }

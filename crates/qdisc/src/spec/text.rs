@@ -246,9 +246,6 @@ fn tbf(settings: &str) -> Result<QueueSpec, String> {
     let (Some(rate), Some(burst), Some(limit)) = (rate, burst, limit) else {
         return Err("it needs rate, burst and limit".into());
     };
-    if rate == ccplane_units::Rate::default() {
-        return Err("its rate is zero".into());
-    }
     Ok(QueueSpec::Tbf { rate, burst, limit })
 }
 
@@ -420,84 +417,4 @@ fn positive(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use ccplane_units::{Duration, Rate};
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::Limit;
-
-    fn limit(text: &str, mbit: u64, ms: u64) -> Result<Limit, QueueSpecError> {
-        let rate = (mbit > 0).then_some(Rate::from_bits_per_sec(mbit * 1_000_000));
-        text.parse::<QueueSpec>()?.limit(rate, Duration::from_millis(ms), 1_500)
-    }
-
-    #[test]
-    fn sizes_are_read_as_people_write_them() {
-        // 96 Mbit/s, 20 ms: 160 packets of 1500 bytes.
-        assert_eq!(limit("droptail:1bdp", 96, 20), Ok(Limit::Bytes(240_000)));
-        assert_eq!(limit("droptail:0.5bdp", 96, 20), Ok(Limit::Bytes(120_000)));
-        assert_eq!(limit("droptail:1.125bdp", 96, 20), Ok(Limit::Bytes(270_000)));
-        assert_eq!(limit("droptail:160p", 0, 0), Ok(Limit::Packets(160)));
-        assert_eq!(limit("droptail:240kB", 0, 0), Ok(Limit::Bytes(240_000)));
-        assert_eq!(limit("droptail:64k", 0, 0), Ok(Limit::Bytes(65_536)));
-        assert_eq!(limit("droptail:inf", 0, 0), Ok(Limit::Unlimited));
-    }
-
-    #[test]
-    fn a_limit_is_told_in_packets_and_bytes() {
-        let told = |text| limit(text, 96, 20).expect("large enough").describe(1_500);
-        assert_eq!(told("droptail:1bdp"), "240000 bytes (160 packets of 1500)");
-        assert_eq!(told("droptail:10p"), "10 packets (15000 bytes)");
-        assert_eq!(told("droptail:inf"), "no limit");
-    }
-
-    #[test]
-    fn a_queue_that_holds_no_packet_is_refused() {
-        let too_small = |bytes, bdp| Err(QueueSpecError::TooSmall { bytes, mtu: 1_500, bdp });
-        assert_eq!(limit("droptail:1bdp", 96, 0), too_small(0, true));
-        assert_eq!(limit("droptail:0p", 96, 20), too_small(0, false));
-        assert_eq!(limit("droptail:1499B", 96, 20), too_small(1_499, false));
-        assert_eq!(limit("droptail:1bdp", 0, 20), Err(QueueSpecError::NoRate));
-        let text = limit("droptail:1bdp", 96, 0).expect_err("0 bytes").to_string();
-        assert!(text.contains("less than one packet of 1500 bytes") && text.contains("is the delay zero?"));
-    }
-
-    #[test]
-    fn what_is_not_a_queue_is_refused() {
-        for text in [
-            "",
-            "droptail",
-            "droptail:",
-            "droptail:160",
-            "droptail:bdp",
-            "droptail:-1bdp",
-            "droptail:1.bdp",
-            "droptail:1.0001bdp",
-            "droptail:1e9bdp",
-            "droptail:9999999999999bdp",
-            "droptail:1xp",
-            "droptail:infinite",
-            "fq_codle:1bdp",
-            "1bdp",
-            "droptail:1bdp:2",
-            "droptail: 1bdp",
-        ] {
-            let error = text.parse::<QueueSpec>();
-            assert!(matches!(error, Err(QueueSpecError::Syntax { .. })), "{text}: {error:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_printed_is_read_again(size in prop_oneof![
-            any::<u32>().prop_map(|n| Size::Packets(n.into())),
-            any::<u32>().prop_map(|n| Size::Bytes(n.into())),
-            (0_u64..=1_000_000_000).prop_map(Size::MilliBdp),
-            Just(Size::Unlimited),
-        ]) {
-            let spec = QueueSpec::DropTail(size);
-            prop_assert_eq!(spec.to_string().parse(), Ok(spec));
-        }
-    }
-}
+mod tests;
