@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use ccplane_emu::{Config, EmuReport, HOST_VARIABLE, LinkConfig, LinkLog, Timing, remote, shell};
-use ccplane_qdisc::{LineSpec, QueueSpec, Trace};
-use ccplane_units::{Duration, Probability, Rate};
-use clap::{Args, Subcommand};
+use ccplane_emu::{Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Timing, remote, shell};
+use ccplane_qdisc::{LineSpec, LossModel, Piecewise, QueueSpec, Size, Trace};
+use ccplane_units::{Duration, Rate};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::doctor;
 use crate::exit::{Failure, Kind};
@@ -32,32 +32,64 @@ pub struct EmuArgs {
     /// The trace from the host to the command, where it differs.
     #[arg(long, value_name = "FILE")]
     down_trace: Option<PathBuf>,
+    /// A file of rates instead of one, both ways: on every line a time and the rate from then on, as in `0s 10mbit`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
+    rate_file: Option<PathBuf>,
     /// Propagation delay, each way.
     #[arg(long, default_value = "0ms")]
     delay: Duration,
-    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`).
+    /// How far from it each packet's delay may be, evenly distributed.
+    #[arg(long, default_value = "0ms")]
+    jitter: Duration,
+    /// Let packets of different delays overtake each other; otherwise they wait for those before them.
+    #[arg(long, requires = "jitter")]
+    reorder: bool,
+    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`),
+    /// `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`, `red:min=30p:max=90p:limit=1bdp`, `ecn:65p`, `dualpi2`,
+    /// `tbf:rate=96mbit:burst=32kB:limit=1bdp`, `rcp`, with settings as in `codel:target=5ms:ecn`.
     /// Without it `droptail:1bdp`, or `droptail:1000p` where there is no delay and so no BDP.
     #[arg(long)]
-    queue: Option<String>,
-    /// Share of packets that are lost at random, each way.
+    queue: Option<QueueSpec>,
+    /// Packets that are lost at random, each way: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
     #[arg(long, default_value = "0%")]
-    loss: Probability,
-    /// Seed of the random loss: the n-th packet's fate depends on it and on n only.
+    loss: LossModel,
+    /// Seed of loss, jitter and queue: the n-th packet's fate depends on it and on n only.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Spin before each packet's time: microseconds of lateness for up to a core of CPU.
-    #[arg(long)]
-    precise: bool,
+    /// How to wait for a packet's time.
+    #[arg(long, value_enum, default_value = "balanced")]
+    timing: TimingArg,
+    /// Whether packets of one flow may be handed over together.
+    #[arg(long, value_enum, default_value = "auto")]
+    gso: GsoArg,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TimingArg {
+    /// Sleep: a tenth of a millisecond late or so.
+    Balanced,
+    /// Sleep, and spin before each packet's time: microseconds late, for up to a core.
+    Precise,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum GsoArg {
+    /// Where they take the line less than 100 us together.
+    Auto,
+    /// Always: the fewest system calls, and bursts that no line has.
+    On,
+    /// Never.
+    Off,
 }
 
 #[derive(Subcommand)]
 enum Remote {
     /// The emulations that are running.
     List,
-    /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… loss 0.1%`.
+    /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… jitter 1ms`, `… loss 0.1%`.
     Set {
         /// Its name, as `list` shows it.
         id: String,
@@ -127,25 +159,27 @@ fn answer(text: &str, json: bool) {
 }
 
 fn config(args: &EmuArgs) -> Result<Config, Failure> {
-    let queue = args.queue.as_deref().unwrap_or(if args.delay == Duration::ZERO {
-        "droptail:1000p"
-    } else {
-        "droptail:1bdp"
-    });
-    let queue: QueueSpec = queue.parse().map_err(|e| Failure::new(Kind::Usage, e))?;
-    let up = line(args.rate, args.trace.as_deref())?.unwrap_or(LineSpec::Unlimited);
+    let one_bdp = QueueSpec::ONE_BDP;
+    let no_bdp = QueueSpec::DropTail(Size::Packets(1_000));
+    let queue = args
+        .queue
+        .unwrap_or(if args.delay == Duration::ZERO { no_bdp } else { one_bdp });
+    let both = match &args.rate_file {
+        Some(file) => Some(pieces(file)?),
+        None => line(args.rate, args.trace.as_deref())?,
+    };
+    let up = both.unwrap_or(LineSpec::Unlimited);
     let down = line(args.down_rate, args.down_trace.as_deref())?.unwrap_or_else(|| up.clone());
     let link = |line: LineSpec, seed| {
-        // A queue that never fills needs no size, and a BDP of an unlimited rate has none.
-        let queue = if matches!(line, LineSpec::Unlimited) {
-            QueueSpec::DropTail(ccplane_qdisc::Size::Unlimited)
-        } else {
-            queue
-        };
+        // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token bucket has a rate
+        // of its own.
+        let never_fills = matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
         LinkConfig {
             line,
             delay: args.delay,
-            queue,
+            jitter: args.jitter,
+            reorder: args.reorder,
+            queue: if never_fills { QueueSpec::UNLIMITED } else { queue },
             loss: args.loss,
             seed,
         }
@@ -154,13 +188,40 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
         forward: link(up, args.seed),
         // Another stream, or the two directions would lose the same packets.
         reverse: link(down, args.seed.wrapping_add(1)),
-        timing: if args.precise {
-            Timing::Precise
-        } else {
-            Timing::Balanced
+        timing: match args.timing {
+            TimingArg::Balanced => Timing::Balanced,
+            TimingArg::Precise => Timing::Precise,
+        },
+        gso: match args.gso {
+            GsoArg::Auto => Gso::Auto,
+            GsoArg::On => Gso::On,
+            GsoArg::Off => Gso::Off,
         },
         ..Config::default()
     })
+}
+
+/// The line that a file of times and rates describes; empty lines and what follows a `#` say nothing.
+fn pieces(file: &Path) -> Result<LineSpec, Failure> {
+    let name = file.display();
+    let wrong = |reason: String| Failure::text(Kind::Usage, reason);
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("the rates {name} cannot be read: {e}")))?;
+    let mut steps = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let read = |time: &str, rate: &str| Some((time.parse().ok()?, rate.parse().ok()?));
+        match words[..] {
+            [] => {}
+            [time, rate] if let Some(step) = read(time, rate) => steps.push(step),
+            _ => {
+                let number = number + 1;
+                let help = "write a time and a rate, as in `5s 10mbit`";
+                return Err(wrong(format!("{name}:{number}: this is not a time and a rate; {help}")));
+            }
+        }
+    }
+    let pieces = Piecewise::new(&steps, None).map_err(|e| wrong(format!("{name}: {e}")))?;
+    Ok(LineSpec::Piecewise(Arc::new(pieces)))
 }
 
 /// The line that a rate or a trace file describes.
@@ -182,13 +243,22 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     let way = |log: &LinkLog| {
         serde_json::json!({
             "arrived": log.arrived, "delivered": log.delivered, "delivered_bytes": log.delivered_bytes,
-            "queue_drops": log.queue_drops, "losses": log.losses,
+            "handovers": log.handovers, "marks": log.marks, "queue_drops": log.queue_drops, "losses": log.losses,
         })
+    };
+    let timing = match report.timing {
+        Timing::Balanced => "balanced",
+        Timing::Precise => "precise",
+    };
+    let gso = match report.gso {
+        Gso::Auto => "auto",
+        Gso::On => "on",
+        Gso::Off => "off",
     };
     let mut stderr = std::io::stderr().lock();
     let done = if json {
         let object = serde_json::json!({
-            "exit_code": code, "up": way(&report.forward), "down": way(&report.reverse),
+            "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.processor_share, "up": way(&report.forward), "down": way(&report.reverse),
             "audit": {
                 "ok": audit.ok, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
                 "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.own_drops, "tun_drops": audit.tun_drops,
@@ -198,13 +268,14 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     } else {
         let line = |log: &LinkLog| {
             format!(
-                "{} packets, {} dropped by the queue, {} lost at random",
-                log.delivered, log.queue_drops, log.losses
+                "{} packets in {} pieces, {} marked and {} dropped by the queue, {} lost at random",
+                log.delivered, log.handovers, log.marks, log.queue_drops, log.losses
             )
         };
         writeln!(
             stderr,
-            "ccplane emu: up {}; down {}; late by {:.0} us at most for 99 % of packets; own drops {}{}",
+            "ccplane emu ({timing} timing, gso {gso}): up {}; down {}; late by {:.0} us at most for 99 % of packets; own \
+             drops {}{}",
             line(&report.forward),
             line(&report.reverse),
             micros(audit.lateness_p99),

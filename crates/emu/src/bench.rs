@@ -11,23 +11,23 @@ use ccplane_tun::Namespace;
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::clock::Clock;
-use crate::{Audit, Config, Emulator, Error, LinkConfig, Timing};
+use crate::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
 
 /// A full packet is this much of UDP payload and the IPv4 and UDP headers.
 const PAYLOAD: usize = 1_472;
 const HEADERS: u64 = 28;
 
 /// Bulk TCP through links that only delay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Throughput {
     /// What the receiving application got, Gbit/s.
     pub gbps: f64,
-    /// The emulator's account of the run. A link at its limit is late, that is what the limit is.
-    pub audit: Audit,
+    /// What the emulator did. A link at its limit is late, that is what the limit is.
+    pub report: EmuReport,
 }
 
 /// What comes out of a link that is always busy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RateError {
     /// The rate asked for.
     pub asked: Rate,
@@ -35,12 +35,12 @@ pub struct RateError {
     pub measured: f64,
     /// How far the second is from the first, in per cent of the first.
     pub error_pct: f64,
-    /// The emulator's account of the run.
-    pub audit: Audit,
+    /// What the emulator did.
+    pub report: EmuReport,
 }
 
 /// Round trips through links that only delay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RttError {
     /// The round-trip time asked for.
     pub asked: Duration,
@@ -50,19 +50,37 @@ pub struct RttError {
     pub p99: Duration,
     /// Round trips measured.
     pub samples: usize,
-    /// The emulator's account of the run.
-    pub audit: Audit,
+    /// What the emulator did.
+    pub report: EmuReport,
 }
 
-/// Throughput of one TCP connection, packet by packet, with this delay each way, over `length` after a warm-up of two
-/// seconds.
-pub fn throughput(timing: Timing, delay: Duration, length: Duration) -> Result<Throughput, Error> {
+/// Throughput of one TCP connection with this delay each way, over `length` after a warm-up of two seconds.
+pub fn throughput(timing: Timing, gso: Gso, delay: Duration, length: Duration) -> Result<Throughput, Error> {
+    bulk(timing, gso, LineSpec::Unlimited, QueueSpec::UNLIMITED, delay, length)
+}
+
+/// One TCP connection through a drop-tail queue of one bandwidth-delay product, 10 ms each way, over `length` after a
+/// warm-up of two seconds.
+pub fn bottleneck(timing: Timing, rate: Rate, length: Duration) -> Result<Throughput, Error> {
+    let delay = Duration::from_millis(10);
+    let line = LineSpec::Constant(rate);
+    bulk(timing, Gso::Auto, line, QueueSpec::ONE_BDP, delay, length)
+}
+
+fn bulk(
+    timing: Timing,
+    gso: Gso,
+    line: LineSpec,
+    queue: QueueSpec,
+    delay: Duration,
+    length: Duration,
+) -> Result<Throughput, Error> {
     const WARM_UP: Duration = Duration::from_secs(2);
-    let emulator = start(timing, LineSpec::Unlimited, delay, QueueSpec::UNLIMITED)?;
+    let emulator = start(timing, gso, line, delay, queue)?;
     for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
-        // Windows large enough for 10 Gbit/s over 20 ms, and some more.
-        namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 67108864")?;
-        namespace.set_sysctl("net/ipv4/tcp_wmem", "4096 131072 67108864")?;
+        // Windows large enough for 20 Gbit/s over 20 ms, and some more.
+        namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 134217728")?;
+        namespace.set_sysctl("net/ipv4/tcp_wmem", "4096 131072 134217728")?;
     }
     let clock = Clock::start();
     let done = AtomicBool::new(false);
@@ -88,15 +106,23 @@ pub fn throughput(timing: Timing, delay: Duration, length: Duration) -> Result<T
         measured
     })
     .map_err(failed)?;
-    let audit = emulator.finish()?.audit;
-    Ok(Throughput { gbps, audit })
+    Ok(Throughput {
+        gbps,
+        report: emulator.finish()?,
+    })
 }
 
 /// The rate of a link that is offered half as much again as it can carry, by UDP, for `length`.
 pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateError, Error> {
     // Long enough to keep the link busy while a busy machine keeps the sender waiting.
     let queue = QueueSpec::DropTail(Size::Bytes(asked.bytes_in(Duration::from_millis(250)).get()));
-    let emulator = start(timing, LineSpec::Constant(asked), Duration::from_millis(10), queue)?;
+    let emulator = start(
+        timing,
+        Gso::Auto,
+        LineSpec::Constant(asked),
+        Duration::from_millis(10),
+        queue,
+    )?;
     let (source, sink) = udp_pair(&emulator)?;
     let to = sink.local_addr().map_err(failed)?;
     let clock = Clock::start();
@@ -113,13 +139,13 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
         asked,
         measured,
         error_pct: (measured - asked_rate).abs() / asked_rate * 100.0,
-        audit: emulator.finish()?.audit,
+        report: emulator.finish()?,
     })
 }
 
-/// Round trips of small datagrams, `samples` of them, 200 a second, with nothing else on the path.
+/// Round trips of small datagrams, `samples` of them, almost 200 a second, with nothing else on the path.
 pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result<RttError, Error> {
-    let emulator = start(timing, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
+    let emulator = start(timing, Gso::Auto, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
     let (source, echo) = udp_pair(&emulator)?;
     let to = echo.local_addr().map_err(failed)?;
     let clock = Clock::start();
@@ -141,11 +167,11 @@ pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result
         p50: quantile(50),
         p99: quantile(99),
         samples: errors.len(),
-        audit: emulator.finish()?.audit,
+        report: emulator.finish()?,
     })
 }
 
-fn start(timing: Timing, line: LineSpec, delay: Duration, queue: QueueSpec) -> Result<Emulator, Error> {
+fn start(timing: Timing, gso: Gso, line: LineSpec, delay: Duration, queue: QueueSpec) -> Result<Emulator, Error> {
     let shaped = LinkConfig {
         line,
         delay,
@@ -160,6 +186,7 @@ fn start(timing: Timing, line: LineSpec, delay: Duration, queue: QueueSpec) -> R
         forward: shaped,
         reverse: back,
         timing,
+        gso,
         log_records: 0,
         ..Config::default()
     })
@@ -204,9 +231,10 @@ fn send_back(socket: &UdpSocket) {
     }
 }
 
-/// Sends the time, 200 times a second, and an empty datagram at the end.
+/// Sends the time, almost 200 times a second, and an empty datagram at the end.
 fn send_stamps(socket: &UdpSocket, to: SocketAddr, samples: usize, clock: &Clock) -> io::Result<()> {
-    const GAP: Duration = Duration::from_millis(5);
+    // Nothing that the delays are a multiple of, or the delivery of one would coincide with that of another.
+    const GAP: Duration = Duration::from_micros(5_370);
     for n in 0..samples {
         let at = Time::ZERO + GAP * n as u64;
         thread::sleep(at.since(clock.now()).to_std());

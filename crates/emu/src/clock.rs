@@ -26,8 +26,17 @@ impl Clock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the clock of the emulator's driver")]
+/// What the calling thread has used of a processor so far.
+pub(crate) fn thread_time() -> Duration {
+    Duration::from_nanos(read(ClockId::CLOCK_THREAD_CPUTIME_ID))
+}
+
 fn monotonic_ns() -> u64 {
-    // CLOCK_MONOTONIC exists on every Linux, and counts up from boot.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the clock of the emulator's driver")]
+fn read(clock: ClockId) -> u64 {
+    // Both clocks exist on every Linux, and count up from zero.
+    clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_qdisc::LineSpec;
-use ccplane_units::{Duration, Probability, Rate};
+use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
+use ccplane_units::{Duration, Rate};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{Error, LinkConfig};
@@ -50,10 +50,12 @@ pub struct Progress {
     pub delivered: u64,
     /// Bytes handed over.
     pub delivered_bytes: u64,
-    /// Packets that found the queue full.
+    /// Packets that the queue dropped.
     pub queue_drops: u64,
     /// Packets lost at random.
     pub losses: u64,
+    /// Packets delivered with a mark of the queue.
+    pub marks: u64,
     /// Bytes that have not left the queue.
     pub backlog_bytes: u64,
 }
@@ -84,40 +86,64 @@ impl Control {
     /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew. The queue keeps its size,
     /// also one that was given in BDP.
     pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
-        self.apply(way, Change::Line(line))
+        if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
+            return Err(Error::ZeroRate { way });
+        }
+        self.change(way, |link| {
+            link.line = line;
+            Change::Line(link.line.clone())
+        });
+        Ok(())
     }
 
-    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes.
+    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes, unless it is to.
     pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
-        self.apply(way, Change::Delay(delay))
+        self.change(way, |link| {
+            link.delay = delay;
+            Change::Delay(link.delay_model())
+        });
+        Ok(())
+    }
+
+    /// Changes how far a packet's delay may be from the mean, for all that has not left the queue.
+    pub fn set_jitter(&self, way: Way, jitter: Duration) -> Result<(), Error> {
+        self.change(way, |link| {
+            link.jitter = jitter;
+            Change::Delay(link.delay_model())
+        });
+        Ok(())
     }
 
     /// Changes the random loss of a direction, for the packets to come.
-    pub fn set_loss(&self, way: Way, probability: Probability) -> Result<(), Error> {
-        self.apply(way, Change::Loss(probability))
+    pub fn set_loss(&self, way: Way, loss: impl Into<LossModel>) -> Result<(), Error> {
+        let loss = loss.into();
+        self.change(way, |link| {
+            link.loss = loss;
+            Change::Loss(loss)
+        });
+        Ok(())
     }
 
-    pub(crate) fn apply(&self, way: Way, change: Change) -> Result<(), Error> {
+    fn change(&self, way: Way, change: impl FnOnce(&mut LinkConfig) -> Change) {
         let mut settings = self.settings();
-        let link = &mut settings.links[way.index()];
-        match &change {
-            Change::Line(line) if *line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) => {
-                return Err(Error::ZeroRate { way });
-            }
-            Change::Line(line) => link.line = line.clone(),
-            Change::Delay(delay) => link.delay = *delay,
-            Change::Loss(loss) => link.loss = *loss,
-        }
+        let change = change(&mut settings.links[way.index()]);
         settings.changes.push((way, change));
         self.0.pending.store(true, Ordering::Release);
         drop(settings);
         self.wake();
-        Ok(())
     }
 
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
-        let [arrived, delivered, delivered_bytes, queue_drops, losses, backlog_bytes] = self.0.progress[way.index()]
+        let [
+            arrived,
+            delivered,
+            delivered_bytes,
+            queue_drops,
+            losses,
+            marks,
+            backlog_bytes,
+        ] = self.0.progress[way.index()]
             .each_ref()
             .map(|counter| counter.load(Ordering::Relaxed));
         Progress {
@@ -126,6 +152,7 @@ impl Control {
             delivered_bytes,
             queue_drops,
             losses,
+            marks,
             backlog_bytes,
         }
     }
@@ -137,9 +164,18 @@ impl Control {
             delivered_bytes,
             queue_drops,
             losses,
+            marks,
             backlog_bytes,
         } = progress;
-        let values = [arrived, delivered, delivered_bytes, queue_drops, losses, backlog_bytes];
+        let values = [
+            arrived,
+            delivered,
+            delivered_bytes,
+            queue_drops,
+            losses,
+            marks,
+            backlog_bytes,
+        ];
         for (counter, value) in self.0.progress[way.index()].iter().zip(values) {
             counter.store(value, Ordering::Relaxed);
         }
@@ -189,8 +225,8 @@ impl AsFd for Control {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Line(LineSpec),
-    Delay(Duration),
-    Loss(Probability),
+    Delay(DelayModel),
+    Loss(LossModel),
 }
 
 #[derive(Debug)]
@@ -201,7 +237,7 @@ struct Shared {
     pending: AtomicBool,
     settings: Mutex<Settings>,
     /// By [`Way`], in the order of the fields of [`Progress`].
-    progress: [[AtomicU64; 6]; 2],
+    progress: [[AtomicU64; 7]; 2],
 }
 
 #[derive(Debug)]

@@ -1,155 +1,236 @@
-//! One direction of the path as a state machine: packets in, packets out at their time. No clock, no device.
+//! One direction of the path as a state machine: frames in, frames out at their time. No clock, no device.
+//!
+//! Every packet of a super-packet meets loss, queue, line and delay by itself, with its own size and its own place in the
+//! log. Only what has come out in one piece is handed over in one piece: consecutive packets of one frame whose times
+//! lie within [`Gso::window`](crate::Gso::window) of each other.
 
 use std::collections::VecDeque;
 
-use ccplane_qdisc::{Delay, FifoLink, Limit, LineSpec, Loss};
-use ccplane_units::{Duration, Probability, Time};
+use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, LineSpec, Loss, LossModel};
+use ccplane_tun::{Frame, Head, Malformed};
+use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
-use crate::log::{Fate, LinkLog, Record, Summary};
+use crate::link::Link;
+use crate::log::{Fate, LinkLog, Record};
+use crate::packet::{Headers, Packet};
 use crate::store::Store;
 
 /// A link with the packets that are in it.
 #[derive(Debug)]
 pub(crate) struct Direction {
     loss: Loss,
-    link: FifoLink,
+    link: Link,
     delay: Delay,
-    /// Admitted and not yet delivered, in order; the last ones wait in `link`, the others are past it.
-    inside: VecDeque<Admitted>,
+    /// Past the link and not yet delivered, in the order in which they are due.
+    leaving: VecDeque<Leaving>,
+    /// How long the first packet of a frame may wait for the others.
+    window: Duration,
+    kept: Kept,
+}
+
+/// The frames, and what became of them.
+#[derive(Debug)]
+struct Kept {
     store: Store,
     log: LinkLog,
-    /// When the packet before the oldest one was due: nothing overtakes, whatever the delay becomes.
-    last_due: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Admitted {
-    arrived: Time,
-    departs: Time,
+struct Leaving {
+    packet: Packet,
+    departed: Time,
     due: Time,
-    summary: Summary,
 }
 
 impl Direction {
-    /// An empty link; a trace begins at `now`.
-    pub(crate) fn new(config: &LinkConfig, limit: Limit, store: Store, log: LinkLog, now: Time) -> Direction {
+    /// An empty link.
+    pub(crate) fn new(config: &LinkConfig, link: Link, window: Duration, store: Store, log: LinkLog) -> Direction {
         Direction {
-            loss: Loss::new(config.loss, config.seed),
-            link: FifoLink::new(&config.line, limit, now),
-            delay: Delay::new(config.delay),
-            inside: VecDeque::with_capacity(4_096),
-            store,
-            log,
-            last_due: now,
+            loss: Loss::with_model(config.loss, config.seed),
+            link,
+            delay: Delay::with_model(config.delay_model(), config.seed),
+            leaving: VecDeque::with_capacity(4_096),
+            window,
+            kept: Kept { store, log },
         }
     }
 
-    /// Memory to put the next packet in, of at most `bytes`; then say how long it was with
+    /// Memory to put the next frame in, of at most `bytes`; then say how long it was with
     /// [`arrive`](Direction::arrive). `None` when memory is used up.
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.store.room(bytes)
+        self.kept.store.room(bytes)
     }
 
-    /// A packet came, and is in the first `bytes` of [`room`](Direction::room).
-    pub(crate) fn arrive(&mut self, now: Time, summary: Summary) {
-        self.log.arrived += 1;
-        if self.loss.next_is_lost() {
-            self.log.add(Record::new(now, summary, Fate::Lost));
-            return;
+    /// A frame came, and is in the first `length` bytes of [`room`](Direction::room).
+    pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), Malformed> {
+        self.advance(now);
+        let bytes = self.kept.store.arrived(length);
+        let frame = Frame::of(bytes)?;
+        let packet = Frame::packet(bytes);
+        // What the kernel says to its neighbours on a link of its own would only disturb the count of packets.
+        if is_multicast_v6(packet) {
+            return Ok(());
         }
-        match self.link.enqueue(now, u32::from(summary.bytes)) {
-            Ok(departs) => {
-                self.store.keep(usize::from(summary.bytes));
-                self.inside.push_back(Admitted {
-                    arrived: now,
-                    departs,
-                    due: self.delay.arrives(departs),
-                    summary,
-                });
+        let headers = Headers::of(packet);
+        let place = self.kept.store.keep(length, frame, now, headers.ports);
+        for index in 0..frame.packets() {
+            let packet = Packet::new(place, index, frame.bytes(index), &headers);
+            self.kept.log.arrived += 1;
+            if self.loss.next_is_lost() {
+                self.kept.dropped(packet, DropReason::Lost);
+            } else {
+                self.link.enqueue(now, packet, &mut self.kept);
             }
-            Err(_) => self.log.add(Record::new(now, summary, Fate::QueueFull)),
+        }
+        Ok(())
+    }
+
+    /// Moves on what has left the link by `now`.
+    pub(crate) fn advance(&mut self, now: Time) {
+        while let Some((packet, departed)) = self.link.take(now, &mut self.kept) {
+            let due = self.delay.arrives(departed);
+            let leaving = Leaving { packet, departed, due };
+            match self.leaving.back() {
+                Some(last) if last.due > due => {
+                    let place = self.leaving.partition_point(|other| other.due <= due);
+                    self.leaving.insert(place, leaving);
+                }
+                _ => self.leaving.push_back(leaving),
+            }
         }
     }
 
-    /// When the oldest packet is to be delivered.
+    /// When to look again whether there is something to hand over.
     pub(crate) fn next_due(&self) -> Option<Time> {
-        self.inside.front().map(|oldest| oldest.due)
+        let run = self.next_run_due();
+        if run.is_some() && !self.delay.reorders() {
+            return run;
+        }
+        let behind = self.link.next_ready().map(|ready| ready + self.delay.least());
+        run.into_iter().chain(behind).min()
     }
 
-    /// The oldest packet.
-    pub(crate) fn oldest(&mut self) -> Option<&[u8]> {
-        let oldest = self.inside.front()?;
-        Some(self.store.oldest(usize::from(oldest.summary.bytes)))
+    /// When the oldest packet is to be handed over: with all of its frame if the frame came through whole and within the
+    /// window.
+    fn next_run_due(&self) -> Option<Time> {
+        let first = self.leaving.front()?;
+        let packets = self.kept.store.get(first.packet.frame).frame.packets();
+        let last = self.leaving.get(usize::from(packets) - 1);
+        let whole = last.filter(|last| {
+            first.packet.index == 0 && last.packet.frame == first.packet.frame && self.together(first, last)
+        });
+        Some(whole.map_or(first.due, |last| last.due))
     }
 
-    /// The oldest packet has been delivered.
-    pub(crate) fn delivered(&mut self) {
-        if let Some(oldest) = self.inside.pop_front() {
-            self.store.forget(usize::from(oldest.summary.bytes));
-            self.last_due = oldest.due;
-            let fate = Fate::Departed(oldest.departs);
-            self.log.add(Record::new(oldest.arrived, oldest.summary, fate));
+    fn together(&self, first: &Leaving, last: &Leaving) -> bool {
+        last.due.since(first.due) <= self.window
+    }
+
+    /// The next packets to be handed over at or before `now`, in two pieces as one frame, and how many they are.
+    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<([&'a [u8]; 2], u16)> {
+        if self.next_run_due()? > now {
+            return None;
+        }
+        let first = self.leaving.front()?;
+        let follows = |(n, next): &(u16, &Leaving)| {
+            next.packet.frame == first.packet.frame
+                && next.packet.index == first.packet.index + n
+                && next.packet.marked == first.packet.marked
+                && next.due <= now
+                && self.together(first, next)
+        };
+        let count = (0..).zip(&self.leaving).take_while(follows).count() as u16;
+        let Packet {
+            frame, index, marked, ..
+        } = first.packet;
+        let store = &self.kept.store;
+        let run = index..index + count;
+        Some((store.get(frame).frame.run(store.bytes(frame), run, marked, head), count))
+    }
+
+    /// The next `count` packets have been handed over; `late` gets each one's lateness at `now`.
+    pub(crate) fn delivered(&mut self, now: Time, count: u16, mut late: impl FnMut(Duration)) {
+        let log = &mut self.kept.log;
+        log.handovers += 1;
+        for leaving in self.leaving.drain(..usize::from(count)) {
+            late(now.since(leaving.due));
+            let stored = self.kept.store.get(leaving.packet.frame);
+            log.marks += u64::from(leaving.packet.marked);
+            log.add(Record::new(
+                stored,
+                leaving.packet.bytes,
+                Fate::Departed(leaving.departed),
+            ));
+            self.kept.store.let_go(leaving.packet.frame, 1);
         }
     }
 
     /// Changes the line. What waits is planned anew.
     pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec) {
-        self.link.set_line(now, line);
-        self.plan();
+        self.advance(now);
+        self.link.set_line(now, line, &mut self.kept);
     }
 
     /// Changes the delay of what has not left the queue; what is past it arrives as planned.
-    pub(crate) fn set_delay(&mut self, now: Time, delay: Duration) {
-        self.delay.set(delay);
-        self.link.advance(now);
-        self.plan();
+    pub(crate) fn set_delay(&mut self, now: Time, delay: DelayModel) {
+        self.advance(now);
+        self.delay.set_model(delay);
     }
 
-    /// Changes the probability of random loss for the packets to come.
-    pub(crate) fn set_loss(&mut self, probability: Probability) {
-        self.loss.set_probability(probability);
-    }
-
-    fn plan(&mut self) {
-        let departures = self.link.departures();
-        let past = self.inside.len().saturating_sub(departures.len());
-        let last_past = past.checked_sub(1).and_then(|last| self.inside.get(last));
-        self.delay
-            .replan_after(last_past.map_or(self.last_due, |packet| packet.due));
-        for (packet, departs) in self.inside.iter_mut().skip(past).zip(departures) {
-            packet.departs = departs;
-            packet.due = self.delay.arrives(departs);
-        }
+    /// Changes the random loss of the packets to come.
+    pub(crate) fn set_loss(&mut self, loss: LossModel) {
+        self.loss.set_model(loss);
     }
 
     /// Counters and records so far.
     pub(crate) fn log(&self) -> &LinkLog {
-        &self.log
+        &self.kept.log
     }
 
     /// Bytes that have not left the queue.
     pub(crate) fn backlog_bytes(&self) -> u64 {
-        self.link.backlog().bytes
+        self.link.inside().1
+    }
+
+    /// Packets that came and have neither been delivered nor dropped.
+    fn inside(&self) -> u64 {
+        self.link.inside().0 + self.leaving.len() as u64
     }
 
     /// The log, at the end.
     pub(crate) fn finish(mut self) -> LinkLog {
-        self.log.inside = self.inside.len() as u64;
-        self.log
+        self.kept.log.inside = self.inside();
+        self.kept.log
     }
+}
+
+impl Drops<Packet> for Kept {
+    fn dropped(&mut self, packet: Packet, reason: DropReason) {
+        let record = Record::new(self.store.get(packet.frame), packet.bytes, Fate::Dropped(reason));
+        self.log.add(record);
+        self.store.let_go(packet.frame, 1);
+    }
+}
+
+/// Neighbour discovery and multicast reports: an IPv6 destination in ff00::/8.
+fn is_multicast_v6(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(24) == Some(&0xff)
 }
 
 #[cfg(test)]
 mod tests {
-    use ccplane_units::Rate;
+    use ccplane_qdisc::{QueueSpec, Size};
+    use ccplane_units::{Probability, Rate};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{Gso, Way};
 
     #[derive(Clone, Debug)]
     enum Step {
-        Packet(u16),
+        /// A super-packet of TCP: its flow, how many packets of how much payload, whether it understands marks.
+        Frame(u8, u16, u16, bool),
         Rate(u64),
         Delay(u64),
         Loss(u64),
@@ -157,86 +238,204 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            10 => (40_u16..1_501).prop_map(Step::Packet),
+            10 => (0_u8..4, 1_u16..9, 1_u16..1_449, any::<bool>()).prop_map(|(a, b, c, d)| Step::Frame(a, b, c, d)),
             1 => (10_000_u64..20_000_000).prop_map(Step::Rate),
             1 => (0_u64..50_000_000).prop_map(Step::Delay),
             1 => (0_u64..1 << 31).prop_map(Step::Loss),
         ]
     }
 
-    fn direction(rate: u64) -> Direction {
+    /// Every kind of queue, as people write them.
+    const QUEUES: [&str; 12] = [
+        "droptail:20p",
+        "ecn:5p:20p",
+        "prio:3:20p",
+        "prio:3:shared:20p",
+        "sfq:limit=20p",
+        "codel:target=1ms:interval=5ms:limit=20p",
+        "codel:target=1ms:interval=5ms:limit=20p:ecn",
+        "fq_codel:target=1ms:interval=5ms:limit=20p",
+        "red:min=5p:max=15p:limit=20p:ecn",
+        "dualpi2:target=2ms:limit=20p",
+        "tbf:rate=4mbit:burst=4kB:limit=20p",
+        "rcp:limit=20p",
+    ];
+
+    fn direction(queue: &str, jitter: (u64, bool), gso: Gso) -> Direction {
         let config = LinkConfig {
-            line: LineSpec::Constant(Rate::from_bytes_per_sec(rate)),
+            line: LineSpec::Constant(Rate::from_bytes_per_sec(1_000_000)),
             delay: Duration::from_millis(5),
+            jitter: Duration::from_micros(jitter.0),
+            reorder: jitter.1,
+            queue: queue.parse().expect("a queue"),
             ..LinkConfig::default()
         };
-        let store = Store::new(1 << 20);
-        Direction::new(&config, Limit::Packets(20), store, LinkLog::new(usize::MAX), Time::ZERO)
+        let link = Link::new(Way::Forward, &config, Duration::from_millis(10), 1_500).expect("possible");
+        Direction::new(
+            &config,
+            link,
+            gso.window(),
+            Store::new(1 << 22),
+            LinkLog::new(usize::MAX),
+        )
     }
 
-    /// Takes what is due by `now`; every packet carries the number that it was given.
-    fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8)>) {
-        while let Some(due) = link.next_due()
-            && due <= now
-        {
-            let number = link.oldest().expect("one is due")[0];
-            taken.push((due, number));
-            link.delivered();
+    /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by their sequence numbers.
+    fn put(link: &mut Direction, now: Time, flow: u8, first: u32, packets: u16, size: u16, capable: bool) {
+        let length = 10 + 40 + usize::from(packets * size);
+        let room = link.room(ccplane_tun::LONGEST_FRAME).expect("memory enough");
+        room[..length].fill(flow);
+        // The checksum is partial, the kind TCPv4, the transport header after 20 bytes.
+        let kind = u8::from(packets > 1);
+        room[..10].copy_from_slice(&[1, kind, 0, 0, 0, 0, 20, 0, 16, 0]);
+        room[4..6].copy_from_slice(&size.to_ne_bytes());
+        room[6..8].copy_from_slice(&20_u16.to_ne_bytes());
+        let packet = &mut room[10..];
+        packet[..2].copy_from_slice(&[0x45, flow << 2 | if capable { 0b10 } else { 0 }]);
+        packet[6..10].copy_from_slice(&[0, 0, 64, 6]);
+        packet[20..24].copy_from_slice(&[flow, 0, 0, 1]);
+        packet[24..28].copy_from_slice(&(first * u32::from(size)).to_be_bytes());
+        packet[32] = 5 << 4;
+        link.arrive(now, length).expect("well formed");
+    }
+
+    /// What is handed over by `now`: when each packet was due, its flow, its frame and place in it, whether marked.
+    fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
+        link.advance(now);
+        let mut head = Head::default();
+        while let Some((pieces, count)) = link.next_run(now, &mut head) {
+            let bytes = pieces.concat();
+            let frame = Frame::of(&bytes).expect("well formed");
+            assert_eq!(frame.packets(), count, "what is written is what was counted");
+            let packet = Frame::packet(&bytes);
+            let (flow, sequence) = (packet[20], u32::from_be_bytes([24, 25, 26, 27].map(|i| packet[i])));
+            let marked = packet[1] & 0b11 == 0b11;
+            let mut sizes = 0;
+            for (index, leaving) in (0..count).zip(&link.leaving) {
+                assert_eq!(u32::from(frame.bytes(index)), u32::from(leaving.packet.bytes));
+                taken.push((leaving.due, flow, sequence + sizes, marked));
+                sizes += u32::from(frame.bytes(index)) - 40;
+            }
+            link.delivered(now, count, |_| {});
         }
+    }
+
+    fn gso() -> impl Strategy<Value = Gso> {
+        prop_oneof![Just(Gso::Auto), Just(Gso::On), Just(Gso::Off)]
     }
 
     proptest! {
         #[test]
-        fn nothing_overtakes_or_disappears(steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200)) {
-            let mut link = direction(1_000_000);
-            let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0_u8);
+        fn nothing_disappears_whatever_the_queue(
+            steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200),
+            queue in 0..QUEUES.len(), jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
+        ) {
+            let mut link = direction(QUEUES[queue], jitter, gso);
+            let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
             for (gap, step) in steps {
                 now += Duration::from_nanos(gap);
                 take(&mut link, now, &mut taken);
                 match step {
-                    Step::Packet(bytes) => {
-                        let room = link.room(1_500).expect("20 packets and the delay's fit");
-                        room[0] = sent;
-                        sent += 1;
-                        link.arrive(now, Summary { bytes, ..Summary::default() });
+                    Step::Frame(flow, packets, size, capable) => {
+                        put(&mut link, now, flow, sent, packets, size, capable);
+                        sent += u32::from(packets);
                     }
                     Step::Rate(rate) => link.set_line(now, &LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
-                    Step::Delay(delay) => link.set_delay(now, Duration::from_nanos(delay)),
-                    Step::Loss(parts) => link.set_loss(Probability::from_parts(parts)),
+                    Step::Delay(delay) => {
+                        link.set_delay(now, DelayModel::Fixed(Duration::from_nanos(delay)));
+                    }
+                    Step::Loss(parts) => link.set_loss(LossModel::Bernoulli(Probability::from_parts(parts))),
                 }
                 let log = link.log();
-                let inside = link.inside.len() as u64;
-                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + inside);
+                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.inside());
+            }
+            // Everything that is inside comes out, and says when to look.
+            while let Some(due) = link.next_due() {
+                now = now.max(due);
+                take(&mut link, now, &mut taken);
+            }
+            let marks = taken.iter().filter(|packet| packet.3).count() as u64;
+            let log = link.finish();
+            prop_assert_eq!(log.inside, 0);
+            prop_assert_eq!(log.arrived, u64::from(sent));
+            prop_assert_eq!(log.delivered, taken.len() as u64);
+            prop_assert_eq!(log.marks, marks);
+            prop_assert_eq!(log.records().filter_map(Record::sojourn).count(), taken.len());
+            prop_assert!(log.handovers <= log.delivered);
+        }
+
+        #[test]
+        fn nothing_overtakes_in_a_queue_that_keeps_the_order(
+            steps in proptest::collection::vec((0_u64..3_000_000, 1_u16..9, 100_u16..1_449), 1..100),
+            jitter in 0_u64..3_000, gso in gso(),
+        ) {
+            let mut link = direction("droptail:40p", (jitter, false), gso);
+            let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
+            for (gap, packets, _) in steps {
+                now += Duration::from_nanos(gap);
+                take(&mut link, now, &mut taken);
+                put(&mut link, now, 1, sent, packets, 1_000, false);
+                sent += u32::from(packets);
             }
             take(&mut link, Time::MAX, &mut taken);
             prop_assert!(taken.is_sorted(), "in order of time and of number");
-            let log = link.finish();
-            prop_assert_eq!(log.arrived, u64::from(sent));
-            prop_assert_eq!(log.delivered, taken.len() as u64);
-            prop_assert!(log.records().filter_map(Record::sojourn).count() == taken.len());
         }
     }
 
     #[test]
+    fn a_super_packet_passes_whole_where_the_line_is_fast_and_in_packets_where_it_is_slow() {
+        let handed_over = |rate: u64, gso: Gso| {
+            let mut link = direction("droptail:inf", (0, false), gso);
+            link.set_line(Time::ZERO, &LineSpec::Constant(Rate::from_bits_per_sec(rate)));
+            put(&mut link, Time::ZERO, 1, 0, 40, 1_400, false);
+            let mut times = Vec::new();
+            let mut head = Head::default();
+            while let Some(due) = link.next_due() {
+                link.advance(due);
+                while let Some((_, count)) = link.next_run(due, &mut head) {
+                    times.push((due.as_nanos() / 1_000 - 5_000, count));
+                    link.delivered(due, count, |_| {});
+                }
+            }
+            times
+        };
+        // 57 600 bytes with headers: 46 µs at 10 Gbit/s, 480 µs at 960 Mbit/s.
+        assert_eq!(handed_over(10_000_000_000, Gso::Auto), [(46, 40)]);
+        let slow = handed_over(960_000_000, Gso::Auto);
+        assert_eq!((slow.len(), slow[0], slow[39]), (40, (12, 1), (480, 1)));
+        assert_eq!(handed_over(960_000_000, Gso::On), [(480, 40)]);
+    }
+
+    #[test]
     fn a_shorter_delay_holds_for_what_waits_and_lets_nothing_overtake() {
-        // 1 ms a packet.
-        let mut link = direction(1_500_000);
-        for _ in 0..3 {
-            link.room(1_500).expect("room");
-            link.arrive(
-                Time::ZERO,
-                Summary {
-                    bytes: 1_500,
-                    ..Summary::default()
-                },
-            );
+        let mut link = direction("droptail:20p", (0, false), Gso::Off);
+        for n in 0..3 {
+            // 1 ms a packet.
+            put(&mut link, Time::ZERO, 1, n, 1, 960, false);
         }
         // The first has left the queue and stays due at 6 ms; the others cannot come before it.
-        link.set_delay(Time::from_micros(1_500), Duration::ZERO);
-        let dues: Vec<_> = link.inside.iter().map(|packet| packet.due.as_micros()).collect();
-        assert_eq!(dues, [6_000, 6_000, 6_000]);
-        link.set_delay(Time::from_micros(1_600), Duration::from_millis(10));
-        let dues: Vec<_> = link.inside.iter().map(|packet| packet.due.as_micros()).collect();
-        assert_eq!(dues, [6_000, 12_000, 13_000]);
+        link.set_delay(Time::from_micros(1_500), DelayModel::Fixed(Duration::ZERO));
+        let mut taken = Vec::new();
+        take(&mut link, Time::from_micros(2_500), &mut taken);
+        link.set_delay(Time::from_micros(2_600), DelayModel::Fixed(Duration::from_millis(10)));
+        take(&mut link, Time::MAX, &mut taken);
+        let dues: Vec<_> = taken.iter().map(|packet| packet.0.as_micros()).collect();
+        assert_eq!(dues, [6_000, 6_000, 13_000]);
+    }
+
+    #[test]
+    fn a_link_without_limits_holds_nothing_back() {
+        let config = LinkConfig {
+            queue: QueueSpec::DropTail(Size::Unlimited),
+            ..LinkConfig::default()
+        };
+        let link = Link::new(Way::Forward, &config, Duration::ZERO, 1_500).expect("possible");
+        let mut link = Direction::new(&config, link, Gso::Auto.window(), Store::new(1), LinkLog::new(0));
+        let now = Time::from_micros(7);
+        put(&mut link, now, 1, 0, 8, 1_000, false);
+        assert_eq!(link.next_due(), Some(now));
+        let mut taken = Vec::new();
+        take(&mut link, now, &mut taken);
+        assert_eq!((taken.len(), link.log().handovers), (8, 1));
     }
 }

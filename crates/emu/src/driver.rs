@@ -2,36 +2,29 @@
 
 use std::os::fd::AsFd;
 
-use ccplane_tun::Tun;
-use ccplane_units::{Duration, Time};
+use ccplane_tun::{Head, Tun};
+use ccplane_units::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use crate::Error;
 use crate::audit::Lateness;
-use crate::clock::Clock;
+use crate::clock::{Clock, thread_time};
 use crate::control::{Change, Control, Progress, Way};
 use crate::direction::Direction;
-use crate::log::Summary;
-use crate::{Error, Timing};
+use crate::wait::Waiter;
 
-/// Packets read from one device before the other gets its turn, and due packets are delivered.
+/// Frames read from one device before the other gets its turn, and due packets are delivered.
 const BATCH: usize = 32;
-
-/// How long before a packet is due `Timing::Precise` ends a long sleep: a processor that has been idle for
-/// milliseconds wakes up to 0.3 ms late on a virtual machine.
-const WAKE: Duration = Duration::from_micros(300);
-/// And how long before it ends a short one, to spin for the rest: shorter, and late wake-ups show; longer, and at
-/// 96 Mbit/s (a packet every 125 µs) it would never sleep, so that the kernel would stop this thread now and then to let
-/// others run.
-const SPIN: Duration = Duration::from_micros(75);
-/// What makes a sleep a long one.
-const LONG: Duration = Duration::from_millis(1);
+/// And bytes: with super-packets, this many take about as long as 32 packets.
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// Both directions and the devices at their ends.
 pub(crate) struct Driver {
     pub(crate) clock: Clock,
-    pub(crate) timing: Timing,
-    pub(crate) mtu: usize,
+    pub(crate) waiter: Waiter,
+    /// The longest frame that a device gives.
+    pub(crate) longest: usize,
     pub(crate) control: Control,
     /// By [`Way`]: the device at the end where the direction begins.
     pub(crate) devices: [Tun; 2],
@@ -40,13 +33,15 @@ pub(crate) struct Driver {
     pub(crate) lateness: Lateness,
     /// Packets dropped for want of memory or because a device refused them.
     pub(crate) own_drops: u64,
+    /// What the thread has used of a processor, known at its end.
+    pub(crate) processor: Duration,
 }
 
 impl Driver {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) -> Result<Driver, Error> {
         // Without the privilege the emulator still works, only later; the audit tells.
-        let _ = ccplane_tun::raise_priority();
+        let _ = self.waiter.claim();
         // Timers of a normal thread may fire 50 µs late by default.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.control.stopped() {
@@ -58,6 +53,7 @@ impl Driver {
                 self.collect(way)?;
             }
         }
+        self.processor = thread_time();
         Ok(self)
     }
 
@@ -68,7 +64,7 @@ impl Driver {
             match change {
                 Change::Line(line) => link.set_line(now, &line),
                 Change::Delay(delay) => link.set_delay(now, delay),
-                Change::Loss(probability) => link.set_loss(probability),
+                Change::Loss(loss) => link.set_loss(loss),
             }
         }
     }
@@ -77,22 +73,21 @@ impl Driver {
     fn deliver(&mut self, way: Way) {
         let link = &mut self.links[way.index()];
         let device = &self.devices[1 - way.index()];
+        let mut head = Head::default();
         let mut now = self.clock.now();
-        let mut count = 0;
-        while let Some(due) = link.next_due()
-            && due <= now
-            && count < BATCH
+        link.advance(now);
+        let mut handovers = 0;
+        while handovers < BATCH
+            && let Some((pieces, packets)) = link.next_run(now, &mut head)
         {
-            let Some(packet) = link.oldest() else { break };
-            if device.write(packet).is_err() {
-                self.own_drops += 1;
+            if device.write(pieces).is_err() {
+                self.own_drops += u64::from(packets);
             }
-            link.delivered();
-            self.lateness.record(now.since(due));
+            link.delivered(now, packets, |late| self.lateness.record(late));
             now = self.clock.now();
-            count += 1;
+            handovers += 1;
         }
-        if count > 0 {
+        if handovers > 0 {
             self.publish(way);
         }
     }
@@ -101,12 +96,13 @@ impl Driver {
     fn collect(&mut self, way: Way) -> Result<(), Error> {
         let device = &self.devices[way.index()];
         let link = &mut self.links[way.index()];
+        let failed = |source| Error::System {
+            what: "read from a TUN device",
+            source,
+        };
+        let mut bytes = 0;
         for _ in 0..BATCH {
-            let failed = |source| Error::System {
-                what: "read from a TUN device",
-                source,
-            };
-            let Some(room) = link.room(self.mtu) else {
+            let Some(room) = link.room(self.longest) else {
                 let mut nowhere = [0];
                 if device.read(&mut nowhere).map_err(failed)?.is_none() {
                     break;
@@ -117,13 +113,14 @@ impl Driver {
             let Some(length) = device.read(room).map_err(failed)? else {
                 break;
             };
-            let packet = room.get(..length).unwrap_or_default();
-            // What the kernel says to its neighbours on a link of its own would only disturb the count of packets.
-            if is_multicast_v6(packet) {
-                continue;
+            if link.arrive(self.clock.now(), length).is_err() {
+                // Nothing that a kernel sends; what it was is not known, that it was is in the audit.
+                self.own_drops += 1;
             }
-            let summary = Summary::of(packet);
-            link.arrive(self.clock.now(), summary);
+            bytes += length;
+            if bytes >= BATCH_BYTES {
+                break;
+            }
         }
         self.publish(way);
         Ok(())
@@ -140,6 +137,7 @@ impl Driver {
                 delivered_bytes: log.delivered_bytes,
                 queue_drops: log.queue_drops,
                 losses: log.losses,
+                marks: log.marks,
                 backlog_bytes: link.backlog_bytes(),
             },
         );
@@ -148,13 +146,18 @@ impl Driver {
     /// Sleeps until a packet comes or is due; says which devices have packets.
     fn wait(&mut self) -> Result<impl Iterator<Item = Way> + use<>, Error> {
         let due = self.links.iter().filter_map(Direction::next_due).min();
-        let timeout = due.map(|due| self.sleep_before(due));
+        let now = self.clock.now();
+        let timeout = due.map(|due| self.waiter.sleep(now, due));
         let mut polled = [
             PollFd::new(self.devices[0].as_fd(), PollFlags::POLLIN),
             PollFd::new(self.devices[1].as_fd(), PollFlags::POLLIN),
             PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
         ];
-        match ppoll(&mut polled, timeout, None) {
+        match ppoll(
+            &mut polled,
+            timeout.map(|timeout| TimeSpec::from_duration(timeout.to_std())),
+            None,
+        ) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => {
                 return Err(Error::System {
@@ -163,6 +166,9 @@ impl Driver {
                 });
             }
         }
+        if timeout.is_none_or(|timeout| timeout > Duration::ZERO) {
+            self.waiter.woke(self.clock.now());
+        }
         let [forward, reverse, changed] = polled.map(|fd| fd.any().unwrap_or(false));
         if changed {
             self.control.awake();
@@ -170,20 +176,4 @@ impl Driver {
         let readable = [forward, reverse];
         Ok(Way::BOTH.into_iter().filter(move |way| readable[way.index()]))
     }
-
-    /// How long to sleep when the next packet is due then.
-    fn sleep_before(&self, due: Time) -> TimeSpec {
-        let until_due = due.since(self.clock.now());
-        let sleep = match self.timing {
-            Timing::Balanced => until_due,
-            Timing::Precise if until_due > LONG => until_due.saturating_sub(WAKE),
-            Timing::Precise => until_due.saturating_sub(SPIN),
-        };
-        TimeSpec::from_duration(sleep.to_std())
-    }
-}
-
-/// Neighbour discovery and multicast reports: an IPv6 destination in ff00::/8.
-fn is_multicast_v6(packet: &[u8]) -> bool {
-    packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(24) == Some(&0xff)
 }

@@ -52,9 +52,10 @@ impl Emulator {
                 end.push((address, 64));
             }
         }
+        let offload = path::offload(&config);
         let devices = [
-            sender.run(|| Tun::create(DEVICE, config.mtu, &addresses[0]))??,
-            receiver.run(|| Tun::create(DEVICE, config.mtu, &addresses[1]))??,
+            sender.run(|| Tun::create(DEVICE, config.mtu, &addresses[0], offload))??,
+            receiver.run(|| Tun::create(DEVICE, config.mtu, &addresses[1], offload))??,
         ];
         let ends = [&sender, &receiver].map(|namespace| End {
             namespace: Some(namespace.clone()),

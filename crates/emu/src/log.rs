@@ -1,6 +1,9 @@
 //! What happened to every packet: the ground truth of queueing delay and throughput.
 
+use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
+
+use crate::store::Stored;
 
 /// Records are kept in pieces of this many, so that a growing log never stops the emulator to copy itself.
 const PIECE: usize = 16 * 1024;
@@ -17,7 +20,7 @@ pub struct Record {
     pub source_port: u16,
     /// Port of its receiver, 0 if it is neither TCP nor UDP.
     pub destination_port: u16,
-    fate: u8,
+    dropped: Option<DropReason>,
 }
 
 /// How a packet left the link.
@@ -25,39 +28,32 @@ pub struct Record {
 pub enum Fate {
     /// Its last bit left the queue then, and it was handed over after the link's delay.
     Departed(Time),
-    /// It found the queue full.
-    QueueFull,
-    /// It was lost at random.
-    Lost,
+    /// It was dropped, by the queue or at random.
+    Dropped(DropReason),
 }
 
-const DEPARTED: u8 = 0;
-const QUEUE_FULL: u8 = 1;
-const LOST: u8 = 2;
-
 impl Record {
-    pub(crate) fn new(arrived: Time, packet: Summary, fate: Fate) -> Record {
-        let (departed, fate) = match fate {
-            Fate::Departed(time) => (time.as_nanos(), DEPARTED),
-            Fate::QueueFull => (0, QUEUE_FULL),
-            Fate::Lost => (0, LOST),
+    /// A packet of this size of a frame, at its end.
+    pub(crate) fn new(frame: &Stored, bytes: u16, fate: Fate) -> Record {
+        let (departed, dropped) = match fate {
+            Fate::Departed(time) => (time.as_nanos(), None),
+            Fate::Dropped(reason) => (0, Some(reason)),
         };
         Record {
-            arrived,
+            arrived: frame.arrived,
             departed,
-            bytes: packet.bytes,
-            source_port: packet.source_port,
-            destination_port: packet.destination_port,
-            fate,
+            bytes,
+            source_port: frame.ports[0],
+            destination_port: frame.ports[1],
+            dropped,
         }
     }
 
     /// How it left.
     pub fn fate(&self) -> Fate {
-        match self.fate {
-            QUEUE_FULL => Fate::QueueFull,
-            LOST => Fate::Lost,
-            _ => Fate::Departed(Time::from_nanos(self.departed)),
+        match self.dropped {
+            Some(reason) => Fate::Dropped(reason),
+            None => Fate::Departed(Time::from_nanos(self.departed)),
         }
     }
 
@@ -66,53 +62,9 @@ impl Record {
     pub fn sojourn(&self) -> Option<Duration> {
         match self.fate() {
             Fate::Departed(departed) => Some(departed.since(self.arrived)),
-            Fate::QueueFull | Fate::Lost => None,
+            Fate::Dropped(_) => None,
         }
     }
-}
-
-/// What a record says of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub(crate) bytes: u16,
-    pub(crate) source_port: u16,
-    pub(crate) destination_port: u16,
-}
-
-impl Summary {
-    /// Reads it from an IP packet.
-    pub(crate) fn of(packet: &[u8]) -> Summary {
-        let (source_port, destination_port) = ports(packet).unwrap_or_default();
-        Summary {
-            bytes: u16::try_from(packet.len()).unwrap_or(u16::MAX),
-            source_port,
-            destination_port,
-        }
-    }
-}
-
-/// Ports of a TCP or UDP packet; for IPv6 without extension headers.
-fn ports(packet: &[u8]) -> Option<(u16, u16)> {
-    const TCP: u8 = 6;
-    const UDP: u8 = 17;
-    let first = *packet.first()?;
-    let (protocol, header) = match first >> 4 {
-        4 => (*packet.get(9)?, usize::from(first & 0xf) * 4),
-        6 => (*packet.get(6)?, 40),
-        _ => return None,
-    };
-    // A later fragment has no ports.
-    let fragment = first >> 4 == 4 && u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff != 0;
-    if fragment || (protocol != TCP && protocol != UDP) {
-        return None;
-    }
-    let at = |i: usize| {
-        Some(u16::from_be_bytes([
-            *packet.get(header + i)?,
-            *packet.get(header + i + 1)?,
-        ]))
-    };
-    Some((at(0)?, at(2)?))
 }
 
 /// The packets of one link, in the order in which they left it (a drop leaves at once).
@@ -129,7 +81,12 @@ pub struct LinkLog {
     pub delivered: u64,
     /// Bytes that were handed over.
     pub delivered_bytes: u64,
-    /// Packets that found the queue full.
+    /// Delivered packets that the queue marked "congestion experienced" on their way.
+    pub marks: u64,
+    /// In how many pieces packets were handed over: fewer than `delivered` where several of one super-packet left
+    /// together.
+    pub handovers: u64,
+    /// Packets that the queue dropped: it was full, made room for others, or signalled congestion.
     pub queue_drops: u64,
     /// Packets lost at random.
     pub losses: u64,
@@ -167,8 +124,8 @@ impl LinkLog {
                 self.delivered += 1;
                 self.delivered_bytes += u64::from(record.bytes);
             }
-            Fate::QueueFull => self.queue_drops += 1,
-            Fate::Lost => self.losses += 1,
+            Fate::Dropped(DropReason::Lost) => self.losses += 1,
+            Fate::Dropped(_) => self.queue_drops += 1,
         }
         if self.room == 0 {
             self.not_kept += 1;
@@ -188,53 +145,33 @@ impl LinkLog {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_tun::Frame;
+
     use super::*;
-
-    fn packet(header: &[u8], at: usize, ports: [u8; 4]) -> Vec<u8> {
-        let mut packet = header.to_vec();
-        packet.resize(at, 0);
-        packet.extend(ports);
-        packet
-    }
-
-    #[test]
-    fn ports_are_found_where_there_are_any() {
-        let ports_of = |packet: &[u8]| {
-            let summary = Summary::of(packet);
-            (summary.source_port, summary.destination_port)
-        };
-        let tcp = packet(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6], 20, [0x30, 0x39, 0x14, 0x51]);
-        assert_eq!(ports_of(&tcp), (12_345, 5_201));
-        let with_options = packet(&[0x47, 0, 0, 0, 0, 0, 0, 0, 64, 17], 28, [0, 1, 0, 2]);
-        assert_eq!(ports_of(&with_options), (1, 2));
-        let v6 = packet(&[0x60, 0, 0, 0, 0, 0, 17, 64], 40, [0, 3, 0, 4]);
-        assert_eq!(ports_of(&v6), (3, 4));
-        let fragment = packet(&[0x45, 0, 0, 0, 0, 0, 0, 1, 64, 6], 20, [9, 9, 9, 9]);
-        let icmp = packet(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1], 20, [9, 9, 9, 9]);
-        for other in [&fragment[..], &icmp, &tcp[..22], &tcp[..5], &[0x45], &[], &[0x10; 60]] {
-            assert_eq!(ports_of(other), (0, 0), "{other:?}");
-        }
-    }
+    use crate::store::Store;
 
     #[test]
     fn a_full_log_goes_on_counting() {
         assert_eq!(size_of::<Record>(), 24);
         let mut log = LinkLog::new(PIECE + 1);
-        let summary = Summary {
-            bytes: 100,
-            ..Summary::default()
-        };
         let (arrived, departed) = (Time::from_micros(1), Time::from_micros(4));
+        let mut store = Store::new(1);
+        store.room(110).expect("a block").fill(0);
+        let frame = Frame::of(store.arrived(110)).expect("a virtio-net header of zeros");
+        let place = store.keep(110, frame, arrived, [1, 2]);
+        let record = |fate| Record::new(store.get(place), 100, fate);
         for _ in 0..PIECE {
-            log.add(Record::new(arrived, summary, Fate::Departed(departed)));
+            log.add(record(Fate::Departed(departed)));
         }
-        log.add(Record::new(arrived, summary, Fate::QueueFull));
-        log.add(Record::new(arrived, summary, Fate::Lost));
+        log.add(record(Fate::Dropped(DropReason::Full)));
+        log.add(record(Fate::Dropped(DropReason::Lost)));
         assert_eq!((log.len(), log.not_kept), (PIECE + 1, 1));
         assert_eq!((log.delivered, log.queue_drops, log.losses), (PIECE as u64, 1, 1));
         assert_eq!(log.delivered_bytes, PIECE as u64 * 100);
         let first = log.records().next().expect("it is kept");
         assert_eq!(first.sojourn(), Some(Duration::from_micros(3)));
-        assert_eq!(log.records().last().expect("it is kept").sojourn(), None);
+        assert_eq!((first.source_port, first.destination_port), (1, 2));
+        let last = log.records().last().expect("it is kept");
+        assert_eq!((last.sojourn(), last.fate()), (None, Fate::Dropped(DropReason::Full)));
     }
 }

@@ -2,17 +2,19 @@
 
 use std::thread::{self, JoinHandle};
 
-use ccplane_qdisc::{Limit, LineSpec};
-use ccplane_tun::{InterfaceStats, Namespace, Tun, interface_stats};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_qdisc::Limit;
+use ccplane_tun::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Tun, interface_stats};
+use ccplane_units::{Duration, Time};
 
 use crate::audit::Lateness;
 use crate::clock::Clock;
 use crate::control::{Control, Way};
 use crate::direction::Direction;
 use crate::driver::Driver;
+use crate::link::Link;
 use crate::store::Store;
-use crate::{Audit, Bounds, Config, Error, LinkConfig, LinkLog};
+use crate::wait::Waiter;
+use crate::{Audit, Bounds, Config, Error, Gso, LinkConfig, LinkLog, Timing};
 
 /// What an emulation did.
 #[derive(Debug)]
@@ -23,6 +25,12 @@ pub struct EmuReport {
     pub forward: LinkLog,
     /// From the receiver to the sender.
     pub reverse: LinkLog,
+    /// Whether packets travelled together; how often they did is in the logs.
+    pub gso: Gso,
+    /// How the emulator waited.
+    pub timing: Timing,
+    /// Share of one processor that the emulator's thread used, the kernel's delivery to the receivers included.
+    pub processor_share: f64,
     /// CLOCK_MONOTONIC at the start; times in the logs count from there.
     pub epoch: Duration,
 }
@@ -43,6 +51,8 @@ pub(crate) struct Path {
     clock: Clock,
     limits: [Limit; 2],
     bounds: Bounds,
+    gso: Gso,
+    timing: Timing,
     /// Counters of both devices before the first packet.
     before: [InterfaceStats; 2],
     thread: Option<JoinHandle<Result<Driver, Error>>>,
@@ -55,7 +65,7 @@ impl Path {
         let before = [ends[0].stats()?, ends[1].stats()?];
         let control = Control::new([&config.forward, &config.reverse])?;
         let clock = Clock::start();
-        let driver = driver(config, limits, clock, control.clone(), devices);
+        let driver = driver(config, clock, control.clone(), devices)?;
         let thread = thread::Builder::new()
             .name("ccplane-emu".into())
             .spawn(move || driver.run())
@@ -69,6 +79,8 @@ impl Path {
             clock,
             limits,
             bounds: config.bounds,
+            gso: config.gso,
+            timing: config.timing,
             before,
             thread: Some(thread),
         })
@@ -96,11 +108,15 @@ impl Path {
             .zip(&self.before)
             .map(|(after, before)| after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped)
             .sum();
+        let ran = self.clock.now().since(Time::ZERO).max(Duration::from_nanos(1));
         let [forward, reverse] = driver.links;
         Ok(EmuReport {
             audit: driver.lateness.audit(driver.own_drops, tun_drops, &self.bounds),
             forward: forward.finish(),
             reverse: reverse.finish(),
+            gso: self.gso,
+            timing: self.timing,
+            processor_share: driver.processor.as_secs_f64() / ran.as_secs_f64(),
             epoch: self.clock.epoch(),
         })
     }
@@ -133,13 +149,12 @@ impl End {
     }
 }
 
-/// The limits of both queues; an error is what makes a link impossible.
+/// What both queues hold at most; an error is what makes a link impossible.
 pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let limit = |way, link: &LinkConfig| {
-        if link.line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
-            return Err(Error::ZeroRate { way });
-        }
+        // The link itself has more to object to.
+        Link::new(way, link, rtt, config.mtu)?;
         link.queue
             .limit(link.line.mean_rate(), rtt, config.mtu)
             .map_err(|source| Error::Queue { way, source })
@@ -150,21 +165,39 @@ pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
     ])
 }
 
+/// What the devices offer.
+pub(crate) fn offload(config: &Config) -> Offload {
+    match config.gso {
+        Gso::Off => Offload::None,
+        Gso::Auto | Gso::On => Offload::Segmentation,
+    }
+}
+
 /// The thread's state before it starts.
-fn driver(config: &Config, limits: [Limit; 2], clock: Clock, control: Control, devices: [Tun; 2]) -> Driver {
-    let link = |link: &LinkConfig, limit| {
+fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) -> Result<Driver, Error> {
+    let rtt = config.forward.delay + config.reverse.delay;
+    let direction = |way, link: &LinkConfig| {
         let store = Store::new(config.memory_bytes);
         let log = LinkLog::new(config.log_records);
-        Direction::new(link, limit, store, log, Time::ZERO)
+        let window = config.gso.window();
+        let queue = Link::new(way, link, rtt, config.mtu)?;
+        Ok::<Direction, Error>(Direction::new(link, queue, window, store, log))
     };
-    Driver {
+    Ok(Driver {
         clock,
-        timing: config.timing,
-        mtu: config.mtu as usize,
+        waiter: Waiter::new(config.timing),
+        longest: match offload(config) {
+            Offload::None => Frame::longest(config.mtu),
+            Offload::Segmentation => LONGEST_FRAME,
+        },
         control,
         devices,
-        links: [link(&config.forward, limits[0]), link(&config.reverse, limits[1])],
+        links: [
+            direction(Way::Forward, &config.forward)?,
+            direction(Way::Reverse, &config.reverse)?,
+        ],
         lateness: Lateness::new(),
         own_drops: 0,
-    }
+        processor: Duration::ZERO,
+    })
 }

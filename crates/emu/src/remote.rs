@@ -1,7 +1,7 @@
 //! Watching and changing an emulation from another process: a socket per emulation that takes one line and answers.
 //!
 //! ```text
-//! set [up|down] rate 48mbit | set [up|down] delay 5ms | set [up|down] loss 0.1% | show
+//! set [up|down] rate 48mbit | … delay 5ms | … jitter 1ms | … loss 0.1% | show
 //! ```
 //! `up` is the forward direction, from the command to the host; without either, both are changed.
 
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ccplane_qdisc::LineSpec;
+use ccplane_qdisc::{LineSpec, LossModel};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::control::{Change, Control, Way};
+use crate::control::{Control, Way};
 use crate::{Error, LinkConfig};
 
 const DIRECTORY: &str = "/run/ccplane";
@@ -159,8 +159,8 @@ fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
 
 /// Does what a line says; the answer, or what is wrong with it.
 fn obey(line: &str, control: &Control) -> Result<String, String> {
-    const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] loss 0.1%` or \
-                         `show`";
+    const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
+                         `set [up|down] loss 0.1%` or `show`";
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let (ways, what, value) = match words[..] {
         ["show"] => return Ok(show(control)),
@@ -169,15 +169,16 @@ fn obey(line: &str, control: &Control) -> Result<String, String> {
         ["set", what, value] => (&Way::BOTH[..], what, value),
         _ => return Err(USAGE.into()),
     };
-    let change = match what {
-        "rate" if value == "unlimited" => Change::Line(LineSpec::Unlimited),
-        "rate" => Change::Line(LineSpec::Constant(value.parse().map_err(reason)?)),
-        "delay" => Change::Delay(value.parse().map_err(reason)?),
-        "loss" => Change::Loss(value.parse().map_err(reason)?),
-        _ => return Err(USAGE.into()),
-    };
-    for way in ways {
-        control.apply(*way, change.clone()).map_err(reason)?;
+    for &way in ways {
+        match what {
+            "rate" if value == "unlimited" => control.set_line(way, LineSpec::Unlimited),
+            "rate" => control.set_line(way, LineSpec::Constant(value.parse().map_err(reason)?)),
+            "delay" => control.set_delay(way, value.parse().map_err(reason)?),
+            "jitter" => control.set_jitter(way, value.parse().map_err(reason)?),
+            "loss" => control.set_loss(way, value.parse::<LossModel>().map_err(reason)?),
+            _ => return Err(USAGE.into()),
+        }
+        .map_err(reason)?;
     }
     Ok(show(control))
 }
@@ -192,6 +193,8 @@ fn show(control: &Control) -> String {
         let LinkConfig {
             line,
             delay,
+            jitter,
+            reorder,
             loss,
             queue,
             ..
@@ -199,12 +202,15 @@ fn show(control: &Control) -> String {
         let line = match line {
             LineSpec::Constant(rate) => format!("rate {rate}"),
             LineSpec::Trace(trace) => format!("trace of {} on average", trace.mean_rate()),
+            LineSpec::Piecewise(line) => format!("rate in pieces, {} on average", line.mean_rate()),
             LineSpec::Unlimited => "rate unlimited".into(),
         };
+        let reorder = if reorder { " reorder" } else { "" };
         let done = control.progress(way);
         format!(
-            "{name} {line} delay {delay} queue {queue} loss {loss}; delivered {} packets, dropped {}, lost {}",
-            done.delivered, done.queue_drops, done.losses
+            "{name} {line} delay {delay} jitter {jitter}{reorder} queue {queue} loss {loss}; delivered {} packets, \
+             {} of them marked, dropped {}, lost {}; {} bytes wait",
+            done.delivered, done.marks, done.queue_drops, done.losses, done.backlog_bytes
         )
     };
     format!("{}\n{}", line("up", Way::Forward), line("down", Way::Reverse))

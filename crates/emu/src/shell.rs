@@ -72,13 +72,14 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
     let namespace = Namespace::create(&format!("ccplane-{id}-cmd"))?;
     let [inside, host] = free_addresses(std::process::id())?;
     let host_device = format!("ccplane-{id}");
+    let offload = path::offload(config);
     let devices = [
         namespace.run(|| {
-            let tun = Tun::create(DEVICE, config.mtu, &[(inside, PREFIX)])?;
+            let tun = Tun::create(DEVICE, config.mtu, &[(inside, PREFIX)], offload)?;
             ccplane_tun::add_default_route(DEVICE, inside)?;
             Ok::<Tun, ccplane_tun::Error>(tun)
         })??,
-        Tun::create(&host_device, config.mtu, &[(host, PREFIX)])?,
+        Tun::create(&host_device, config.mtu, &[(host, PREFIX)], offload)?,
     ];
     let ends = [
         End {

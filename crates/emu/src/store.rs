@@ -1,86 +1,147 @@
-//! Where packets are kept between arrival and delivery: first in, first out, no allocation per packet.
+//! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per packet.
 
-use std::collections::VecDeque;
+use ccplane_tun::Frame;
+use ccplane_units::Time;
 
-/// A block holds well over a hundred full packets, so that one is taken or given back rarely.
+/// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.
+/// It is free again when its last frame goes: larger blocks would be held longer by one frame that waits.
 const BLOCK: usize = 256 * 1024;
 
-/// Packets in blocks of memory that are used again.
+/// Frames in blocks of memory that are used again.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Blocks with packets; the last one is being filled.
-    filled: VecDeque<Block>,
-    free: Vec<Box<[u8]>>,
-    /// How many more blocks may be made.
-    blocks_left: usize,
+    blocks: Vec<Block>,
+    /// The block that frames are put into, if there is one.
+    filling: Option<usize>,
+    /// Blocks without frames.
+    free: Vec<usize>,
+    most_blocks: usize,
+    frames: Vec<Stored>,
+    /// Places of `frames` that nobody has.
+    vacant: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Block {
     bytes: Box<[u8]>,
-    /// Where the first packet begins.
-    begin: usize,
-    /// Where the last one ends.
+    /// Where the last frame ends.
     end: usize,
+    /// Frames that are in it.
+    frames: u32,
+}
+
+/// A frame and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) frame: Frame,
+    pub(crate) arrived: Time,
+    /// Of sender and receiver, 0 where there are none.
+    pub(crate) ports: [u16; 2],
+    block: u32,
+    begin: u32,
+    length: u32,
+    /// Packets of the frame that have not gone.
+    left: u16,
 }
 
 impl Store {
     /// A store that takes up to about `bytes` of memory, as it needs it.
     pub(crate) fn new(bytes: u64) -> Store {
         Store {
-            filled: VecDeque::new(),
+            blocks: Vec::new(),
+            filling: None,
             free: Vec::new(),
-            blocks_left: usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BLOCK).max(1),
+            most_blocks: usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BLOCK).max(1),
+            frames: Vec::new(),
+            vacant: Vec::new(),
         }
     }
 
-    /// Room for the next packet, of at most `bytes`; `None` when the memory is used up.
+    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up.
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        let fits = self.filled.back().is_some_and(|last| BLOCK - last.end >= bytes);
-        if !fits {
-            let bytes = match self.free.pop() {
-                Some(bytes) => bytes,
-                None => {
-                    self.blocks_left = self.blocks_left.checked_sub(1)?;
-                    vec![0; BLOCK].into_boxed_slice()
+        let fits = |block: &Block| BLOCK - block.end >= bytes;
+        if !self.filling.is_some_and(|index| fits(&self.blocks[index])) {
+            self.filling = Some(match self.free.pop() {
+                Some(index) => index,
+                None if self.blocks.len() < self.most_blocks => {
+                    self.blocks.push(Block {
+                        bytes: vec![0; BLOCK].into_boxed_slice(),
+                        end: 0,
+                        frames: 0,
+                    });
+                    self.blocks.len() - 1
                 }
-            };
-            self.filled.push_back(Block {
-                bytes,
-                begin: 0,
-                end: 0,
+                None => return None,
             });
         }
-        let last = self.filled.back_mut()?;
-        last.bytes.get_mut(last.end..last.end + bytes)
+        let block = &mut self.blocks[self.filling?];
+        block.bytes.get_mut(block.end..block.end + bytes)
     }
 
-    /// Keeps the first `bytes` of the room that was given last.
-    pub(crate) fn keep(&mut self, bytes: usize) {
-        if let Some(last) = self.filled.back_mut() {
-            last.end += bytes;
-        }
-    }
-
-    /// The oldest packet, which was kept with this many bytes.
-    pub(crate) fn oldest(&mut self, bytes: usize) -> &[u8] {
-        // A block that gave its last packet away, or never got one, and is not being filled is done.
-        while self.filled.len() > 1 && self.filled.front().is_some_and(|block| block.begin == block.end) {
-            self.free.extend(self.filled.pop_front().map(|block| block.bytes));
-        }
-        self.filled
-            .front()
-            .and_then(|block| block.bytes.get(block.begin..block.begin + bytes))
+    /// The first `length` bytes of the room that was given last.
+    pub(crate) fn arrived(&self, length: usize) -> &[u8] {
+        let block = self.filling.map(|index| &self.blocks[index]);
+        block
+            .and_then(|block| block.bytes.get(block.end..block.end + length))
             .unwrap_or_default()
     }
 
-    /// Forgets the oldest packet.
-    pub(crate) fn forget(&mut self, bytes: usize) {
-        if let Some(first) = self.filled.front_mut() {
-            first.begin += bytes;
-            if first.begin == first.end {
-                // Empty: begin again in memory that the cache still holds.
-                (first.begin, first.end) = (0, 0);
+    /// Keeps the first `length` bytes of the room that was given last, until all packets of the frame are let go.
+    pub(crate) fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
+        // Without a block there was no room, and nothing that could be kept.
+        let index = self.filling.unwrap_or_default();
+        let block = &mut self.blocks[index];
+        let stored = Stored {
+            frame,
+            arrived,
+            ports,
+            block: index as u32,
+            begin: block.end as u32,
+            length: length as u32,
+            left: frame.packets(),
+        };
+        block.end += length;
+        block.frames += 1;
+        match self.vacant.pop() {
+            Some(place) => {
+                self.frames[place as usize] = stored;
+                place
+            }
+            None => {
+                self.frames.push(stored);
+                self.frames.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A frame that was kept.
+    pub(crate) fn get(&self, frame: u32) -> &Stored {
+        &self.frames[frame as usize]
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self, frame: u32) -> &[u8] {
+        let stored = self.get(frame);
+        let begin = stored.begin as usize;
+        &self.blocks[stored.block as usize].bytes[begin..begin + stored.length as usize]
+    }
+
+    /// So many packets of a frame have gone.
+    pub(crate) fn let_go(&mut self, frame: u32, packets: u16) {
+        let stored = &mut self.frames[frame as usize];
+        stored.left -= packets;
+        if stored.left > 0 {
+            return;
+        }
+        self.vacant.push(frame);
+        let index = stored.block as usize;
+        let block = &mut self.blocks[index];
+        block.frames -= 1;
+        if block.frames == 0 {
+            // Begin again in memory that the cache still holds.
+            block.end = 0;
+            if self.filling != Some(index) {
+                self.free.push(index);
             }
         }
     }
@@ -90,39 +151,42 @@ impl Store {
 mod tests {
     use super::*;
 
+    /// Keeps a single packet of `length` bytes, all of them `byte`.
+    fn put(store: &mut Store, length: usize, byte: u8) -> Option<u32> {
+        let room = store.room(1_510)?;
+        room[..length].fill(byte);
+        room[..10].fill(0);
+        let frame = Frame::of(store.arrived(length)).expect("a virtio-net header of zeros");
+        Some(store.keep(length, frame, Time::ZERO, [0; 2]))
+    }
+
     #[test]
-    fn packets_come_out_as_they_went_in() {
-        let mut store = Store::new(2 * BLOCK as u64);
-        let mut waiting = VecDeque::new();
-        for round in 0..5_000_usize {
-            let length = 40 + (round * 37) % 1_461;
-            let room = store.room(1_500).expect("at most 100 packets wait");
-            room[..length].fill(round as u8);
-            store.keep(length);
-            waiting.push_back((round as u8, length));
+    fn frames_come_out_as_they_went_in_whatever_the_order() {
+        let mut store = Store::new(4 * BLOCK as u64);
+        let mut waiting = Vec::new();
+        for round in 0..20_000_usize {
+            let length = 50 + (round * 37) % 1_461;
+            let place = put(&mut store, length, round as u8).expect("at most 100 frames wait");
+            waiting.push((place, length, round as u8));
             if waiting.len() > 100 {
-                let (byte, length) = waiting.pop_front().expect("just checked");
-                let packet = store.oldest(length);
-                assert_eq!(packet.len(), length);
-                assert!(packet.iter().all(|&b| b == byte));
-                store.forget(length);
+                // The oldest ones at times, and one from the middle.
+                let (place, length, byte) = waiting.remove(if round % 3 == 0 { 0 } else { 50 });
+                let bytes = store.bytes(place);
+                assert_eq!(bytes.len(), length);
+                assert!(bytes[10..].iter().all(|&b| b == byte));
+                store.let_go(place, 1);
             }
         }
+        assert!(store.frames.len() <= 101, "places are used again");
     }
 
     #[test]
     fn memory_is_bounded_and_used_again() {
         let mut store = Store::new(BLOCK as u64);
-        let fit = BLOCK / 1_500;
-        for _ in 0..fit {
-            assert!(store.room(1_500).is_some());
-            store.keep(1_500);
+        for _ in 0..2 {
+            let kept: Vec<u32> = std::iter::from_fn(|| put(&mut store, 1_510, 7)).collect();
+            assert_eq!(kept.len(), BLOCK / 1_510);
+            kept.into_iter().rev().for_each(|place| store.let_go(place, 1));
         }
-        assert!(store.room(1_500).is_none());
-        for _ in 0..fit {
-            assert_eq!(store.oldest(1_500).len(), 1_500);
-            store.forget(1_500);
-        }
-        assert!(store.room(1_500).is_some());
     }
 }

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, QueueSpec, Size, Trace};
+use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, LossModel, QueueSpec, Size, Trace};
 use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Way, remote, shell};
-use ccplane_tun::{Namespace, Tun};
+use ccplane_tun::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
 
 /// Whether this process may make namespaces; says loudly if not.
@@ -173,7 +173,7 @@ fn the_seed_decides_which_packets_are_lost() {
     const PACKETS: u32 = 2_000;
     let probability = Probability::from_parts((1 << 32) / 20);
     let lossy = LinkConfig {
-        loss: probability,
+        loss: LossModel::Bernoulli(probability),
         seed: 42,
         ..LinkConfig::default()
     };
@@ -260,7 +260,7 @@ fn the_log_is_what_the_queue_would_do_with_these_arrivals() {
     for record in records {
         let expected = match link.enqueue(record.arrived, u32::from(record.bytes)) {
             Ok(departs) => Fate::Departed(departs),
-            Err(_) => Fate::QueueFull,
+            Err(reason) => Fate::Dropped(reason),
         };
         assert_eq!(record.fate(), expected);
         assert_eq!(record.source_port, port);
@@ -301,7 +301,7 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
         Err(Error::ZeroRate { way: Way::Reverse })
     ));
     control
-        .set_loss(Way::Forward, Probability::ALWAYS)
+        .set_loss(Way::Forward, LossModel::Bernoulli(Probability::ALWAYS))
         .expect("any probability");
     sender.send(b"lost").expect("send");
     await_arrivals(&emulator, 21);
@@ -372,8 +372,8 @@ fn what_exists_is_not_taken_over() {
     let second = Namespace::create(&name).expect_err("the name is taken");
     assert!(matches!(&second, ccplane_tun::Error::Exists { .. }) && second.to_string().contains(&name));
     let again = first.run(|| {
-        let _tun = Tun::create("link0", 1_500, &[]).expect("a free name");
-        Tun::create("link0", 1_500, &[])
+        let _tun = Tun::create("link0", 1_500, &[], Offload::None).expect("a free name");
+        Tun::create("link0", 1_500, &[], Offload::None)
             .expect_err("the name is taken")
             .to_string()
     });

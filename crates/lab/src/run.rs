@@ -177,8 +177,9 @@ fn path(e: &Experiment) -> Config {
             line: e.line.clone(),
             delay: there,
             queue: e.queue,
-            loss: e.loss,
+            loss: ccplane_qdisc::LossModel::Bernoulli(e.loss),
             seed: e.seed,
+            ..LinkConfig::default()
         },
         reverse: LinkConfig {
             line: LineSpec::Unlimited,

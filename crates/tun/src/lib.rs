@@ -6,14 +6,16 @@
 
 mod device;
 mod error;
+mod frame;
 mod interface;
 mod namespace;
 mod priority;
 mod process;
 
-pub use device::Tun;
+pub use device::{Offload, Tun};
 pub use error::Error;
+pub use frame::{Frame, Head, LONGEST_FRAME, Malformed};
 pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats};
 pub use namespace::{Namespace, sweep};
-pub use priority::raise_priority;
+pub use priority::{raise_priority, reserve};
 pub use process::die_with_parent;

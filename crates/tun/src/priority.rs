@@ -1,4 +1,6 @@
-//! The scheduling priority of a thread that has deadlines.
+//! The scheduling of a thread that has deadlines.
+
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -9,11 +11,35 @@ use crate::Error;
 ///
 /// An ordinary thread, of whatever niceness, waits for the slice of the one that runs, some milliseconds. A real-time
 /// thread that never sleeps is stopped for 50 ms of every second where others want its core
-/// (`sched_rt_runtime_us`), so that it cannot lock up a machine.
+/// (`sched_rt_runtime_us`), so that it cannot lock up a machine: for one of those, see [`reserve`].
 pub fn raise_priority() -> Result<(), Error> {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: reads the structure that it is given; process 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &lowest) };
     Errno::result(result).map_err(|e| Error::system("give a thread real-time priority", e))?;
+    Ok(())
+}
+
+/// Reserves `runtime` of every `period` on some processor for the calling thread (`SCHED_DEADLINE`), before any thread of
+/// a real-time priority. Threads and processes that it starts are ordinary.
+///
+/// Who uses more than is reserved waits for the rest of the period. The kernel refuses what would leave less than 5 % of
+/// all processors to others, a thread that may not run on all of them, and periods below 100 µs
+/// (`sched_deadline_period_min_us`).
+pub fn reserve(runtime: Duration, period: Duration) -> Result<(), Error> {
+    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_DEADLINE as u32,
+        sched_flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: ns(runtime),
+        sched_deadline: ns(period),
+        sched_period: ns(period),
+    };
+    // SAFETY: reads the structure that it is given, whose size is in it; process 0 is the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
+    Errno::result(result).map_err(|e| Error::system("reserve processor time for a thread", e))?;
     Ok(())
 }

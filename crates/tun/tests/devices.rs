@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ccplane_tun::{Error, Namespace, Tun, add_default_route, interface_stats, sweep};
+use ccplane_tun::{Error, Frame, Namespace, Offload, Tun, add_default_route, interface_stats, sweep};
 use nix::poll::{PollFd, PollFlags, poll};
 
 /// A namespace for a test, unless this process may make none.
@@ -26,7 +26,7 @@ fn v4(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, last))
 }
 
-/// The next packet that the namespace sends.
+/// The next frame that the namespace sends.
 fn read(tun: &Tun) -> Vec<u8> {
     let mut buffer = vec![0; 2_000];
     loop {
@@ -35,8 +35,9 @@ fn read(tun: &Tun) -> Vec<u8> {
             .read(&mut buffer)
             .expect("it is up")
             .expect("a packet within five seconds");
+        let packet = Frame::packet(&buffer);
         // Not the kernel's own reports to IPv6 multicast groups.
-        if buffer[0] >> 4 == 4 || buffer[24] != 0xff {
+        if packet[0] >> 4 == 4 || packet[24] != 0xff {
             buffer.truncate(length);
             return buffer;
         }
@@ -52,7 +53,7 @@ fn packets_pass_between_two_devices() {
     let families = if ccplane_tun::has_ipv6() { 2 } else { 1 };
     let open = |namespace: &Namespace, addresses: [(IpAddr, u8); 2]| {
         let open = || {
-            let tun = Tun::create("link0", 1_400, &addresses[..families])?;
+            let tun = Tun::create("link0", 1_400, &addresses[..families], Offload::None)?;
             add_default_route("link0", addresses[0].0)?;
             Ok::<Tun, Error>(tun)
         };
@@ -76,7 +77,7 @@ fn packets_pass_between_two_devices() {
         sender
             .send_to(b"hello", receiver.local_addr().expect("bound"))
             .expect("send");
-        tuns[1].write(&read(&tuns[0])).expect("a good packet");
+        tuns[1].write([&read(&tuns[0]), &[]]).expect("a good packet");
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).expect("it was written"), 5);
     }
@@ -85,7 +86,7 @@ fn packets_pass_between_two_devices() {
         .run(|| UdpSocket::bind((v4(1), 0)).expect("bind"))
         .expect("our own namespace");
     sender.send_to(b"far", ("192.0.2.1", 9)).expect("there is a route");
-    assert_eq!(read(&tuns[0])[16..20], [192, 0, 2, 1]);
+    assert_eq!(Frame::packet(&read(&tuns[0]))[16..20], [192, 0, 2, 1]);
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn what_nobody_reads_is_dropped_and_counted() {
     let Some(namespace) = namespace("unread") else { return };
     let (before, after) = namespace
         .run(|| {
-            let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)]).expect("root may do this");
+            let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None).expect("root may do this");
             let before = interface_stats("link0").expect("it is there");
             let socket = UdpSocket::bind((v4(1), 0)).expect("bind");
             for _ in 0..10_300 {
@@ -152,7 +153,7 @@ fn bad_names_are_refused() {
     for name in ["", "ccplane-", "mine", "ccplane-a/b", "ccplane-../../etc"] {
         assert!(matches!(Namespace::create(name), Err(Error::BadName { .. })), "{name}");
     }
-    let long = Tun::create("sixteen-letters-", 1_500, &[]);
+    let long = Tun::create("sixteen-letters-", 1_500, &[], Offload::None);
     assert!(
         matches!(
             long,

@@ -25,8 +25,8 @@ pub enum BenchCommand {
     Agent,
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
-    /// The emulator: ceiling, rate, delay and lateness.
-    Emu(emu::EmuArgs),
+    /// The emulator: ceiling, rate, delay and lateness, with both timings.
+    Emu,
 }
 
 /// Runs a benchmark.
@@ -36,7 +36,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::ControlLoop => control_loop::run()?,
         BenchCommand::Agent => agent::run()?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
-        BenchCommand::Emu(args) => emu::run(args)?,
+        BenchCommand::Emu => emu::run()?,
     };
     if json {
         println!("{}", figures.to_json());

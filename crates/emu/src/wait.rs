@@ -1,0 +1,99 @@
+//! How long to sleep before the next packet is due, and when to spin instead.
+
+use ccplane_units::{Duration, Time};
+
+use crate::Timing;
+
+/// How long before a packet is due `Timing::Precise` ends a sleep and begins to spin: a processor that has been idle for
+/// milliseconds wakes up to 0.3 ms late on a virtual machine. Shorter, and late wake-ups show; longer, and more of the
+/// processor is spent on nothing.
+const WAKE: Duration = Duration::from_micros(300);
+
+/// Where packets are due more often than that, it would never sleep, and the kernel would stop it for 50 ms of every
+/// second to let others run (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). So it owes the processor one
+/// part of rest for this many parts of work: 6 %. More parts, and the kernel's longer stops come; fewer, and more packets
+/// meet a late wake-up.
+const WORK_FOR_REST: i64 = 15;
+
+/// How long before a packet is due such a rest ends, for a processor that has slept for microseconds only: shorter, and
+/// late wake-ups show; longer, and at 96 Mbit/s (a packet every 125 µs, and its acknowledgement) there is no gap to rest
+/// in.
+const SPIN: Duration = Duration::from_micros(75);
+
+/// No rest is shorter: falling asleep and waking up takes some microseconds.
+const SHORTEST_REST: Duration = Duration::from_micros(10);
+
+/// Who owes that much has found no gap for a while, and rests although packets will be late: by as much as the rest,
+/// rather than by the kernel's 50 ms.
+const OVERDUE_NS: i64 = 500_000;
+const FORCED_REST: Duration = Duration::from_micros(50);
+
+/// A long sleep is no leave to work without rest for long.
+const MOST_IN_ADVANCE_NS: i64 = -100_000;
+
+const RESERVED: Duration = Duration::from_micros(990);
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// What a thread that drives a link owes, and how it waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    timing: Timing,
+    /// The rest that is owed, ns; below zero for what was taken in advance.
+    owed: i64,
+    /// Up to when work and rest are accounted for.
+    since: Time,
+}
+
+impl Waiter {
+    pub(crate) fn new(timing: Timing) -> Waiter {
+        Waiter {
+            timing,
+            owed: 0,
+            since: Time::ZERO,
+        }
+    }
+
+    /// Puts the calling thread before others, in the way that suits how it waits. Without the privilege it still works,
+    /// only later; the audit tells.
+    pub(crate) fn claim(&self) -> Result<(), ccplane_tun::Error> {
+        let spins = self.timing == Timing::Precise;
+        let reserved = spins && ccplane_tun::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();
+        if reserved {
+            Ok(())
+        } else {
+            ccplane_tun::raise_priority()
+        }
+    }
+
+    /// How long to sleep at `now` when the next packet is due then.
+    pub(crate) fn sleep(&mut self, now: Time, due: Time) -> Duration {
+        self.owed += self.passed(now) / WORK_FOR_REST;
+        let until_due = due.since(now);
+        match self.timing {
+            Timing::Balanced => until_due,
+            Timing::Precise if until_due > WAKE => until_due.saturating_sub(WAKE),
+            Timing::Precise => {
+                let gap = until_due.saturating_sub(SPIN);
+                if self.owed > OVERDUE_NS {
+                    gap.max(FORCED_REST)
+                } else if self.owed > 0 && gap > SHORTEST_REST {
+                    gap
+                } else {
+                    Duration::ZERO
+                }
+            }
+        }
+    }
+
+    /// The thread is back from a sleep.
+    pub(crate) fn woke(&mut self, now: Time) {
+        self.owed = (self.owed - self.passed(now)).max(MOST_IN_ADVANCE_NS);
+    }
+
+    /// Nanoseconds since the last call.
+    fn passed(&mut self, now: Time) -> i64 {
+        let passed = now.since(self.since).as_nanos();
+        self.since = now;
+        i64::try_from(passed).unwrap_or(i64::MAX)
+    }
+}

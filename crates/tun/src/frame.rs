@@ -1,0 +1,413 @@
+//! What passes through a TUN device: a virtio-net header and an IP packet, or a super-packet that stands for several.
+//!
+//! A namespace that is offered segmentation hands over up to 64 KB of one flow at once, as a network card would get
+//! them: one set of headers, the payload of many packets, and a checksum that covers the pseudo-header only (virtio 1.2,
+//! section 5.1.6). A [`Frame`] says of what packets it consists, and writes any contiguous run of them as a frame of its
+//! own: with the length, IPv4 identification, TCP sequence number and flags that the kernel's own segmentation gives
+//! them. Checksums over the payload stay partial, for the kernel of whoever receives: it knows that nothing has touched
+//! the data, or completes them if the packets go on to a wire.
+
+use std::ops::Range;
+
+/// `struct virtio_net_hdr` without the count of buffers, linux/virtio_net.h.
+const VNET: usize = 10;
+
+/// The longest frame: the longest IP packet and the header in front of it.
+pub const LONGEST_FRAME: usize = VNET + 65_535;
+
+/// The checksum covers the pseudo-header only.
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// Added to the kind: the first packet, and no other, has the CWR flag (RFC 3168 section 6.1.2).
+const GSO_ECN: u8 = 0x80;
+
+const FIN_PSH: u8 = 0x01 | 0x08;
+const CWR: u8 = 0x80;
+
+/// The longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a full TCP header.
+const LONGEST_HEAD: usize = 200;
+
+/// One packet or many of one flow, as a TUN device gives and takes them. It does not hold the bytes: every method gets
+/// those that [`Frame::of`] was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the packet's payload begins, after IP and transport headers; the whole length for a single packet.
+    head: u16,
+    /// Length without the virtio-net header.
+    length: u16,
+    /// Payload of each packet but the last, if it is one of several.
+    size: u16,
+    /// Where the transport header begins, if there may be more than one packet.
+    transport: u16,
+    tcp: bool,
+}
+
+/// A frame that no kernel makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a frame of a TUN device: {0}")]
+pub struct Malformed(&'static str);
+
+/// The headers of a run of packets.
+pub struct Head([u8; VNET + LONGEST_HEAD]);
+
+impl Default for Head {
+    fn default() -> Head {
+        Head([0; VNET + LONGEST_HEAD])
+    }
+}
+
+impl Frame {
+    /// Reads the headers.
+    pub fn of(bytes: &[u8]) -> Result<Frame, Malformed> {
+        let (header, packet) = bytes.split_at_checked(VNET).ok_or(Malformed("no virtio-net header"))?;
+        let length = u16::try_from(packet.len()).map_err(|_| Malformed("longer than an IP packet"))?;
+        let kind = header[1] & !GSO_ECN;
+        if kind == GSO_NONE {
+            return Ok(Frame {
+                head: length,
+                length,
+                size: 0,
+                transport: 0,
+                tcp: false,
+            });
+        }
+        let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let (size, transport) = (field(4), field(6));
+        let tcp = matches!(kind, GSO_TCPV4 | GSO_TCPV6);
+        if !tcp && kind != GSO_UDP {
+            return Err(Malformed("a kind of segmentation that was not offered"));
+        }
+        if header[0] & NEEDS_CHECKSUM == 0 {
+            return Err(Malformed("a super-packet with a complete checksum"));
+        }
+        let transport_bytes = match (tcp, packet.get(usize::from(transport) + 12)) {
+            (true, Some(offset)) => usize::from(offset >> 4) * 4,
+            (true, None) => return Err(Malformed("no transport header")),
+            (false, _) => 8,
+        };
+        let shortest = match packet.first().map(|first| first >> 4) {
+            Some(4) => 20,
+            _ => 40,
+        };
+        let head = usize::from(transport) + transport_bytes;
+        if usize::from(transport) < shortest || transport_bytes < if tcp { 20 } else { 8 } {
+            return Err(Malformed("headers that overlap"));
+        }
+        if head >= packet.len() || head > LONGEST_HEAD || size == 0 {
+            return Err(Malformed("headers without payload"));
+        }
+        Ok(Frame {
+            head: head as u16,
+            length,
+            size,
+            transport,
+            tcp,
+        })
+    }
+
+    /// The IP packet, or the super-packet, in the bytes of a frame.
+    pub fn packet(bytes: &[u8]) -> &[u8] {
+        bytes.get(VNET..).unwrap_or_default()
+    }
+
+    /// The longest frame of a single packet of at most `mtu` bytes.
+    pub const fn longest(mtu: u32) -> usize {
+        VNET + mtu as usize
+    }
+
+    /// Of how many packets it consists, at least one.
+    pub fn packets(&self) -> u16 {
+        match self.size {
+            0 => 1,
+            size => (self.length - self.head).div_ceil(size),
+        }
+    }
+
+    /// Length of one of the packets in bytes, IP header included.
+    pub fn bytes(&self, index: u16) -> u16 {
+        let Range { start, end } = self.payload(index..index + 1);
+        self.head + (end - start)
+    }
+
+    /// The packets `run` as a frame of their own, in two pieces, for [`Tun::write`](crate::Tun::write). `marked` gives
+    /// them the ECN mark "congestion experienced"; the others keep what they came with.
+    pub fn run<'a>(&self, bytes: &'a [u8], run: Range<u16>, marked: bool, head: &'a mut Head) -> [&'a [u8]; 2] {
+        let whole = self.size == 0 || (run.start == 0 && run.end == self.packets() && run.end > 1);
+        if whole && !marked {
+            return [bytes, &[]];
+        }
+        let begin = VNET + usize::from(self.head).min(LONGEST_HEAD);
+        let (Some(before), Some(to)) = (
+            bytes.get(..begin.min(bytes.len())),
+            head.0.get_mut(..begin.min(bytes.len())),
+        ) else {
+            return [bytes, &[]];
+        };
+        to.copy_from_slice(before);
+        if self.size != 0 {
+            self.cut(to, run.clone());
+        }
+        if marked {
+            mark(&mut to[VNET..]);
+        }
+        let rest = match self.size {
+            0 => bytes.get(begin..),
+            _ => {
+                let Range { start, end } = self.payload(run);
+                bytes.get(VNET + usize::from(self.head + start)..VNET + usize::from(self.head + end))
+            }
+        };
+        [to, rest.unwrap_or_default()]
+    }
+
+    /// Where the payload of these packets is, counted from the end of the headers.
+    fn payload(&self, run: Range<u16>) -> Range<u16> {
+        let all = u32::from(self.length - self.head);
+        let at = |index: u16| (u32::from(index) * u32::from(self.size)).min(all) as u16;
+        at(run.start)..at(run.end)
+    }
+
+    /// Makes headers those of the packets `run`.
+    fn cut(&self, head: &mut [u8], run: Range<u16>) {
+        let Range { start, end } = self.payload(run.clone());
+        let last = run.end == self.packets();
+        let (vnet, packet) = head.split_at_mut(VNET);
+        if run.len() == 1 {
+            vnet[1] = GSO_NONE;
+            vnet[4..6].fill(0);
+        } else if run.start > 0 {
+            vnet[1] &= !GSO_ECN;
+        }
+        vnet[2..4].copy_from_slice(&self.head.to_ne_bytes());
+        let length = self.head + (end - start);
+        if packet[0] >> 4 == 4 {
+            let identification = word(packet, 4).wrapping_add(run.start);
+            set_word(packet, 2, length);
+            set_word(packet, 4, identification);
+            set_word(packet, 10, 0);
+            let header = usize::from(packet[0] & 0xf) * 4;
+            let sum = checksum(packet.get(..header).unwrap_or_default());
+            set_word(packet, 10, sum);
+        } else {
+            set_word(packet, 4, length - 40);
+        }
+        let transport = usize::from(self.transport);
+        let segment = &mut packet[transport..];
+        let check = if self.tcp {
+            let sequence = [0, 1, 2, 3].map(|i| segment[4 + i]);
+            let sequence = u32::from_be_bytes(sequence).wrapping_add(u32::from(start));
+            segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+            if !last {
+                segment[13] &= !FIN_PSH;
+            }
+            if run.start > 0 {
+                segment[13] &= !CWR;
+            }
+            16
+        } else {
+            set_word(segment, 4, length - self.transport);
+            6
+        };
+        // The sum over the pseudo-header has the segment's length in it (RFC 9293 section 3.1).
+        let sum = u32::from(word(segment, check))
+            + u32::from(!(self.length - self.transport))
+            + u32::from(length - self.transport);
+        set_word(segment, check, fold(sum));
+    }
+}
+
+/// The ECN field of an IP packet, its two bits (RFC 3168 section 5).
+const CE: u8 = 0b11;
+
+/// Marks an IP packet "congestion experienced".
+fn mark(packet: &mut [u8]) {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) if packet.len() >= 20 => {
+            let before = word(packet, 0);
+            packet[1] |= CE;
+            // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
+            let sum = u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
+            set_word(packet, 10, !fold(sum));
+        }
+        // Bits 4 to 11 are the traffic class.
+        Some(6) if packet.len() >= 2 => packet[1] |= CE << 4,
+        _ => {}
+    }
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let sum = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
+        .sum();
+    !fold(sum)
+}
+
+/// A sum of 16-bit words in one's complement.
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn set_word(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A super-packet as a kernel hands it over, and its payload.
+    fn super_packet(v6: bool, tcp: bool, payload: usize, size: u16) -> (Vec<u8>, Vec<u8>) {
+        let payload: Vec<u8> = (0..payload).map(|i| (i * 7 % 251) as u8).collect();
+        let (ip, transport) = (if v6 { 40 } else { 20 }, if tcp { 32 } else { 8 });
+        let length = ip + transport + payload.len();
+        let mut packet = vec![0; ip + transport];
+        if v6 {
+            packet[0] = 0x60;
+            set_word(&mut packet, 4, (length - 40) as u16);
+            packet[6] = if tcp { 6 } else { 17 };
+            (8..40).for_each(|i| packet[i] = i as u8);
+        } else {
+            (packet[0], packet[1], packet[8], packet[9]) = (0x45, 0b10, 64, if tcp { 6 } else { 17 });
+            set_word(&mut packet, 2, length as u16);
+            set_word(&mut packet, 4, 0xfffe);
+            (12..20).for_each(|i| packet[i] = i as u8);
+            let sum = checksum(&packet[..20]);
+            set_word(&mut packet, 10, sum);
+        }
+        if tcp {
+            packet[ip + 4..ip + 8].copy_from_slice(&0xffff_ff00_u32.to_be_bytes());
+            (packet[ip + 12], packet[ip + 13]) = (8 << 4, 0x10 | FIN_PSH | CWR);
+        } else {
+            set_word(&mut packet, ip + 4, (8 + payload.len()) as u16);
+        }
+        let check = ip + if tcp { 16 } else { 6 };
+        let partial = !pseudo(&packet, ip);
+        set_word(&mut packet, check, partial);
+        packet.extend(&payload);
+        let kind = match (tcp, v6) {
+            (true, false) => GSO_TCPV4 | GSO_ECN,
+            (true, true) => GSO_TCPV6 | GSO_ECN,
+            (false, _) => GSO_UDP,
+        };
+        let mut bytes = vec![NEEDS_CHECKSUM, kind];
+        for field in [0, size, ip as u16, (check - ip) as u16] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        bytes.extend(packet);
+        (bytes, payload)
+    }
+
+    /// The checksum over the pseudo-header alone, complemented.
+    fn pseudo(packet: &[u8], ip: usize) -> u16 {
+        let (addresses, protocol, length) = match ip {
+            40 => (&packet[8..40], packet[6], word(packet, 4)),
+            _ => (&packet[12..20], packet[9], word(packet, 2) - 20),
+        };
+        let mut bytes = addresses.to_vec();
+        bytes.extend([0, protocol]);
+        bytes.extend(length.to_be_bytes());
+        checksum(&bytes)
+    }
+
+    fn written(frame: &Frame, bytes: &[u8], run: Range<u16>, marked: bool) -> Vec<u8> {
+        frame.run(bytes, run, marked, &mut Head::default()).concat()
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_what_the_kernel_would_have_cut(
+            v6: bool, tcp: bool, marked: bool, payload in 1_usize..20_000, size in 200_u16..1_449, cut in 0.0..1.0_f64,
+        ) {
+            let (bytes, payload) = super_packet(v6, tcp, payload, size);
+            let (ip, transport) = (if v6 { 40 } else { 20 }, if tcp { 32 } else { 8 });
+            let frame = Frame::of(&bytes).expect("well formed");
+            let packets = frame.packets();
+            prop_assert_eq!(usize::from(packets), payload.len().div_ceil(usize::from(size)));
+            prop_assert_eq!(written(&frame, &bytes, 0..packets, false).len(), bytes.len());
+            let mut joined: Vec<u8> = Vec::new();
+            for index in 0..packets {
+                let single = written(&frame, &bytes, index..index + 1, marked);
+                let alone = Frame::of(&single).expect("well formed");
+                prop_assert_eq!(alone.packets(), 1);
+                let packet = Frame::packet(&single);
+                prop_assert_eq!(packet.len(), usize::from(frame.bytes(index)));
+                prop_assert_eq!(alone.bytes(0), frame.bytes(index));
+                joined.extend(&packet[ip + transport..]);
+                // The checksum is what is left to complete, the lengths are the packet's own.
+                let check = ip + if tcp { 16 } else { 6 };
+                prop_assert_eq!(word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
+                if v6 {
+                    prop_assert_eq!(usize::from(word(packet, 4)), packet.len() - 40);
+                    prop_assert_eq!(packet[1] >> 4, if marked { CE } else { 0 });
+                } else {
+                    prop_assert_eq!(usize::from(word(packet, 2)), packet.len());
+                    prop_assert_eq!(word(packet, 4), 0xfffe_u16.wrapping_add(index));
+                    prop_assert_eq!(checksum(&packet[..20]), 0);
+                    prop_assert_eq!(packet[1], if marked { CE } else { 0b10 });
+                }
+                if tcp {
+                    let sequence = u32::from_be_bytes([4, 5, 6, 7].map(|i| packet[ip + i]));
+                    prop_assert_eq!(sequence, 0xffff_ff00_u32.wrapping_add(u32::from(index) * u32::from(size)));
+                    let flags = packet[ip + 13];
+                    prop_assert_eq!(flags & CWR != 0, index == 0);
+                    prop_assert_eq!(flags & FIN_PSH != 0, index + 1 == packets);
+                } else {
+                    prop_assert_eq!(usize::from(word(packet, ip + 4)), packet.len() - ip);
+                }
+            }
+            prop_assert_eq!(joined, payload);
+            // A run is a frame of the same packets.
+            let middle = (f64::from(packets) * cut) as u16;
+            for run in [0..middle, middle..packets].into_iter().filter(|run| !run.is_empty()) {
+                let part = written(&frame, &bytes, run.clone(), marked);
+                let again = Frame::of(&part).expect("well formed");
+                prop_assert_eq!(usize::from(again.packets()), run.len());
+                for (n, index) in run.enumerate() {
+                    let n = n as u16;
+                    let twice = written(&again, &part, n..n + 1, false);
+                    let once = written(&frame, &bytes, index..index + 1, marked);
+                    prop_assert_eq!(Frame::packet(&twice), Frame::packet(&once));
+                }
+            }
+        }
+
+        #[test]
+        fn no_bytes_harm_the_reader(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
+            if let Some(first) = bytes.get_mut(..2) {
+                first.copy_from_slice(&[NEEDS_CHECKSUM, kind]);
+            }
+            if let Ok(frame) = Frame::of(&bytes) {
+                for index in 0..frame.packets() {
+                    written(&frame, &bytes, index..index + 1, true);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mark_keeps_the_header_s_checksum() {
+        let (bytes, _) = super_packet(false, true, 10, 1_448);
+        let mut single = bytes.clone();
+        single[1] = GSO_NONE;
+        let frame = Frame::of(&single).expect("well formed");
+        let marked = written(&frame, &single, 0..1, true);
+        let packet = Frame::packet(&marked);
+        assert_eq!((packet[1] & CE, checksum(&packet[..20])), (CE, 0));
+        assert_eq!(packet[20..], single[30..]);
+        assert_eq!(written(&frame, &single, 0..1, false), single);
+    }
+}
