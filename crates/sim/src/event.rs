@@ -1,21 +1,15 @@
 //! What is going to happen, in order of time.
 //!
 //! An event is one 128-bit number: its time, the number under which it was scheduled, and what it is. Events of one
-//! moment happen in the order in which they were scheduled, so that a run is the same everywhere. Few events wait in a
-//! heap; many in a timing wheel, which costs the same whatever their number.
+//! moment happen in the order in which they were scheduled, so that a run is the same everywhere. They wait in a timing
+//! wheel, which costs the same whatever their number.
 
 mod heap;
 mod wheel;
 
 use ccplane_units::Time;
 
-use heap::Heap;
 use wheel::Wheel;
-
-/// Above so many events the wheel takes over from the heap, and below the second number gives back. The heap wins while
-/// it stays within the first-level cache; the two are apart so that a run does not go to and fro.
-const MANY: usize = 256;
-const FEW: usize = 64;
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +53,7 @@ const ORDER: u64 = 1 << 40;
 pub(crate) const MOST: usize = 1 << 28;
 
 impl Event {
+    #[inline(always)]
     fn new(at: Time, order: u64, kind: Kind, which: u32) -> Event {
         let low = (order << 32) | (u64::from(kind as u8) << 28) | u64::from(which);
         Event((u128::from((at.as_nanos() << 8) | (order >> 32)) << 64) | u128::from(low))
@@ -108,65 +103,32 @@ impl Event {
 }
 
 /// Everything that is going to happen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Events {
-    heap: Heap,
-    wheel: Option<Box<Wheel>>,
-    /// The wheel has them, not the heap.
-    wheeling: bool,
+    wheel: Wheel,
     order: u64,
 }
 
 impl Events {
-    pub fn new() -> Events {
-        Events {
-            heap: Heap::default(),
-            wheel: None,
-            wheeling: false,
-            order: 0,
-        }
-    }
-
     /// Schedules an event; one that lies beyond [`LAST`] never happens.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, at: Time, kind: Kind, which: u32) {
         if at > LAST {
             return;
         }
-        let event = Event::new(at, self.order, kind, which);
+        self.wheel.push(Event::new(at, self.order, kind, which));
         self.order += 1;
-        match &mut self.wheel {
-            Some(wheel) if self.wheeling => wheel.push(event),
-            _ => {
-                self.heap.push(event);
-                if self.heap.len() > MANY {
-                    self.to_wheel();
-                }
-            }
-        }
     }
 
     /// The next event, if it happens by `until`.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self, until: Time) -> Option<Event> {
-        match &mut self.wheel {
-            Some(wheel) if self.wheeling => {
-                let event = wheel.pop(until.as_nanos())?;
-                if wheel.len() < FEW {
-                    self.to_heap();
-                }
-                Some(event)
-            }
-            _ => self.heap.pop(until.as_nanos()),
-        }
+        self.wheel.pop(until.as_nanos())
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        match &self.wheel {
-            Some(wheel) if self.wheeling => wheel.len(),
-            _ => self.heap.len(),
-        }
+        self.wheel.len()
     }
 
     /// Whether there were more events than a run can tell apart.
@@ -176,24 +138,7 @@ impl Events {
 
     /// Bytes of memory taken.
     pub fn memory(&self) -> usize {
-        self.heap.memory() + self.wheel.as_ref().map_or(0, |wheel| wheel.memory())
-    }
-
-    #[cold]
-    fn to_wheel(&mut self) {
-        let wheel = self.wheel.get_or_insert_with(Default::default);
-        wheel.fill(self.heap.drain());
-        self.wheeling = true;
-    }
-
-    #[cold]
-    fn to_heap(&mut self) {
-        if let Some(wheel) = &mut self.wheel {
-            for event in wheel.drain() {
-                self.heap.push(event);
-            }
-        }
-        self.wheeling = false;
+        self.wheel.memory()
     }
 }
 
@@ -233,7 +178,7 @@ mod tests {
             // How far ahead each is scheduled (log scale), and whether one is taken after it.
             steps in prop::collection::vec((0_u32..40, any::<u32>(), 0_u8..3), 1..3_000),
         ) {
-            let mut events = Events::new();
+            let mut events = Events::default();
             let mut model = std::collections::BTreeSet::new();
             let mut now = 0;
             for (n, (log, noise, takes)) in steps.into_iter().enumerate() {

@@ -93,7 +93,11 @@ impl<T: Tracer> Simulation<T> {
         let mut still = 0;
         while !(flows && self.world.unfinished == 0) {
             let before = (self.world.now, self.world.packets.gone);
-            if !self.batch(until)? {
+            let more = self.batch(until)?;
+            if let Some(error) = self.world.failed.take() {
+                return Err(error);
+            }
+            if !more {
                 break;
             }
             let after = (self.world.now, self.world.packets.gone);

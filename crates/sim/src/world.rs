@@ -97,6 +97,8 @@ pub struct World {
     pub(crate) counters: Counters,
     /// A number of its own for each packet whose path is its own.
     pub(crate) spray: u64,
+    /// Why an application cannot go on: the run ends with it.
+    pub(crate) failed: Option<SimError>,
 }
 
 /// An application and its next event.
@@ -148,7 +150,7 @@ impl World {
             routing,
             links,
             packets: Packets::default(),
-            events: Events::new(),
+            events: Events::default(),
             nics,
             nic_of,
             ends: Vec::new(),
@@ -163,6 +165,7 @@ impl World {
             datagrams: Datagrams::default(),
             counters: Counters::default(),
             spray: 0,
+            failed: None,
         })
     }
 
@@ -274,6 +277,21 @@ impl World {
         end.awaits = end.written;
         self.events.push(self.now, Kind::Kick, writer);
         true
+    }
+
+    /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not begun or is over.
+    pub fn abort(&mut self, flow: FlowId) -> bool {
+        let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
+        let sender = self.ends.get_mut(pair as usize).and_then(|end| end.connection.as_mut());
+        let Some(connection) = sender else { return false };
+        connection.abort();
+        self.events.push(self.now, Kind::Kick, pair);
+        true
+    }
+
+    /// Ends the run with an error: for applications, which have nobody else to tell.
+    pub fn fail(&mut self, error: SimError) {
+        self.failed.get_or_insert(error);
     }
 
     /// Adds an agent and its algorithms.

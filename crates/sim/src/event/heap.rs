@@ -11,10 +11,6 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    pub fn len(&self) -> usize {
-        self.events.len() - usize::from(self.open)
-    }
-
     pub fn memory(&self) -> usize {
         self.events.capacity() * size_of::<Event>()
     }
@@ -49,12 +45,6 @@ impl Heap {
             }
         }
         self.events.first().copied()
-    }
-
-    /// Takes all, in no order.
-    pub fn drain(&mut self) -> impl Iterator<Item = Event> + '_ {
-        self.first();
-        self.events.drain(..)
     }
 
     /// Puts `event` in the place of the root, and down to where it belongs.

@@ -10,21 +10,23 @@ use super::heap::Heap;
 const BITS: u32 = 12;
 const SLOTS: usize = 1 << BITS;
 const MASK: u64 = SLOTS as u64 - 1;
-/// The width at first, as a power of two in ns: 64 ns is a packet at 200 Gbit/s.
+/// The width at first, as a power of two in ns: 64 ns is half a packet at 100 Gbit/s.
 const WIDTH: u32 = 6;
 /// The width stays below 2^20 ns, so that the second ring stays below 5 hours.
 const WIDEST: u32 = 20;
+const NONE: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// Width of a slot of the first ring: 2^`width` ns.
     width: u32,
-    /// The slot, counted from time 0, whose events are in `open`.
+    /// The slot, counted from time 0, that was opened last: what comes into it now comes into `open`.
     now: u64,
     /// Events of the slot `now`, the next one last.
     open: Vec<Event>,
     near: Ring,
+    nodes: Nodes,
     later: Ring,
     far: Heap,
     len: usize,
@@ -34,9 +36,24 @@ pub(super) struct Wheel {
     turns: u32,
 }
 
+/// Events in lists, the one added last first.
+#[derive(Debug)]
+struct Nodes {
+    nodes: Vec<Node>,
+    free: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    high: u64,
+    low: u64,
+    next: u32,
+}
+
+/// A list of events for each slot.
 #[derive(Debug)]
 struct Ring {
-    slots: Vec<Vec<Event>>,
+    heads: Box<[u32; SLOTS]>,
     /// Which slots hold anything, and which words of that do.
     full: [u64; SLOTS / 64],
     words: u64,
@@ -49,6 +66,10 @@ impl Default for Wheel {
             now: 0,
             open: Vec::new(),
             near: Ring::default(),
+            nodes: Nodes {
+                nodes: Vec::new(),
+                free: NONE,
+            },
             later: Ring::default(),
             far: Heap::default(),
             len: 0,
@@ -65,55 +86,48 @@ impl Wheel {
     }
 
     pub fn memory(&self) -> usize {
-        let open = self.open.capacity() * size_of::<Event>();
-        size_of::<Wheel>() + open + self.near.memory() + self.later.memory() + self.far.memory()
+        size_of::<Wheel>()
+            + 2 * size_of::<[u32; SLOTS]>()
+            + self.open.capacity() * size_of::<Event>()
+            + self.nodes.nodes.capacity() * size_of::<Node>()
+            + self.far.memory()
     }
 
-    /// Takes events in when it is empty.
-    pub fn fill(&mut self, events: impl Iterator<Item = Event>) {
-        let events: Vec<Event> = events.collect();
-        self.now = events.iter().min().map_or(0, |first| first.nanos() >> self.width);
-        self.len = 0;
-        for event in events {
-            self.push(event);
-        }
-    }
-
-    /// Takes all, in no order.
-    pub fn drain(&mut self) -> Vec<Event> {
-        let mut all = std::mem::take(&mut self.open);
-        for ring in [&mut self.near, &mut self.later] {
-            while let Some(slot) = ring.next(0) {
-                all.append(ring.take(slot));
-            }
-        }
-        all.extend(self.far.drain());
-        self.len = 0;
-        all
-    }
-
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, event: Event) {
         self.len += 1;
         let slot = event.nanos() >> self.width;
-        if slot <= self.now {
-            self.push_open(event);
-        } else if slot - self.now < SLOTS as u64 {
-            self.near.push(slot, event);
+        // Slots in the past and the present wrap to a large number.
+        if slot.wrapping_sub(self.now).wrapping_sub(1) < MASK {
+            self.near.push(slot, event, &mut self.nodes);
         } else {
-            self.push_later(slot, event);
+            self.push_elsewhere(slot, event);
         }
     }
 
     /// The first event, if its time is at most `until` ns.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self, until: u64) -> Option<Event> {
         if self.open.is_empty() {
-            self.advance(until)?;
+            return self.advance(until);
         }
         let first = self.open.pop_if(|first| first.nanos() <= until)?;
         self.len -= 1;
         Some(first)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_elsewhere(&mut self, slot: u64, event: Event) {
+        if slot <= self.now {
+            return self.push_open(event);
+        }
+        let (turn, now) = (slot >> BITS, self.now >> BITS);
+        if turn - now < SLOTS as u64 {
+            self.later.push(turn, event, &mut self.nodes);
+        } else {
+            self.far.push(event);
+        }
     }
 
     /// An event of the slot that is being emptied takes its place among the others.
@@ -122,57 +136,68 @@ impl Wheel {
         self.open.insert(at, event);
     }
 
-    #[cold]
-    fn push_later(&mut self, slot: u64, event: Event) {
-        let (turn, now) = (slot >> BITS, self.now >> BITS);
-        if turn - now < SLOTS as u64 {
-            self.later.push(turn, event);
-        } else {
-            self.far.push(event);
-        }
-    }
-
-    /// Opens the next slot that holds anything and begins by `until`.
-    fn advance(&mut self, until: u64) -> Option<()> {
-        if self.len == 0 {
+    /// Opens the next slot that holds anything and begins by `until`, and takes its first event if that happens by
+    /// `until`.
+    #[inline]
+    fn advance(&mut self, until: u64) -> Option<Event> {
+        // What is left of this turn of the first ring.
+        let Some(slot) = self.near.next((self.now & MASK) + 1) else {
+            return self.turn(until);
+        };
+        let slot = (self.now & !MASK) | slot;
+        if slot << self.width > until {
             return None;
         }
-        while self.open.is_empty() {
-            // What is left of this turn of the first ring.
-            let index = self.now & MASK;
-            if let Some(slot) = self.near.next(index + 1) {
-                let slot = (self.now & !MASK) | slot;
-                if slot << self.width > until {
-                    return None;
-                }
-                self.now = slot;
-                self.opened += 1;
-                std::mem::swap(&mut self.open, self.near.take(slot & MASK));
-                self.taken += self.open.len() as u32;
-                self.open.sort_unstable_by(|a, b| b.cmp(a));
-                break;
-            }
-            let turn = self.next_turn()?;
-            if (turn << BITS) << self.width > until {
-                return None;
-            }
-            // Another width would make another turn of it.
-            if !self.judge() {
-                self.turn(turn);
-            }
+        let head = self.near.heads[(slot & MASK) as usize];
+        let node = self.nodes.nodes[head as usize];
+        let event = node.event();
+        if node.next != NONE {
+            return self.open_many(slot, until);
         }
-        Some(())
+        if event.nanos() > until {
+            return None;
+        }
+        self.now = slot;
+        self.opened += 1;
+        self.taken += 1;
+        self.near.clear(slot);
+        self.nodes.give_back(head);
+        self.len -= 1;
+        Some(event)
     }
 
-    /// The next turn of the first ring in which anything happens.
+    #[inline(never)]
+    fn open_many(&mut self, slot: u64, until: u64) -> Option<Event> {
+        self.now = slot;
+        self.near.take(slot, &mut self.nodes, &mut self.open);
+        self.opened += 1;
+        self.taken += self.open.len() as u32;
+        self.open.sort_unstable_by(|a, b| b.cmp(a));
+        self.pop(until)
+    }
+
+    /// Goes on to the next turn of the first ring in which anything happens.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, until: u64) -> Option<Event> {
+        let turn = self.next_turn()?;
+        if (turn << BITS) << self.width > until {
+            return None;
+        }
+        // Another width would make another turn of it.
+        if !self.judge() {
+            self.begin(turn);
+        }
+        self.pop(until)
+    }
+
     fn next_turn(&mut self) -> Option<u64> {
         let now = self.now >> BITS;
         if self.near.words != 0 {
             // The ring reaches less than one turn ahead.
             return Some(now + 1);
         }
-        let index = now & MASK;
-        let later = match self.later.next(index + 1) {
+        let later = match self.later.next((now & MASK) + 1) {
             Some(slot) => Some((now & !MASK) | slot),
             None => self.later.next(0).map(|slot| ((now & !MASK) + SLOTS as u64) | slot),
         };
@@ -181,31 +206,20 @@ impl Wheel {
     }
 
     /// Begins a turn of the first ring: events of the second ring and the heap that belong to it are put in their slots.
-    fn turn(&mut self, turn: u64) {
+    fn begin(&mut self, turn: u64) {
         self.now = turn << BITS;
-        let mut events = std::mem::take(self.later.take(turn & MASK));
-        for event in events.drain(..) {
-            self.place(event);
-        }
-        // The buffer is kept for the turns to come.
-        *self.later.slot(turn & MASK) = events;
+        // What the first slot holds is open from now on.
+        self.near.take(self.now, &mut self.nodes, &mut self.open);
+        self.open.sort_unstable_by(|a, b| b.cmp(a));
+        let mut events = Vec::new();
+        self.later.take(turn, &mut self.nodes, &mut events);
         let end = (turn + 1) << (BITS + self.width);
         while let Some(event) = self.far.pop(end - 1) {
-            self.place(event);
+            events.push(event);
         }
-        // What the first slot held already.
-        if self.near.holds(self.now & MASK) {
-            self.open.append(self.near.take(self.now & MASK));
-            self.open.sort_unstable_by(|a, b| b.cmp(a));
-        }
-    }
-
-    /// Puts an event of this turn in its slot.
-    fn place(&mut self, event: Event) {
-        let slot = event.nanos() >> self.width;
-        match slot <= self.now {
-            true => self.push_open(event),
-            false => self.near.push(slot, event),
+        self.len -= events.len();
+        for event in events {
+            self.push(event);
         }
     }
 
@@ -219,14 +233,23 @@ impl Wheel {
         let (a_slot, a_turn) = (self.taken / self.opened.max(1), self.taken / self.turns);
         (self.taken, self.opened, self.turns) = (0, 0, 0);
         let width = match a_slot {
-            24.. if self.width >= 2 => self.width - 2,
-            ..4 if a_turn < 256 && self.width + 2 <= WIDEST => self.width + 2,
+            8.. if self.width >= 2 => self.width - 2,
+            ..2 if a_turn < 256 && self.width + 2 <= WIDEST => self.width + 2,
             _ => return false,
         };
         let now = self.now << self.width;
-        let events = self.drain();
+        let mut events = std::mem::take(&mut self.open);
+        for ring in [&mut self.near, &mut self.later] {
+            while let Some(slot) = ring.next(0) {
+                ring.take(slot, &mut self.nodes, &mut events);
+            }
+        }
+        while let Some(event) = self.far.pop(u64::MAX) {
+            events.push(event);
+        }
         self.width = width;
         self.now = now >> width;
+        self.len = 0;
         for event in events {
             self.push(event);
         }
@@ -234,10 +257,46 @@ impl Wheel {
     }
 }
 
+impl Node {
+    #[inline(always)]
+    fn event(&self) -> Event {
+        Event(u128::from(self.high) << 64 | u128::from(self.low))
+    }
+}
+
+impl Nodes {
+    #[inline(always)]
+    fn add(&mut self, event: Event, next: u32) -> u32 {
+        let node = Node {
+            high: (event.0 >> 64) as u64,
+            low: event.0 as u64,
+            next,
+        };
+        let id = self.free;
+        match self.nodes.get_mut(id as usize) {
+            Some(place) => {
+                self.free = place.next;
+                *place = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, id: u32) {
+        self.nodes[id as usize].next = self.free;
+        self.free = id;
+    }
+}
+
 impl Default for Ring {
     fn default() -> Ring {
         Ring {
-            slots: vec![Vec::new(); SLOTS],
+            heads: Box::new([NONE; SLOTS]),
             full: [0; SLOTS / 64],
             words: 0,
         }
@@ -245,53 +304,55 @@ impl Default for Ring {
 }
 
 impl Ring {
-    #[inline]
-    fn push(&mut self, slot: u64, event: Event) {
+    #[inline(always)]
+    fn push(&mut self, slot: u64, event: Event, nodes: &mut Nodes) {
         let index = (slot & MASK) as usize;
-        self.slots[index].push(event);
+        let head = &mut self.heads[index];
+        *head = nodes.add(event, *head);
         self.full[index / 64] |= 1 << (index % 64);
         self.words |= 1 << (index / 64);
     }
 
-    fn holds(&self, index: u64) -> bool {
-        self.full[index as usize / 64] & (1 << (index % 64)) != 0
-    }
-
     /// The first slot that holds anything, from `index` on.
-    #[inline]
+    #[inline(always)]
     fn next(&self, index: u64) -> Option<u64> {
-        let index = index as usize;
         let word = index / 64;
-        let rest = self.full.get(word)? & (u64::MAX << (index % 64));
+        let rest = self.full.get(word as usize)? & (u64::MAX << (index % 64));
         if rest != 0 {
-            return Some((word * 64) as u64 + u64::from(rest.trailing_zeros()));
+            return Some(word * 64 + u64::from(rest.trailing_zeros()));
         }
-        let words = self.words & u64::MAX.checked_shl(word as u32 + 1).unwrap_or(0);
+        // Two shifts, as one by 64 is none.
+        let words = self.words & (u64::MAX << word << 1);
         if words == 0 {
             return None;
         }
-        let word = words.trailing_zeros() as usize;
-        Some((word * 64) as u64 + u64::from(self.full[word].trailing_zeros()))
+        let word = words.trailing_zeros();
+        Some(u64::from(word) * 64 + u64::from(self.full[word as usize].trailing_zeros()))
     }
 
-    /// The events of a slot, which is empty after they have been taken out of what this returns.
-    #[inline]
-    fn take(&mut self, index: u64) -> &mut Vec<Event> {
-        let index = index as usize;
+    /// Moves the events of a slot to `to`.
+    fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<Event>) {
+        let mut at = self.heads[(slot & MASK) as usize];
+        if at == NONE {
+            return;
+        }
+        while at != NONE {
+            let node = nodes.nodes[at as usize];
+            to.push(node.event());
+            nodes.give_back(at);
+            at = node.next;
+        }
+        self.clear(slot);
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, slot: u64) {
+        let index = (slot & MASK) as usize;
+        self.heads[index] = NONE;
         let word = &mut self.full[index / 64];
         *word &= !(1 << (index % 64));
         if *word == 0 {
             self.words &= !(1 << (index / 64));
         }
-        &mut self.slots[index]
-    }
-
-    fn slot(&mut self, index: u64) -> &mut Vec<Event> {
-        &mut self.slots[index as usize]
-    }
-
-    fn memory(&self) -> usize {
-        let slots: usize = self.slots.iter().map(|slot| slot.capacity() * size_of::<Event>()).sum();
-        slots + SLOTS * size_of::<Vec<Event>>()
     }
 }
