@@ -240,9 +240,10 @@ impl Connection {
     }
 
     /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
-    /// nothing is out in class 0 its cumulative part counts too, as no other ACK may come.
+    /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
     fn take_tail(&mut self, segment: &Segment, side: &Side) {
-        let idle = self.una == self.next;
+        let all = segment.ack == self.cut && self.flags.fin_cut;
+        let complete = all || self.una == self.next;
         let (next, cut) = (self.next, self.cut);
         let arrived = |connection: &mut Connection, range: Range| {
             let Connection { repair, board, .. } = connection;
@@ -264,7 +265,7 @@ impl Connection {
                 }
             }
         }
-        if idle && segment.ack.since(self.una) <= cut.since(self.una) {
+        if complete && segment.ack.since(self.una) <= cut.since(self.una) {
             while self.una != segment.ack {
                 let sent = self.board.get(self.una);
                 let end = sent.offset.wrapping_add(u32::from(sent.length));
@@ -272,6 +273,7 @@ impl Connection {
                 self.una = self.una.plus(1);
             }
             self.next = self.una;
+            (self.sacked, self.lost) = (0, 0);
             self.repair_mut().sacked.forget_before(segment.ack);
             self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
         }

@@ -198,11 +198,14 @@ impl Connection {
         }
     }
 
-    /// The application adds so many bytes to the stream. The stream's length saturates at 2^48 - 1 bytes (281 TB), which
+    /// The application adds so many bytes to the stream; there may be something to send then, or another timeout. The stream's length saturates at 2^48 - 1 bytes (281 TB), which
     /// serves as "without end".
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
+            if self.is_blocked() {
+                self.deadline = Time::ZERO; // from now on the closed window is to be probed
+            }
         }
     }
 
@@ -460,13 +463,15 @@ impl Connection {
         }
     }
 
-    /// Both streams are through: only late retransmissions are still to be answered, for three timeouts.
+    /// Both streams are through: only late retransmissions are still to be answered, until none came for three timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
-        if self.state == State::Open && self.sent_all() && self.receiver.ended() {
+        if self.sent_all() && self.receiver.ended() {
             self.state = State::Draining;
-            self.deadline = now + self.rto() * 3;
+            self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
+            self.receiver.ack_at = Time::MAX;
             self.board.free();
+            self.repair = None;
         }
     }
 

@@ -104,8 +104,7 @@ impl Receiver {
         self.offset - self.read
     }
 
-    /// The application takes up to so many bytes. A window that opens by two segments or half the buffer is announced at
-    /// once (RFC 9293, 3.8.6.2.2), smaller steps are not, so that the sender has no reason for small segments.
+    /// The application takes up to so many bytes. A window that opens is announced at once.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
@@ -123,6 +122,17 @@ impl Receiver {
     fn limit(&self, config: &Config) -> u64 {
         let taken = if config.discard { self.offset } else { self.read };
         taken + u64::from(config.receive_buffer)
+    }
+
+    /// The new edge of the window, if it may move: by two segments or half the buffer at least, so that the sender has no
+    /// reason for small segments (RFC 9293, 3.8.6.2.2).
+    #[inline(always)]
+    fn opens(&self, config: &Config) -> Option<u64> {
+        let limit = self.limit(config);
+        let step = (u64::from(config.mss) * 2)
+            .min(u64::from(config.receive_buffer) / 2)
+            .max(1);
+        (limit >= self.edge + step).then_some(limit)
     }
 
     /// Data has arrived.
@@ -289,8 +299,9 @@ impl Receiver {
     /// Writes what the segment acknowledges. Whatever leaves in class 0 settles what is owed there.
     #[inline(always)]
     pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {
-        let limit = self.limit(config);
-        self.edge = self.edge.max(limit);
+        if let Some(edge) = self.opens(config) {
+            self.edge = edge;
+        }
         segment.ack = self.next;
         segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
         segment.ce_packets = self.ce_packets;

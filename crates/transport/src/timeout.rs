@@ -65,9 +65,10 @@ impl Connection {
         self.progress + backed_off.min(self.config.max_rto)
     }
 
-    /// Only the peer's closed window keeps data back.
-    fn is_blocked(&self) -> bool {
-        self.written > self.cut_offset && self.limit <= self.cut_offset && self.una == self.next
+    /// Only the peer's closed window keeps data back, and no ACK is to come that could open it.
+    pub(crate) fn is_blocked(&self) -> bool {
+        let closed = self.limit <= self.cut_offset && self.written > self.cut_offset;
+        closed && self.una == self.next && matches!(self.state, State::Open | State::Proving)
     }
 
     /// RFC 6298, 5.7 for the handshake.
@@ -190,12 +191,16 @@ impl Connection {
         let before = self.lost_total;
         let next = self.next;
         let repair = self.repair_mut();
+        repair.queue.clear();
         repair.repeats.clear();
         repair.reorder_at = Time::MAX;
         repair.high = next;
         let mut number = self.una;
         while number != next {
-            if !self.board.get(number).is(Sent::SACKED | Sent::LOST) {
+            let sent = self.board.get(number);
+            if sent.is(Sent::LOST) {
+                self.repair_mut().queue.push_back(number);
+            } else if !sent.is(Sent::SACKED) {
                 self.mark_lost(number);
             }
             number = number.plus(1);

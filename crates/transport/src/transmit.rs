@@ -210,6 +210,7 @@ impl Connection {
         }
         self.progress = now;
         self.sent = now;
+        self.backoff = 0; // that of probes of a closed window
         let first = self.rtt.smoothed() * 2 + self.config.ack_delay;
         self.deadline = self
             .deadline
