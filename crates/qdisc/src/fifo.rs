@@ -40,6 +40,8 @@ pub struct Admitted {
     pub departs: Time,
     /// Whether it found more waiting than the threshold for marks, and is to be marked if it understands marks.
     pub mark: bool,
+    /// Whether it is the only packet that has not been taken: the [`head`](FifoLink::head).
+    pub first: bool,
 }
 
 impl FifoLink {
@@ -69,30 +71,54 @@ impl FifoLink {
     }
 
     /// Takes a packet under a number of the caller's choice, or says that the queue is full.
-    #[inline]
+    #[inline(always)]
     pub fn admit(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
-        let starts = self.line.next_start(now);
+        let Some(line) = self.line.as_constant() else {
+            return self.admit_elsewhere(now, bytes, number);
+        };
         let mut mark = false;
-        if starts > now {
-            self.depart(now);
-            let waiting = self.waiting(now);
-            let mut with_this = waiting;
-            with_this.add(bytes);
-            if self.limit.is_below(with_this) {
+        if line.until <= now {
+            self.inside = 0;
+            self.packets.departed = self.packets.end;
+        } else {
+            // The line is busy, so that something is inside, and the first of it has begun.
+            let first = self.packets.depart(now, &mut self.inside);
+            let waiting = Backlog {
+                packets: u64::from(self.packets.inside()).saturating_sub(1),
+                bytes: self.inside.saturating_sub(u64::from(first)),
+            };
+            if self.limit.is_below(waiting.with(bytes)) {
                 return Err(DropReason::Full);
             }
             mark = self.mark_above.is_below(waiting);
-        } else {
-            // A packet that begins at once never waits, and all before it have left.
-            self.all_departed();
+        }
+        let departs = line.send(now, bytes);
+        let first = self.packets.push(Planned { departs, bytes, number });
+        self.inside += u64::from(bytes);
+        Ok(Admitted { departs, mark, first })
+    }
+
+    /// The same on a line that is not of constant rate.
+    #[inline(never)]
+    fn admit_elsewhere(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
+        self.depart(now);
+        let starts = self.line.next_start(now);
+        let mut mark = false;
+        // A packet that begins at once never waits.
+        if starts > now {
+            let waiting = self.waiting(now);
+            if self.limit.is_below(waiting.with(bytes)) {
+                return Err(DropReason::Full);
+            }
+            mark = self.mark_above.is_below(waiting);
         }
         let departs = self.line.send(starts, bytes);
         if let Some(all) = &mut self.starts {
             all.0.push_back(starts);
         }
-        self.packets.push(Planned { departs, bytes, number });
+        let first = self.packets.push(Planned { departs, bytes, number });
         self.inside += u64::from(bytes);
-        Ok(Admitted { departs, mark })
+        Ok(Admitted { departs, mark, first })
     }
 
     /// When the oldest packet that has not been taken leaves or left, and its number.
@@ -102,15 +128,28 @@ impl FifoLink {
         Some((head.departs, head.number))
     }
 
-    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last call goes without
-    /// its place being free before its time.
-    #[inline]
+    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last call goes as if it
+    /// had.
+    #[inline(always)]
     pub fn take(&mut self) -> Option<(Time, u32)> {
         let head = *self.packets.head()?;
-        // The packet leaves no later than its taker comes.
-        self.depart(head.departs);
+        if self.packets.departed == self.packets.head {
+            self.inside -= u64::from(head.bytes);
+            self.packets.departed = self.packets.departed.wrapping_add(1);
+            if let Some(starts) = &mut self.starts {
+                starts.0.pop_front();
+            }
+        }
         self.packets.forget_head();
         Some((head.departs, head.number))
+    }
+
+    /// [`take`](FifoLink::take) and [`head`](FifoLink::head) in one: the number of the oldest packet, and when the one
+    /// behind it leaves.
+    #[inline(always)]
+    pub fn take_next(&mut self) -> Option<(u32, Option<Time>)> {
+        let (_, number) = self.take()?;
+        Some((number, self.packets.head().map(|head| head.departs)))
     }
 
     /// Forgets what has left by `now`.
@@ -196,23 +235,11 @@ impl FifoLink {
     /// Counts out what has left.
     #[inline]
     fn depart(&mut self, now: Time) {
-        while let Some(first) = self.packets.next()
-            && first.departs <= now
-        {
-            self.inside -= u64::from(first.bytes);
-            self.packets.departed = self.packets.departed.wrapping_add(1);
-            if let Some(starts) = &mut self.starts {
-                starts.0.pop_front();
-            }
-        }
-    }
-
-    #[inline]
-    fn all_departed(&mut self) {
-        self.inside = 0;
-        self.packets.departed = self.packets.end;
+        let before = self.packets.departed;
+        self.packets.depart(now, &mut self.inside);
         if let Some(starts) = &mut self.starts {
-            starts.0.clear();
+            let departed = self.packets.departed.wrapping_sub(before) as usize;
+            starts.0.drain(..departed);
         }
     }
 
@@ -290,17 +317,33 @@ struct Ring {
 }
 
 impl Ring {
-    #[inline]
-    fn push(&mut self, planned: Planned) {
+    /// Puts a packet at the end, and says whether it is the only one.
+    #[inline(always)]
+    fn push(&mut self, planned: Planned) -> bool {
         if self.end.wrapping_sub(self.head) as usize == self.slots.len() {
             self.grow();
         }
         let slot = self.slot(self.end);
         self.slots[slot] = planned;
+        let first = self.end == self.head;
         self.end = self.end.wrapping_add(1);
+        first
     }
 
-    #[inline]
+    /// Lets go what has left by `now`, off `bytes`; the size of the first that has not, or 0.
+    #[inline(always)]
+    fn depart(&mut self, now: Time, bytes: &mut u64) -> u32 {
+        while let Some(first) = self.next() {
+            if first.departs > now {
+                return first.bytes;
+            }
+            *bytes -= u64::from(first.bytes);
+            self.departed = self.departed.wrapping_add(1);
+        }
+        0
+    }
+
+    #[inline(always)]
     fn head(&self) -> Option<&Planned> {
         (self.head != self.end).then(|| self.at(self.head))
     }

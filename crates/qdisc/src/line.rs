@@ -71,6 +71,15 @@ impl Line {
         })
     }
 
+    /// The line, if it is of the usual kind, so that a link need not ask at every step.
+    #[inline(always)]
+    pub(crate) fn as_constant(&mut self) -> Option<&mut Constant> {
+        match &mut self.0 {
+            State::Constant(line) => Some(line),
+            _ => None,
+        }
+    }
+
     /// When a packet that waits at `now` can begin to leave. When that is at once, all before it have left.
     #[inline]
     pub fn next_start(&self, now: Time) -> Time {
@@ -123,9 +132,9 @@ impl Line {
 
 /// A constant rate: busy until `until` + `remainder`/`rate` ns.
 #[derive(Clone, Debug)]
-struct Constant {
+pub(crate) struct Constant {
     rate: u64,
-    until: Time,
+    pub(crate) until: Time,
     remainder: u64,
     /// What the last small and the last large packet took: most packets of a link have one of two sizes, those of
     /// acknowledgements and of full segments, and a division is what costs most.
@@ -145,32 +154,33 @@ struct Transmission {
 const SMALL: u32 = 256;
 
 impl Constant {
-    #[inline]
-    fn send(&mut self, start: Time, bytes: u32) -> Time {
+    #[inline(always)]
+    pub(crate) fn send(&mut self, start: Time, bytes: u32) -> Time {
         if start > self.until {
             self.until = start;
             self.remainder = 0;
         }
-        let (ns, rest) = self.transmission(bytes);
-        self.until += Duration::from_nanos(ns);
+        let kept = &self.sizes[usize::from(bytes > SMALL)];
+        let (mut ns, rest) = match kept.bytes == bytes {
+            true => (u64::from(kept.ns), kept.rest),
+            false => self.transmission(bytes),
+        };
         self.remainder += rest;
         if self.remainder >= self.rate {
             self.remainder -= self.rate;
-            self.until += Duration::from_nanos(1);
+            ns += 1;
         }
+        self.until += Duration::from_nanos(ns);
         self.until
     }
 
-    #[inline]
+    /// What a size takes that is not kept: it is from now on.
+    #[cold]
     fn transmission(&mut self, bytes: u32) -> (u64, u64) {
-        let kept = &mut self.sizes[usize::from(bytes > SMALL)];
-        if kept.bytes == bytes {
-            return (u64::from(kept.ns), kept.rest);
-        }
         let work = u64::from(bytes) * NANO;
         let (ns, rest) = (work / self.rate, work % self.rate);
         if let Ok(ns) = u32::try_from(ns) {
-            *kept = Transmission { bytes, ns, rest };
+            self.sizes[usize::from(bytes > SMALL)] = Transmission { bytes, ns, rest };
         }
         (ns, rest)
     }

@@ -98,6 +98,15 @@ impl Backlog {
         self.bytes += u64::from(bytes);
     }
 
+    /// This and one more packet of this size.
+    #[inline]
+    pub(crate) fn with(self, bytes: u32) -> Backlog {
+        Backlog {
+            packets: self.packets + 1,
+            bytes: self.bytes + u64::from(bytes),
+        }
+    }
+
     /// A packet of this size no longer waits.
     pub fn remove(&mut self, bytes: u32) {
         self.packets -= 1;
