@@ -3,6 +3,8 @@
 use ccplane_qdisc::QueueSpecError;
 use ccplane_units::Time;
 
+use crate::workload::WorkloadError;
+
 /// Why a simulation cannot be made, or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -117,4 +119,7 @@ pub enum SimError {
     /// An agent did not accept an algorithm, or a flow wants one that it lacks.
     #[error("no agent of this simulation offers `{0}`")]
     UnknownAlgorithm(String),
+    /// A workload that cannot be.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
 }

@@ -29,6 +29,7 @@ mod simulation;
 mod steer;
 pub mod topology;
 mod trace;
+mod workload;
 mod world;
 
 pub use app::{App, AppId, Cause};
@@ -44,4 +45,8 @@ pub use packet::PACKET_BYTES;
 pub use simulation::Simulation;
 pub use steer::{AgentId, STEERED_FLOW_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};
+pub use workload::{
+    Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadApp,
+    WorkloadError, WorkloadSpec,
+};
 pub use world::{Counters, Path, SimOptions, World};

@@ -21,6 +21,8 @@ pub struct WorkloadApp {
     /// Flows by their slots. They were made in this order, so that their numbers rise.
     followed: Vec<FlowId>,
     opened: u64,
+    /// When it asked to be woken.
+    planned: Option<Time>,
 }
 
 impl WorkloadApp {
@@ -100,7 +102,12 @@ impl App for WorkloadApp {
                 return None;
             }
         }
-        self.running.next_time()
+        let next = self.running.next_time();
+        if cause != Cause::Time && next == self.planned {
+            return None;
+        }
+        self.planned = next;
+        next
     }
 }
 
@@ -116,16 +123,19 @@ impl World {
         for node in hosts(&spec) {
             self.host_of(node)?;
         }
-        let workloads = self.apps.iter().filter(|app| app.is::<WorkloadApp>()).count();
-        let app = WorkloadApp {
+        let apps = (0..self.apps.len() as u32).map(AppId);
+        let workloads = apps.filter(|app| self.workload(*app).is_some()).count();
+        let mut app = WorkloadApp {
             name: spec.name.clone(),
             running: Running::new(spec, self.seed(), workloads as u32)?,
             congestion,
             transport,
             followed: Vec::new(),
             opened: 0,
+            planned: None,
         };
         let first = app.running.next_time().unwrap_or(Time::MAX);
+        app.planned = Some(first);
         Ok(self.add_app(Box::new(app), first))
     }
 

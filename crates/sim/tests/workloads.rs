@@ -1,0 +1,293 @@
+//! Workloads in simulations: what they ask for arrives, in time.
+
+use std::sync::Arc;
+
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{
+    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Native, NodeId, Pairs, Pause, SimError,
+    SimOptions, Simulation, SizeTable, Workload, WorkloadSpec, settings, topology,
+};
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+const MSS: u32 = 1_448;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// `pairs` senders and receivers across 96 Mbit/s; 20 ms there and back.
+fn dumbbell(pairs: u32, seed: u64) -> Simulation {
+    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
+        .with_queue("droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"), ms(20));
+    let access = LinkSpec::wire(Duration::ZERO);
+    let network = topology::dumbbell(pairs, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+    let options = SimOptions {
+        seed,
+        ..SimOptions::default()
+    };
+    Simulation::new(network, options).expect("a sound network")
+}
+
+fn across(sim: &Simulation, pairs: u32) -> Pairs {
+    let host = |name: String| sim.network().node(&name).expect("it has such a host");
+    Pairs::Each(
+        (1..=pairs)
+            .map(|n| (host(format!("left{n}")), host(format!("right{n}"))))
+            .collect(),
+    )
+}
+
+fn spec(sim: &Simulation, pairs: u32, kind: Workload) -> WorkloadSpec {
+    WorkloadSpec {
+        name: "test".into(),
+        pairs: across(sim, pairs),
+        kind,
+        start: Time::ZERO,
+        stop: None,
+    }
+}
+
+fn add(sim: &mut Simulation, spec: WorkloadSpec) -> AppId {
+    sim.add_workload(spec, Congestion::Native(Native::cubic()), settings())
+        .expect("a sound workload")
+}
+
+fn flows_of(sim: &Simulation, app: AppId) -> Vec<FlowView> {
+    let views = sim.flows().filter_map(|flow| sim.flow(flow));
+    views.filter(|view| view.app == Some(app)).collect()
+}
+
+#[test]
+fn poisson_flows_finish_and_load_the_link() {
+    let mut sim = dumbbell(4, 1);
+    let poisson = Workload::Poisson {
+        arrivals: Arrivals::Load {
+            share: 0.5,
+            of: Rate::from_bits_per_sec(96_000_000),
+        },
+        sizes: SizeTable::named("caida").expect("it is published"),
+        flows: None,
+    };
+    let spec = WorkloadSpec {
+        stop: Some(at(20_000)),
+        ..spec(&sim, 4, poisson)
+    };
+    let app = add(&mut sim, spec);
+    sim.run_until(at(40_000)).expect("it runs");
+    let flows = flows_of(&sim, app);
+    // 285.4 a second for 20 s.
+    assert!((5_400..6_000).contains(&flows.len()), "{}", flows.len());
+    assert_eq!(sim.workload(app).expect("it is one").opened(), flows.len() as u64);
+    for flow in &flows {
+        let finished = flow.finished.expect("20 s are enough");
+        assert_eq!(Some(flow.received), flow.bytes);
+        // A handshake and the data: three times across at least.
+        assert!(finished.since(flow.started) >= ms(30), "{flow:?}");
+    }
+    // Short flows meet an empty link half of the time: three times across and their own bits.
+    let mut short: Vec<u64> = flows
+        .iter()
+        .filter(|flow| flow.bytes <= Some(10_000))
+        .filter_map(|flow| Some(flow.finished?.since(flow.started).as_micros()))
+        .collect();
+    short.sort_unstable();
+    assert!(short[short.len() / 4] < 32_000, "{}", short[short.len() / 4]);
+}
+
+#[test]
+fn a_constant_rate_arrives_at_that_rate_and_ends() {
+    let mut sim = dumbbell(2, 1);
+    let constant = Workload::Paced {
+        rate: Rate::from_bits_per_sec(8_000_000),
+        duty: Duty::Always,
+        carrier: Carrier::Stream { write: MSS },
+    };
+    let spec = WorkloadSpec {
+        stop: Some(at(3_000)),
+        ..spec(&sim, 2, constant)
+    };
+    let app = add(&mut sim, spec);
+    sim.run_until(at(1_000)).expect("it runs");
+    let before: Vec<u64> = flows_of(&sim, app).iter().map(|flow| flow.received).collect();
+    sim.run_until(at(2_000)).expect("it runs");
+    for (flow, before) in flows_of(&sim, app).iter().zip(before) {
+        // 1 MB a second, in writes of a segment.
+        assert!(
+            (flow.received - before).abs_diff(1_000_000) <= u64::from(MSS),
+            "{}",
+            flow.received - before
+        );
+        assert_eq!(flow.retransmitted, 0);
+    }
+    sim.run_until(at(4_000)).expect("it runs");
+    for flow in flows_of(&sim, app) {
+        assert!(
+            flow.received.abs_diff(3_000_000) <= 2 * u64::from(MSS),
+            "{}",
+            flow.received
+        );
+        assert_eq!(flow.failure, None);
+    }
+}
+
+#[test]
+fn datagrams_heed_no_congestion() {
+    let mut sim = dumbbell(2, 1);
+    let cross = Workload::Paced {
+        rate: Rate::from_bits_per_sec(48_000_000),
+        duty: Duty::Always,
+        carrier: Carrier::Datagrams {
+            bytes: 1_500,
+            poisson: true,
+        },
+    };
+    let cross = WorkloadSpec {
+        pairs: Pairs::one(node(&sim, "left1"), node(&sim, "right1")),
+        ..spec(&sim, 1, cross)
+    };
+    let cross = add(&mut sim, cross);
+    let bulk = Workload::Bulk {
+        flows: 1,
+        bytes: None,
+        stagger: Duration::ZERO,
+    };
+    let bulk = WorkloadSpec {
+        pairs: Pairs::one(node(&sim, "left2"), node(&sim, "right2")),
+        ..spec(&sim, 1, bulk)
+    };
+    let bulk = add(&mut sim, bulk);
+    sim.run_until(at(10_000)).expect("it runs");
+    let stats = sim.datagrams(cross);
+    assert!((39_000..41_000).contains(&stats.sent), "{stats:?}");
+    // The elastic flow fills what is left, and the queue; some datagrams are dropped with its packets.
+    assert!(stats.received > stats.sent * 95 / 100 && stats.received <= stats.sent);
+    assert_eq!(stats.received_bytes, stats.received * 1_500);
+    assert!(stats.delay_sum / stats.received > ms(10));
+    let flows = flows_of(&sim, bulk);
+    let rate = flows[0].received as f64 * 8.0 / 10.0;
+    assert!((38e6..50e6).contains(&rate), "{rate}");
+}
+
+#[test]
+fn endless_flows_are_given_up_when_their_workload_stops() {
+    let mut sim = dumbbell(2, 1);
+    let bulk = Workload::Bulk {
+        flows: 1,
+        bytes: None,
+        stagger: ms(100),
+    };
+    let spec = WorkloadSpec {
+        stop: Some(at(2_000)),
+        ..spec(&sim, 2, bulk)
+    };
+    let app = add(&mut sim, spec);
+    sim.run_until(at(2_500)).expect("it runs");
+    let then = flows_of(&sim, app);
+    assert_eq!(then.len(), 2);
+    assert_eq!((then[0].started, then[1].started), (at(0), at(100)));
+    let total: u64 = then.iter().map(|flow| flow.received).sum();
+    assert!(total > 18_000_000, "{total}");
+    sim.run_until(at(10_000)).expect("it runs");
+    let after: u64 = flows_of(&sim, app).iter().map(|flow| flow.received).sum();
+    assert_eq!(after, total);
+}
+
+#[test]
+fn requests_and_responses_alternate() {
+    let mut sim = dumbbell(3, 1);
+    let requests = Workload::Requests {
+        connections: 2,
+        request: SizeTable::fixed(Bytes::new(200)),
+        response: SizeTable::fixed(Bytes::new(10_000)),
+        think: Pause::Exponential(ms(50)),
+    };
+    let spec = WorkloadSpec {
+        stop: Some(at(10_000)),
+        ..spec(&sim, 3, requests)
+    };
+    let app = add(&mut sim, spec);
+    sim.run_until(at(12_000)).expect("it runs");
+    assert_eq!(flows_of(&sim, app).len(), 6);
+    let exchanges = sim.workload(app).expect("it is one").exchanges();
+    // The way back is without a limit: 20 ms for each, 40 ms with the handshake, and 50 ms to think on average; a
+    // response fits into the first window.
+    let first: Vec<u64> = exchanges[..6]
+        .iter()
+        .map(|e| e.finished.since(e.started).as_micros())
+        .collect();
+    assert!(first.iter().all(|us| (40_000..41_000).contains(us)), "{first:?}");
+    let later = &exchanges[6..];
+    assert!(
+        later
+            .iter()
+            .all(|e| (20_000..21_000).contains(&e.finished.since(e.started).as_micros()))
+    );
+    // Six connections, one exchange every 70 ms each: 857; the standard deviation of their number is about 17.
+    assert!((790..930).contains(&exchanges.len()), "{}", exchanges.len());
+    assert!(flows_of(&sim, app).iter().all(|flow| flow.failure.is_none()));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_flows() {
+    let digest = |seed| {
+        let mut sim = dumbbell(4, seed);
+        let poisson = Workload::Poisson {
+            arrivals: Arrivals::PerSecond(200.0),
+            sizes: SizeTable::named("websearch").expect("it is published"),
+            flows: Some(100),
+        };
+        let spec = spec(&sim, 4, poisson);
+        add(&mut sim, spec);
+        sim.run_until(at(5_000)).expect("it runs");
+        sim.digest()
+    };
+    assert_eq!(digest(1), digest(1));
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn mistakes_are_told_with_the_workloads_name() {
+    let mut sim = dumbbell(1, 1);
+    let switch = node(&sim, "left");
+    let bulk = || Workload::Bulk {
+        flows: 1,
+        bytes: None,
+        stagger: Duration::ZERO,
+    };
+    let add = |sim: &mut Simulation, pairs, kind, config: Config| {
+        let spec = WorkloadSpec {
+            name: "cross".into(),
+            pairs,
+            kind,
+            start: Time::ZERO,
+            stop: None,
+        };
+        sim.add_workload(spec, Congestion::Native(Native::cubic()), Arc::new(config))
+            .map(drop)
+    };
+    let right = node(&sim, "right1");
+    let error = add(&mut sim, Pairs::one(switch, right), bulk(), Config::default()).unwrap_err();
+    assert_eq!(error, SimError::NotAHost("left".into()));
+    let error = add(&mut sim, Pairs::Each(vec![]), bulk(), Config::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the workload `cross` has no pair of two different hosts; name senders and receivers"
+    );
+    // What shows only when a flow begins ends the run.
+    let left = node(&sim, "left1");
+    let config = Config {
+        mss: 0,
+        ..Config::default()
+    };
+    add(&mut sim, Pairs::one(left, right), bulk(), config).expect("it is sound by itself");
+    let error = sim.run_until(at(1)).unwrap_err();
+    assert!(error.to_string().contains("its segments carry nothing"), "{error}");
+}
+
+fn node(sim: &Simulation, name: &str) -> NodeId {
+    sim.network().node(name).expect("it has such a node")
+}
