@@ -9,6 +9,7 @@ use std::thread::{self, ScopedJoinHandle};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_tun::Namespace;
 use ccplane_units::{Duration, Rate, Time};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::clock::Clock;
 use crate::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
@@ -77,6 +78,10 @@ fn bulk(
 ) -> Result<Throughput, Error> {
     const WARM_UP: Duration = Duration::from_secs(2);
     let emulator = start(timing, gso, line, delay, queue)?;
+    // Whatever this machine's default is. A kernel without it has Reno.
+    let _ = emulator
+        .sender_ns()
+        .set_sysctl("net/ipv4/tcp_congestion_control", "cubic");
     for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
         // Windows large enough for 20 Gbit/s over 20 ms, and some more.
         namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 134217728")?;
@@ -124,6 +129,8 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
         queue,
     )?;
     let (source, sink) = udp_pair(&emulator)?;
+    // The receiver may be kept waiting by a busy machine, for 100 ms at 1 Gbit/s; the kernel counts memory, not payload.
+    setsockopt(&sink, sockopt::RcvBufForce, &(32 << 20)).map_err(|e| failed(e.into()))?;
     let to = sink.local_addr().map_err(failed)?;
     let clock = Clock::start();
     let done = AtomicBool::new(false);
@@ -255,16 +262,23 @@ fn receive_stamps(socket: &UdpSocket, asked: Duration, samples: usize, clock: &C
     Ok(errors)
 }
 
-/// Sends full packets at `rate` bytes per second, a millisecond's worth at a time.
+/// Sends full packets at `rate` bytes per second, many in one call, a millisecond's worth or one call's at a time.
 fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &Clock, done: &AtomicBool) {
-    let packet = [0; PAYLOAD];
+    // What UDP carries in one datagram, were it not cut.
+    const AT_ONCE: usize = 44;
+    let size = PAYLOAD as u16 as i32;
+    let packets = match setsockopt(socket, sockopt::UdpGsoSegment, &size) {
+        Ok(()) => AT_ONCE,
+        Err(_) => 1,
+    };
+    let payload = vec![0; packets * PAYLOAD];
     let mut sent = 0;
     while !done.load(Ordering::Relaxed) {
         let owed = Rate::from_bytes_per_sec(rate)
             .bytes_in(clock.now().since(Time::ZERO))
             .get();
-        while sent < owed && socket.send_to(&packet, to).is_ok() {
-            sent += PAYLOAD as u64 + HEADERS;
+        while sent < owed && socket.send_to(&payload, to).is_ok() {
+            sent += packets as u64 * (PAYLOAD as u64 + HEADERS);
         }
         thread::sleep(std::time::Duration::from_millis(1));
     }

@@ -1,6 +1,8 @@
 //! The emulator under real packets: between namespaces that the tests make and that go with them.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
+mod common;
+
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -13,54 +15,7 @@ use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, LossModel, QueueSpec, 
 use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Way, remote, shell};
 use ccplane_tun::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
-
-/// Whether this process may make namespaces; says loudly if not.
-fn may_run(test: &str) -> bool {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(_) => true,
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            false
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
-}
-
-fn rate(text: &str) -> LineSpec {
-    LineSpec::Constant(text.parse().expect("a rate"))
-}
-
-fn emulate(forward: LinkConfig, reverse: LinkConfig) -> Emulator {
-    let config = Config {
-        forward,
-        reverse,
-        ..Config::default()
-    };
-    Emulator::start(config).expect("the machine allows it")
-}
-
-/// A socket at each end.
-fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
-    let open = |namespace: &Namespace, address: IpAddr| {
-        let socket = namespace
-            .run(|| UdpSocket::bind((address, 0)))
-            .expect("our own namespace");
-        let socket = socket.expect("its address is there");
-        socket
-            .set_read_timeout(Some(StdDuration::from_secs(5)))
-            .expect("not zero");
-        socket
-    };
-    let sender = open(emulator.sender_ns(), emulator.sender_addr());
-    let receiver = open(emulator.receiver_ns(), emulator.receiver_addr());
-    sender
-        .connect(receiver.local_addr().expect("bound"))
-        .expect("one subnet");
-    receiver
-        .connect(sender.local_addr().expect("bound"))
-        .expect("one subnet");
-    (sender, receiver)
-}
+use common::{emulate, may_run, rate, sockets};
 
 fn assert_conserved(log: &LinkLog) {
     assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + log.inside);

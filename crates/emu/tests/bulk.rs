@@ -1,0 +1,329 @@
+//! Bulk transfers through the emulator: super-packets arrive intact and at the rate, queues do to kernel TCP what they are
+//! for.
+#![expect(clippy::disallowed_methods, reason = "real packets take real time")]
+
+mod common;
+
+use std::io::{IoSliceMut, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_emu::qdisc::LineSpec;
+use ccplane_emu::{Config, EmuReport, Emulator, Gso, LinkConfig, Timing};
+use ccplane_units::Duration;
+use common::{emulate, may_run, rate, sockets};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+
+/// The `at`-th byte of a stream that has no period a packet's length could hide in.
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
+}
+
+fn link(line: LineSpec, ms: u64, queue: &str) -> LinkConfig {
+    LinkConfig {
+        line,
+        delay: Duration::from_millis(ms),
+        queue: queue.parse().expect("a queue"),
+        ..LinkConfig::default()
+    }
+}
+
+/// A TCP connection from the sender's namespace to the receiver's.
+fn connect(emulator: &Emulator, to: IpAddr) -> (TcpStream, TcpStream) {
+    // The kernel's own default may be one that keeps queues short.
+    let own = emulator.sender_ns();
+    own.set_sysctl("net/ipv4/tcp_congestion_control", "reno")
+        .expect("every kernel has it");
+    let listener = emulator.receiver_ns().run(|| TcpListener::bind((to, 0)));
+    let listener = listener.expect("our own namespace").expect("its address is there");
+    let to = listener.local_addr().expect("bound");
+    let sender = emulator.sender_ns().run(|| TcpStream::connect(to));
+    let sender = sender.expect("our own namespace").expect("it listens");
+    (sender, listener.accept().expect("it connected").0)
+}
+
+/// Sends so many bytes by TCP and compares every one of them.
+fn transfer(emulator: &Emulator, to: IpAddr, bytes: usize) {
+    let (mut sender, mut receiver) = connect(emulator, to);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let data: Vec<u8> = (0..bytes).map(byte).collect();
+            sender.write_all(&data).expect("the receiver reads");
+        });
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            let count = receiver.read(&mut buffer).expect("the sender sends");
+            if count == 0 {
+                break;
+            }
+            let wrong = (0..count).find(|&i| buffer[i] != byte(at + i));
+            assert_eq!(wrong.map(|i| at + i), None, "the first wrong byte");
+            at += count;
+        }
+        assert_eq!(at, bytes);
+    });
+}
+
+fn addresses(emulator: &Emulator) -> Vec<IpAddr> {
+    let v6 = ccplane_tun::has_ipv6().then(|| emulator.receiver_addr_v6());
+    [emulator.receiver_addr()].into_iter().chain(v6).collect()
+}
+
+#[test]
+fn transfers_arrive_intact_however_their_packets_are_cut() {
+    if !may_run("intact") {
+        return;
+    }
+    // Whole; cut; cut with holes, which TCP has to fill; cut by a queue that reorders flows; whole whatever the rate.
+    let lossy = LinkConfig {
+        loss: "gilbert:p=0.2%:r=50%".parse().expect("a model"),
+        ..link(LineSpec::Unlimited, 1, "droptail:inf")
+    };
+    let cases = [
+        (link(LineSpec::Unlimited, 1, "droptail:inf"), Gso::Auto),
+        (link(rate("960mbit"), 1, "droptail:300p"), Gso::Auto),
+        (lossy, Gso::Auto),
+        (link(rate("480mbit"), 1, "fq_codel"), Gso::Auto),
+        (link(rate("480mbit"), 1, "droptail:300p"), Gso::On),
+        (link(rate("480mbit"), 1, "droptail:300p"), Gso::Off),
+    ];
+    for (forward, gso) in cases {
+        let config = Config {
+            reverse: link(LineSpec::Unlimited, 1, "droptail:inf"),
+            forward: forward.clone(),
+            gso,
+            ..Config::default()
+        };
+        let emulator = Emulator::start(config).expect("the machine allows it");
+        for to in addresses(&emulator) {
+            transfer(&emulator, to, 6_000_000);
+        }
+        let report = emulator.finish().expect("it ran");
+        let log = &report.forward;
+        assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + log.inside);
+        let together = log.delivered as f64 / log.handovers as f64;
+        match gso {
+            Gso::Off => assert_eq!(log.delivered, log.handovers),
+            Gso::Auto if forward.line == LineSpec::Unlimited && log.losses == 0 => {
+                assert!(together > 5.0, "{together}")
+            }
+            Gso::On => assert!(together > 2.0, "{together}"),
+            Gso::Auto => {}
+        }
+        assert!(
+            log.records().all(|record| record.bytes <= 1_500),
+            "every packet is counted by itself"
+        );
+    }
+}
+
+#[test]
+fn udp_s_super_packets_arrive_as_the_packets_they_stand_for() {
+    if !may_run("udp-gso") {
+        return;
+    }
+    for line in [LineSpec::Unlimited, rate("200mbit")] {
+        let emulator = emulate(link(line, 1, "droptail:inf"), LinkConfig::default());
+        let (sender, receiver) = sockets(&emulator);
+        setsockopt(&sender, sockopt::UdpGsoSegment, &1_000).expect("Linux 4.18");
+        let data: Vec<u8> = (0..30_500).map(byte).collect();
+        sender.send(&data).expect("31 packets");
+        let mut buffer = [0; 2_000];
+        for expected in data.chunks(1_000) {
+            let length = receiver.recv(&mut buffer).expect("another packet");
+            assert_eq!(&buffer[..length], expected);
+        }
+        assert_eq!(emulator.finish().expect("it ran").forward.delivered, 31);
+    }
+}
+
+/// The ratio of the time that a burst takes to the time that it should take, once within 2 %: a busy machine disturbs the
+/// receiver more than the link.
+fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
+    const SIZE: usize = 1_472;
+    let config = Config {
+        forward: link(rate(line), 1, "droptail:inf"),
+        timing,
+        ..Config::default()
+    };
+    let emulator = Emulator::start(config).expect("the machine allows it");
+    let (sender, receiver) = sockets(&emulator);
+    setsockopt(&sender, sockopt::UdpGsoSegment, &(SIZE as i32)).expect("Linux 4.18");
+    setsockopt(&receiver, sockopt::RcvBufForce, &(64 << 20)).expect("root may");
+    let bytes_per_sec = line.parse::<ccplane_units::Rate>().expect("a rate").bytes_per_sec() as f64;
+    let expected = (packets - 1) as f64 * (SIZE + 28) as f64 / bytes_per_sec;
+    let measure = || {
+        let _ = ccplane_tun::raise_priority();
+        for _ in 0..packets / 40 {
+            sender.send(&[7; 40 * SIZE]).expect("the socket takes it");
+        }
+        let receive = || {
+            receiver.recv(&mut [0; SIZE + 1]).expect("nothing is dropped");
+            Instant::now()
+        };
+        let first = receive();
+        let last = (1..packets).fold(first, |_, _| receive());
+        last.duration_since(first).as_secs_f64() / expected
+    };
+    (0..8)
+        .map(|_| thread::scope(|scope| scope.spawn(measure).join().expect("all arrive")))
+        .find(|ratio| (ratio - 1.0).abs() < 0.02)
+}
+
+#[test]
+fn super_packets_leave_at_the_line_s_rate() {
+    if !may_run("gso-rate") {
+        return;
+    }
+    // 0.1 s worth each.
+    for timing in [Timing::Balanced, Timing::Precise] {
+        assert!(paced("96mbit", 800, timing).is_some(), "eight times more than 2 % off");
+        assert!(
+            paced("960mbit", 8_000, timing).is_some(),
+            "eight times more than 2 % off"
+        );
+    }
+}
+
+/// Median round trip of a small datagram beside a bulk transfer.
+fn ping_beside_bulk(queue: &str) -> (StdDuration, EmuReport) {
+    let back = link(LineSpec::Unlimited, 10, "droptail:inf");
+    let emulator = emulate(link(rate("20mbit"), 10, queue), back);
+    let (mut sender, mut receiver) = connect(&emulator, emulator.receiver_addr());
+    let (ping, echo) = sockets(&emulator);
+    let median = thread::scope(|scope| {
+        scope.spawn(move || {
+            let begin = Instant::now();
+            while begin.elapsed() < StdDuration::from_secs(3) {
+                sender.write_all(&[1; 65_536]).expect("it is read");
+            }
+        });
+        scope.spawn(move || while receiver.read(&mut [0; 65_536]).is_ok_and(|count| count > 0) {});
+        scope.spawn(move || {
+            while let Ok(1..) = echo.recv(&mut [0; 8]) {
+                echo.send(b"pong").expect("it is bound");
+            }
+        });
+        // Slow start is over by then.
+        thread::sleep(StdDuration::from_millis(1_500));
+        let mut times: Vec<_> = (0..25)
+            .map(|_| {
+                let begin = Instant::now();
+                ping.send(b"ping").expect("it is bound");
+                ping.recv(&mut [0; 8]).expect("within five seconds");
+                begin.elapsed()
+            })
+            .collect();
+        ping.send(b"").expect("it is bound");
+        times.sort();
+        times[12]
+    });
+    (median, emulator.finish().expect("it ran"))
+}
+
+#[test]
+fn a_fair_queue_keeps_a_ping_short_beside_a_bulk_transfer_and_drop_tail_does_not() {
+    if !may_run("fair") {
+        return;
+    }
+    // 200 kB are 80 ms at 20 Mbit/s.
+    let (tail, _) = ping_beside_bulk("droptail:4bdp");
+    let (fair, report) = ping_beside_bulk("fq_codel");
+    assert!(tail > StdDuration::from_millis(45), "drop-tail: {tail:?}");
+    assert!(fair < StdDuration::from_millis(32), "fq_codel: {fair:?}");
+    assert!(
+        report.forward.queue_drops > 0,
+        "CoDel keeps the bulk flow's own queue short"
+    );
+}
+
+/// The ECN bits that a datagram of this traffic class arrives with behind others.
+fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec<u8> {
+    let bind = |namespace: &ccplane_tun::Namespace, address| {
+        let socket = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
+        socket.expect("our own namespace").expect("its address is there")
+    };
+    let (sender, receiver) = (bind(emulator.sender_ns(), from), bind(emulator.receiver_ns(), to));
+    if to.is_ipv4() {
+        setsockopt(&sender, sockopt::Ipv4Tos, &i32::from(class)).expect("an option of every socket");
+        setsockopt(&receiver, sockopt::IpRecvTos, &true).expect("an option of every socket");
+    } else {
+        setsockopt(&sender, sockopt::Ipv6TClass, &i32::from(class)).expect("an option of every socket");
+        setsockopt(&receiver, sockopt::Ipv6RecvTClass, &true).expect("an option of every socket");
+    }
+    let target = receiver.local_addr().expect("bound");
+    for n in 0..20_u8 {
+        sender.send_to(&[n; 1_000], target).expect("send");
+    }
+    receiver
+        .set_read_timeout(Some(StdDuration::from_secs(5)))
+        .expect("not zero");
+    (0..20)
+        .map(|n| {
+            let mut data = [0; 1_500];
+            let mut space = nix::cmsg_space!(i32);
+            let mut pieces = [IoSliceMut::new(&mut data)];
+            let flags = MsgFlags::empty();
+            let message = recvmsg::<SockaddrStorage>(receiver.as_raw_fd(), &mut pieces, Some(&mut space), flags)
+                .expect("another packet");
+            let class = message
+                .cmsgs()
+                .expect("room for one")
+                .find_map(|control| match control {
+                    ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
+                    ControlMessageOwned::Ipv6TClass(class) => Some(class as u8),
+                    _ => None,
+                });
+            assert_eq!(data[0], n, "in order");
+            assert_eq!(class.map(|class| class >> 2), Some(3), "the code point is as it was");
+            class.expect("asked for") & 0b11
+        })
+        .collect()
+}
+
+#[test]
+fn marks_arrive_and_only_where_they_are_understood() {
+    if !may_run("marks") {
+        return;
+    }
+    // 4 ms a packet, so that of 20 all but the first few find more than the threshold.
+    let emulator = emulate(link(rate("2mbit"), 1, "ecn:3p:100p"), LinkConfig::default());
+    let mut pairs = vec![(emulator.sender_addr(), emulator.receiver_addr())];
+    if ccplane_tun::has_ipv6() {
+        pairs.push((emulator.sender_addr_v6(), emulator.receiver_addr_v6()));
+    }
+    for &(from, to) in &pairs {
+        for (sent, marked) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11)] {
+            let received = received_ecn(&emulator, from, to, 3 << 2 | sent);
+            assert_eq!(received[0], sent, "nothing waited before the first");
+            assert_eq!(received[19], marked);
+            assert!(received.is_sorted_by_key(|&ecn| ecn != sent), "{received:?}");
+        }
+    }
+    let log = emulator.finish().expect("it ran").forward;
+    assert_eq!((log.queue_drops, log.delivered), (0, 60 * pairs.len() as u64));
+    assert!(log.marks >= 2 * 10 * pairs.len() as u64, "{}", log.marks);
+}
+
+#[test]
+fn tcp_that_understands_marks_loses_nothing() {
+    if !may_run("tcp-ecn") {
+        return;
+    }
+    let emulator = emulate(
+        link(rate("100mbit"), 5, "codel:ecn:limit=1000p"),
+        link(LineSpec::Unlimited, 5, "droptail:inf"),
+    );
+    for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+        namespace.set_sysctl("net/ipv4/tcp_ecn", "1").expect("its own");
+    }
+    for to in addresses(&emulator) {
+        transfer(&emulator, to, 6_000_000);
+    }
+    let log = emulator.finish().expect("it ran").forward;
+    assert!(log.marks > 0, "CoDel signalled");
+    assert_eq!(log.queue_drops, 0, "and had no need to drop");
+}

@@ -1,0 +1,56 @@
+//! What the tests on real packets share.
+
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration as StdDuration;
+
+use ccplane_emu::qdisc::LineSpec;
+use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_tun::Namespace;
+
+/// Whether this process may make namespaces; says loudly if not.
+pub fn may_run(test: &str) -> bool {
+    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
+        Ok(_) => true,
+        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
+            eprintln!("SKIPPED: {test}: {reason}");
+            false
+        }
+        Err(reason) => panic!("{test} cannot run: {reason}"),
+    }
+}
+
+pub fn rate(text: &str) -> LineSpec {
+    LineSpec::Constant(text.parse().expect("a rate"))
+}
+
+pub fn emulate(forward: LinkConfig, reverse: LinkConfig) -> Emulator {
+    let config = Config {
+        forward,
+        reverse,
+        ..Config::default()
+    };
+    Emulator::start(config).expect("the machine allows it")
+}
+
+/// A socket at each end.
+pub fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
+    let open = |namespace: &Namespace, address: IpAddr| {
+        let socket = namespace
+            .run(|| UdpSocket::bind((address, 0)))
+            .expect("our own namespace");
+        let socket = socket.expect("its address is there");
+        socket
+            .set_read_timeout(Some(StdDuration::from_secs(5)))
+            .expect("not zero");
+        socket
+    };
+    let sender = open(emulator.sender_ns(), emulator.sender_addr());
+    let receiver = open(emulator.receiver_ns(), emulator.receiver_addr());
+    sender
+        .connect(receiver.local_addr().expect("bound"))
+        .expect("one subnet");
+    receiver
+        .connect(sender.local_addr().expect("bound"))
+        .expect("one subnet");
+    (sender, receiver)
+}
