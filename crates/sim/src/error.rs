@@ -122,4 +122,7 @@ pub enum SimError {
     /// A workload that cannot be.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// A probe that cannot be.
+    #[error("the probe cannot be: {0}")]
+    Probe(&'static str),
 }

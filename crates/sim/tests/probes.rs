@@ -1,0 +1,156 @@
+//! Probes see what happens, within their memory, and change nothing.
+
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{AppId, FlowSpec, Followed, LinkId, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, topology};
+use ccplane_units::{Duration, Rate, Time};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// 96 Mbit/s, 20 ms, one BDP; one endless flow and one of 1 MB that begins after a second.
+fn network() -> (Simulation, LinkId) {
+    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
+        .with_queue("droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"), ms(20));
+    let access = LinkSpec::wire(Duration::ZERO);
+    let network = topology::dumbbell(2, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+    let link = network.link_named("bottleneck").expect("it has one");
+    let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
+    for (n, start) in [(1, 0), (2, 1_000)] {
+        let host = |name: String| sim.network().node(&name).expect("it has such a host");
+        let mut flow = FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).at(at(start));
+        if n == 2 {
+            flow = flow.bytes(1_000_000);
+        }
+        sim.add_flow(flow).expect("a sound flow");
+    }
+    (sim, link)
+}
+
+fn probed(spec: ProbeSpec, until: u64) -> (Simulation, AppId) {
+    let (mut sim, link) = network();
+    let probe = sim
+        .add_probe(spec.link(link).flows(Followed::First(2)))
+        .expect("a sound probe");
+    sim.run_until(at(until)).expect("it runs");
+    (sim, probe)
+}
+
+#[test]
+fn columns_say_what_the_counters_say() {
+    let (sim, probe) = probed(ProbeSpec::new(ms(10)), 10_000);
+    let probe = sim.probe(probe).expect("it is one");
+    let link = &probe.links()[0];
+    assert_eq!(link.time, (1..=1_000).map(|n| n * 10_000_000).collect::<Vec<u64>>());
+    let view = sim.link(link.link).expect("it is one of its links");
+    assert_eq!(link.accepted.last(), Some(&view.accepted));
+    assert_eq!(link.dropped.last(), Some(&view.queue_drops));
+    assert_eq!(link.sojourn_sum.last(), Some(&view.sojourn_sum.as_nanos()));
+    assert_eq!(link.backlog_bytes.last(), Some(&view.backlog.bytes));
+    // Once the window is open the link is busy; a look may find a packet half sent.
+    let used: Vec<f64> = link.utilisation().map(|share| share.expect("it has a rate")).collect();
+    assert_eq!(used.len(), 999);
+    assert!(used[100..].iter().all(|share| (0.98..1.02).contains(share)), "{used:?}");
+    // The queue holds 20 ms at most, and the packet itself takes 125 µs.
+    let waited: Vec<f64> = link.mean_sojourn().flatten().collect();
+    assert!(waited[100..].iter().all(|ns| (125_000.0..20_200_000.0).contains(ns)));
+    assert!(link.backlog_packets.iter().all(|packets| *packets <= 161));
+
+    let [long, short] = probe.flows() else {
+        panic!("there are two flows")
+    };
+    assert_eq!(long.time.len(), 1_000);
+    let flow = sim.flow(long.flow).expect("it is one of its flows");
+    assert_eq!(long.received.last(), Some(&flow.received));
+    assert_eq!(long.cwnd.last(), Some(&flow.cwnd));
+    assert_eq!(long.srtt.last(), Some(&flow.srtt.as_nanos()));
+    let rates: Vec<f64> = long.goodput().collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let (first, last) = (long.received[0], long.received[999]);
+    assert!((mean - (last - first) as f64 / 9.99).abs() < 1.0);
+    // The short flow's series covers its life and its last look has all of it.
+    let flow = sim.flow(short.flow).expect("it is one of its flows");
+    assert_eq!(short.time.first(), Some(&1_010_000_000));
+    let over = short.time.last().expect("there were some looks");
+    let finished = flow.finished.expect("it had nine seconds").as_nanos();
+    assert!((finished..finished + 10_000_000).contains(over), "{over} {finished}");
+    assert_eq!(short.received.last(), Some(&1_000_000));
+}
+
+#[test]
+fn a_full_probe_keeps_every_second_look() {
+    let (all, every) = probed(ProbeSpec::new(ms(10)), 10_000);
+    let all = all.probe(every).expect("it is one");
+    // Room for 100 looks: 8 bytes, 9 columns of a link, 7 of each flow.
+    let spec = ProbeSpec {
+        memory_limit: 100 * 8 * (9 + 14),
+        ..ProbeSpec::new(ms(10))
+    };
+    let (sim, probe) = probed(spec, 10_000);
+    let probe = sim.probe(probe).expect("it is one");
+    assert_eq!(probe.every(), ms(160));
+    let link = &probe.links()[0];
+    assert_eq!(link.time, (1..=62).map(|n| n * 160_000_000).collect::<Vec<u64>>());
+    // Its rows are those of the other one.
+    for (row, time) in link.time.iter().enumerate() {
+        let other = all.links()[0]
+            .time
+            .binary_search(time)
+            .expect("the other has looked then");
+        assert_eq!(link.left_bytes[row], all.links()[0].left_bytes[other]);
+        assert_eq!(link.backlog_bytes[row], all.links()[0].backlog_bytes[other]);
+    }
+    assert!(link.time.capacity() <= 100 && probe.flows()[0].time.capacity() <= 100);
+    assert_eq!(probe.flows()[0].time.len(), 62);
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let outcome = |probe: bool| {
+        let (mut sim, link) = network();
+        if probe {
+            let spec = ProbeSpec::new(Duration::from_micros(77)).link(link);
+            sim.add_probe(spec.flows(Followed::First(2))).expect("a sound probe");
+        }
+        sim.run_until(at(5_000)).expect("it runs");
+        let flows: Vec<_> = sim.flows().map(|flow| sim.flow(flow)).collect();
+        (flows, sim.link(link), sim.counters().hops)
+    };
+    assert_eq!(outcome(false), outcome(true));
+}
+
+#[test]
+fn what_cannot_be_probed_is_refused() {
+    let (mut sim, link) = network();
+    let refused = |sim: &mut Simulation, spec| sim.add_probe(spec).unwrap_err().to_string();
+    assert_eq!(
+        refused(&mut sim, ProbeSpec::new(Duration::ZERO)),
+        "the probe cannot be: it looks at no interval; give a time above 0"
+    );
+    let many = ProbeSpec::new(ms(1)).link(link).flows(Followed::First(1_000_000));
+    assert_eq!(
+        refused(&mut sim, many),
+        "a probe of 1 links and 1000000 flows would take about 897 MB of memory and 64 MB are allowed; make it smaller, \
+         or raise `memory_limit`"
+    );
+    // A flow of another simulation.
+    let (mut other, _) = network();
+    let host = |sim: &Simulation, name| sim.network().node(name).expect("it has such a host");
+    let flow = FlowSpec::new(host(&other, "left1"), host(&other, "right1"));
+    let foreign = other.add_flow(flow).expect("a sound flow");
+    let error = sim
+        .add_probe(ProbeSpec::new(ms(1)).flows(Followed::These(vec![foreign])))
+        .unwrap_err();
+    assert_eq!(
+        error,
+        SimError::Unknown {
+            what: "flow",
+            number: 2,
+            count: 2
+        }
+    );
+}
