@@ -17,6 +17,15 @@ impl Connection {
     /// Takes what the segment acknowledges.
     #[inline(always)]
     pub(crate) fn on_ack(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        if self.una == self.next && segment.ack == self.una && !segment.has_side() && segment.class == 0 {
+            // Nothing is out: all that it can say is a window.
+            let limit = self.una_offset + u64::from(segment.window);
+            if limit > self.limit {
+                self.limit = limit;
+                self.stir();
+            }
+            return;
+        }
         let advanced = segment.ack.since(self.una);
         let marked = segment.ce_packets != self.ce_packets;
         let ordinary = self.phase == Phase::Open
@@ -54,6 +63,7 @@ impl Connection {
         if advanced != 0 {
             self.tell(now, ack, control);
         }
+        self.allot();
     }
 
     #[cold]
@@ -62,6 +72,7 @@ impl Connection {
         if let Some(ack) = self.digest(now, segment, side) {
             self.tell(now, ack, control);
         }
+        self.allot();
         self.rearm();
     }
 
@@ -77,7 +88,7 @@ impl Connection {
             connection: self,
         };
         let outcome = control.on_event(&event);
-        self.apply(now, &ack, &outcome);
+        self.apply(&ack, &outcome);
     }
 
     /// An ACK in its general form; `None` when it says nothing to the control.
@@ -234,6 +245,7 @@ impl Connection {
             return false;
         }
         self.flags.probing = false;
+        self.flags.tail_probe = false;
         let repeated = repair.probe != repair.probe_end;
         let duplicate = segment.has_side() && side.duplicate().is_some();
         repeated && !duplicate && segment.echo == repair.probe && segment.echo_transmission > 1

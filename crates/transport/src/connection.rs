@@ -68,6 +68,8 @@ pub struct Connection {
     pub(crate) lost: u32,
     /// The window in packets.
     pub(crate) window: u32,
+    /// So many full segments of new data may leave without another look (`allot`).
+    pub(crate) quota: u32,
     pub(crate) mss: u16,
     pub(crate) state: State,
     pub(crate) phase: Phase,
@@ -105,6 +107,8 @@ pub struct Connection {
     /// Probes of a closed window in a row, or proofs, that nobody answered.
     pub(crate) unanswered: u8,
     pub(crate) failure: Option<Failure>,
+    /// Nothing but acknowledgements waits in class 0.
+    pub(crate) quiet: bool,
     pub(crate) flags: Flags,
 }
 
@@ -129,6 +133,14 @@ pub(crate) struct Flags {
     pub answered: bool,
     /// An agent or a program steers.
     pub steered: bool,
+}
+
+impl Flags {
+    /// Something is so that data does not leave in the ordinary way, or without a look at its class.
+    #[inline(always)]
+    pub fn rare(&self) -> bool {
+        self.tail_probe | self.probing | self.handshake
+    }
 }
 
 impl Connection {
@@ -165,6 +177,7 @@ impl Connection {
             sacked: 0,
             lost: 0,
             window,
+            quota: 0,
             mss,
             state,
             phase: Phase::Open,
@@ -194,6 +207,7 @@ impl Connection {
             backoff: 0,
             unanswered: 0,
             failure: None,
+            quiet: false,
             flags: Flags::default(),
         }
     }
@@ -203,6 +217,7 @@ impl Connection {
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
+            self.stir();
             if self.is_blocked() {
                 self.deadline = Time::ZERO; // from now on the closed window is to be probed
             }
@@ -211,14 +226,16 @@ impl Connection {
 
     /// The stream ends with what was written.
     pub fn finish(&mut self) {
-        self.flags.finishing = true;
+        if !self.flags.finishing {
+            self.flags.finishing = true;
+            self.stir();
+        }
     }
 
     /// Gives the connection up; the peer is told once.
     pub fn abort(&mut self) {
         if self.is_alive() {
-            self.fail(Failure::Aborted);
-            self.flags.handshake = true;
+            self.give_up(Failure::Aborted);
         }
     }
 
@@ -273,7 +290,8 @@ impl Connection {
             connection: self,
         };
         let outcome = control.on_deadline(&event);
-        self.apply(now, &Ack::default(), &outcome);
+        self.apply(&Ack::default(), &outcome);
+        self.allot();
     }
 
     /// Where it is in its life.
@@ -430,6 +448,11 @@ impl Connection {
         !matches!(self.state, State::Closed | State::Draining)
     }
 
+    /// There may be something to send.
+    pub(crate) fn stir(&mut self) {
+        (self.quota, self.quiet) = (0, false);
+    }
+
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
         self.close();
@@ -437,6 +460,7 @@ impl Connection {
 
     pub(crate) fn close(&mut self) {
         self.state = State::Closed;
+        self.stir();
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
         self.board.free();
@@ -468,6 +492,7 @@ impl Connection {
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
             self.state = State::Draining;
+            self.stir();
             self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
             self.receiver.ack_at = Time::MAX;
             self.board.free();

@@ -55,6 +55,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
+        self.stir();
         match (segment.kind, self.state) {
             (_, State::Closed) => false,
             (Kind::Abort, _) => {

@@ -188,12 +188,13 @@ impl Connection {
 
     /// Puts what a control asked for into force.
     #[inline(always)]
-    pub(crate) fn apply(&mut self, now: Time, ack: &Ack, outcome: &Outcome) {
+    pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
             self.pacer.order(rate);
         }
         if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
-            self.apply_repairing(ack, outcome);
+            let safe = ack.bytes > 0 && ack.lost == 0;
+            self.apply_repairing(safe, ack.delivered(), outcome.cwnd, outcome.ssthresh);
         } else {
             if let Some(ssthresh) = outcome.ssthresh {
                 self.ssthresh = ssthresh.max(self.mss() * 2);
@@ -202,49 +203,44 @@ impl Connection {
                 self.flags.answered = true;
                 self.set_cwnd(cwnd);
             } else if self.phase == Phase::Loss {
-                self.restart_after_loss(ack);
+                self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
         if self.config.pacing {
             self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed());
         }
-        let _ = now;
     }
 
     /// While a repair runs, a control sees and sets the window that will hold after it. It may lower it there; a program
     /// that adds what is acknowledged does not know of repairs.
     #[cold]
     #[inline(never)]
-    fn apply_repairing(&mut self, ack: &Ack, outcome: &Outcome) {
+    fn apply_repairing(&mut self, safe: bool, newly: u32, cwnd: Option<u64>, ssthresh: Option<u64>) {
         let seen = self.steered_cwnd();
         let least = self.mss() * 2;
         let flying = self.in_flight();
         let outstanding = self.outstanding() - self.sacked;
-        if let Some(ssthresh) = outcome.ssthresh {
+        if let Some(ssthresh) = ssthresh {
             self.ssthresh = ssthresh.max(least);
         }
-        let (ssthresh, mss) = (self.ssthresh, self.mss());
+        let (threshold, mss) = (self.ssthresh, self.mss());
         let repair = self.repair_mut();
-        match (outcome.cwnd, outcome.ssthresh) {
+        match (cwnd, ssthresh) {
             (Some(cwnd), _) if cwnd < seen => repair.target = cwnd.max(mss),
-            (None, Some(_)) => repair.target = ssthresh,
+            (None, Some(_)) => repair.target = threshold,
             _ => {}
         }
         let target = u32::try_from(repair.target / mss).unwrap_or(u32::MAX).max(1);
-        let safe_ack = ack.bytes > 0 && ack.lost == 0;
-        if let Some(window) = repair
-            .prr
-            .window(target, flying, outstanding, ack.delivered(), safe_ack)
-        {
+        if let Some(window) = repair.prr.window(target, flying, outstanding, newly, safe) {
             self.set_cwnd(u64::from(window) * mss);
         }
     }
 
     /// After a timeout, until program or agent says otherwise: slow start up to the threshold.
     #[cold]
-    fn restart_after_loss(&mut self, ack: &Ack) {
-        if self.flags.steered && !self.flags.answered && ack.bytes > 0 && self.cwnd < self.ssthresh {
-            let step = u64::from(ack.delivered()) * self.mss();
+    fn restart_after_loss(&mut self, advances: bool, newly: u32) {
+        if self.flags.steered && !self.flags.answered && advances && self.cwnd < self.ssthresh {
+            let step = u64::from(newly) * self.mss();
             self.set_cwnd((self.cwnd + step).min(self.ssthresh));
         }
     }

@@ -13,6 +13,9 @@ impl Connection {
     /// Call it at [`Connection::next_timeout`]; earlier or twice does no harm. Afterwards there may be something to send.
     pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
         self.receiver.on_timeout(now);
+        if now >= self.deadline {
+            self.stir();
+        }
         if now < self.deadline {
             return;
         }
@@ -29,6 +32,7 @@ impl Connection {
                     }
                 }
                 if self.is_alive() {
+                    self.allot();
                     self.rearm();
                 }
             }
@@ -210,7 +214,7 @@ impl Connection {
     }
 
     /// The connection ends here, and the peer is told.
-    fn give_up(&mut self, failure: Failure) {
+    pub(crate) fn give_up(&mut self, failure: Failure) {
         self.fail(failure);
         self.flags.handshake = true;
     }

@@ -16,20 +16,102 @@ impl Connection {
         if class != 0 {
             return self.has_low(class);
         }
-        self.receiver.owes(0)
-            || self.flags.handshake
-            || self.flags.window_probe
-            || (self.wants_to_send() && self.pacer.allows(now))
+        self.quota != 0 || self.receiver.owes(0) || (!self.quiet && self.has_other(now))
+    }
+
+    fn has_other(&self, now: Time) -> bool {
+        self.flags.handshake || self.flags.window_probe || (self.wants_to_send() && self.pacer.allows(now))
     }
 
     /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
     /// says so.
     #[inline(always)]
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+        if class == 0 && self.quota != 0 {
+            return Some(self.send_full(now, side));
+        }
+        if class == 0 && self.quiet {
+            return self.receiver.owes(0).then(|| self.send_ack(now, side));
+        }
+        self.transmit_other(now, class, side)
+    }
+
+    /// An acknowledgement alone.
+    #[inline(always)]
+    fn send_ack(&mut self, now: Time, side: &mut Side) -> Segment {
+        let mut segment = Segment::default();
+        segment.number = self.next;
+        self.receiver.acknowledge(now, &mut segment, side, &self.config);
+        segment
+    }
+
+    /// A full segment of new data, as [`Connection::allot`] has found that it may go.
+    #[inline(always)]
+    fn send_full(&mut self, now: Time, side: &mut Side) -> Segment {
+        self.quota -= 1;
+        let number = self.next;
+        let mut sent = Sent::new(self.cut_offset, self.mss, false);
+        sent.at = now;
+        sent.transmission = 1;
+        self.rate.on_send(&mut sent, now, false);
+        self.board.push(self.una, number.since(self.una), sent);
+        let mut segment = Segment::default();
+        segment.kind = Kind::Data;
+        segment.number = number;
+        segment.length = self.mss;
+        segment.transmission = 1;
+        segment.ecn = self.config.ecn;
+        segment.set_offset(self.cut_offset);
+        self.next = number.plus(1);
+        self.cut = self.next;
+        self.cut_offset += u64::from(self.mss);
+        self.sent = now;
+        if self.quota == 0 {
+            self.note_usage();
+            self.quiet = self.in_flight() >= self.window;
+        }
+        self.receiver.acknowledge(now, &mut segment, side, &self.config);
+        segment
+    }
+
+    /// Something other than an acknowledgement waits in class 0, perhaps for pacing.
+    #[inline(always)]
+    fn stirs(&self) -> bool {
+        self.flags.handshake || self.flags.window_probe || self.wants_to_send()
+    }
+
+    /// Finds how many full segments of new data may leave without another look: what the window has room for, where the
+    /// stream and the peer have more than that, nothing is lost, and pacing, stamps or the handshake want no say.
+    #[inline(always)]
+    pub(crate) fn allot(&mut self) {
+        let out = self.outstanding();
+        let room = self.window.saturating_sub(out);
+        let available = self.written.min(self.limit) - self.cut_offset;
+        let plain = self.sacked | self.lost == 0
+            && self.state == State::Open
+            && self.phase == Phase::Open
+            && self.next == self.cut
+            && out != 0
+            && self.pacer.rate() == 0
+            && !self.flags.rare();
+        self.quota = match plain {
+            true if available > u64::from(room) * u64::from(self.mss) => room,
+            // The last segment of what there is may be short, or carry the end.
+            true => (available.saturating_sub(1) as u32)
+                .checked_div(u32::from(self.mss))
+                .unwrap_or(0),
+            false => 0,
+        };
+        self.quiet = self.quota == 0 && !self.stirs();
+    }
+
+    #[inline(never)]
+    fn transmit_other(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
         segment.class = class;
         if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
             self.send_data(now, &mut segment, side);
+            self.allot();
         } else if self.flags.handshake && class == 0 {
             self.send_handshake(now, &mut segment);
             return Some(segment);
@@ -42,6 +124,7 @@ impl Connection {
         } else if class != 0 {
             self.send_low(now, &mut segment, side)?;
         } else {
+            self.quiet = class == 0 && !self.stirs();
             return None;
         }
         if self.state == State::Proving {
@@ -54,9 +137,11 @@ impl Connection {
     /// Window and peer let a segment leave, and there is one. Pacing apart.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
-        let may = matches!(self.state, State::Open | State::Proving)
-            && (self.in_flight() < self.window || self.flags.tail_probe);
-        may && (self.lost != 0 || self.has_new() || self.flags.tail_probe)
+        if !matches!(self.state, State::Open | State::Proving) {
+            return false;
+        }
+        let probe = self.flags.tail_probe && self.una != self.next;
+        probe || (self.in_flight() < self.window && (self.lost != 0 || self.has_new()))
     }
 
     /// There is new data that the peer takes, or the end of the stream to tell.
@@ -299,6 +384,7 @@ impl Connection {
             }
             let cut = self.cut;
             self.repair_mut().low = cut;
+            (self.quota, self.quiet) = (0, false);
         }
         if !self.low_left() {
             return None;

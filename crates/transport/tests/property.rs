@@ -163,9 +163,6 @@ fn schedule(number: u64) -> bool {
         println!("{at:?} {from} {segment:?}");
     }
     let mut well = true;
-    if std::env::var("TALLY").is_ok() {
-        println!("tally {number} {loss} {:?} {:?}", pair.ends[0].connection.as_ref().and_then(|c| c.failure()), pair.ends[1].connection.as_ref().and_then(|c| c.failure()));
-    }
     for (from, to) in [(0, 1), (1, 0)] {
         let Some(sender) = &pair.ends[from].connection else {
             well = false;
@@ -188,6 +185,7 @@ fn schedule(number: u64) -> bool {
             assert!(sender.sent_all() && sender.received_all(), "closed too early");
         }
     }
+    assert!(well || loss > 0, "nothing was lost but in one outage, yet it failed: {:#?}", pair.connection(0));
     well
 }
 
@@ -210,7 +208,7 @@ fn exactly_the_bytes_that_were_sent_and_an_end() {
     println!("{well} of {total} schedules ended without a failure");
     // Losses of 20 % defeat some handshakes and last farewells; they are told.
     assert!(
-        total < 1000 || well * 100 >= total * 95,
+        total < 1000 || well * 100 >= total * 98,
         "only {well} of {total} ended well"
     );
 }

@@ -97,8 +97,8 @@ impl Cubic {
 
     #[cold]
     #[inline(never)]
-    fn reduce(&mut self, event: &Event<'_>) -> Outcome {
-        let before = f64::from(event.connection().window());
+    fn reduce(&mut self, window: u32, timeout: bool) -> u64 {
+        let before = f64::from(window);
         match &mut self.before {
             Some(memory) => **memory = self.now,
             None => self.before = Some(Box::new(self.now)),
@@ -110,14 +110,14 @@ impl Cubic {
         };
         self.now = Memory {
             // 4.8: after a timeout the plateau is where the next stage begins.
-            w_max: if event.ack.timeout { 0.0 } else { w_max },
+            w_max: if timeout { 0.0 } else { w_max },
             prior: before,
             ..Memory::default()
         };
         self.hystart = None;
         self.growth.reset();
         self.forget();
-        threshold(event, (before * BETA) as u64)
+        (before * BETA) as u64
     }
 
     /// What the law said does not hold any more.
@@ -128,14 +128,12 @@ impl Cubic {
 
     /// A repeated timeout, or an undo.
     #[cold]
-    fn revise(&mut self, event: &Event<'_>) {
-        if event.ack.timeout {
+    fn revise(&mut self, timeout: bool, undone: bool) {
+        if timeout {
             self.now.w_max = 0.0;
             self.now.start = Time::ZERO;
         }
-        if event.ack.undone
-            && let Some(before) = self.before.as_deref()
-        {
+        if undone && let Some(before) = self.before.as_deref() {
             self.now = *before;
         }
         self.forget();
@@ -143,8 +141,7 @@ impl Cubic {
 
     /// The law: `every`, from the time since the stage began.
     #[inline(never)]
-    fn work_out(&mut self, event: &Event<'_>, packets: u32) {
-        let (now, connection) = (event.now, event.connection());
+    fn work_out(&mut self, now: Time, srtt: Duration, packets: u32) {
         let window = f64::from(packets);
         let memory = &mut self.now;
         if memory.start == Time::ZERO {
@@ -159,7 +156,7 @@ impl Cubic {
             // Where the estimate is not ahead, the window follows its slope.
             memory.friendly.max(window + alpha)
         } else {
-            memory.w_cubic(t + seconds(connection.srtt()))
+            memory.w_cubic(t + seconds(srtt))
         };
         let growth = (target - window).min(MOST_GROWTH * window);
         // Linux: below the target a hundredth of a packet an RTT.
@@ -178,10 +175,11 @@ impl Control for Cubic {
     #[inline(always)]
     fn on_event(&mut self, event: &Event<'_>) -> Outcome {
         if event.ack.reduces {
-            return self.reduce(event);
+            let connection = event.connection();
+            return threshold(event, self.reduce(connection.window(), event.ack.timeout));
         }
         if event.ack.timeout | event.ack.undone {
-            self.revise(event);
+            self.revise(event.ack.timeout, event.ack.undone);
         }
         let idle = event.now.since(self.last);
         self.last = event.now;
@@ -194,18 +192,23 @@ impl Control for Cubic {
         let connection = event.connection();
         let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
         if in_slow_start(event) {
-            if self.uses_hystart && self.hystart.get_or_insert_default().is_over(event) {
+            if self.uses_hystart
+                && self
+                    .hystart
+                    .get_or_insert_default()
+                    .is_over(connection, event.now, event.ack.rtt)
+            {
                 self.hystart = None;
                 return threshold(event, u64::from(packets));
             }
-            (packets, acked) = Growth::slow_start(packets, connection.ssthresh(), connection.mss(), acked);
+            (packets, acked) = Growth::slow_start(event);
             if acked == 0 {
                 return window(event, packets);
             }
         }
         self.acked += acked;
         if packets != self.known || event.now >= self.update_at {
-            self.work_out(event, packets);
+            self.work_out(event.now, connection.srtt(), packets);
         }
         window(event, self.growth.avoid(packets, self.every, acked))
     }

@@ -3,7 +3,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::control::Event;
+use crate::connection::Connection;
 use crate::number::Number;
 
 /// Linux: `hystart_low_window`, packets. Below it a train says nothing.
@@ -33,8 +33,7 @@ pub(crate) struct HyStart {
 impl HyStart {
     /// Whether slow start is to end at this ACK.
     #[inline]
-    pub fn is_over(&mut self, event: &Event<'_>) -> bool {
-        let (connection, now, rtt) = (event.connection(), event.now, event.ack.rtt);
+    pub fn is_over(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
         if rtt == Duration::ZERO || connection.window() < LOW_WINDOW {
             return false;
         }

@@ -101,14 +101,17 @@ impl Growth {
             && connection.cwnd_limited()
     }
 
-    /// Slow start: a packet for every packet, up to the threshold. The new window and what is left of `acked`.
+    /// Slow start: a packet for every packet, up to the threshold. The new window and what is left of what was acknowledged.
     #[inline(always)]
-    pub fn slow_start(window: u32, threshold: u64, mss: u64, acked: u32) -> (u32, u32) {
-        let room = u32::try_from(threshold / mss)
-            .unwrap_or(u32::MAX)
-            .saturating_sub(window);
-        let step = acked.min(room);
-        (window.saturating_add(step), acked - step)
+    pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
+        let (connection, acked) = (event.connection(), event.ack.delivered());
+        let (window, mss) = (connection.window(), connection.mss());
+        let room = connection.ssthresh() - connection.cwnd();
+        if u64::from(acked) * mss <= room {
+            return (window.saturating_add(acked), 0);
+        }
+        let step = (room / mss) as u32;
+        (window + step, acked - step)
     }
 
     /// Congestion avoidance: a packet for every `every` that are acknowledged (`tcp_cong_avoid_ai`).

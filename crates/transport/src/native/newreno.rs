@@ -32,7 +32,7 @@ impl Growth {
         let connection = event.connection();
         let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
         if in_slow_start(event) {
-            (packets, acked) = Growth::slow_start(packets, connection.ssthresh(), connection.mss(), acked);
+            (packets, acked) = Growth::slow_start(event);
             if acked == 0 {
                 return packets;
             }

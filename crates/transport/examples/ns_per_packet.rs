@@ -1,0 +1,39 @@
+//! What sending, receiving and acknowledging a packet cost: `cargo run --release -p ccplane-transport --example ns_per_packet`.
+//! An argument is the number of rounds, for callgrind: the difference of two lengths is free of what happens once.
+
+use ccplane_transport::bench::Exchange;
+use ccplane_transport::{Config, Native};
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn main() {
+    let rounds: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(20_000);
+    for (name, ack_every) in [("an ACK for every packet", 1), ("an ACK for every other", 2)] {
+        let config = Config {
+            ack_every,
+            quick_acks: 0,
+            ..Config::default()
+        };
+        let mut exchange = Exchange::new(config, Native::cubic());
+        let mut spent = [std::time::Duration::ZERO; 3];
+        let mut packets = 0;
+        for _ in 0..rounds {
+            let begin = std::time::Instant::now();
+            packets += exchange.send();
+            let sent = std::time::Instant::now();
+            exchange.receive();
+            let received = std::time::Instant::now();
+            exchange.acknowledge();
+            let end = std::time::Instant::now();
+            spent[0] += sent - begin;
+            spent[1] += received - sent;
+            spent[2] += end - received;
+        }
+        let per = |spent: std::time::Duration| spent.as_nanos() as f64 / packets as f64;
+        let [send, receive, acknowledge] = spent.map(per);
+        println!(
+            "{name}: {packets} packets; send {send:.1} ns, receive {receive:.1} ns, acknowledge {acknowledge:.1} ns, in all {:.1} ns a packet; {} sent again",
+            send + receive + acknowledge,
+            exchange.retransmitted()
+        );
+    }
+}
