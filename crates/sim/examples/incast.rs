@@ -1,27 +1,20 @@
 //! 50 hosts send to one over 10 Gbit/s: what `ccplane bench sim` counts instructions of, under callgrind.
 //!
-//! `incast [milliseconds]`: run it for two spans and take the difference.
+//! `incast [milliseconds] [steered]`: run it for two spans and take the difference.
 
-use ccplane_sim::{FlowSpec, LinkSpec, SimError, SimOptions, Simulation, topology};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_sim::{SimError, bench};
+use ccplane_units::Time;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let milliseconds = std::env::args().nth(1).map_or(Ok(20), |arg| arg.parse())?;
-    println!("{}", run(milliseconds)?);
+    let mut args = std::env::args().skip(1);
+    let milliseconds = args.next().map_or(Ok(20), |arg| arg.parse())?;
+    let steered = args.next().is_some_and(|arg| arg == "steered");
+    println!("{}", run(milliseconds, steered)?);
     Ok(())
 }
 
-fn run(milliseconds: u64) -> Result<String, SimError> {
-    let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000_000), Duration::from_micros(5));
-    let queue = "droptail:250p"
-        .parse()
-        .map_err(|_| SimError::Shape("no queue".into()))?;
-    let network = topology::incast(50, &link, link.clone().with_queue(queue, Duration::ZERO))?;
-    let mut sim = Simulation::new(network, SimOptions::default())?;
-    let hosts: Vec<_> = sim.network().hosts().collect();
-    for sender in &hosts[1..] {
-        sim.add_flow(FlowSpec::new(*sender, hosts[0]))?;
-    }
+fn run(milliseconds: u64, steered: bool) -> Result<String, SimError> {
+    let mut sim = bench::incast(50, 250, steered)?;
     sim.run_until(Time::from_micros(milliseconds * 1_000))?;
     let counters = sim.counters();
     Ok(format!(

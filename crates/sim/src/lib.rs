@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+pub mod bench;
 mod change;
 mod check;
 mod datagram;
@@ -43,7 +44,7 @@ pub use flow::{Congestion, Direction, FlowId, FlowSpec, FlowView, settings};
 pub use link::{Crossing, LinkView};
 pub use network::{LinkId, LinkSpec, Network, NodeId, Spread};
 pub use packet::PACKET_BYTES;
-pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec};
+pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec, Sojourns};
 pub use simulation::Simulation;
 pub use steer::{AgentId, STEERED_FLOW_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};

@@ -6,13 +6,16 @@
 
 mod special;
 
-use ccplane_qdisc::{Backlog, Delay, DelayModel, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel, Shaped};
+use ccplane_qdisc::{
+    Backlog, Delay, DelayModel, DropReason, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel, Shaped,
+};
 use ccplane_units::{Duration, Time};
 
 use crate::SimError;
 use crate::event::{Events, Kind};
 use crate::network::{LinkId, Network};
 use crate::packet::{NONE, Packets};
+use crate::probe::Sojourns;
 use crate::random::{self, Purpose};
 
 pub use special::Crossing;
@@ -91,7 +94,7 @@ pub(crate) enum Offered {
     /// It waits in a queue that decides later.
     Waits,
     /// It did not get in.
-    Dropped,
+    Dropped(DropReason),
 }
 
 impl Links {
@@ -149,11 +152,13 @@ impl Links {
             return self.offer_special(now, at, id, packets, events);
         }
         let bytes = packets.get(id).bytes;
-        let first = link.fifo.head().is_none();
-        let Ok(admitted) = link.fifo.admit(now, bytes, id) else {
-            link.drops.queue += 1;
-            link.drops.bytes += u64::from(bytes);
-            return Offered::Dropped;
+        let admitted = match link.fifo.admit(now, bytes, id) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                link.drops.queue += 1;
+                link.drops.bytes += u64::from(bytes);
+                return Offered::Dropped(why);
+            }
         };
         if admitted.mark && packets.mark(id) {
             link.drops.marked += 1;
@@ -163,7 +168,7 @@ impl Links {
         link.bytes += u64::from(bytes);
         link.sojourn += sojourn;
         link.longest = link.longest.max(sojourn);
-        if first {
+        if admitted.first {
             events.push(admitted.departs + link.delay, Kind::Arrive, at);
         }
         Offered::Departs(admitted.departs)
@@ -176,8 +181,8 @@ impl Links {
         if link.special != NONE {
             return self.arrive_special(now, at, events);
         }
-        let (_, id) = link.fifo.take()?;
-        if let Some((departs, _)) = link.fifo.head() {
+        let (id, next) = link.fifo.take_next()?;
+        if let Some(departs) = next {
             events.push(departs + link.delay, Kind::Arrive, at);
         }
         Some((id, link.to))
@@ -267,6 +272,19 @@ impl Links {
         self.special(at).crossings.get_or_insert_default();
     }
 
+    /// Keeps the times that packets take through a link, as a histogram.
+    pub fn observe_sojourns(&mut self, at: u32) {
+        self.special(at)
+            .sojourns
+            .get_or_insert_with(|| Box::new(Sojourns::new()));
+    }
+
+    /// What [`observe_sojourns`](Links::observe_sojourns) has recorded.
+    pub fn sojourns(&self, at: u32) -> Option<&Sojourns> {
+        let link = self.links.get(at as usize)?;
+        self.specials.get(link.special as usize)?.sojourns.as_deref()
+    }
+
     /// What [`observe`](Links::observe) has recorded.
     pub fn crossings(&self, at: u32) -> &[Crossing] {
         self.specials
@@ -287,15 +305,18 @@ impl Links {
         if special.down || special.loss.as_mut().is_some_and(Loss::next_is_lost) {
             link.drops.lost += 1;
             link.drops.bytes += u64::from(bytes);
-            return Offered::Dropped;
+            return Offered::Dropped(DropReason::Lost);
         }
         match &mut special.queue {
             Queue::Fifo => {
                 link.fifo.advance(now);
-                let Ok(admitted) = link.fifo.admit(now, bytes, id) else {
-                    link.drops.queue += 1;
-                    link.drops.bytes += u64::from(bytes);
-                    return Offered::Dropped;
+                let admitted = match link.fifo.admit(now, bytes, id) {
+                    Ok(admitted) => admitted,
+                    Err(why) => {
+                        link.drops.queue += 1;
+                        link.drops.bytes += u64::from(bytes);
+                        return Offered::Dropped(why);
+                    }
                 };
                 if admitted.mark && packets.mark(id) {
                     link.drops.marked += 1;
@@ -362,15 +383,15 @@ impl Links {
     }
 
     /// The next packet that the queue of this link has dropped, one that was let in before; it is the caller's again.
-    pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<u32> {
+    pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
-        let id = self.specials.get_mut(link.special as usize)?.dropped.pop()?;
+        let (id, why) = self.specials.get_mut(link.special as usize)?.dropped.pop()?;
         let bytes = u64::from(packets.get(id).bytes);
         link.accepted -= 1;
         link.bytes -= bytes;
         link.drops.queue += 1;
         link.drops.bytes += bytes;
-        Some(id)
+        Some((id, why))
     }
 
     /// What waits in a queue that decides at departure; `None` for any other link.

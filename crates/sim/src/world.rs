@@ -15,6 +15,7 @@ use crate::host::Nic;
 use crate::link::{Crossing, LinkView, Links};
 use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::packet::{NONE, Packets};
+use crate::probe::Sojourns;
 use crate::random::{self, Purpose};
 use crate::routing::{self, Routing};
 use crate::steer::{AgentId, Host, SteerOptions, Steered};
@@ -357,6 +358,22 @@ impl World {
         Ok(())
     }
 
+    /// Keeps a histogram of the times that packets take through this link from now on: see [`World::sojourns`]. It has to
+    /// be called before the link's first packet.
+    pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
+        self.known_link(link)?;
+        if self.links.used(link.0) {
+            return Err(SimError::LateChange(self.network.link_name(link)));
+        }
+        self.links.observe_sojourns(link.0);
+        Ok(())
+    }
+
+    /// The times that packets took through a link; `None` for one that is not observed.
+    pub fn sojourns(&self, link: LinkId) -> Option<&Sojourns> {
+        self.links.sojourns(link.0)
+    }
+
     /// What crossed an observed link, in order.
     pub fn crossings(&self, link: LinkId) -> &[Crossing] {
         self.links.crossings(link.0)
@@ -423,6 +440,19 @@ impl World {
             + connections
             + self.flows.capacity() * size_of::<Flow>()
             + self.steered.capacity() * size_of::<Option<Steered>>()
+    }
+
+    /// Bytes on the heap that the connections of these flows take.
+    pub(crate) fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
+        let pairs = self
+            .flows
+            .get(flows)
+            .unwrap_or_default()
+            .iter()
+            .map(|flow| flow.ends as usize);
+        let ends = pairs.filter_map(|pair| self.ends.get(pair..pair + 2)).flatten();
+        let live = ends.filter_map(|end| end.connection.as_ref());
+        live.map(|c| c.memory_bytes() - size_of::<Connection>()).sum()
     }
 
     /// A number that stands for everything that was simulated: the same for the same scenario and seed, anywhere.
