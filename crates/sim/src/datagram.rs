@@ -46,6 +46,8 @@ impl World {
         let mut segment = Segment::default();
         segment.kind = SegmentKind::Data;
         segment.number = Number(stats.sent as u32);
+        // Nothing else tells where it comes from.
+        segment.echo = Number(from);
         segment.set_offset(self.now.as_nanos() & CLOCK);
         stats.sent += 1;
         let pair = random::mix(u64::from(from) << 32 | u64::from(to)) as u32;

@@ -4,7 +4,11 @@
 //! into columns. Counts are kept as they are, running, so that every second look can be left out without losing
 //! anything: when a probe's memory is full it does so, and looks half as often from then on.
 
+mod sojourns;
+
 use ccplane_units::{Duration, Time};
+
+pub use sojourns::Sojourns;
 
 use crate::app::{App, AppId, Cause};
 use crate::{FlowId, LinkId, SimError, World};

@@ -244,9 +244,9 @@ impl<T: Tracer> Simulation<T> {
                 }
                 self.drop_from(link);
             }
-            Offered::Dropped => {
+            Offered::Dropped(why) => {
                 if T::ON {
-                    self.see(Step::Dropped, link, id);
+                    self.see(Step::Dropped(why), link, id);
                 }
                 self.world.counters.dropped += 1;
                 self.world.packets.drop(id);
@@ -258,9 +258,9 @@ impl<T: Tracer> Simulation<T> {
     /// What a queue that decides at departure has dropped is no more.
     #[cold]
     fn drop_from(&mut self, link: u32) {
-        while let Some(id) = self.world.links.dropped(link, &self.world.packets) {
+        while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
             if T::ON {
-                self.see(Step::Dropped, link, id);
+                self.see(Step::Dropped(why), link, id);
             }
             self.world.counters.dropped += 1;
             self.world.packets.drop(id);
@@ -409,7 +409,7 @@ impl<T: Tracer> Simulation<T> {
         match self.offer(link, id) {
             Offered::Departs(departs) => self.world.nics[nic].until = departs,
             Offered::Waits => self.world.note_room(nic as u32),
-            Offered::Dropped => {}
+            Offered::Dropped(_) => {}
         }
     }
 
@@ -613,11 +613,20 @@ impl<T: Tracer> Simulation<T> {
     fn see(&mut self, step: Step, link: u32, id: u32) {
         let world = &self.world;
         let packet = world.packets.get(id);
+        let backward = packet.end & 1 == 0;
+        let flow = world.flows.get(packet.flow as usize).filter(|_| packet.end != NONE);
+        let from = match flow {
+            Some(flow) if backward => flow.to,
+            Some(flow) => flow.from,
+            // See `World::datagram`.
+            None => packet.segment.echo.0,
+        };
         let seen = Seen {
             step,
             link: LinkId(link),
             flow: (packet.end != NONE).then_some(FlowId(packet.flow)),
-            backward: packet.end & 1 == 0,
+            backward,
+            from: NodeId(from),
             to: NodeId(packet.to),
             bytes: packet.bytes,
             segment: &packet.segment,

@@ -1,5 +1,6 @@
 //! Looking at every packet. It costs nothing where nobody looks: the simulation is compiled without it.
 
+use ccplane_qdisc::DropReason;
 use ccplane_transport::{Segment, Side};
 use ccplane_units::Time;
 
@@ -10,8 +11,8 @@ use crate::{FlowId, LinkId, NodeId};
 pub enum Step {
     /// It comes to the link's queue and is let in.
     Queued,
-    /// It is dropped, by the queue or at random.
-    Dropped,
+    /// It is dropped, by the queue or at random, also after it was let in.
+    Dropped(DropReason),
     /// It comes out at the link's end.
     Arrived,
 }
@@ -27,6 +28,8 @@ pub struct Seen<'a> {
     pub flow: Option<FlowId>,
     /// It goes from the receiver to the sender.
     pub backward: bool,
+    /// The host that sent it.
+    pub from: NodeId,
     /// The host that it is for.
     pub to: NodeId,
     /// Size on the wire, bytes.

@@ -154,3 +154,46 @@ fn what_cannot_be_probed_is_refused() {
         }
     );
 }
+
+#[test]
+fn sojourns_are_those_of_the_crossings() {
+    for queue in ["droptail:1bdp", "codel"] {
+        let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
+            .with_queue(queue.parse::<QueueSpec>().expect("it is a queue"), ms(20));
+        let access = LinkSpec::wire(Duration::ZERO);
+        let network = topology::dumbbell(1, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+        let link = network.link_named("bottleneck").expect("it has one");
+        let (left, right) = (
+            network.node("left1").expect("a host"),
+            network.node("right1").expect("a host"),
+        );
+        let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
+        sim.add_flow(FlowSpec::new(left, right)).expect("a sound flow");
+        sim.observe(link).expect("nothing has passed");
+        assert!(sim.sojourns(link).is_none());
+        sim.observe_sojourns(link).expect("nothing has passed");
+        sim.run_until(at(5_000)).expect("it runs");
+        let mut times: Vec<u64> = sim
+            .crossings(link)
+            .iter()
+            .map(|crossing| crossing.sojourn.as_nanos())
+            .collect();
+        times.sort_unstable();
+        let sojourns = sim.sojourns(link).expect("it is observed");
+        assert_eq!(sojourns.count(), times.len() as u64);
+        assert!(times.len() > 35_000, "{}", times.len());
+        for share in [0.01, 0.5, 0.9, 0.99, 1.0] {
+            let exact = times[((times.len() as f64 * share).ceil() as usize - 1).min(times.len() - 1)] as f64;
+            let kept = sojourns.quantile(share).as_nanos() as f64;
+            assert!(
+                (kept / exact - 1.0).abs() < 0.001,
+                "{queue} {share}: {kept} is not {exact}"
+            );
+        }
+        let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+        assert!((sojourns.mean() / mean - 1.0).abs() < 0.001);
+        assert!(sojourns.max().as_nanos() >= times[times.len() - 1]);
+        // It is too late for a link that packets have passed.
+        assert!(matches!(sim.observe_sojourns(link), Err(SimError::LateChange(_))));
+    }
+}

@@ -8,6 +8,7 @@ use ccplane_qdisc::{
 use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
+use crate::probe::Sojourns;
 
 /// A packet that left an observed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,9 @@ pub(crate) struct Special {
     /// When the queue's next event is.
     pub ready_at: Time,
     /// What the queue has dropped and nobody has taken.
-    pub dropped: Vec<u32>,
+    pub dropped: Vec<(u32, DropReason)>,
     pub crossings: Option<Vec<Crossing>>,
+    pub sojourns: Option<Box<Sojourns>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl Special {
             ready_at: Time::MAX,
             dropped: Vec::new(),
             crossings: None,
+            sojourns: None,
         }
     }
 
@@ -150,22 +153,23 @@ impl Special {
                 bytes: first.bytes,
             });
         }
+        if let Some(sojourns) = &mut self.sojourns {
+            sojourns.add(sojourn);
+        }
         Some(Crossed { id: first.id, sojourn })
     }
 
     pub fn enqueue(&mut self, now: Time, waiting: Waiting) {
         let Special { queue, dropped, .. } = self;
         if let Queue::Shaped(shaped) = queue {
-            shaped.enqueue(now, waiting, &mut |packet: Waiting, _: DropReason| {
-                dropped.push(packet.id)
-            });
+            shaped.enqueue(now, waiting, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
         }
     }
 
     pub fn dequeue(&mut self, now: Time) -> Option<Waiting> {
         let Special { queue, dropped, .. } = self;
         match queue {
-            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: Waiting, _: DropReason| dropped.push(packet.id)),
+            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: Waiting, why| dropped.push((packet.id, why))),
             Queue::Fifo => None,
         }
     }
@@ -190,7 +194,7 @@ impl Special {
                 self.plan(fifo, at, events);
             }
             Queue::Shaped(shaped) => {
-                shaped.set_line(now, line, &mut |packet: Waiting, _: DropReason| dropped.push(packet.id));
+                shaped.set_line(now, line, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
                 self.rearm(at, events);
             }
         }
@@ -237,6 +241,9 @@ impl Special {
 
     pub fn heap_bytes(&self) -> usize {
         let crossings = self.crossings.as_ref().map_or(0, Vec::capacity);
-        self.pipe.capacity() * size_of::<Piped>() + crossings * size_of::<Crossing>() + self.dropped.capacity() * 4
+        self.pipe.capacity() * size_of::<Piped>()
+            + crossings * size_of::<Crossing>()
+            + self.sojourns.as_ref().map_or(0, |sojourns| sojourns.heap_bytes())
+            + self.dropped.capacity() * size_of::<(u32, DropReason)>()
     }
 }
