@@ -283,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn the_average_round_trip_rises_faster_than_it_falls() {
+        // From 200 ms, with T = 10 ms and R/C = 1/20.
+        for (rtt_ms, expected_us) in [(400, 200_000 + 200_000 / 20), (40, 200_000 - 160_000 / 20 / 5 / 20)] {
+            let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+            let rtt = Duration::from_millis(rtt_ms);
+            queue.enqueue(Time::ZERO, Stamped(Stamp { rtt, ..stamped(0).0 }), &mut |_, _| {});
+            queue.update(Time::from_micros(10_000));
+            assert!(
+                queue.rtt().as_micros().abs_diff(expected_us) <= 1,
+                "{rtt_ms} ms: {}",
+                queue.rtt()
+            );
+        }
+    }
+
+    #[test]
     fn the_lowest_offer_on_the_way_stays() {
         let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
         for rate in [1_000, u64::MAX] {
