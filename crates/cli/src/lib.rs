@@ -16,7 +16,11 @@ mod interrupt;
 mod metrics;
 mod new;
 mod paper;
+mod recv;
 mod run;
+mod send;
+mod sink;
+mod transfer;
 
 pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
@@ -66,6 +70,10 @@ enum Command {
     Algorithms,
     /// Run a command behind an emulated link.
     Emu(emu::EmuArgs),
+    /// Send a file to a `ccplane recv` on another host, over UDP, steered by an algorithm.
+    Send(send::SendArgs),
+    /// Receive what `ccplane send` sends.
+    Recv(recv::RecvArgs),
     /// Measure what ccplane costs, beside the reference.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -106,6 +114,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Send(args) => send::run(&args, &registry, json),
+        Command::Recv(args) => recv::run(&args, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),

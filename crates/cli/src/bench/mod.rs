@@ -7,6 +7,8 @@ mod control_loop;
 mod datapath;
 mod emu;
 mod kernel;
+mod sim;
+mod transport;
 
 use clap::Subcommand;
 use serde_json::{Map, Value};
@@ -25,6 +27,10 @@ pub enum BenchCommand {
     Agent,
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
+    /// The transport: ns a packet, bytes a flow, and its UDP driver beside kernel TCP on loopback.
+    Transport,
+    /// The simulator: ns a packet over a link, bytes a flow, packet and host.
+    Sim(sim::SimArgs),
     /// The emulator: ceiling, rate, delay and lateness, with both timings.
     Emu,
 }
@@ -36,6 +42,11 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::ControlLoop => control_loop::run()?,
         BenchCommand::Agent => agent::run()?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
+        BenchCommand::Transport => transport::run()?,
+        BenchCommand::Sim(args) => match sim::run(args)? {
+            Some(figures) => figures,
+            None => return Ok(()),
+        },
         BenchCommand::Emu => emu::run()?,
     };
     if json {

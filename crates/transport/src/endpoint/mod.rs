@@ -8,6 +8,8 @@
 
 mod cookie;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use cookie::{Cookies, VALID};
 pub use session::mss;

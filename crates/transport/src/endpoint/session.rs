@@ -8,14 +8,17 @@ use crate::{Kind, Segment, Side};
 
 use super::Dropped;
 
-/// Bytes that a datagram holds beside payload, at most; SACK ranges have to do with what is left.
-const fn overhead(sealed: bool) -> usize {
-    MAX_ENVELOPE + codec::MAX_DATA_HEADER + if sealed { TAG } else { 0 }
-}
-
-/// Most payload of a segment where datagrams have `size` bytes.
-pub fn mss(size: usize, sealed: bool) -> u16 {
-    size.saturating_sub(overhead(sealed)).clamp(1, usize::from(u16::MAX)) as u16
+/// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do with what is left.
+///
+/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to echo and no marks to count (13)
+/// before that: no datagram has both.
+pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
+    const NAME: usize = 10;
+    let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { 8 };
+    let header = codec::MAX_DATA_HEADER - if stamps { 0 } else { codec::STAMPS };
+    let tag = if sealed { TAG } else { 0 };
+    size.saturating_sub(envelope + header + tag)
+        .clamp(1, usize::from(u16::MAX)) as u16
 }
 
 /// What a datagram is written into and read from. See [`Endpoint`](super::Endpoint).

@@ -91,9 +91,9 @@ impl Host {
         let datagram = options.datagram.clamp(LEAST, super::socket::LARGEST);
         let window = options.window.next_power_of_two();
         let config = Arc::new(Config {
-            mss: mss(datagram, options.key.is_some()),
+            mss: mss(datagram, options.key.is_some(), options.config.stamps),
             receive_buffer: u32::try_from(window).unwrap_or(u32::MAX),
-            // pacing_quantum: QUANTUM,
+            pacing_quantum: QUANTUM,
             discard: false,
             ..options.config
         });
@@ -376,7 +376,7 @@ impl Host {
             busy = true;
             let marks = Marks {
                 ecn: segment.ecn as u8,
-                dscp: self.dscp,
+                dscp: dscp(self.dscp, class),
             };
             self.send(id, &segment, &mut side, marks)?;
             if segment.has_side() {
@@ -484,6 +484,18 @@ impl Host {
     /// Bytes of a datagram.
     pub fn datagram(&self) -> usize {
         self.datagram
+    }
+}
+
+/// The codepoint of a class: `ordinary` of class 0; below it LE (RFC 8622), which networks treat as less than best effort, and
+/// then the odd ones of the pool for local use (RFC 2474, section 6), which an emulator of ours tells apart.
+fn dscp(ordinary: u8, class: u8) -> u8 {
+    match class {
+        0 => ordinary,
+        1 => 1,
+        2 => 3,
+        3 => 5,
+        _ => 7,
     }
 }
 

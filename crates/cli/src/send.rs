@@ -1,0 +1,472 @@
+//! `ccplane send`: a file, or a number of bytes, to a `ccplane recv` on another host.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_datapath::Limits;
+use ccplane_lab::Contender;
+use ccplane_transport::crypto::Key;
+use ccplane_transport::udp::{Congestion, Host, Steering};
+use ccplane_transport::{Failure as Ended, Native, Stats, UnknownNative};
+use ccplane_units::{Bytes, Duration, Rate};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::attach::add;
+use crate::exit::{Failure, Kind};
+use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, cpu_seconds, hex, warn_without_key, why_no_answer};
+use crate::{Registry, interrupt};
+
+/// How long the loop waits at most before it looks for Ctrl-C.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes read in one round of the loop: what a round of sending takes at most. More would keep acknowledgements waiting while a disk
+/// is read.
+const ROUND: usize = 256 << 10;
+/// Between two updates of the progress bar.
+const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// What to send, where to, and how.
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "make_key"])))]
+pub struct SendArgs {
+    /// The receiver, HOST:PORT.
+    #[arg(value_name = "HOST:PORT", required_unless_present = "make_key")]
+    to: Option<String>,
+    /// The file to send.
+    file: Option<PathBuf>,
+    /// Send so many bytes of a pattern instead: `1GB`.
+    #[arg(long, value_name = "N")]
+    bytes: Option<Bytes>,
+    /// Make a file with a new key for --key of both sides, and do nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "key"])]
+    make_key: Option<PathBuf>,
+    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own: `native:reno`, `native:cubic`,
+    /// `native:dctcp`.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    alg: Contender,
+    /// Let the agent that serves at this Unix socket (`ccplane agent --unix PATH`) run the algorithm, not this process.
+    #[arg(long, value_name = "PATH")]
+    agent: Option<PathBuf>,
+    /// Owner's limit: never faster, whatever the algorithm says.
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<Rate>,
+    /// Differentiated Services codepoint of what is sent, 0 to 63.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: u8,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    if let Some(path) = &args.make_key {
+        Key::make(path).map_err(|e| Failure::new(Kind::Failed, e))?;
+        if json {
+            println!("{}", json!({ "key": path }));
+        } else {
+            println!("{}: a new key; copy it to the other side by a safe way", path.display());
+        }
+        return Ok(());
+    }
+    let source = Source::open(args)?;
+    let to = resolve(args.to.as_deref().unwrap_or_default())?;
+    warn_without_key(args.transfer.key.as_ref(), to);
+    let stop = interrupt::flag()?;
+    let done = transfer(args, registry, source, to, &stop)?;
+    print(args, to, &done, json);
+    Ok(())
+}
+
+/// A transfer that succeeded.
+struct Done {
+    bytes: u64,
+    seconds: f64,
+    cpu_s: f64,
+    hash: [u8; HASH],
+    stats: Stats,
+    mss: u64,
+}
+
+fn transfer(
+    args: &SendArgs,
+    registry: &Registry,
+    mut source: Source,
+    to: SocketAddr,
+    stop: &AtomicBool,
+) -> Result<Done, Failure> {
+    let any: SocketAddr = if to.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let fail = |e| Failure::new(Kind::Failed, e);
+    let options = args.transfer.options(any, args.dscp)?;
+    let keyed = options.key.is_some();
+    let mut host = Host::bind(options).map_err(fail)?;
+    let congestion = congestion(args, registry, &mut host)?;
+    let bar = bar(source.bytes);
+
+    #[expect(clippy::disallowed_methods, reason = "a driver measures how long it took")]
+    let begun = (Instant::now(), cpu_seconds());
+    let id = host.connect(to, congestion).map_err(fail)?;
+    let mut shown = begun.0;
+    let mut receipt = Vec::new();
+    loop {
+        if interrupt::raised(stop) {
+            host.abort(id).map_err(fail)?;
+            return Err(Failure::text(Kind::Failed, "interrupted: the receiver keeps nothing"));
+        }
+        source.fill(&mut host, id)?;
+        host.turn(LOOK_EVERY).map_err(fail)?;
+
+        let (first, second) = host.arrived(id);
+        receipt.extend_from_slice(first);
+        receipt.extend_from_slice(second);
+        let taken = first.len() + second.len();
+        host.take(id, taken);
+        let Some(connection) = host.connection(id) else {
+            unreachable!("nobody else removes it")
+        };
+        if connection.received_all() || receipt.len() > Receipt::MOST {
+            break;
+        }
+        if let Some(why) = connection.failure() {
+            return Err(ended(why, &host, id, to, keyed, &source));
+        }
+        // The host with that address says that nobody listens: as TCP does, it is believed only before anything else is heard.
+        if connection.srtt() == Duration::ZERO
+            && let Some(why) = host
+                .trouble()
+                .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            return Err(why_no_answer(to, keyed, Some(why)));
+        }
+        if shown.elapsed() >= SHOW_EVERY {
+            #[expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
+            {
+                shown = Instant::now();
+            }
+            bar.set_position(connection.stats().acked.saturating_sub(HEAD as u64).min(source.bytes));
+        }
+    }
+    let elapsed = begun.0.elapsed();
+    let cpu = cpu_seconds();
+    bar.finish_and_clear();
+    let (Some(stats), Some(mss)) = (host.stats(id), host.connection(id).map(|c| c.mss())) else {
+        unreachable!("nobody else removes it")
+    };
+    // The acknowledgement of the receipt leaves.
+    host.turn(Duration::ZERO).map_err(fail)?;
+    host.remove(id);
+    judge(&receipt, to, &source)?;
+    Ok(Done {
+        bytes: source.bytes,
+        seconds: elapsed.as_secs_f64(),
+        cpu_s: cpu - begun.1,
+        hash: *source.hasher.finalize().as_bytes(),
+        stats,
+        mss,
+    })
+}
+
+/// Whether the receiver has what was sent.
+fn judge(receipt: &[u8], to: SocketAddr, source: &Source) -> Result<(), Failure> {
+    let ours = *source.hasher.finalize().as_bytes();
+    let failed = |text| Failure::text(Kind::Failed, text);
+    match Receipt::read(receipt) {
+        Some(Receipt::Stored(theirs)) if theirs == ours => Ok(()),
+        Some(Receipt::Stored(theirs) | Receipt::Differs(theirs)) => Err(failed(format!(
+            "{to} has received something else than was sent: its hash is {}, ours {}",
+            hex(&theirs),
+            hex(&ours)
+        ))
+        .hint("the network, or a machine, changes data; with --key such datagrams are thrown away and sent again")),
+        Some(Receipt::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {why}"))),
+        None => Err(failed(format!(
+            "{to} answers with something that is no receipt of `ccplane recv`"
+        ))),
+    }
+}
+
+/// Why the connection ended early, for a person.
+fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, keyed: bool, source: &Source) -> Failure {
+    let acked = host.stats(id).map_or(0, |stats| stats.acked);
+    let at = format!(
+        "after {} of {} bytes",
+        acked.saturating_sub(HEAD as u64).min(source.bytes),
+        source.bytes
+    );
+    match why {
+        Ended::NoAnswer(_) => why_no_answer(to, keyed, host.trouble()),
+        Ended::TimedOut(_) | Ended::Silent => Failure::text(
+            Kind::Failed,
+            format!("the receiver at {to} was not heard any more {at}: {why}"),
+        )
+        .hint("it vanished, or the path to it did; --timeout says how long to hope"),
+        Ended::Reset => Failure::text(Kind::Failed, format!("the receiver at {to} gave up {at}"))
+            .hint("it says why on its own terminal"),
+        why => Failure::text(Kind::Failed, format!("the connection to {to} ended {at}: {why}")),
+    }
+}
+
+/// Who decides the window; an agent is begun, or found.
+fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<Congestion, Failure> {
+    let limits = Limits {
+        max_rate: args.max_rate.map_or(Limits::default().max_rate, Rate::bytes_per_sec),
+        ..Limits::default()
+    };
+    let steering = match (&args.alg, &args.agent) {
+        (Contender::Native { name }, None) => {
+            if args.max_rate.is_some() {
+                return Err(Failure::text(
+                    Kind::Usage,
+                    "--max-rate limits ccplane's algorithms, not the transport's own",
+                )
+                .hint(format!("--alg {name} is the same under an agent, and takes it")));
+            }
+            return native(name).map(Congestion::Native);
+        }
+        (Contender::Native { .. }, Some(_)) => {
+            return Err(Failure::text(
+                Kind::Usage,
+                "an agent runs ccplane's algorithms, not the transport's own",
+            )
+            .hint("--agent or --alg native:NAME, not both"));
+        }
+        (Contender::Ccplane { .. }, Some(path)) => {
+            Steering::over(path, limits).map_err(|e| Failure::new(Kind::Failed, e))?
+        }
+        (Contender::Ccplane { .. }, None) => {
+            let mut agent = Agent::new(AgentOptions::default());
+            add(&mut agent, &args.alg, registry)?;
+            Steering::in_process(agent, limits, host.now())
+        }
+    };
+    host.steer(steering);
+    Ok(Congestion::Steered(args.alg.algorithm().to_owned()))
+}
+
+/// The transport's own congestion control of that name.
+pub fn native(name: &str) -> Result<Native, Failure> {
+    name.parse().map_err(|e: UnknownNative| {
+        Failure::new(Kind::Usage, e).hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
+    })
+}
+
+fn resolve(to: &str) -> Result<SocketAddr, Failure> {
+    let bad = |why: &dyn std::fmt::Display| {
+        Failure::text(Kind::Usage, format!("`{to}` is no address: {why}")).hint("HOST:PORT, such as 192.0.2.1:4790")
+    };
+    let mut found = to.to_socket_addrs().map_err(|e| bad(&e))?;
+    found.next().ok_or_else(|| bad(&"the name has no address"))
+}
+
+/// The sender's stream, read where it is sent from.
+struct Source {
+    from: From,
+    /// Bytes of the file or pattern.
+    bytes: u64,
+    /// How far the stream is given: head, bytes, hash.
+    position: u64,
+    hasher: blake3::Hasher,
+}
+
+enum From {
+    File(File, PathBuf),
+    Pattern,
+}
+
+impl Source {
+    fn open(args: &SendArgs) -> Result<Source, Failure> {
+        let (from, bytes) = match (&args.file, args.bytes) {
+            (Some(path), _) => {
+                let (file, bytes) = open(path)?;
+                (From::File(file, path.clone()), bytes)
+            }
+            (None, bytes) => (From::Pattern, bytes.map_or(0, Bytes::get)),
+        };
+        Ok(Source {
+            from,
+            bytes,
+            position: 0,
+            hasher: blake3::Hasher::new(),
+        })
+    }
+
+    /// Gives the connection what it has room for, up to [`ROUND`] bytes.
+    fn fill(&mut self, host: &mut Host, id: u64) -> Result<(), Failure> {
+        let mut left = ROUND;
+        while left > 0 {
+            let room = host.room(id);
+            let most = room.len().min(left);
+            if most == 0 {
+                return Ok(());
+            }
+            match self.next(&mut room[..most])? {
+                0 => {
+                    host.finish(id);
+                    return Ok(());
+                }
+                written => {
+                    host.wrote(id, written);
+                    left -= written;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the stream; none at its end.
+    fn next(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
+        let body = HEAD as u64;
+        let given = if self.position < body {
+            copy(&Head { bytes: self.bytes }.write(), self.position, room)
+        } else if self.position < body + self.bytes {
+            let at = self.position - body;
+            let most = usize::try_from(self.bytes - at).unwrap_or(usize::MAX).min(room.len());
+            let read = self.from.read(&mut room[..most], at, self.bytes)?;
+            self.hasher.update(&room[..read]);
+            read
+        } else {
+            copy(
+                self.hasher.finalize().as_bytes(),
+                self.position - body - self.bytes,
+                room,
+            )
+        };
+        self.position += given as u64;
+        Ok(given)
+    }
+}
+
+/// As much of `bytes` from `at` on as there is room for.
+fn copy(bytes: &[u8], at: u64, room: &mut [u8]) -> usize {
+    let rest = usize::try_from(at)
+        .ok()
+        .and_then(|at| bytes.get(at..))
+        .unwrap_or_default();
+    let length = rest.len().min(room.len());
+    room[..length].copy_from_slice(&rest[..length]);
+    length
+}
+
+impl From {
+    fn read(&mut self, room: &mut [u8], at: u64, of: u64) -> Result<usize, Failure> {
+        match self {
+            From::File(file, path) => loop {
+                match file.read(room) {
+                    Ok(0) => {
+                        let text = format!(
+                            "{} became shorter while it was sent: {at} of {of} bytes",
+                            path.display()
+                        );
+                        return Err(Failure::text(Kind::Failed, text));
+                    }
+                    Ok(read) => return Ok(read),
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                    Err(why) => return Err(unreadable(path, &why)),
+                }
+            },
+            From::Pattern => {
+                // Each eight bytes say where they are, so that a hash of anything misplaced differs.
+                for (index, byte) in room.iter_mut().enumerate() {
+                    let at = at + index as u64;
+                    *byte = (at / 8).to_be_bytes()[(at % 8) as usize];
+                }
+                Ok(room.len())
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<(File, u64), Failure> {
+    let file = File::open(path).map_err(|why| unreadable(path, &why))?;
+    let about = file.metadata().map_err(|why| unreadable(path, &why))?;
+    if !about.is_file() {
+        return Err(
+            Failure::text(Kind::Usage, format!("{} is no regular file", path.display()))
+                .hint("the receiver is told the length first; --bytes sends a pattern"),
+        );
+    }
+    Ok((file, about.len()))
+}
+
+fn unreadable(path: &Path, why: &io::Error) -> Failure {
+    Failure::text(Kind::Failed, format!("{} cannot be read: {why}", path.display()))
+}
+
+/// A bar on a terminal, nothing in a pipe.
+pub fn bar(bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}[{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left");
+    ProgressBar::new(bytes).with_style(style.expect("a constant template is valid").progress_chars("=> "))
+}
+
+fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
+    let Done {
+        bytes, seconds, stats, ..
+    } = done;
+    let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
+    let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
+    if json {
+        let object = json!({
+            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
+            "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
+            "mss": done.mss, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
+            "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
+        });
+        println!("{object}");
+    } else {
+        let hash = &hex(&done.hash)[..16];
+        println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        println!(
+            "{} segments sent again, RTT {:.2} ms (least {:.2}), {:.2} s of CPU",
+            stats.retransmitted,
+            ms(stats.srtt),
+            ms(stats.min_rtt),
+            done.cpu_s,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(mut source: Source, room: usize) -> Vec<u8> {
+        let (mut stream, mut room) = (Vec::new(), vec![0; room]);
+        loop {
+            match source.next(&mut room).unwrap() {
+                0 => return stream,
+                given => stream.extend_from_slice(&room[..given]),
+            }
+        }
+    }
+
+    fn pattern(bytes: u64) -> Source {
+        Source {
+            from: From::Pattern,
+            bytes,
+            position: 0,
+            hasher: blake3::Hasher::new(),
+        }
+    }
+
+    #[test]
+    fn a_stream_is_head_bytes_and_hash_however_it_is_cut() {
+        for bytes in [0, 1, 7, 8, 1000] {
+            let stream = whole(pattern(bytes), 4096);
+            assert_eq!(stream.len(), HEAD + bytes as usize + HASH);
+            let body = &stream[HEAD..HEAD + bytes as usize];
+            assert_eq!(stream[HEAD + bytes as usize..], blake3::hash(body).as_bytes()[..]);
+            for room in [1, 3, 17, 100] {
+                assert_eq!(whole(pattern(bytes), room), stream, "{bytes} bytes in pieces of {room}");
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What `ccplane send` and `ccplane recv` say to each other over a connection, and the options that both take.
+//!
+//! The sender's stream: [`Head`], the bytes, their BLAKE3 hash. The receiver's stream: a [`Receipt`], when it has them all and
+//! has stored them, or when it cannot. The hash is of the whole stream as it was read and as it was stored: it finds what UDP's
+//! 16-bit checksum lets pass (which without a key is all that guards a datagram), and mistakes of either side.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ccplane_transport::crypto::Key;
+use ccplane_transport::udp::{LARGEST, Options};
+use ccplane_transport::{Config, Native};
+use ccplane_units::{Bytes, Duration};
+use clap::Args;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
+use crate::exit::{Failure, Kind};
+
+/// Begins the sender's stream; the number at its end is the protocol's version.
+const MAGIC: [u8; 8] = *b"ccpsend1";
+/// Begins the receiver's.
+const RECEIPT: [u8; 8] = *b"ccprecv1";
+/// Bytes of a hash.
+pub const HASH: usize = 32;
+/// Bytes of a [`Head`].
+pub const HEAD: usize = 16;
+/// Most bytes of a receipt's explanation.
+const MOST_TEXT: usize = 512;
+
+/// What both commands take.
+#[derive(Args)]
+pub struct TransferArgs {
+    /// Encrypt with the key in this file, which the other side has too. `ccplane send --make-key FILE` makes one.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Largest packet that the path carries, IP header included. Packets are never fragmented.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u32,
+    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
+    #[arg(long, value_name = "BYTES", default_value = "16MiB")]
+    window: Bytes,
+    /// Give up when the other side was not heard for so long.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    timeout: Duration,
+}
+
+impl TransferArgs {
+    /// Options of a socket at `local`.
+    pub fn options(&self, local: SocketAddr, dscp: u8) -> Result<Options, Failure> {
+        let usage = |text: String| Failure::text(Kind::Usage, text);
+        let mtu = u64::from(self.mtu);
+        // Of IP and UDP.
+        let headers = if local.is_ipv4() { 28 } else { 48 };
+        if !(576..=LARGEST as u64 + headers).contains(&mtu) {
+            return Err(usage(format!("--mtu {mtu} is out of range")).hint("576 to 65535; 1500 is Ethernet's"));
+        }
+        let window = self.window.get();
+        if !(1 << 16..=1 << 30).contains(&window) {
+            return Err(usage(format!("--window {window} is out of range")).hint("64 KiB to 1 GiB"));
+        }
+        if self.timeout < Duration::from_secs(1) {
+            return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
+        }
+        let key = self.key.as_deref().map(Key::read).transpose();
+        Ok(Options {
+            local,
+            datagram: (mtu - headers) as usize,
+            window: window as usize,
+            key: key.map_err(|e| Failure::new(Kind::Usage, e))?,
+            dscp,
+            config: Config {
+                idle_timeout: self.timeout,
+                open_retries: OPEN_RETRIES,
+                ..Config::default()
+            },
+            accepted: Native::cubic(),
+        })
+    }
+}
+
+/// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.
+const OPEN_RETRIES: u8 = 2;
+
+/// Without a key, anybody on the way can read and change what goes to another host.
+pub fn warn_without_key(key: Option<&PathBuf>, address: SocketAddr) {
+    if key.is_none() && !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            "without --key anybody on the way can read and change what is sent over {address}; \
+             `ccplane send --make-key FILE` makes a key for both sides"
+        );
+    }
+}
+
+/// Announces what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes that follow, without their hash.
+    pub bytes: u64,
+}
+
+impl Head {
+    /// As it is sent.
+    pub fn write(&self) -> [u8; HEAD] {
+        let mut out = [0; HEAD];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..].copy_from_slice(&self.bytes.to_be_bytes());
+        out
+    }
+
+    /// From what was received; `None` where the other side speaks something else.
+    pub fn read(bytes: &[u8; HEAD]) -> Option<Head> {
+        let (magic, length) = bytes.split_first_chunk::<8>()?;
+        let bytes = u64::from_be_bytes(length.try_into().ok()?);
+        (*magic == MAGIC).then_some(Head { bytes })
+    }
+}
+
+/// What became of the bytes at the receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// They have this hash and are stored.
+    Stored([u8; HASH]),
+    /// They do not have the hash that the sender said, but this one, and are not stored.
+    Differs([u8; HASH]),
+    /// They could not be stored.
+    Failed(String),
+}
+
+impl Receipt {
+    /// As it is sent.
+    pub fn write(&self) -> Vec<u8> {
+        let (kind, rest) = match self {
+            Receipt::Stored(hash) => (0, &hash[..]),
+            Receipt::Differs(hash) => (1, &hash[..]),
+            Receipt::Failed(text) => (2, &text.as_bytes()[..text.floor_char_boundary(MOST_TEXT)]),
+        };
+        [&RECEIPT[..], &[kind], rest].concat()
+    }
+
+    /// From the whole of what was received.
+    pub fn read(bytes: &[u8]) -> Option<Receipt> {
+        let (&kind, rest) = bytes.strip_prefix(&RECEIPT)?.split_first()?;
+        match kind {
+            0 => Some(Receipt::Stored(rest.try_into().ok()?)),
+            1 => Some(Receipt::Differs(rest.try_into().ok()?)),
+            2 if rest.len() <= MOST_TEXT => Some(Receipt::Failed(printable(rest))),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the longest takes.
+    pub const MOST: usize = 9 + MOST_TEXT;
+}
+
+/// Another host's words, for a terminal: without what could steer it.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A hash as people compare it.
+pub fn hex(hash: &[u8; HASH]) -> String {
+    blake3::Hash::from_bytes(*hash).to_hex().to_string()
+}
+
+/// CPU time of this process so far, all threads, user and system, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let times = getrusage(UsageWho::RUSAGE_SELF).map(|usage| [usage.user_time(), usage.system_time()]);
+    // Cannot fail for the calling process.
+    times
+        .unwrap_or([TimeVal::new(0, 0); 2])
+        .iter()
+        .map(|t| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6)
+        .sum()
+}
+
+/// What a network error in words means for a transfer to `peer`.
+pub fn why_no_answer(peer: SocketAddr, key: bool, trouble: Option<&io::Error>) -> Failure {
+    let text = match trouble {
+        Some(why) => format!("no answer from {peer}: {why}"),
+        None => format!("no answer from {peer}"),
+    };
+    let key = if key {
+        "with the same --key, as a receiver ignores what another key sealed"
+    } else {
+        "without a --key, as you gave none"
+    };
+    Failure::text(Kind::Failed, text).hint(format!(
+        "is `ccplane recv` running there, {key}? does the path carry UDP in packets of --mtu?"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_and_receipts_are_read_as_they_were_written() {
+        let head = Head { bytes: 1 << 40 };
+        assert_eq!(Head::read(&head.write()), Some(head));
+        assert_eq!(Head::read(&[0x47; HEAD]), None);
+        let receipts = [
+            Receipt::Stored([1; HASH]),
+            Receipt::Differs([2; HASH]),
+            Receipt::Failed("cannot write x: No space left on device".to_owned()),
+        ];
+        for receipt in receipts {
+            let bytes = receipt.write();
+            assert!(bytes.len() <= Receipt::MOST);
+            assert_eq!(Receipt::read(&bytes), Some(receipt.clone()));
+        }
+        assert!(Receipt::Failed("ß".repeat(1000)).write().len() <= Receipt::MOST);
+    }
+
+    #[test]
+    fn a_receipt_that_is_none_or_steers_the_terminal_does_no_harm() {
+        let stored = Receipt::Stored([1; HASH]).write();
+        for bytes in [
+            &b""[..],
+            b"ccprecv1",
+            b"ccprecv1\x00short",
+            b"ccprecv1\x07",
+            &stored[1..],
+            &[&stored[..], b"x"].concat(),
+        ] {
+            assert_eq!(Receipt::read(bytes), None, "{bytes:?}");
+        }
+        let text = Receipt::read(b"ccprecv1\x02\x1b[2Jgone\xff");
+        assert_eq!(text, Some(Receipt::Failed(" [2Jgone\u{fffd}".to_owned())));
+    }
+}

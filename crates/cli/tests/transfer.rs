@@ -1,0 +1,399 @@
+//! `ccplane send` and `ccplane recv` over loopback, as a person runs them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments).env_remove("CCPLANE_LOG");
+    command
+}
+
+fn send(arguments: &[&str]) -> Output {
+    command(&[&["send"], arguments].concat())
+        .output()
+        .expect("the binary under test starts")
+}
+
+/// What was said, with the wrapping of the terminal undone.
+fn said(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A folder of the test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("transfer-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// A file whose bytes differ everywhere.
+    fn file(&self, name: &str, bytes: usize) -> String {
+        let mut random = bytes as u64 + 1;
+        let text: Vec<u8> = (0..bytes)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 56) as u8
+            })
+            .collect();
+        fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A receiver on a free port; killed when the test ends.
+struct Receiver {
+    child: Child,
+    address: String,
+    errors: BufReader<std::process::ChildStderr>,
+}
+
+impl Receiver {
+    fn start(arguments: &[&str]) -> Receiver {
+        let listen = ["recv", "--listen", "127.0.0.1:0"];
+        let mut child = command(&[&listen, arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary under test starts");
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_else(|| panic!("it said `{line}`"));
+        let address = address.to_owned();
+        Receiver { child, address, errors }
+    }
+
+    /// Its exit code and what it said.
+    fn end(mut self) -> (i32, String) {
+        let mut text = String::new();
+        self.errors.read_to_string(&mut text).unwrap();
+        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        (
+            code,
+            text.replace(['│', '\n'], " ")
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([name, &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_file_arrives_as_it_was_under_every_kind_of_control() {
+    let folder = Folder::new("file");
+    let key = folder.path("key");
+    assert!(send(&["--make-key", &key]).status.success());
+    let file = folder.file("f", 300_001);
+    let empty = folder.file("empty", 0);
+    for (index, options) in [
+        &[][..],
+        &["--alg", "native:reno"],
+        &["--alg", "cubic:report=10ms"],
+        &["--key", &key],
+        &["--dscp", "46", "--mtu", "9000"],
+        &["--max-rate", "80mbit"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for source in [&file, &empty] {
+            let out = folder.path(&format!("out-{index}"));
+            let keyed = if options.contains(&"--key") {
+                &["--key", &key][..]
+            } else {
+                &[]
+            };
+            let receiver = Receiver::start(&[&["--out", &out, "--force"], keyed].concat());
+            let output = send(&[&[&receiver.address, source.as_str(), "--json"], options].concat());
+            let summary = json(&output);
+            assert_eq!(summary["bytes"], fs::metadata(source).unwrap().len());
+            assert_eq!(summary["encrypted"], !keyed.is_empty());
+            assert_eq!(receiver.end().0, 0);
+            assert_eq!(fs::read(source).unwrap(), fs::read(&out).unwrap(), "{options:?}");
+            assert!(folder.names().iter().all(|name| !name.ends_with(".part")));
+        }
+    }
+}
+
+#[test]
+fn two_transfers_at_once_while_strangers_send_garbage() {
+    let folder = Folder::new("two");
+    let out = folder.path("out");
+    fs::create_dir(&out).unwrap();
+    let receiver = Receiver::start(&["--out", &out]);
+    let files = [folder.file("a", 2_000_000), folder.file("b", 2_000_003)];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let mut garbage = vec![0x11; 1200];
+            for n in 0u64.. {
+                garbage[1..9].copy_from_slice(&(n % 3).to_be_bytes());
+                garbage[19] = n as u8;
+                let _ = stranger.send_to(&garbage[..(n % 1200) as usize], &receiver.address);
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let senders: Vec<_> = files
+            .iter()
+            .map(|file| {
+                command(&["send", &receiver.address, file])
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        for sender in senders {
+            let output = sender.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", said(&output));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    receiver.signal("-INT");
+    assert_eq!(receiver.end().0, 0, "Ctrl-C is how a receiver of many ends");
+    let mut received: Vec<_> = fs::read_dir(&out)
+        .unwrap()
+        .flatten()
+        .map(|e| fs::read(e.path()).unwrap())
+        .collect();
+    received.sort_by_key(Vec::len);
+    assert!(
+        received == files.map(|file| fs::read(file).unwrap()),
+        "the two files, nothing else"
+    );
+}
+
+#[test]
+fn a_wrong_key_is_told_and_leaves_nothing() {
+    let folder = Folder::new("key");
+    let keys = [folder.path("k1"), folder.path("k2")];
+    for key in &keys {
+        assert!(send(&["--make-key", key]).status.success());
+    }
+    let out = folder.path("out");
+    let receiver = Receiver::start(&["--out", &out, "--key", &keys[0]]);
+    for key in [&["--key", &keys[1]][..], &[]] {
+        let output = send(&[&[&receiver.address, "--bytes", "10kB"], key].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let text = said(&output);
+        assert!(text.contains("no answer from") && text.contains("key"), "{text}");
+    }
+    receiver.signal("-INT");
+    let (code, text) = receiver.end();
+    assert!(
+        code == 1 && text.contains("another key") && text.contains("no key"),
+        "{code} {text}"
+    );
+    assert_eq!(folder.names(), ["k1", "k2"]);
+}
+
+#[test]
+fn bad_requests_are_usage_errors() {
+    let folder = Folder::new("usage");
+    let file = folder.file("f", 10);
+    let exposed = folder.file("exposed", 10);
+    fs::set_permissions(&exposed, fs::Permissions::from_mode(0o644)).unwrap();
+    let folder_path = folder.0.display().to_string();
+    let cases: [(&[&str], &str); 8] = [
+        (&["send", "nowhere", &file], "no address"),
+        (&["send", "127.0.0.1:1", &folder_path], "no regular file"),
+        (&["send", "127.0.0.1:1", &file, "--alg", "native:none"], "none"),
+        (&["send", "127.0.0.1:1", &file, "--key", &exposed], "chmod 600"),
+        (&["send", "127.0.0.1:1", &file, "--mtu", "100"], "--mtu"),
+        (
+            &[
+                "send",
+                "127.0.0.1:1",
+                &file,
+                "--alg",
+                "native:reno",
+                "--max-rate",
+                "1mbit",
+            ],
+            "--max-rate",
+        ),
+        (&["recv", "--out", &file], "--force"),
+        (&["recv", "--out", "/no/such/folder/f"], "no folder"),
+    ];
+    for (arguments, says) in cases {
+        let output = command(arguments).output().unwrap();
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(
+            text.contains(says) && !text.contains("panicked"),
+            "{arguments:?} does not say `{says}`: {text}"
+        );
+    }
+}
+
+#[test]
+fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
+    let folder = Folder::new("gone");
+    let nobody = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let output = send(&[&nobody, "--bytes", "1kB"]);
+    let text = said(&output);
+    assert!(output.status.code() == Some(1) && text.contains("refused"), "{text}");
+
+    let full = Receiver::start(&["--out", "/dev/full", "--once"]);
+    let output = send(&[&full.address, "--bytes", "1MB"]);
+    let text = said(&output);
+    assert!(
+        output.status.code() == Some(1) && text.contains("/dev/full") && text.contains("No space left"),
+        "{text}"
+    );
+    let (code, text) = full.end();
+    assert!(code == 1 && text.contains("/dev/full"), "{code} {text}");
+
+    let out = folder.path("out");
+    let stopped = Receiver::start(&["--out", &out]);
+    let sender = command(&[
+        "send",
+        &stopped.address,
+        "--bytes",
+        "1GB",
+        "--timeout",
+        "2s",
+        "--max-rate",
+        "40mbit",
+    ]);
+    let mut sender = { sender }.stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(sender.try_wait().unwrap().is_none(), "1 GB takes longer");
+    stopped.signal("-STOP");
+    let output = sender.wait_with_output().unwrap();
+    let text = said(&output);
+    assert!(
+        output.status.code() == Some(1) && text.contains("not heard any more"),
+        "{text}"
+    );
+    stopped.signal("-CONT");
+    let (code, text) = stopped.end();
+    assert!(code == 1 && text.contains("nothing was kept"), "{code} {text}");
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn an_interrupted_sender_makes_the_receiver_clean_up() {
+    let folder = Folder::new("interrupt");
+    let out = folder.path("out");
+    let receiver = Receiver::start(&["--out", &out]);
+    let sender = command(&["send", &receiver.address, "--bytes", "1GB", "--max-rate", "40mbit"])
+        .stderr(Stdio::piped())
+        .spawn();
+    let sender = sender.unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &sender.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = sender.wait_with_output().unwrap();
+    assert!(
+        output.status.code() == Some(1) && said(&output).contains("interrupted"),
+        "{}",
+        said(&output)
+    );
+    let (code, text) = receiver.end();
+    assert!(code == 1 && text.contains("gave the connection up"), "{code} {text}");
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn an_agent_steers_over_a_link_and_its_death_is_survived() {
+    let folder = Folder::new("agent");
+    let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
+    let file = folder.file("f", 400_000);
+    let output = send(&["127.0.0.1:1", &file, "--agent", &socket]);
+    assert!(
+        output.status.code() == Some(1) && said(&output).contains("ccplane agent --unix"),
+        "{}",
+        said(&output)
+    );
+
+    let mut agent = command(&["agent", "--alg", "reno", "--unix", &socket])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(agent.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.contains("listening"), "{line}");
+    let receiver = Receiver::start(&["--out", &out]);
+    let address = receiver.address.clone();
+    let rate = ["--agent", &socket, "--alg", "reno", "--max-rate", "2mbit", "--json"];
+    let sender = command(&[&["send", &address, file.as_str()], &rate[..]].concat());
+    let sender = { sender }
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let output = sender.wait_with_output().unwrap();
+    assert_eq!(json(&output)["bytes"], 400_000);
+    assert!(said(&output).contains("the agent is gone"), "{}", said(&output));
+    assert_eq!(receiver.end().0, 0);
+    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+}
