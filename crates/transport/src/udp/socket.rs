@@ -47,6 +47,9 @@ impl Socket {
     pub fn bind(address: SocketAddr) -> io::Result<Socket> {
         let io = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&io).into())?;
+        // `quinn-udp` asks for the time of arrival too, and has then room for one control message too few: of what the kernel
+        // joined, the ECN bits, which come last, would be lost.
+        setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         // With the permission to exceed the system's limit, or else up to it.
         if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
             setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER)?;
