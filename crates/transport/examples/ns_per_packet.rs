@@ -6,7 +6,10 @@ use ccplane_transport::{Config, Native};
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 fn main() {
-    let rounds: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(20_000);
+    let rounds: u32 = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(20_000);
     for (name, ack_every) in [("an ACK for every packet", 1), ("an ACK for every other", 2)] {
         let config = Config {
             ack_every,

@@ -11,7 +11,7 @@ use crate::number::Number;
 use crate::rack::Rack;
 use crate::recovery::Undo;
 use crate::scoreboard::{Scoreboard, Sent};
-use crate::segment::{Range, Segment, Side, Stamps};
+use crate::segment::{Kind, Range, Segment, Side, Stamps};
 
 impl Connection {
     /// Takes what the segment acknowledges.
@@ -104,7 +104,7 @@ impl Connection {
             return None;
         }
         let mut ack = self.marks(segment);
-        if side.stamped && segment.has_side() {
+        if side.stamped && segment.has_side() && segment.kind == Kind::Ack {
             self.repair_mut().stamps = Some(Stamps {
                 t1: side.t1,
                 t2: side.t2,

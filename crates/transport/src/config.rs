@@ -41,6 +41,9 @@ pub struct Config {
     /// Spread packets over the RTT: at 200 % of cwnd/srtt in slow start and 120 % after it, as Linux. A rate that the
     /// congestion control sets is kept to in any case.
     pub pacing: bool,
+    /// What pacing would let leave within this time may leave together: a driver that wakes up late, or sends in batches,
+    /// loses its rate without. Larger makes longer bursts. Linux sizes bursts for about 1 ms.
+    pub pacing_quantum: Duration,
     /// What data carries in its ECN field; [`Ecn::NotEct`] switches ECN off.
     pub ecn: Ecn,
     /// Put time stamps t1..t4 on data and acknowledgements. Both ends have to.
@@ -73,6 +76,7 @@ impl Default for Config {
             open_retries: 6,
             idle_timeout: Duration::MAX,
             pacing: false,
+            pacing_quantum: Duration::ZERO,
             ecn: Ecn::NotEct,
             stamps: false,
             restart_after_idle: true,

@@ -279,7 +279,8 @@ impl Connection {
     /// When pacing lets the next packet leave; `None` when it may leave at once or nothing waits.
     #[inline]
     pub fn next_send(&self, now: Time) -> Option<Time> {
-        (!self.pacer.allows(now) && self.wants_to_send()).then_some(self.pacer.next)
+        let waits = self.pacer.rate() != 0 && !self.pacer.allows(now, self.config.pacing_quantum);
+        (waits && self.wants_to_send()).then_some(self.pacer.next)
     }
 
     /// The control's deadline has come ([`Control::next_deadline`]).

@@ -16,6 +16,8 @@ pub mod crypto;
 #[cfg(feature = "udp")]
 pub mod endpoint;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod handshake;
 mod native;
 mod number;

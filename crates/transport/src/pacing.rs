@@ -35,18 +35,19 @@ impl Pacer {
         self.pace.as_ref().map_or(0, |pace| pace.rate)
     }
 
+    /// What is due within `quantum` may leave now.
     #[inline(always)]
-    pub fn allows(&self, now: Time) -> bool {
-        self.next <= now
+    pub fn allows(&self, now: Time, quantum: Duration) -> bool {
+        self.next <= now + quantum
     }
 
-    /// A packet of so many bytes leaves. A driver that is late by less than a packet does not lose the time.
+    /// A packet of so many bytes leaves. A driver that is late by less than a packet, or the quantum, does not lose the time.
     #[inline(always)]
-    pub fn on_send(&mut self, bytes: u64, now: Time) {
+    pub fn on_send(&mut self, bytes: u64, now: Time, quantum: Duration) {
         if let Some(pace) = self.pace.as_deref() {
             let gap = Duration::from_nanos(bytes.saturating_mul(pace.per_byte) >> FRACTION);
-            let late = now.since(self.next) > gap;
-            self.next = if late { now } else { self.next } + gap;
+            let late = now.since(self.next) > gap.max(quantum);
+            self.next = if late { now - quantum } else { self.next } + gap;
         }
     }
 
@@ -94,15 +95,15 @@ mod tests {
     #[test]
     fn packets_leave_at_the_rate() {
         let mut pacer = Pacer::default();
-        assert!(pacer.allows(Time::ZERO));
+        assert!(pacer.allows(Time::ZERO, Duration::ZERO));
         pacer.follow(100_000, u64::MAX, Duration::from_millis(100));
         assert_eq!(pacer.rate(), 2_000_000, "200 % of 1 MB/s in slow start");
         pacer.follow(100_000, 100_000, Duration::from_millis(100));
         assert_eq!(pacer.rate(), 1_200_000, "120 % after it");
         let mut now = Time::from_micros(1_000_000);
         for _ in 0..1200 {
-            pacer.on_send(1000, now);
-            assert!(!pacer.allows(now));
+            pacer.on_send(1000, now, Duration::ZERO);
+            assert!(!pacer.allows(now, Duration::ZERO));
             now = pacer.next;
         }
         let took = now.since(Time::from_micros(1_000_000)).as_micros();
@@ -110,6 +111,23 @@ mod tests {
             (998_000..=1_000_100).contains(&took),
             "1.2 MB at 1.2 MB/s took {took} µs"
         );
+    }
+
+    #[test]
+    fn a_late_driver_catches_up_within_its_quantum() {
+        let (mut pacer, quantum) = (Pacer::default(), Duration::from_micros(500));
+        pacer.order(1_000_000_000); // 1 µs for 1000 bytes
+        let mut now = Time::from_micros(10_000);
+        let mut sent = 0;
+        for _ in 0..1000 {
+            while pacer.allows(now, quantum) {
+                pacer.on_send(1000, now, quantum);
+                sent += 1;
+            }
+            now = pacer.next + Duration::from_micros(60);
+        }
+        let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
+        assert!((980..=1010).contains(&rate), "{rate} instead of 1000 bytes a µs");
     }
 
     #[test]

@@ -148,7 +148,8 @@ impl Connection {
             if number.within(self.una, self.next) {
                 let sent = *self.board.get(number);
                 if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
-                    if !self.rack.overtook(number, &sent) {
+                    // At the same moment a repeated segment left after new ones of higher numbers.
+                    if sent.at >= self.rack.at {
                         break;
                     }
                     if now < sent.at + patience {

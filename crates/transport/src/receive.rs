@@ -6,7 +6,7 @@ use ccplane_units::Time;
 use crate::config::Config;
 use crate::number::Number;
 use crate::ranges::RangeSet;
-use crate::segment::{MAX_RANGES, Range, Segment, Side};
+use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 
 /// Classes that a connection knows; segments of others are not answered.
 pub const MAX_CLASSES: u8 = 8;
@@ -308,8 +308,13 @@ impl Receiver {
         segment.ce_bytes = self.ce_bytes;
         segment.echo = self.echo;
         segment.echo_transmission = self.echo_transmission;
-        self.owed &= !(1 << (segment.class & (MAX_CLASSES - 1)));
-        if segment.class == 0 {
+        let alone = segment.kind == Kind::Ack;
+        if !alone && self.stamps.is_some() {
+            // The stamps of data are its own: an acknowledgement with those of the answer follows.
+        } else if segment.class != 0 {
+            self.owed &= !(1 << (segment.class & (MAX_CLASSES - 1)));
+        } else {
+            self.owed &= !1;
             self.pending = 0;
             self.ack_at = Time::MAX;
         }
@@ -326,7 +331,11 @@ impl Receiver {
             self.has_beyond = !beyond.set.is_empty();
             segment.flags |= Segment::SIDE;
         }
-        if let Some(arrival) = self.stamps.as_mut().filter(|arrival| arrival.fresh) {
+        if let Some(arrival) = self
+            .stamps
+            .as_mut()
+            .filter(|arrival| arrival.fresh && segment.kind == Kind::Ack)
+        {
             arrival.fresh = false;
             (side.t1, side.t2, side.t3, side.stamped) = (arrival.t1, arrival.t2, now, true);
             segment.flags |= Segment::SIDE;

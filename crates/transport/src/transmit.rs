@@ -20,7 +20,9 @@ impl Connection {
     }
 
     fn has_other(&self, now: Time) -> bool {
-        self.flags.handshake || self.flags.window_probe || (self.wants_to_send() && self.pacer.allows(now))
+        self.flags.handshake
+            || self.flags.window_probe
+            || (self.wants_to_send() && self.pacer.allows(now, self.config.pacing_quantum))
     }
 
     /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
@@ -93,6 +95,7 @@ impl Connection {
             && self.next == self.cut
             && out != 0
             && self.pacer.rate() == 0
+            && !self.config.stamps
             && !self.flags.rare();
         self.quota = match plain {
             true if available > u64::from(room) * u64::from(self.mss) => room,
@@ -109,7 +112,7 @@ impl Connection {
     fn transmit_other(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
         segment.class = class;
-        if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
+        if class == 0 && self.wants_to_send() && self.pacer.allows(now, self.config.pacing_quantum) {
             self.send_data(now, &mut segment, side);
             self.allot();
         } else if self.flags.handshake && class == 0 {
@@ -198,8 +201,8 @@ impl Connection {
         self.rate.on_send(sent, now, idle);
         self.fill(now, number, segment, side);
         segment.ecn = self.config.ecn;
-        self.pacer
-            .on_send(u64::from(segment.length) + u64::from(self.config.header_bytes), now);
+        let bytes = u64::from(segment.length) + u64::from(self.config.header_bytes);
+        self.pacer.on_send(bytes, now, self.config.pacing_quantum);
         if self.next != self.cut {
             self.pass_arrived();
         }
@@ -296,10 +299,10 @@ impl Connection {
         self.progress = now;
         self.sent = now;
         self.backoff = 0; // that of probes of a closed window
-        let first = self.rtt.smoothed() * 2 + self.config.ack_delay;
-        self.deadline = self
-            .deadline
-            .min(now + if self.rtt.known() { first.min(rto) } else { rto });
+        // Early rather than late: the peer's delay of ACKs is looked at when the time has come.
+        let probe = self.rtt.smoothed() * 2;
+        let first = if self.rtt.known() { probe.min(rto) } else { rto };
+        self.deadline = self.deadline.min(now + first);
     }
 
     /// RFC 2861, as Linux' `tcp_cwnd_restart`: the window halves for every RTO of idle time, down to the initial one, and the
@@ -356,7 +359,7 @@ impl Connection {
     }
 
     fn tail_open(&self, class: u8) -> bool {
-        class == self.config.tail_class && self.state == State::Open
+        class == self.config.tail_class && matches!(self.state, State::Open | State::Proving)
     }
 
     /// Something between what class 0 has sent and what was sent from the end.

@@ -185,7 +185,11 @@ fn schedule(number: u64) -> bool {
             assert!(sender.sent_all() && sender.received_all(), "closed too early");
         }
     }
-    assert!(well || loss > 0, "nothing was lost but in one outage, yet it failed: {:#?}", pair.connection(0));
+    assert!(
+        well || loss > 0,
+        "nothing was lost but in one outage, yet it failed: {:#?}",
+        pair.connection(0)
+    );
     well
 }
 

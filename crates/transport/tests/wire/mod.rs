@@ -153,6 +153,11 @@ impl<P: Path, C: Control> Pair<P, C> {
             .all(|end| end.connection.as_ref().is_some_and(|c| c.state() == State::Closed))
     }
 
+    /// What is on the wire is lost.
+    pub fn lose_all(&mut self) {
+        self.flying.clear();
+    }
+
     /// Bytes that arrived at an end in order.
     pub fn received(&self, end: usize) -> u64 {
         self.ends[end]

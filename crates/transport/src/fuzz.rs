@@ -1,0 +1,155 @@
+//! Arbitrary segments at a connection: no panic, no memory without bound, whatever a peer says.
+//! Runs under libFuzzer (`fuzz/fuzz_targets/transport.rs`) and, with seeded random bytes, under `cargo test`.
+
+use std::sync::Arc;
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::{Duration, Time};
+
+use crate::{Config, Connection, Kind, Native, Number, Range, Segment, Side};
+
+/// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
+const MOST_MEMORY: usize = 4 << 20;
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    /// Mostly near `about`, sometimes anywhere.
+    fn near(&mut self, about: u32) -> u32 {
+        let [a, b] = [self.byte(), self.byte()];
+        match a {
+            0..=239 => about.wrapping_add(u32::from(a % 48)).wrapping_sub(16),
+            _ => u32::from_be_bytes([a, b, self.byte(), self.byte()]),
+        }
+    }
+}
+
+/// Feeds a connection with what `data` says.
+pub fn transport(data: &[u8]) {
+    let mut input = Input(data);
+    let choice = input.byte();
+    let config = Arc::new(Config {
+        mss: 100,
+        receive_buffer: if choice & 1 != 0 { 5_000 } else { 1 << 30 },
+        discard: choice & 2 != 0,
+        stamps: choice & 4 != 0,
+        tail_class: choice >> 3 & 1,
+        pacing: choice & 16 != 0,
+        ecn: if choice & 32 != 0 { Ecn::Ect0 } else { Ecn::NotEct },
+        first_number: u32::MAX - 5,
+        ..Config::default()
+    });
+    let mut control = match choice >> 6 {
+        0 => Native::new_reno(),
+        1 => Native::dctcp(),
+        _ => Native::cubic(),
+    };
+    let mut now = Time::from_micros(1);
+    let mut connection = Connection::connect(&config, now);
+    connection.write(u64::from(input.byte()) * 40);
+    while !input.0.is_empty() {
+        now += Duration::from_micros(1 << (input.byte() % 24));
+        match input.byte() {
+            0..=7 => connection.write(u64::from(input.byte())),
+            8 => connection.finish(),
+            9 => connection.abort(),
+            10..=20 => {
+                connection.read(u64::from(input.byte()));
+            }
+            21..=40 => connection.on_timeout(now, &mut control),
+            kind => {
+                let (segment, side) = arbitrary(&mut input, kind, &connection);
+                connection.handle(now, &segment, &side, &mut control);
+            }
+        }
+        for class in 0..2 {
+            let mut budget = 10_000;
+            while connection.has(now, class) {
+                let mut side = Side::default();
+                assert!(
+                    connection.transmit(now, class, &mut side).is_some(),
+                    "`has` promised a segment"
+                );
+                budget -= 1;
+                assert!(budget > 0, "it sends without end");
+            }
+        }
+        assert!(
+            connection.memory_bytes() < MOST_MEMORY,
+            "{} bytes",
+            connection.memory_bytes()
+        );
+    }
+}
+
+fn arbitrary(input: &mut Input<'_>, kind: u8, connection: &Connection) -> (Segment, Side) {
+    let mut segment = Segment::default();
+    segment.kind = match kind % 16 {
+        0 => Kind::Open,
+        1 => Kind::OpenReply,
+        2 if kind > 240 => Kind::Abort,
+        3..=8 => Kind::Data,
+        _ => Kind::Ack,
+    };
+    let (una, next) = (connection.una().0, connection.receiver.next.0);
+    segment.number = Number(input.near(next));
+    segment.ack = Number(input.near(una));
+    segment.echo = Number(input.near(una));
+    segment.window = input.near(10_000).wrapping_mul(20);
+    segment.length = u16::from(input.byte());
+    segment.flags = input.byte();
+    segment.class = input.byte() % 10;
+    segment.ecn = Ecn::from_bits(input.byte());
+    segment.transmission = input.byte() % 4;
+    segment.echo_transmission = input.byte() % 4;
+    segment.ce_packets = u32::from(input.byte());
+    segment.ce_bytes = segment.ce_packets * 50;
+    let ahead = segment.number.since(connection.receiver.next);
+    segment.set_offset(
+        connection
+            .stats()
+            .received
+            .wrapping_add(u64::from(ahead) * u64::from(input.byte())),
+    );
+    let mut side = Side::default();
+    if segment.has_side() {
+        side.stamped = input.byte() & 1 != 0;
+        side.t1 = Time::from_micros(u64::from(input.byte()));
+        if input.byte() & 3 == 0 {
+            side.set_duplicate(range(input, una));
+        }
+        for _ in 0..input.byte() % 5 {
+            side.push(range(input, una));
+        }
+    }
+    (segment, side)
+}
+
+fn range(input: &mut Input<'_>, about: u32) -> Range {
+    let start = Number(input.near(about));
+    Range {
+        start,
+        end: start.plus(u32::from(input.byte() % 20)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_pcg::Pcg32;
+    use rand_pcg::rand_core::Rng;
+
+    #[test]
+    fn arbitrary_segments_do_no_harm() {
+        for seed in 0..3_000 {
+            let mut random = Pcg32::new(seed, 1);
+            let data: Vec<u8> = (0..2_000).map(|_| random.next_u32() as u8).collect();
+            super::transport(&data);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Once a connection has found its size, a packet costs no allocation: sent, received, acknowledged, lost and repaired.
+
+use ccplane_transport::bench::Exchange;
+use ccplane_transport::{Config, Native};
+use ccplane_units::Duration;
+
+#[test]
+fn a_packet_allocates_nothing() {
+    for control in [Native::new_reno(), Native::cubic()] {
+        for (ack_every, pacing) in [(1, false), (2, false), (2, true)] {
+            let config = Config {
+                ack_every,
+                pacing,
+                pacing_quantum: Duration::from_millis(10),
+                ..Config::default()
+            };
+            let mut exchange = Exchange::new(config, control.clone());
+            let before = exchange.retransmitted();
+            let mut packets = 0;
+            let info = allocation_counter::measure(|| {
+                for _ in 0..2_000 {
+                    packets += exchange.send();
+                    exchange.receive();
+                    exchange.acknowledge();
+                }
+            });
+            assert!(
+                packets > 10_000 && exchange.retransmitted() > before,
+                "{packets} packets"
+            );
+            assert_eq!(
+                info.count_total, 0,
+                "{packets} packets, {control:?}, {ack_every}, {pacing}"
+            );
+        }
+    }
+}

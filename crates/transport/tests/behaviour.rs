@@ -1,0 +1,339 @@
+//! What a connection does in the situations that the RFCs are about, one by one.
+
+mod wire;
+
+use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Segment, State};
+use ccplane_units::{Duration, Time};
+use wire::{Bottleneck, Delay, Pair, ms, secs};
+
+const MSS: u64 = 1448;
+
+fn reno() -> [Native; 2] {
+    [Native::new_reno(), Native::new_reno()]
+}
+
+fn every_ack() -> Config {
+    Config {
+        ack_every: 1,
+        ..Config::default()
+    }
+}
+
+/// A path of 10 ms each way that drops what `lose` says of a segment and how often it has passed before.
+fn losing(mut lose: impl FnMut(usize, &Segment) -> bool) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
+    move |now, from, segment, arrivals| {
+        if !lose(from, segment) {
+            arrivals.push(now + ms(10));
+        }
+    }
+}
+
+#[test]
+fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
+    let path = losing(|_, s| s.kind == Kind::Data && s.number.0 == 12 && s.transmission == 1);
+    let mut pair = Pair::new(&every_ack(), reno(), path, [60 * MSS, 0]);
+    let mut recovering = 0;
+    while pair.step(secs(1)) {
+        let connection = pair.connection(0);
+        recovering = recovering.max(connection.phase() as u8);
+        if connection.phase() == Phase::Recovery {
+            assert!(connection.in_flight() <= 22, "{}", connection.in_flight());
+        }
+        if connection.sent_all() {
+            break;
+        }
+    }
+    let stats = pair.connection(0).stats();
+    assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (1, 1, 0));
+    assert_eq!(recovering, Phase::Recovery as u8);
+    // Found by SACK of the segments after it: 12 of a window of 22, which halves.
+    assert_eq!(stats.ssthresh, 11 * MSS);
+    assert_eq!(pair.received(1), 60 * MSS);
+}
+
+/// RFC 8985, 7: the last segment has nothing after it that could reveal its loss but the probe.
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips() {
+    let path = losing(|_, s| s.kind == Kind::Data && s.number.0 == 4 && s.transmission == 1);
+    let mut pair = Pair::new(&every_ack(), reno(), path, [5 * MSS, 0]);
+    while pair.received(1) < 5 * MSS {
+        assert!(pair.step(secs(1)));
+    }
+    let stats = pair.connection(0).stats();
+    assert_eq!((stats.retransmitted, stats.timeouts), (1, 0));
+    // Sent at 20 ms, its neighbours acknowledged at 40, the probe 2 SRTT later, and 10 ms on the way.
+    assert_eq!(pair.now, Time::from_micros(90_000));
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(2)));
+    }
+    // RFC 8985, 7.4: the probe repaired a loss, which is answered.
+    assert_eq!(pair.connection(0).stats().ssthresh, 5 * MSS);
+}
+
+/// RFC 6298, 5: nothing comes back, the timeout doubles; afterwards slow start.
+#[test]
+fn timeouts_back_off() {
+    let mut sendings = Vec::new();
+    let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [30 * MSS, 0]);
+    pair.log = Some(Vec::new());
+    while pair.received(1) < 10 * MSS {
+        assert!(pair.step(secs(1)));
+    }
+    // From now on the path is away for two seconds: the wire drops what is on it too.
+    let away = pair.now;
+    pair.lose_all();
+    pair.path = Delay(Duration::from_secs(1_000_000));
+    while pair.now < away + Duration::from_secs(2) {
+        if !pair.step(secs(10)) {
+            break;
+        }
+    }
+    for (at, _, segment) in pair
+        .log
+        .iter()
+        .flatten()
+        .filter(|(at, from, s)| *from == 0 && *at > away && s.kind == Kind::Data)
+    {
+        if segment.transmission > 1 {
+            sendings.push((at.since(away).as_millis(), segment.number.0));
+        }
+    }
+    let gaps: Vec<u64> = sendings.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(sendings.len() >= 3, "{sendings:?}");
+    // Timeouts of the same segment, each twice as late. (The probe before them was new data.)
+    assert!(sendings.iter().all(|(_, number)| *number == sendings[0].1));
+    assert!(gaps.windows(2).all(|gap| gap[1] == gap[0] * 2), "{sendings:?}");
+    assert_eq!(pair.connection(0).phase(), Phase::Loss);
+    assert_eq!(pair.connection(0).window(), 1);
+}
+
+/// A pause of the path, longer than the timeout, which loses nothing: the echo tells, and the window returns (RFC 3522).
+#[test]
+fn a_spurious_timeout_is_undone() {
+    let pause = (Time::from_micros(45_000), Time::from_micros(900_000));
+    let path = move |now: Time, _: usize, _: &mut Segment, arrivals: &mut Vec<Time>| {
+        let at = now + ms(10);
+        arrivals.push(if at >= pause.0 && at < pause.1 {
+            pause.1 + Duration::from_nanos(now.as_nanos() / 1000)
+        } else {
+            at
+        });
+    };
+    let mut pair = Pair::new(&every_ack(), reno(), path, [400 * MSS, 0]);
+    let (mut before, mut undone) = (0, false);
+    while !pair.connection(0).sent_all() && pair.step(secs(10)) {
+        let connection = pair.connection(0);
+        if connection.stats().timeouts == 0 {
+            before = connection.cwnd();
+        } else if connection.phase() == Phase::Open && !undone {
+            undone = true;
+            assert!(connection.cwnd() >= before, "{} after {before}", connection.cwnd());
+            assert_eq!(connection.ssthresh(), u64::MAX);
+        }
+    }
+    assert!(undone && pair.connection(0).stats().timeouts > 0);
+    assert_eq!(pair.received(1), 400 * MSS);
+}
+
+/// Segments that overtake each other by less than a quarter of the RTT are no loss once RACK has seen it; a first mistake is undone.
+#[test]
+fn reordering_is_learnt_and_undone() {
+    let mut count = 0u64;
+    let path = move |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
+        count += 1;
+        let late = from == 0 && segment.kind == Kind::Data && count % 7 == 0;
+        arrivals.push(now + ms(10) + if late { ms(4) } else { Duration::from_nanos(count) });
+    };
+    let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS, 0]);
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(100)));
+    }
+    let stats = pair.connection(0).stats();
+    assert!(stats.retransmitted < 60, "{stats:?}");
+    assert_eq!(stats.timeouts, 0);
+    assert_eq!(stats.ssthresh, u64::MAX, "nothing was lost: {stats:?}");
+}
+
+/// The reader stops: the window closes, is probed with backoff, and opens again.
+#[test]
+fn a_closed_window_is_probed_and_opens() {
+    let config = Config {
+        receive_buffer: 20 * MSS as u32,
+        ..every_ack()
+    };
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [100 * MSS, 0]);
+    pair.ends[1].reads = false;
+    pair.log = Some(Vec::new());
+    pair.run(secs(10));
+    assert_eq!(pair.received(1), 20 * MSS);
+    let probes: Vec<u64> = pair
+        .log
+        .iter()
+        .flatten()
+        .filter(|(_, from, segment)| *from == 0 && segment.has(Segment::PROBE))
+        .map(|(at, ..)| at.as_micros())
+        .collect();
+    assert!((4..8).contains(&probes.len()), "{probes:?}");
+    assert!(
+        probes.windows(3).all(|three| three[2] - three[1] > three[1] - three[0]),
+        "{probes:?}"
+    );
+    pair.ends[1].reads = true;
+    pair.run(secs(100));
+    assert!(pair.over());
+    assert_eq!(pair.received(1), 100 * MSS);
+    assert_eq!(pair.connection(0).stats().retransmitted, 0);
+}
+
+/// Marks are counted exactly, whatever ACKs are delayed, and answered once a round.
+#[test]
+fn marks_are_echoed_exactly() {
+    for (native, least, most) in [(Native::new_reno(), 40, 100), (Native::dctcp(), 60, 100)] {
+        let config = Config {
+            ecn: Ecn::Ect0,
+            ..Config::default()
+        };
+        let mut path = Bottleneck::new(125_000_000, Duration::from_micros(50), 400_000);
+        path.mark_from = 30_000;
+        let mut pair = Pair::new(&config, [native, Native::new_reno()], path, [40_000_000, 0]);
+        while !pair.connection(0).sent_all() {
+            assert!(pair.step(secs(10)));
+        }
+        let stats = pair.connection(0).stats();
+        assert_eq!(u64::from(stats.marked), pair.path.marked);
+        assert_eq!((stats.retransmitted, pair.path.dropped), (0, 0));
+        let ideal = 40_000_000u64 * 1500 / 1448 * 1_000_000 / 125_000_000;
+        let utilisation = ideal * 100 / pair.now.as_micros();
+        assert!((least..=most).contains(&utilisation), "{utilisation} %");
+    }
+}
+
+/// t1 and t4 are the sender's, t2 and t3 the receiver's: with a clock of its own each exchange gives the RTT.
+#[test]
+fn four_stamps_of_every_exchange() {
+    let config = Config {
+        stamps: true,
+        ..every_ack()
+    };
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
+    let mut seen = 0;
+    while !pair.connection(0).sent_all() && pair.step(secs(1)) {
+        if let Some(stamps) = pair.connection(0).stamps() {
+            seen += 1;
+            assert_eq!(stamps.t2, stamps.t1 + ms(10));
+            assert_eq!(stamps.t3, stamps.t2);
+            assert_eq!(stamps.t4, stamps.t3 + ms(10));
+        }
+    }
+    assert!(seen >= 50, "{seen}");
+}
+
+/// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as soon as both have met, and
+/// class 1 takes nothing from class 0: same window, no loss seen, though it is overtaken.
+#[test]
+fn the_tail_goes_in_a_class_below() {
+    let config = Config {
+        tail_class: 1,
+        ..every_ack()
+    };
+    let path = |now: Time, _: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
+        // Class 1 is overtaken all the time.
+        arrivals.push(now + ms(10) + ms(3) * u64::from(segment.class));
+    };
+    let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
+    while pair.received(1) < 500 * MSS {
+        assert!(pair.step(secs(5)));
+    }
+    // A handshake and the way of the tail, where slow start alone would take six round trips.
+    assert_eq!(pair.now, Time::from_micros(33_000));
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(5)));
+    }
+    let stats = pair.connection(0).stats();
+    assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
+    assert_eq!(stats.ssthresh, u64::MAX);
+    assert!(stats.cwnd <= 21 * MSS, "{}", stats.cwnd / MSS);
+
+    // All of class 1 lost: as if there were none.
+    let ends = [0, 1].map(|tail_class| {
+        let path = losing(|_, segment| segment.class == 1);
+        let config = Config {
+            tail_class,
+            ..every_ack()
+        };
+        let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
+        while pair.received(1) < 500 * MSS {
+            assert!(pair.step(secs(5)));
+        }
+        (
+            pair.now,
+            pair.connection(0).cwnd(),
+            pair.connection(0).stats().retransmitted,
+        )
+    });
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[test]
+fn every_connection_ends() {
+    // Nobody answers.
+    let mut pair = Pair::new(&every_ack(), reno(), losing(|_, _| true), [MSS, 0]);
+    pair.run(secs(100_000));
+    assert_eq!(pair.connection(0).state(), State::Closed);
+    assert_eq!(pair.connection(0).failure(), Some(Failure::NoAnswer(7)));
+    // The path goes away for good.
+    let mut pair = Pair::new(
+        &every_ack(),
+        reno(),
+        losing(|from, s| from == 1 && s.kind != Kind::OpenReply),
+        [MSS, 0],
+    );
+    pair.run(secs(100_000));
+    assert!(matches!(pair.connection(0).failure(), Some(Failure::TimedOut(15))));
+    // The peer gives up.
+    let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [10_000_000, 0]);
+    pair.run(Time::from_micros(100_000));
+    pair.connection_mut(1).abort();
+    pair.run(secs(10));
+    assert_eq!(pair.connection(0).failure(), Some(Failure::Reset));
+    assert_eq!(pair.connection(1).failure(), Some(Failure::Aborted));
+}
+
+/// RFC 2018, section 4, and RFC 2883: what an ACK says beyond its number.
+#[test]
+fn ranges_come_latest_first_and_duplicates_before_them() {
+    use ccplane_transport::{Connection, Number, Range, Side};
+    let config = std::sync::Arc::new(every_ack());
+    let mut side = Side::default();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let open = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &open).expect("a connection");
+    let mut control = Native::new_reno();
+    let mut arrive = |n: u32| {
+        let mut segment = Segment::default();
+        segment.kind = Kind::Data;
+        segment.flags = Segment::PROOF;
+        segment.number = Number(n);
+        segment.length = 100;
+        segment.transmission = 1;
+        segment.set_offset(u64::from(n) * 100);
+        server.handle(Time::ZERO, &segment, &Side::default(), &mut control);
+        let mut side = Side::default();
+        let ack = server.transmit(Time::ZERO, 0, &mut side).expect("an ACK at once");
+        let plain = |range: &Range| (range.start.0, range.end.0);
+        (
+            ack.ack.0,
+            side.duplicate().as_ref().map(plain),
+            side.ranges().iter().map(plain).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(arrive(0), (1, None, vec![]));
+    assert_eq!(arrive(2), (1, None, vec![(2, 3)]));
+    assert_eq!(arrive(4), (1, None, vec![(4, 5), (2, 3)]));
+    assert_eq!(arrive(8), (1, None, vec![(8, 9), (4, 5), (2, 3)]));
+    assert_eq!(arrive(3), (1, None, vec![(2, 5), (8, 9)]));
+    assert_eq!(arrive(3), (1, Some((3, 4)), vec![(2, 5), (8, 9)]));
+    assert_eq!(arrive(12), (1, None, vec![(12, 13), (2, 5), (8, 9)]));
+    assert_eq!(arrive(1), (5, None, vec![(12, 13), (8, 9)]));
+    assert_eq!(arrive(0), (5, Some((0, 1)), vec![(12, 13), (8, 9)]));
+}

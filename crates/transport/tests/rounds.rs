@@ -1,0 +1,66 @@
+//! The window round by round, for each native congestion control: a change of behaviour is a change of these lines.
+
+mod wire;
+
+use std::fmt::Write;
+
+use ccplane_transport::{Config, Ecn, Native};
+use ccplane_units::Time;
+use wire::{Bottleneck, Pair, ms};
+
+/// The window and the phase every 100 ms (two to five round trips) behind 24 Mbit/s, 20 ms and a queue of 40 packets.
+fn rounds(native: Native, ecn: Ecn) -> String {
+    let config = Config {
+        ecn,
+        ..Config::default()
+    };
+    let mut path = Bottleneck::new(3_000_000, ms(10), 60_000);
+    if ecn != Ecn::NotEct {
+        path.mark_from = 15_000;
+    }
+    let mut pair = Pair::new(&config, [native, Native::new_reno()], path, [1 << 40, 0]);
+    let mut text = String::new();
+    for tick in 1..=100u64 {
+        pair.run(Time::from_micros(tick * 100_000));
+        let connection = pair.connection(0);
+        let end = if tick % 10 == 0 { "\n" } else { " " };
+        write!(
+            text,
+            "{}{}{end}",
+            connection.window(),
+            &format!("{:?}", connection.phase())[..1]
+        )
+        .expect("text");
+    }
+    let stats = pair.connection(0).stats();
+    writeln!(
+        text,
+        "acked {} lost {} timeouts {} marked {}",
+        stats.acked / 1448,
+        stats.lost,
+        stats.timeouts,
+        stats.marked
+    )
+    .expect("text");
+    text
+}
+
+#[test]
+fn new_reno() {
+    insta::assert_snapshot!(rounds(Native::new_reno(), Ecn::NotEct));
+}
+
+#[test]
+fn cubic() {
+    insta::assert_snapshot!(rounds(Native::cubic_without_hystart(), Ecn::NotEct));
+}
+
+#[test]
+fn cubic_with_hystart() {
+    insta::assert_snapshot!(rounds(Native::cubic(), Ecn::NotEct));
+}
+
+#[test]
+fn dctcp() {
+    insta::assert_snapshot!(rounds(Native::dctcp(), Ecn::Ect0));
+}
