@@ -202,7 +202,7 @@ fn show(control: &Control) -> String {
         let line = match line {
             LineSpec::Constant(rate) => format!("rate {rate}"),
             LineSpec::Trace(trace) => format!("trace of {} on average", trace.mean_rate()),
-            LineSpec::Piecewise(line) => format!("rate in pieces, {} on average", line.mean_rate()),
+            LineSpec::Piecewise(line) => format!("rate in pieces of at most {}", line.mean_rate()),
             LineSpec::Unlimited => "rate unlimited".into(),
         };
         let reorder = if reorder { " reorder" } else { "" };
