@@ -110,3 +110,52 @@ impl Waiter {
         i64::try_from(passed).unwrap_or(i64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: fn(u64) -> Duration = Duration::from_micros;
+
+    #[test]
+    fn balanced_sleeps_to_the_packet_and_wakes_up_every_100_us_at_most() {
+        let mut waiter = Waiter::new(Timing::Balanced);
+        let now = Time::from_micros(1_000);
+        assert_eq!(waiter.sleep(now, now + US(700)), US(700));
+        waiter.woke(now + US(700));
+        assert_eq!(waiter.sleep(now + US(710), now + US(720)), US(90));
+        // What is due already is not kept waiting.
+        assert_eq!(waiter.sleep(now + US(710), now + US(705)), Duration::ZERO);
+    }
+
+    #[test]
+    fn precise_spins_before_a_packet_and_rests_often_enough_not_to_be_stopped() {
+        let mut waiter = Waiter::new(Timing::Precise);
+        let mut now = Time::from_micros(1_000);
+        waiter.woke(now);
+        assert_eq!(waiter.sleep(now, now + US(10_000)), US(9_700));
+        now += US(9_700);
+        waiter.woke(now);
+        assert_eq!(waiter.sleep(now, now + US(299)), Duration::ZERO);
+        // A packet every 125 µs, or every 12, for a second: 5 % is what the kernel would take.
+        for (gap, late_at_most) in [(125, 0), (12, 50)] {
+            let (begin, mut due, mut slept, mut latest) = (now, now, 0, 0);
+            while now.since(begin) < Duration::from_secs(1) {
+                due = due.max(now) + US(gap);
+                while now < due {
+                    let sleep = waiter.sleep(now, due);
+                    if sleep > Duration::ZERO {
+                        slept += sleep.as_micros();
+                        now += sleep;
+                        waiter.woke(now);
+                        latest = latest.max(now.since(due).as_micros());
+                    } else {
+                        now += US(1);
+                    }
+                }
+            }
+            assert!((55_000..70_000).contains(&slept), "{gap}: {slept} us of rest");
+            assert!(latest <= late_at_most, "{gap}: {latest} us late");
+        }
+    }
+}
