@@ -36,9 +36,8 @@ pub struct RcpConfig {
     pub alpha: u64,
     /// β, thousandths: 400. How fast a queue is drained; stable for all delays with α = β = 0.4 (2005, section 3).
     pub beta: u64,
-    /// Per cent of the capacity that the first flows are offered: 100, as in the experiments of RC3's authors, where a lone
-    /// flow begins at the link's rate. Less starts flows slowly; more than they leave free overflows the queue until the
-    /// first update.
+    /// Per cent of the capacity that the first flows are offered, 5. More starts flows faster and, when many start,
+    /// overflows the queue.
     pub init: u64,
 }
 
@@ -47,7 +46,7 @@ impl RcpConfig {
     pub const DEFAULT: RcpConfig = RcpConfig {
         alpha: 400,
         beta: 400,
-        init: 100,
+        init: 5,
     };
 }
 
