@@ -37,7 +37,7 @@ pub struct RcpConfig {
     /// β, thousandths: 400. How fast a queue is drained; stable for all delays with α = β = 0.4 (2005, section 3).
     pub beta: u64,
     /// Per cent of the capacity that the first flows are offered, 5. More starts flows faster and, when many start,
-    /// overflows the queue.
+    /// overflows the queue; RC3's authors compare with 100.
     pub init: u64,
 }
 
