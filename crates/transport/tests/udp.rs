@@ -139,22 +139,127 @@ fn cubic() -> Congestion {
 
 #[test]
 fn streams_of_many_lengths_arrive_with_and_without_a_key() {
-    for key in [None, Some(7)] {
+    // Without optimisation a sealed megabyte takes a second.
+    for (key, longest) in [(None, 20_000_000), (Some(7), 500_000)] {
         let server = Server::start(options(key));
         let mut client = Host::bind(options(key)).unwrap();
-        for bytes in [0, 1, 1000, 1400, 1401, 100_000, 20_000_000] {
+        for bytes in [0, 1, 1000, 1400, 1401, 100_000, longest] {
             let stats = send(&mut client, server.address, bytes, cubic()).unwrap();
             assert_eq!(stats.acked, bytes, "{bytes} bytes, key {key:?}");
             assert!(stats.srtt > Duration::ZERO);
         }
-        let host = server.end();
-        assert_eq!(
-            (
-                host.counters().malformed,
-                host.counters().forged,
-                host.counters().mismatched
-            ),
-            (0, 0, 0)
+        let counters = server.end().counters();
+        assert_eq!((counters.malformed, counters.forged, counters.mismatched), (0, 0, 0));
+    }
+}
+
+#[test]
+fn every_kind_of_datagram_carries_a_stream() {
+    type Change = fn(&mut Options);
+    let changes: [(&str, Change); 6] = [
+        ("small datagrams", |o| o.datagram = 600),
+        ("the largest datagrams", |o| o.datagram = 65_507),
+        ("a codepoint", |o| o.dscp = 46),
+        ("ECN", |o| o.config.ecn = ccplane_transport::Ecn::Ect0),
+        ("time stamps", |o| o.config.stamps = true),
+        ("pacing", |o| o.config.pacing = true),
+    ];
+    for (what, change) in changes {
+        let mut changed = options(None);
+        change(&mut changed);
+        let server = Server::start(changed.clone());
+        let mut client = Host::bind(changed).unwrap();
+        let stats = send(&mut client, server.address, 3_000_000, cubic()).unwrap();
+        assert_eq!((stats.acked, stats.timeouts), (3_000_000, 0), "{what}");
+        server.end();
+    }
+}
+
+#[test]
+fn ends_with_unlike_datagrams_agree_on_the_smaller() {
+    let mut small = options(None);
+    small.datagram = 700;
+    let server = Server::start(small);
+    let mut client = Host::bind(options(None)).unwrap();
+    let stats = send(&mut client, server.address, 1_000_000, cubic()).unwrap();
+    assert!(stats.delivered > 1_000_000 / 700, "{} packets", stats.delivered);
+    server.end();
+}
+
+#[test]
+fn ipv6_carries_a_stream() {
+    let mut v6 = options(None);
+    v6.local = "[::1]:0".parse().unwrap();
+    if UdpSocket::bind(v6.local).is_err() {
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no IPv6 here");
+        return eprintln!("SKIPPED: ipv6_carries_a_stream: no IPv6 here");
+    }
+    let server = Server::start(v6.clone());
+    let mut client = Host::bind(v6).unwrap();
+    send(&mut client, server.address, 1_000_000, cubic()).unwrap();
+    server.end();
+}
+
+#[test]
+fn who_does_not_answer_is_told_from_who_refuses() {
+    let mut client = Host::bind(options(None)).unwrap();
+    // Somebody is there and says nothing; nobody is there and the kernel says so.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let failed = send(&mut client, silent.local_addr().unwrap(), 10, cubic()).unwrap_err();
+    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    assert!(client.trouble().is_none());
+    let mut hello = [0; 2048];
+    assert_eq!(
+        silent.recv(&mut hello).unwrap(),
+        DATAGRAM,
+        "a hello shows whether full datagrams pass"
+    );
+
+    let gone = silent.local_addr().unwrap();
+    drop(silent);
+    let failed = send(&mut client, gone, 10, cubic()).unwrap_err();
+    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    let trouble = client.trouble().unwrap();
+    assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_packet_in_steady_state_allocates_nothing() {
+    for key in [None, Some(7)] {
+        let server = Server::start(options(key));
+        let mut client = Host::bind(options(key)).unwrap();
+        let id = client.connect(server.address, cubic()).unwrap();
+        let mut at = 0;
+        let mut send_until = |client: &mut Host, end: u64| {
+            while client.stats(id).unwrap().acked < end {
+                let room = client.room(id);
+                let part = room.len().min(end.saturating_sub(at) as usize);
+                for (index, place) in room[..part].iter_mut().enumerate() {
+                    *place = byte(0, at + index as u64);
+                }
+                client.wrote(id, part);
+                at += part as u64;
+                client.turn(WAIT).unwrap();
+                assert!(client.connection(id).unwrap().failure().is_none());
+            }
+        };
+        // Until the window has filled the ring once, and all that grows has grown.
+        let (warm, measured) = if key.is_none() {
+            (12_000_000, 6_000_000)
+        } else {
+            (600_000, 300_000)
+        };
+        send_until(&mut client, warm);
+        let before = client.stats(id).unwrap().delivered;
+        let counted = allocation_counter::measure(|| send_until(&mut client, warm + measured));
+        let packets = client.stats(id).unwrap().delivered - before;
+        assert!(u64::from(packets) >= measured / 1500, "{packets} packets");
+        // A ring that the window outgrows is made anew, twice as large: a few times in a connection's life.
+        assert!(
+            counted.count_total <= 4,
+            "{} allocations in {packets} packets, key {key:?}",
+            counted.count_total
         );
+        server.end();
     }
 }
