@@ -1,7 +1,9 @@
 //! The simulator against theory: closed forms of throughput, windows, delays and completion times that others have
 //! proved or published. `docs/validation.md` has the method and the figures of longer runs.
 
+mod aqm;
 mod cubic;
 mod loss;
 mod path;
+mod queueing;
 mod slow_start;

@@ -1,0 +1,55 @@
+//! A queue with Poisson arrivals and packets of one size against M/D/1 (Pollaczek and Khinchine): packets wait for
+//! rho / (2 (1 - rho)) transmissions on average before their own begins.
+
+use ccplane_sim::{Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings};
+use ccplane_units::{Duration, Time};
+
+use crate::path::{Path, at, mbit, within};
+
+/// Bytes, and Mbit/s: 120 µs a packet.
+const BYTES: u32 = 1500;
+const LINE: f64 = 100.0;
+const SERVICE: f64 = BYTES as f64 * 8.0 / (LINE * 1e6);
+
+fn expected(load: f64) -> f64 {
+    load / (2.0 * (1.0 - load)) * SERVICE
+}
+
+/// Mean wait, s, of so many packets at this load.
+fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
+    let mut path = Path::new(
+        LinkSpec::new(mbit(LINE), Duration::ZERO),
+        LinkSpec::wire(Duration::ZERO),
+        seed,
+    );
+    let workload = WorkloadSpec {
+        name: "poisson".into(),
+        pairs: Pairs::Each(vec![(path.sender, path.receiver)]),
+        kind: Workload::Paced {
+            rate: mbit(LINE * load),
+            duty: Duty::Always,
+            carrier: Carrier::Datagrams {
+                bytes: BYTES,
+                poisson: true,
+            },
+        },
+        start: Time::ZERO,
+        stop: None,
+    };
+    let congestion = Congestion::Native(Native::new_reno());
+    path.sim.add_workload(workload, congestion, settings()).unwrap();
+    path.sim.run_until(at(packets * SERVICE / load)).unwrap();
+    let link = path.link();
+    link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE
+}
+
+/// The closer to 1 the load, the longer a queue remembers, and the more packets a mean takes: over 8 seeds the figures
+/// below have standard deviations of 0.5, 0.9 and 1.0 %.
+#[test]
+fn packets_wait_as_long_as_in_an_m_d_1_queue() {
+    for (load, packets) in [(0.5, 1e6), (0.8, 2e6), (0.95, 16e6)] {
+        let wait = simulated(load, packets, 1);
+        let what = format!("load {load}, mean wait, µs");
+        assert!(within(&what, wait * 1e6, expected(load) * 1e6, 2.0));
+    }
+}
