@@ -624,6 +624,7 @@ impl<T: Tracer> Simulation<T> {
         let seen = Seen {
             step,
             link: LinkId(link),
+            id,
             flow: (packet.end != NONE).then_some(FlowId(packet.flow)),
             backward,
             from: NodeId(from),

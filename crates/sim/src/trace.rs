@@ -24,6 +24,8 @@ pub struct Seen<'a> {
     pub step: Step,
     /// Where.
     pub link: LinkId,
+    /// By which it is known as long as it is under way; later packets have the same number again.
+    pub id: u32,
     /// The flow that it belongs to; none for a datagram.
     pub flow: Option<FlowId>,
     /// It goes from the receiver to the sender.

@@ -1,0 +1,104 @@
+//! From numbers of segments to TCP's sequence numbers.
+
+use ccplane_transport::Number;
+
+/// One direction of a flow.
+///
+/// Segments are numbered one by one and all but the last of a write are full, so that a sequence number is a product; where
+/// a shorter segment is seen, a mark is set from which to count on.
+#[derive(Debug, Default)]
+pub(super) struct Sequence {
+    /// (number, its sequence number), in order of the numbers. Marks that are far behind are dropped.
+    marks: Vec<(Number, u64)>,
+    /// Bytes of a full segment: the longest seen.
+    full: u64,
+}
+
+/// No window is so large that an acknowledgement needs an older mark.
+const MOST_MARKS: usize = 4_096;
+
+/// The SYN takes the sequence number 0 (RFC 9293, section 3.4).
+const FIRST: u64 = 1;
+
+impl Sequence {
+    /// A direction of a connection begins: the number of its first segment.
+    pub fn begin(&mut self, first: Number) {
+        if self.marks.is_empty() {
+            self.marks.push((first, FIRST));
+        }
+    }
+
+    /// A segment of so many bytes begins at this offset in the stream; with `fin` it is the last.
+    pub fn learn(&mut self, number: Number, offset: u64, length: u64, fin: bool) {
+        self.begin(Number(0));
+        self.full = self.full.max(length);
+        let at = offset + FIRST;
+        if self.of(number) != at {
+            self.mark(number, at);
+        }
+        // A FIN takes a sequence number too.
+        let end = at + length + u64::from(fin);
+        let next = number.plus(1);
+        if self.of(next) != end && (fin || length < self.full) {
+            self.mark(next, end);
+        }
+    }
+
+    /// The sequence number of the first byte of this segment.
+    pub fn of(&self, number: Number) -> u64 {
+        let after = self.marks.partition_point(|mark| !number.before(mark.0));
+        match after.checked_sub(1).and_then(|last| self.marks.get(last)) {
+            Some((marked, at)) => at + u64::from(number.since(*marked)) * self.full,
+            None => FIRST,
+        }
+    }
+
+    fn mark(&mut self, number: Number, at: u64) {
+        let place = self.marks.partition_point(|mark| mark.0.before(number));
+        match self.marks.get_mut(place) {
+            Some(mark) if mark.0 == number => mark.1 = at,
+            _ => self.marks.insert(place, (number, at)),
+        }
+        if self.marks.len() > MOST_MARKS {
+            self.marks.drain(..MOST_MARKS / 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_segments_in_between_are_known() {
+        let mut sequence = Sequence::default();
+        sequence.begin(Number(u32::MAX));
+        assert_eq!(sequence.of(Number(u32::MAX)), 1);
+        // Segments of 1,000 bytes but for the third, of 200; then a lost one, and the last of 5 with FIN.
+        let n = |n: u32| Number(u32::MAX).plus(n);
+        sequence.learn(n(0), 0, 1_000, false);
+        sequence.learn(n(1), 1_000, 1_000, false);
+        sequence.learn(n(2), 2_000, 200, false);
+        sequence.learn(n(4), 3_200, 5, true);
+        sequence.learn(n(1), 1_000, 1_000, false);
+        let all: Vec<u64> = (0..6).map(|i| sequence.of(n(i))).collect();
+        assert_eq!(all, [1, 1_001, 2_001, 2_201, 3_201, 3_207]);
+        // Where the short one itself was not seen, what follows tells.
+        let mut sequence = Sequence::default();
+        sequence.learn(Number(0), 0, 1_000, false);
+        sequence.learn(Number(2), 1_200, 1_000, false);
+        assert_eq!([0, 1, 2, 3].map(|i| sequence.of(Number(i))), [1, 1_001, 1_201, 2_201]);
+    }
+
+    #[test]
+    fn marks_are_bounded() {
+        let mut sequence = Sequence::default();
+        sequence.learn(Number(0), 0, 1_000, false);
+        for i in 0..10_000 {
+            sequence.learn(Number(1 + i), 1_000 + u64::from(i) * 10, 10, false);
+        }
+        assert!(sequence.marks.len() <= MOST_MARKS);
+        assert_eq!(sequence.of(Number(10_001)), 101_001);
+        assert_eq!(sequence.of(Number(9_001)), 91_001);
+    }
+}
