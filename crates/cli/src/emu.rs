@@ -32,7 +32,8 @@ pub struct EmuArgs {
     /// The trace from the host to the command, where it differs.
     #[arg(long, value_name = "FILE")]
     down_trace: Option<PathBuf>,
-    /// A file of rates instead of one, both ways: on every line a time and the rate from then on, as in `0s 10mbit`.
+    /// A file of rates instead of one, both ways: on every line a time and the rate from then on, as in `0s 10mbit`; a rate of `0` is
+    /// an outage.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
     rate_file: Option<PathBuf>,
     /// Propagation delay, each way.
@@ -209,7 +210,10 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let mut steps = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
-        let read = |time: &str, rate: &str| Some((time.parse().ok()?, rate.parse().ok()?));
+        let read = |time: &str, rate: &str| {
+            let outage = (rate == "0").then(Rate::default);
+            Some((time.parse().ok()?, outage.or_else(|| rate.parse().ok())?))
+        };
         match words[..] {
             [] => {}
             [time, rate] if let Some(step) = read(time, rate) => steps.push(step),
@@ -289,4 +293,39 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     };
     // The command's own outcome matters more than a closed stderr.
     let _ = done;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_in_a_file_are_read_and_what_is_wrong_has_its_line() {
+        let file = std::env::temp_dir().join(format!("ccplane-{}-rates", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a temporary file");
+            let result = pieces(&file).map_err(|failure| failure.to_string());
+            std::fs::remove_file(&file).expect("it is there");
+            result
+        };
+        let rate = |text: &str| text.parse::<Rate>().expect("a rate");
+        let steps = [
+            ("0s", rate("10mbit")),
+            ("1500ms", Rate::default()),
+            ("2s", rate("5mbit")),
+        ];
+        let steps = steps.map(|(time, rate)| (time.parse().expect("a time"), rate));
+        let expected = Piecewise::new(&steps, None).expect("it ends above zero");
+        let text = "0s 10mbit\n\n1500ms 0 # an outage\n  2s\t5mbit\n";
+        assert_eq!(
+            read(text).expect("well formed"),
+            LineSpec::Piecewise(Arc::new(expected))
+        );
+        assert!(
+            read("0s 10mbit\n5s fast\n")
+                .expect_err("no rate")
+                .contains(":2: this is not a time and a rate")
+        );
+        assert!(read("0s 10mbit 5s\n").is_err() && read("").is_err() && read("1s 10mbit\n").is_err());
+    }
 }
