@@ -4,6 +4,7 @@
 mod aqm;
 mod cubic;
 mod loss;
+mod ns3;
 mod path;
 mod queueing;
 mod slow_start;
