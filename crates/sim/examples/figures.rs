@@ -1,6 +1,6 @@
 //! The figures of `ccplane bench sim`, for work on the simulator itself.
 
-use ccplane_sim::{PACKET_BYTES, STEERED_FLOW_BYTES, SimError, bench};
+use ccplane_sim::{PACKET_BYTES, STEERED_FLOW_EXTRA_BYTES, SimError, bench};
 use ccplane_units::Time;
 
 fn main() -> Result<(), SimError> {
@@ -37,7 +37,7 @@ fn main() -> Result<(), SimError> {
     show("fattree1024", tree);
     println!("fattree bytes per host {}", tree.memory / 1024);
     println!(
-        "packet {PACKET_BYTES}, steered {STEERED_FLOW_BYTES}, idle {}",
+        "packet {PACKET_BYTES}, steered {STEERED_FLOW_EXTRA_BYTES}, idle {}",
         bench::idle_flow_bytes()?
     );
     println!("speedup {:.2}", bench::parallel_speedup()?);

@@ -118,15 +118,16 @@ pub fn incast_10000() -> Result<Simulation, SimError> {
     incast(10_000, 30_000, false)
 }
 
-/// A fat tree of `k`-port switches at 100 Gbit/s, 1 µs a link: each host sends to another one (a fixed permutation that
-/// leads half of the tree on), DCTCP, segments of 4096 bytes on the wire, marks above 65 of them, 250 packets a port.
+/// A fat tree of `k`-port switches at 100 Gbit/s, 500 ns a link (100 m): each host sends to another one (a fixed
+/// permutation that leads half of the tree on), DCTCP, segments of 4096 bytes on the wire as in htsim's, marks above 10
+/// of them (half a bandwidth-delay product), 100 a port.
 pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     const WIRE: u16 = 4_096;
     let queue = QueueSpec::Ecn {
-        threshold: Size::Packets(65),
-        limit: Size::Packets(250),
+        threshold: Size::Packets(10),
+        limit: Size::Packets(100),
     };
-    let link = LinkSpec::new(gbit(100), Duration::from_micros(1))
+    let link = LinkSpec::new(gbit(100), Duration::from_nanos(500))
         .with_mtu(u32::from(WIRE))
         .with_queue(queue, Duration::ZERO);
     let mut sim = Simulation::new(topology::fat_tree(k, &link, &link)?, SimOptions::default())?;
@@ -180,7 +181,7 @@ pub fn idle_flow_bytes() -> Result<usize, SimError> {
     }
     sim.run_until(Time::from_micros(5_000_000))?;
     let heap = sim.connection_heap_bytes(1..11) / 10;
-    Ok(2 * size_of::<End>() + size_of::<Flow>() + heap)
+    Ok(2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>() + heap)
 }
 
 /// How many times faster 50 seeds of the dumbbell (10 s each) are on two threads than on one.
@@ -228,14 +229,4 @@ fn steered_cubic(sim: &mut Simulation) -> Result<Congestion, SimError> {
     agent.add_boxed(cubic).map_err(|why| none(why.to_string()))?;
     let id = sim.host_agent(agent, SteerOptions::default());
     Ok(Congestion::Steered(id, "cubic".into()))
-}
-
-/// tmp
-pub fn sizes() -> Vec<(&'static str, usize)> {
-    vec![
-        ("end", size_of::<End>()),
-        ("flow", size_of::<Flow>()),
-        ("connection", size_of::<ccplane_transport::Connection>()),
-        ("native", size_of::<Native>()),
-    ]
 }

@@ -52,11 +52,19 @@ impl Packets {
                 self.packets[id as usize] = packet;
                 id
             }
-            None => {
-                self.packets.push(packet);
-                (self.packets.len() - 1) as u32
-            }
+            None => self.add_new(packet),
         }
+    }
+
+    /// Twice the room at every growth would leave half of it empty in a large network.
+    #[cold]
+    #[inline(never)]
+    fn add_new(&mut self, packet: Packet) -> u32 {
+        if self.packets.len() == self.packets.capacity() {
+            self.packets.reserve_exact(64.max(self.packets.len() / 8));
+        }
+        self.packets.push(packet);
+        (self.packets.len() - 1) as u32
     }
 
     #[inline(always)]

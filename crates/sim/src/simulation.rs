@@ -1,7 +1,7 @@
 //! A network that runs: events happen, packets move, flows begin and end.
 
 use ccplane_agent::{FlowInfo, FlowStats};
-use ccplane_transport::{Connection, Kind as SegmentKind, Segment, Side, State};
+use ccplane_transport::{Connection, Kind as SegmentKind, Native, Segment, Side, State};
 use ccplane_units::{Bytes, Time};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::SimError;
 use crate::app::{AppId, Cause};
 use crate::event::{Event, Kind, LAST};
-use crate::flow::{Direction, End, FlowId, Steer, Wanted};
+use crate::flow::{Controller, Direction, End, FlowId, Nobody, Rest, Steer, Wanted};
 use crate::link::Offered;
 use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::packet::{NONE, Packet};
@@ -302,11 +302,12 @@ impl<T: Tracer> Simulation<T> {
             return self.accept(&packet);
         };
         let (now, segment) = (world.now, &packet.segment);
-        match &mut end.control {
-            Steer::Native(native) => connection.handle(now, segment, &side, native),
-            Steer::Agent(index) => {
+        match end.control.get() {
+            Steer::Native(place) => connection.handle(now, segment, &side, &mut world.natives[place]),
+            Steer::Nobody => connection.handle(now, segment, &side, &mut Nobody),
+            Steer::Agent(place) => {
                 let number = end.flow;
-                if let Some(steered) = &mut world.steered[*index as usize] {
+                if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.host;
                     let host = &mut world.hosts[agent as usize];
                     connection.handle(now, segment, &side, &mut Steering { steered, host, number });
@@ -326,11 +327,15 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
+        if !end.is(End::READS | End::AWAITS) {
+            return;
+        }
+        let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
         let Some(connection) = &mut end.connection else { return };
-        if end.reads {
+        if reads {
             connection.read(u64::MAX);
         }
-        if connection.stats().received >= end.awaits {
+        if awaits && connection.stats().received >= end.written {
             self.world.all_received(e);
         }
     }
@@ -356,7 +361,7 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if !end.queued {
+        if !end.is(End::QUEUED) {
             let nic = end.nic as usize;
             loop {
                 let end = &mut self.world.ends[e as usize];
@@ -364,7 +369,7 @@ impl<T: Tracer> Simulation<T> {
                 let room = &mut self.world.nics[nic];
                 if !room.takes(now) || !room.waiting.is_empty() {
                     if connection.has(now, 0) {
-                        end.queued = true;
+                        end.set(End::QUEUED, true);
                         room.waiting.push_back(e);
                         self.world.arm(nic as u32);
                     }
@@ -421,7 +426,7 @@ impl<T: Tracer> Simulation<T> {
                 break;
             };
             let end = &mut self.world.ends[e as usize];
-            end.queued = false;
+            end.set(End::QUEUED, false);
             let Some(connection) = &mut end.connection else {
                 continue;
             };
@@ -430,7 +435,7 @@ impl<T: Tracer> Simulation<T> {
                 let more = connection.has(now, 0);
                 self.send(e, &segment, &side);
                 if more {
-                    self.world.ends[e as usize].queued = true;
+                    self.world.ends[e as usize].set(End::QUEUED, true);
                     self.world.nics[nic as usize].waiting.push_back(e);
                 }
             }
@@ -447,8 +452,8 @@ impl<T: Tracer> Simulation<T> {
         let end = &mut world.ends[e as usize];
         let Some(connection) = &end.connection else { return };
         let mut due = connection.next_timeout().unwrap_or(Time::MAX);
-        if let Steer::Agent(index) = end.control
-            && let Some(steered) = &world.steered[index as usize]
+        if let Steer::Agent(place) = end.control.get()
+            && let Some(steered) = &world.steered[place]
         {
             due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
         }
@@ -480,15 +485,20 @@ impl<T: Tracer> Simulation<T> {
         }
         let Some(connection) = &mut end.connection else { return };
         let due = connection.next_timeout().is_some_and(|due| due <= now);
-        match &mut end.control {
-            Steer::Native(native) => {
+        match end.control.get() {
+            Steer::Native(place) => {
                 if due {
-                    connection.on_timeout(now, native);
+                    connection.on_timeout(now, &mut world.natives[place]);
                 }
             }
-            Steer::Agent(index) => {
+            Steer::Nobody => {
+                if due {
+                    connection.on_timeout(now, &mut Nobody);
+                }
+            }
+            Steer::Agent(place) => {
                 let number = end.flow;
-                if let Some(steered) = &mut world.steered[*index as usize] {
+                if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.host;
                     let host = &mut world.hosts[agent as usize];
                     let mut steering = Steering { steered, host, number };
@@ -518,12 +528,12 @@ impl<T: Tracer> Simulation<T> {
             let world = &mut self.world;
             let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
             let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
-            let index = match end.as_ref().map(|end| &end.control) {
-                Some(Steer::Agent(index)) => *index,
-                _ => NONE,
+            let place = match end.as_ref().map(|end| end.control.get()) {
+                Some(Steer::Agent(place)) => place,
+                _ => usize::MAX,
             };
             let host = &mut world.hosts[agent as usize];
-            let steered = world.steered.get_mut(index as usize).and_then(Option::as_mut);
+            let steered = world.steered.get_mut(place).and_then(Option::as_mut);
             match steered {
                 None => host.apply(now, number, None, &command),
                 Some(steered) => {
@@ -546,13 +556,15 @@ impl<T: Tracer> Simulation<T> {
     fn start(&mut self, number: u32) {
         let world = &mut self.world;
         let now = world.now;
-        let flow = &world.flows[number as usize];
+        let flow = &mut world.flows[number as usize];
         let config = Arc::clone(&flow.transport);
         let (from, to, bytes, finish) = (flow.from, flow.to, flow.bytes, flow.finish);
-        let wanted = flow.control.clone();
+        let Some(Rest::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
+            return;
+        };
         let pair = world.free.pop().unwrap_or(world.ends.len() as u32);
         let control = match wanted {
-            Wanted::Native(native) => Steer::Native(native),
+            Wanted::Native(native) => world.add_native(native),
             Wanted::Steered { agent, algorithm } => {
                 let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
                 let info = FlowInfo {
@@ -564,7 +576,7 @@ impl<T: Tracer> Simulation<T> {
                 };
                 world.hosts[agent as usize].open(now, number, info);
                 world.plan_agent(agent);
-                Steer::Agent(world.add_steered(Steered::new(now, agent, window)))
+                world.add_steered(Steered::new(now, agent, window))
             }
         };
         let mut connection = Connection::connect(&config, now);
@@ -579,19 +591,17 @@ impl<T: Tracer> Simulation<T> {
             let link = world.routing.next(from, to, hash);
             End {
                 connection: None,
-                control: Steer::Native(ccplane_transport::Native::new_reno()),
-                flow: number,
-                to,
-                nic: world.nic_at(from, link),
                 armed: Time::MAX,
                 armed_later: Time::MAX,
                 paced: Time::MAX,
-                hash,
-                queued: false,
-                header: config.header_bytes,
-                reads: !config.discard,
                 written: 0,
-                awaits: u64::MAX,
+                flow: number,
+                to,
+                nic: world.nic_at(from, link),
+                hash,
+                control: Controller::NOBODY,
+                header: config.header_bytes,
+                flags: if config.discard { 0 } else { End::READS },
             }
         };
         let mut sender = end(from, to, false, world);
@@ -599,7 +609,8 @@ impl<T: Tracer> Simulation<T> {
         sender.connection = Some(connection);
         sender.control = control;
         if bytes != u64::MAX {
-            (receiver.written, receiver.awaits) = (bytes, bytes);
+            receiver.written = bytes;
+            receiver.set(End::AWAITS, true);
         }
         world.flows[number as usize].ends = pair;
         match world.ends.get_mut(pair as usize..pair as usize + 2) {
@@ -670,7 +681,7 @@ impl World {
     #[cold]
     fn all_received(&mut self, e: u32) {
         let end = &mut self.ends[e as usize];
-        end.awaits = u64::MAX;
+        end.set(End::AWAITS, false);
         let (number, forward) = (end.flow, e & 1 == 1);
         let flow = &mut self.flows[number as usize];
         if forward && flow.finished == Time::MAX {
@@ -728,16 +739,20 @@ impl World {
         let flow = &mut self.flows[number as usize];
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
-        flow.last = Some(Box::new(view));
+        flow.rest = Some(Box::new(Rest::Over(view)));
         flow.ends = NONE;
         let app = flow.app;
         for end in [pair, pair + 1] {
             let end = &mut self.ends[end as usize];
             end.connection = None;
             end.flow = NONE;
-            if let Steer::Agent(index) = end.control {
-                if let Some(steered) = self.steered[index as usize].take() {
-                    self.free_steered.push(index);
+            let control = std::mem::replace(&mut end.control, Controller::NOBODY);
+            if let Steer::Native(place) = control.get() {
+                self.free_natives.push(place as u32);
+            }
+            if let Steer::Agent(place) = control.get() {
+                if let Some(steered) = self.steered[place].take() {
+                    self.free_steered.push(place as u32);
                     let stats = FlowStats {
                         bytes_acked: Bytes::new(view.acked),
                         packets_lost: view.lost,
@@ -756,17 +771,30 @@ impl World {
         }
     }
 
-    fn add_steered(&mut self, steered: Steered) -> u32 {
-        match self.free_steered.pop() {
-            Some(index) => {
-                self.steered[index as usize] = Some(steered);
-                index
+    fn add_steered(&mut self, steered: Steered) -> Controller {
+        Controller::agent(match self.free_steered.pop() {
+            Some(place) => {
+                self.steered[place as usize] = Some(steered);
+                place as usize
             }
             None => {
                 self.steered.push(Some(steered));
-                (self.steered.len() - 1) as u32
+                self.steered.len() - 1
             }
-        }
+        })
+    }
+
+    pub(crate) fn add_native(&mut self, native: Native) -> Controller {
+        Controller::native(match self.free_natives.pop() {
+            Some(place) => {
+                self.natives[place as usize] = native;
+                place as usize
+            }
+            None => {
+                self.natives.push(native);
+                self.natives.len() - 1
+            }
+        })
     }
 
     /// The place among the hosts' links of this one, or, where there is no way now, of the host's first.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, DatapathInfo, FlowInfo, FlowStats};
 use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{Control, Event as Happened};
+use ccplane_transport::{Control, Event as Happened, Native};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event, Refusal};
 
@@ -38,8 +38,8 @@ impl Default for SteerOptions {
     }
 }
 
-/// Variables of a program, and programs of an algorithm, that there is room for.
-pub(crate) const VARS: usize = 16;
+/// Variables of a program, and programs of an algorithm, that there is room for. Cubic's own program has 28 variables.
+pub(crate) const VARS: usize = 32;
 pub(crate) const PROGRAMS: usize = 8;
 
 /// What the simulator's transport can do.
@@ -83,8 +83,8 @@ pub(crate) struct Steered {
     pub in_fallback: bool,
 }
 
-/// What a steered flow takes in memory beside what it takes under a native control, bytes.
-pub const STEERED_FLOW_BYTES: usize = size_of::<Steered>();
+/// What a steered flow takes in memory more than one under a native control, bytes.
+pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
 
 enum Message {
     Report {

@@ -3,14 +3,16 @@
 use std::any::Any;
 
 use ccplane_agent::{Agent, AlgorithmStats};
-use ccplane_transport::Connection;
+use ccplane_transport::{Connection, Native};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::app::{App, AppId};
 use crate::change::Change;
 use crate::digest::Digest;
 use crate::event::{Events, Kind, MOST};
-use crate::flow::{Congestion, Direction, End, Flow, FlowId, FlowSpec, FlowView, Steer, Wanted};
+use crate::flow::{
+    Congestion, Controller, Direction, End, Flow, FlowId, FlowSpec, FlowView, Rest, Steer, Wanted, same_kind,
+};
 use crate::host::Nic;
 use crate::link::{Crossing, LinkView, Links};
 use crate::network::{LinkId, Network, NodeId, Spread};
@@ -90,6 +92,8 @@ pub struct World {
     /// Flows that have not finished.
     pub(crate) unfinished: u64,
     pub(crate) hosts: Vec<Host>,
+    pub(crate) natives: Vec<Native>,
+    pub(crate) free_natives: Vec<u32>,
     pub(crate) steered: Vec<Option<Steered>>,
     pub(crate) free_steered: Vec<u32>,
     pub(crate) apps: Vec<Installed>,
@@ -159,6 +163,8 @@ impl World {
             flows: Vec::new(),
             unfinished: 0,
             hosts: Vec::new(),
+            natives: Vec::new(),
+            free_natives: Vec::new(),
             steered: Vec::new(),
             free_steered: Vec::new(),
             apps: Vec::new(),
@@ -244,8 +250,7 @@ impl World {
             ends: NONE,
             app,
             transport: spec.transport,
-            control,
-            last: None,
+            rest: Some(Box::new(Rest::Waiting(control))),
         });
         self.events.push(spec.start.max(self.now), Kind::Start, id.0);
         Ok(id)
@@ -275,7 +280,15 @@ impl World {
         }
         let end = &mut self.ends[reader as usize];
         end.written = end.written.saturating_add(bytes);
-        end.awaits = end.written;
+        end.set(End::AWAITS, true);
+        if self.ends[writer as usize].control == Controller::NOBODY {
+            // An end that was only to receive answers under a control of the same kind.
+            let native = match self.ends[pair as usize].control.get() {
+                Steer::Native(place) => same_kind(&self.natives[place]),
+                Steer::Agent(_) | Steer::Nobody => Native::cubic(),
+            };
+            self.ends[writer as usize].control = self.add_native(native);
+        }
         self.events.push(self.now, Kind::Kick, writer);
         true
     }
@@ -388,9 +401,9 @@ impl World {
     /// What a flow did so far; `None` for a flow of another simulation.
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(flow.index())?;
-        Some(match &flow.last {
-            Some(last) => **last,
-            None => self.flow_view(flow),
+        Some(match flow.rest.as_deref() {
+            Some(Rest::Over(view)) => *view,
+            _ => self.flow_view(flow),
         })
     }
 
@@ -439,6 +452,7 @@ impl World {
             + self.ends.capacity() * size_of::<End>()
             + connections
             + self.flows.capacity() * size_of::<Flow>()
+            + self.natives.capacity() * size_of::<Native>()
             + self.steered.capacity() * size_of::<Option<Steered>>()
     }
 
@@ -594,8 +608,8 @@ impl World {
                 view.in_flight = connection.in_flight();
             }
             view.received = receiver.connection.as_ref().map_or(0, |c| c.stats().received);
-            if let Steer::Agent(index) = sender.control {
-                let steered = self.steered.get(index as usize).and_then(Option::as_ref);
+            if let Steer::Agent(place) = sender.control.get() {
+                let steered = self.steered.get(place).and_then(Option::as_ref);
                 view.in_fallback = steered.is_some_and(|steered| steered.in_fallback);
             }
         }

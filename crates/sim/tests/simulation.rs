@@ -1,0 +1,497 @@
+//! The simulator as a whole: times known by hand, packets conserved, the same bytes every time, mistakes told.
+
+use std::sync::{Arc, Mutex};
+
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_qdisc::{DelayModel, LineSpec, Shape};
+use ccplane_sim::{
+    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NodeId, Seen, SimError, SimOptions, Simulation, Spread,
+    SteerOptions, Step, Tracer, parallel, topology,
+};
+use ccplane_units::{Duration, Rate, Time};
+
+fn mbit(mbit: u64) -> Rate {
+    Rate::from_bits_per_sec(mbit * 1_000_000)
+}
+
+fn us(us: u64) -> Time {
+    Time::from_micros(us)
+}
+
+fn options(seed: u64) -> SimOptions {
+    SimOptions {
+        seed,
+        ..SimOptions::default()
+    }
+}
+
+fn node(network: &Network, name: &str) -> NodeId {
+    network.node(name).expect("a node of the topology")
+}
+
+/// A dumbbell with the bottleneck and this queue.
+fn dumbbell(pairs: u32, queue: &str) -> Network {
+    let rtt = Duration::from_millis(20);
+    let access = LinkSpec::new(mbit(1_000), Duration::ZERO);
+    let link = LinkSpec::new(mbit(96), rtt / 2);
+    let queue = queue.parse().expect("a queue");
+    topology::dumbbell(pairs, &access, link.clone().with_queue(queue, rtt), link).expect("small")
+}
+
+/// Bulk flows over all pairs of a dumbbell.
+fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
+    let mut sim = Simulation::new(network, options(seed)).expect("a valid network");
+    for n in 1..=pairs {
+        let (from, to) = (
+            node(sim.network(), &format!("left{n}")),
+            node(sim.network(), &format!("right{n}")),
+        );
+        sim.add_flow(FlowSpec::new(from, to)).expect("a path");
+    }
+    sim
+}
+
+/// When packets arrived where, as a tracer sees it.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(u64, String, u32)>>>);
+
+impl Tracer for Log {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+        if seen.step == Step::Arrived {
+            let entry = (now.as_nanos(), format!("{:?}", seen.segment.kind), seen.bytes);
+            self.0.lock().expect("one thread").push(entry);
+        }
+    }
+}
+
+#[test]
+fn packets_arrive_when_a_hand_says_they_do() {
+    // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: a byte takes 8 ns and 80 ns.
+    let mut network = Network::new();
+    let (a, switch, b) = (network.host("a"), network.switch("s"), network.host("b"));
+    let first = LinkSpec::new(mbit(1_000), Duration::from_micros(10));
+    let second = LinkSpec::new(mbit(100), Duration::from_millis(1));
+    network.duplex(a, switch, first.clone(), first);
+    network.duplex(switch, b, second.clone(), second);
+    let log = Log::default();
+    let mut sim = Simulation::with_tracer(network, options(1), log.clone()).expect("valid");
+    sim.add_flow(FlowSpec::new(a, b).bytes(3_000)).expect("a path");
+    sim.run_until(us(4_500)).expect("no stall");
+    let log = log.0.lock().expect("one thread");
+
+    // The request for a connection: 52 bytes, 416 ns and 4160 ns on the lines.
+    let (one, two) = (416 + 10_000, 416 + 10_000 + 4_160 + 1_000_000);
+    assert_eq!(log[0], (one, "Open".into(), 52));
+    assert_eq!(log[1], (two, "Open".into(), 52));
+    // The answer comes back over the same lines.
+    let (three, four) = (two + 4_160 + 1_000_000, two + 4_160 + 1_000_000 + 416 + 10_000);
+    assert_eq!(log[2], (three, "OpenReply".into(), 52));
+    assert_eq!(log[3], (four, "OpenReply".into(), 52));
+    // Three segments leave back to back, the last one of 104 bytes: each waits for the one before on the slow line.
+    let data: Vec<u64> = log.iter().filter(|e| e.1 == "Data" && e.2 > 52).map(|e| e.0).collect();
+    let at_switch = [four + 22_000, four + 24_000, four + 24_000 + 1_248];
+    let at_switch: Vec<u64> = (0..3)
+        .map(|n| four + 10_000 + [12_000, 24_000, 24_000 + 156 * 8][n])
+        .zip(at_switch)
+        .map(|(at, _)| at)
+        .collect();
+    let begins = at_switch[0];
+    let at_host = [120_000, 240_000, 240_000 + 156 * 80].map(|sent| begins + sent + 1_000_000);
+    let mut expected = [at_switch, at_host.to_vec()].concat();
+    expected.sort_unstable();
+    assert_eq!(data, expected);
+}
+
+#[test]
+fn packets_are_conserved_whatever_the_links_do() {
+    let queues = [
+        "droptail:40p",
+        "ecn:20p:160p",
+        "prio:3:100p",
+        "sfq",
+        "codel",
+        "fq_codel",
+        "red:min=30p:max=90p",
+        "dualpi2",
+    ];
+    for queue in queues {
+        let mut network = dumbbell(3, queue);
+        let bottleneck = network.link_named("bottleneck").expect("it is there");
+        let reverse = network.link_named("reverse").expect("it is there");
+        let spec = network.spec_mut(bottleneck).expect("it is there");
+        spec.loss = "gilbert:p=0.1%:r=25%".parse().expect("a model of losses");
+        let spec = network.spec_mut(reverse).expect("it is there");
+        spec.delay = DelayModel::Jitter {
+            delay: Duration::from_millis(10),
+            spread: Duration::from_millis(2),
+            shape: Shape::Uniform,
+            reorder: true,
+        };
+        let mut sim = bulk(network, 3, 7);
+        sim.schedule(us(1_000_000), Change::Line(bottleneck, LineSpec::Constant(mbit(24))))
+            .expect("before the first packet");
+        sim.schedule(
+            us(2_000_000),
+            Change::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
+        )
+        .expect("before the first packet");
+        sim.schedule(us(2_500_000), Change::Down(bottleneck)).expect("a link");
+        sim.schedule(us(2_600_000), Change::Up(bottleneck)).expect("a link");
+        // Looked at again and again, so also while packets wait and fly.
+        for ms in 1..=40 {
+            sim.run_until(us(ms * 100_000))
+                .unwrap_or_else(|error| panic!("{queue}: {error}"));
+        }
+        let view = sim.link(bottleneck).expect("it is there");
+        assert!(view.losses > 0 && view.delivered > 10_000, "{queue}: {view:?}");
+        let received: u64 = sim
+            .flows()
+            .filter_map(|flow| sim.flow(flow))
+            .map(|flow| flow.received)
+            .sum();
+        assert!(received > 10_000_000, "{queue}: {received}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let one = |seed| {
+        let mut network = dumbbell(4, "fq_codel");
+        let bottleneck = network.link_named("bottleneck").expect("it is there");
+        network.spec_mut(bottleneck).expect("it is there").loss = "0.1%".parse().expect("a probability");
+        let mut sim = bulk(network, 4, seed);
+        sim.run_until(us(2_000_000)).expect("no stall");
+        sim.digest()
+    };
+    let alone = parallel::run(1..9, 1, one);
+    assert_eq!(alone, parallel::run(1..9, 4, one));
+    let mut distinct = alone.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), alone.len(), "another seed is another run");
+}
+
+#[test]
+fn a_run_in_slices_is_the_run_in_one() {
+    let mut whole = bulk(dumbbell(2, "droptail:1bdp"), 2, 3);
+    whole.run_until(us(3_000_000)).expect("no stall");
+    let mut sliced = bulk(dumbbell(2, "droptail:1bdp"), 2, 3);
+    for ms in 1..=3_000 {
+        sliced.run_until(us(ms * 1_000)).expect("no stall");
+    }
+    assert_eq!(whole.digest(), sliced.digest());
+}
+
+#[test]
+fn an_agent_steers_flows_with_stale_reports() {
+    let mut sim = Simulation::new(dumbbell(2, "droptail:1bdp"), options(1)).expect("valid");
+    let mut agent = Agent::new(Options::default());
+    let cubic = Registry::builtin()
+        .by_name("cubic", &Parameters::default())
+        .expect("built in");
+    agent.add_boxed(cubic).expect("it compiles");
+    let id = sim.host_agent(agent, SteerOptions::default());
+    let flow = |sim: &Simulation, n: u32| {
+        let end = |side: &str| node(sim.network(), &format!("{side}{n}"));
+        FlowSpec::new(end("left"), end("right"))
+    };
+    for n in 1..=2 {
+        let flow = flow(&sim, n).under(Congestion::Steered(id, "cubic".into()));
+        sim.add_flow(flow).expect("offered");
+    }
+    sim.run_until(us(20_000_000)).expect("no stall");
+    let stats = sim.algorithm(id, "cubic").expect("it is there");
+    // Two flows, twenty seconds, a report in about 30 ms.
+    assert!(stats.flows == 2 && stats.reports > 800, "{stats:?}");
+    assert_eq!((stats.refusals, stats.stale_reports > 50), (0, false), "{stats:?}");
+    let views: Vec<_> = sim.flows().filter_map(|flow| sim.flow(flow)).collect();
+    let mbit = views.iter().map(|view| view.received).sum::<u64>() as f64 * 8.0 / 20.0 / 1e6;
+    assert!(
+        (88.0..92.7).contains(&mbit) && views.iter().all(|view| !view.in_fallback),
+        "{mbit}"
+    );
+    // An algorithm that nobody offers is told at once.
+    let unknown = flow(&sim, 1).under(Congestion::Steered(id, "nonesuch".into()));
+    assert_eq!(
+        sim.add_flow(unknown),
+        Err(SimError::UnknownAlgorithm("nonesuch".into()))
+    );
+}
+
+#[test]
+fn short_flows_finish_and_give_their_place_back() {
+    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), options(1)).expect("valid");
+    let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
+    for n in 0..200 {
+        let flow = FlowSpec::new(from, to).bytes(1 + n * 1_000).at(us(n * 50_000));
+        sim.add_flow(flow.under(Congestion::Native(Native::new_reno())))
+            .expect("a path");
+    }
+    assert_eq!(sim.run_flows(us(60_000_000)), Ok(true));
+    for flow in sim.flows() {
+        let view = sim.flow(flow).expect("it is there");
+        assert_eq!(Some(view.received), view.bytes);
+        let took = view.finished.expect("all have").since(view.started);
+        // A round trip for the handshake and half a one for the data, at least.
+        assert!(took >= Duration::from_millis(30), "{took:?}");
+    }
+    let before = sim.memory();
+    sim.run_until(us(70_000_000)).expect("no stall");
+    for n in 0..200 {
+        sim.add_flow(FlowSpec::new(from, to).bytes(1_000).at(us(70_000_000 + n * 50_000)))
+            .expect("a path");
+    }
+    sim.run_flows(us(120_000_000)).expect("no stall");
+    // What is new is the record of each flow, not the room for its ends.
+    assert!(sim.memory() - before < 200 * 400, "{} {}", before, sim.memory());
+}
+
+#[test]
+fn flows_spread_over_equal_paths() {
+    let link = LinkSpec::new(mbit(1_000), Duration::from_micros(1));
+    for spread in [Spread::PerFlow, Spread::Symmetric, Spread::PerPacket] {
+        let mut network = topology::leaf_spine(2, 4, 8, &link, &link).expect("small");
+        network.spread = spread;
+        let mut sim = Simulation::new(network, options(1)).expect("valid");
+        for n in 1..=8 {
+            for to in 1..=8 {
+                let (from, to) = (
+                    node(sim.network(), &format!("host1-{n}")),
+                    node(sim.network(), &format!("host2-{to}")),
+                );
+                sim.add_flow(FlowSpec::new(from, to).bytes(100_000)).expect("a path");
+            }
+        }
+        assert_eq!(sim.run_flows(us(10_000_000)), Ok(true));
+        let over = |sim: &Simulation, name: String| {
+            let link = sim.network().link_named(&name).expect("it is there");
+            sim.link(link).expect("it is there").accepted
+        };
+        let up: Vec<u64> = (1..=4).map(|n| over(&sim, format!("leaf1->spine{n}"))).collect();
+        let down: Vec<u64> = (1..=4).map(|n| over(&sim, format!("leaf2->spine{n}"))).collect();
+        assert!(
+            up.iter().chain(&down).all(|packets| *packets > 100),
+            "{spread:?}: {up:?} {down:?}"
+        );
+    }
+}
+
+#[test]
+fn routes_lead_round_a_link_that_is_down() {
+    let mut network = Network::new();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let switches: Vec<NodeId> = ["s", "t", "u"].map(|name| network.switch(name)).to_vec();
+    let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
+    let duplex = |network: &mut Network, x, y| network.duplex(x, y, link.clone(), link.clone());
+    duplex(&mut network, a, switches[0]);
+    let (direct, _) = duplex(&mut network, switches[0], switches[1]);
+    duplex(&mut network, switches[0], switches[2]);
+    duplex(&mut network, switches[2], switches[1]);
+    duplex(&mut network, switches[1], b);
+    let detour = network.link_named("u->t").expect("it is there");
+    let mut sim = Simulation::new(network, options(1)).expect("valid");
+    sim.add_flow(FlowSpec::new(a, b)).expect("a path");
+    sim.schedule(us(500_000), Change::Down(direct)).expect("a link");
+    sim.schedule(us(1_000_000), Change::Up(direct)).expect("a link");
+    sim.run_until(us(500_000)).expect("no stall");
+    assert_eq!(sim.link(detour).expect("it is there").accepted, 0);
+    sim.run_until(us(1_000_000)).expect("no stall");
+    let on_detour = sim.link(detour).expect("it is there").accepted;
+    assert!(on_detour > 2_000, "{on_detour}");
+    sim.run_until(us(1_500_000)).expect("no stall");
+    let received = sim
+        .flows()
+        .filter_map(|flow| sim.flow(flow))
+        .map(|flow| flow.received)
+        .sum::<u64>();
+    assert!(received > 15_000_000, "{received}");
+}
+
+#[test]
+fn mistakes_are_told_by_name() {
+    let link = LinkSpec::new(mbit(10), Duration::from_millis(1));
+    let make = |network: Network| Simulation::new(network, SimOptions::default()).map(drop);
+
+    let mut network = Network::new();
+    network.host("a");
+    network.switch("a");
+    assert_eq!(make(network), Err(SimError::DuplicateName("a".into())));
+
+    let mut network = Network::new();
+    let (a, b) = (network.host("a"), network.host("b"));
+    network.link(a, b, LinkSpec::new(mbit(0), Duration::ZERO));
+    assert_eq!(make(network), Err(SimError::ZeroRate("a->b".into())));
+
+    let mut network = Network::new();
+    let (a, b) = (network.host("a"), network.host("b"));
+    network.link(
+        a,
+        b,
+        link.clone()
+            .with_queue("droptail:1000B".parse().expect("a queue"), Duration::ZERO),
+    );
+    let error = make(network).expect_err("a packet has 1500 bytes").to_string();
+    assert!(
+        error.contains("a->b") && error.contains("less than one packet"),
+        "{error}"
+    );
+
+    // A way there, and none back.
+    let mut network = Network::new();
+    let (a, b) = (network.host("a"), network.host("b"));
+    network.link(a, b, link.clone());
+    let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
+    let error = sim.add_flow(FlowSpec::new(a, b)).expect_err("no way back");
+    assert_eq!(
+        error,
+        SimError::NoRoute {
+            from: "b".into(),
+            to: "a".into()
+        }
+    );
+    assert!(matches!(sim.add_flow(FlowSpec::new(a, a)), Err(SimError::Flow { .. })));
+
+    // s sends what is for b to t, and t back to s.
+    let mut network = Network::new();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let (s, t) = (network.switch("s"), network.switch("t"));
+    network.duplex(a, s, link.clone(), link.clone());
+    network.duplex(b, t, link.clone(), link.clone());
+    let (there, back) = network.duplex(s, t, link.clone(), link.clone());
+    network.route(s, b, there);
+    network.route(t, b, back);
+    let error = make(network).expect_err("a circle").to_string();
+    assert!(
+        error.contains("s -> t -> s") || error.contains("t -> s -> t"),
+        "{error}"
+    );
+
+    assert!(matches!(topology::fat_tree(5, &link, &link), Err(SimError::Shape(_))));
+    assert!(matches!(
+        topology::fat_tree(2_000, &link, &link),
+        Err(SimError::TooLarge { .. })
+    ));
+    let large = topology::fat_tree(8, &link, &link).expect("it can be described");
+    let little = SimOptions {
+        memory_limit: 100_000,
+        ..SimOptions::default()
+    };
+    assert!(matches!(
+        Simulation::new(large, little).map(drop),
+        Err(SimError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn what_stands_still_is_an_error_with_its_seed() {
+    // A link that loses everything: the handshake is given up, and the flow with it, which is not a stall.
+    let mut network = dumbbell(1, "droptail:1bdp");
+    let bottleneck = network.link_named("bottleneck").expect("it is there");
+    network.spec_mut(bottleneck).expect("it is there").loss = "100%".parse().expect("a probability");
+    let mut sim = Simulation::new(network, options(9)).expect("valid");
+    let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
+    let flow = sim.add_flow(FlowSpec::new(from, to).bytes(1_000)).expect("a path");
+    assert_eq!(sim.run_flows(us(1_000_000_000)), Ok(true));
+    let view = sim.flow(flow).expect("it is there");
+    assert!(view.finished.is_none() && view.failure.is_some(), "{view:?}");
+
+    // An application that asks to be woken at once, for ever.
+    struct Restless;
+    impl ccplane_sim::App for Restless {
+        fn wake(
+            &mut self,
+            now: Time,
+            _: ccplane_sim::AppId,
+            _: ccplane_sim::Cause,
+            _: &mut ccplane_sim::World,
+        ) -> Option<Time> {
+            Some(now)
+        }
+    }
+    let mut sim = bulk(dumbbell(1, "droptail:1bdp"), 1, 9);
+    sim.add_app(Box::new(Restless), us(1_000));
+    let error = sim.run_until(us(2_000)).expect_err("it stands still");
+    assert!(matches!(error, SimError::Stalled { seed: 9, .. }), "{error}");
+    assert!(error.to_string().contains("seed 9"), "{error}");
+}
+
+#[test]
+fn topologies_have_the_shape_that_they_are_known_by() {
+    let link = LinkSpec::new(mbit(10_000), Duration::from_micros(1));
+    let count = |network: &Network| {
+        let hosts = network.hosts().count();
+        (hosts, network.nodes().len() - hosts, network.links().len())
+    };
+    let tree = topology::fat_tree(4, &link, &link).expect("small");
+    assert_eq!(count(&tree), (16, 20, 2 * 48));
+    let sim = Simulation::new(tree, options(1)).expect("valid");
+    let path = |from: &str, to: &str| {
+        sim.path(node(sim.network(), from), node(sim.network(), to))
+            .expect("connected")
+            .links
+    };
+    assert_eq!(path("host0-0-0", "host0-0-1"), 2);
+    assert_eq!(path("host0-0-0", "host0-1-0"), 4);
+    assert_eq!(path("host0-0-0", "host3-1-1"), 6);
+
+    // facts/dx.md, 3: 192 hosts and 56 switches; 192 + 32 * 2 + 16 * 4 cables.
+    let tree = topology::tree_192(topology::TREE_192_QUEUE);
+    assert_eq!(count(&tree), (192, 56, 2 * (192 + 64 + 64)));
+    let sim = Simulation::new(tree, options(1)).expect("valid");
+    let (from, to) = (node(sim.network(), "host0-0"), node(sim.network(), "host31-5"));
+    assert_eq!(
+        sim.path(from, to).expect("connected").delay,
+        Duration::from_micros(2 * 5 + 4 * 4)
+    );
+
+    // facts/rc3.md, 3.1: 110 nodes, 116 cables; RTTs of 24 to 84 ms, 43.6 ms on average over pairs of routers.
+    let wan = topology::internet2(topology::INTERNET2_QUEUE);
+    assert_eq!(count(&wan), (100, 10, 2 * 116));
+    let sim = Simulation::new(wan, options(1)).expect("valid");
+    let mut rtts = Vec::new();
+    for a in 0..10 {
+        for b in (0..10).filter(|b| *b != a) {
+            let (a, b) = (format!("host{a}-0"), format!("host{b}-0"));
+            let path = sim
+                .path(node(sim.network(), &a), node(sim.network(), &b))
+                .expect("connected");
+            rtts.push(path.delay.as_micros() as f64 * 2.0 / 1_000.0);
+        }
+    }
+    let mean = rtts.iter().sum::<f64>() / rtts.len() as f64;
+    assert_eq!(rtts.iter().copied().fold(f64::MAX, f64::min), 24.0);
+    assert_eq!(rtts.iter().copied().fold(0.0, f64::max), 84.0);
+    assert!((mean - 43.6).abs() < 0.1, "{mean}");
+}
+
+#[test]
+fn a_host_gives_its_link_packets_in_turn() {
+    // Ten flows of one host: its link is the bottleneck, nothing is lost, and all get the same.
+    let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
+    let mut network = Network::new();
+    let (from, switch, to) = (network.host("from"), network.switch("s"), network.host("to"));
+    let (own, _) = network.duplex(from, switch, link.clone(), link.clone());
+    let fast = LinkSpec::new(mbit(1_000), Duration::from_millis(1));
+    network.duplex(switch, to, fast.clone(), fast);
+    let mut sim = Simulation::new(network, options(1)).expect("valid");
+    for _ in 0..10 {
+        sim.add_flow(FlowSpec::new(from, to)).expect("a path");
+    }
+    sim.run_until(us(5_000_000)).expect("no stall");
+    let view = sim.link(own).expect("it is there");
+    assert_eq!(view.queue_drops, 0);
+    // At most the packet being sent, two that wait behind it and the one that was let in last.
+    assert!(
+        view.sojourn_max <= Duration::from_micros(4 * 120),
+        "{:?}",
+        view.sojourn_max
+    );
+    let received: Vec<u64> = sim
+        .flows()
+        .filter_map(|flow| sim.flow(flow))
+        .map(|flow| flow.received)
+        .collect();
+    let (least, most) = (received.iter().min().expect("ten"), received.iter().max().expect("ten"));
+    assert!(*most as f64 / (*least as f64) < 1.1, "{received:?}");
+}
