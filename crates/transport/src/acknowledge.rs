@@ -115,9 +115,7 @@ impl Connection {
         let min_rtt = self.rtt.least();
         let phase = self.phase;
         self.repair_mut();
-        let Some(repair) = self.repair.as_deref_mut() else {
-            return None;
-        };
+        let repair = self.repair.as_deref_mut()?;
         let mut delivery = Delivery {
             board: &mut self.board,
             rack: &mut self.rack,

@@ -6,7 +6,7 @@ use ccplane_units::Duration;
 /// What an owner chooses for a connection. Connections share it by `Arc`, so that each of a hundred thousand costs 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most payload in a segment, bytes; the smaller one of both ends' counts. 1448 is an Ethernet frame's worth under IPv4
+    /// Most payload in a segment, bytes; the smaller one of both ends' counts (48 at least, unless this is less). 1448 is an Ethernet frame's worth under IPv4
     /// with time stamps.
     pub mss: u16,
     /// What a segment costs on the wire beside its payload, bytes: 52 is IPv4 and TCP with time stamps. The state machine

@@ -253,10 +253,9 @@ impl Connection {
     /// A segment has arrived. `side` is looked at only where the segment says that it has one.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
-        if self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0 {
-            if !self.on_rare(now, segment) {
-                return;
-            }
+        let rare = self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0;
+        if rare && !self.on_rare(now, segment) {
+            return;
         }
         self.heard = now;
         if segment.kind == Kind::Data {
@@ -310,6 +309,12 @@ impl Connection {
     #[inline(always)]
     pub fn sent_all(&self) -> bool {
         self.flags.fin_cut && self.una == self.cut
+    }
+
+    /// Bytes that arrived in order.
+    #[inline(always)]
+    pub fn received(&self) -> u64 {
+        self.receiver.offset
     }
 
     /// The peer's whole stream has arrived.

@@ -11,6 +11,10 @@ use crate::error::Failure;
 use crate::number::Number;
 use crate::segment::{Kind, Segment};
 
+/// A peer's MSS below this is taken for this, as Linux does (`tcp_min_snd_mss`): with a segment for every byte a hostile peer
+/// would make its sender work a thousand times harder. IPv6 guarantees far more.
+const LEAST_MSS: u16 = 48;
+
 impl Connection {
     /// A request for a connection, for the first time or again.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
@@ -21,8 +25,9 @@ impl Connection {
 
     /// The peer's MSS and window, from its side of the handshake.
     fn take_terms(&mut self, segment: &Segment) {
-        if segment.length > 0 && segment.length < self.mss {
-            self.mss = segment.length;
+        let least = LEAST_MSS.min(self.mss);
+        if segment.length < self.mss {
+            self.mss = segment.length.max(least);
             self.set_cwnd(u64::from(self.config.initial_window.max(1)) * self.mss());
         }
         self.limit = self.una_offset + u64::from(segment.window);

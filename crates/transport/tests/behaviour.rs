@@ -141,7 +141,7 @@ fn reordering_is_learnt_and_undone() {
     let mut count = 0u64;
     let path = move |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
         count += 1;
-        let late = from == 0 && segment.kind == Kind::Data && count % 7 == 0;
+        let late = from == 0 && segment.kind == Kind::Data && count.is_multiple_of(7);
         arrivals.push(now + ms(10) + if late { ms(4) } else { Duration::from_nanos(count) });
     };
     let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS, 0]);

@@ -55,7 +55,7 @@ impl Path for Chaos {
                 continue;
             }
             let mut delay = self.delay + below(&mut self.random, self.jitter);
-            if self.straggler > 0 && self.random.next_u32() % self.straggler == 0 {
+            if self.random.next_u32().is_multiple_of(self.straggler) {
                 delay += self.delay * 10;
             }
             let mut at = now + Duration::from_nanos(delay);
@@ -152,7 +152,7 @@ fn schedule(number: u64) -> bool {
         steps += 1;
         assert!(steps < 3_000_000, "does not end: {:?}", pair.connection(0));
         if !pair.ends[1].reads
-            && steps % 16 == 0
+            && steps.is_multiple_of(16)
             && let Some(connection) = &mut pair.ends[1].connection
         {
             pair.ends[1].read += connection.read(below(&mut random, 4 * u64::from(mss)) + 1);

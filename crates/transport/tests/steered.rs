@@ -1,0 +1,152 @@
+//! A connection steered by a program: what it is told adds up to what happened, and what it says is done.
+
+mod wire;
+
+use ccplane_datapath::{Capabilities, Command, Flow, Limits, Outcome, ProgramTable, Urgency};
+use ccplane_transport::{Config, Control, Event, Phase, Reports, Steered};
+use ccplane_units::Time;
+use wire::{Bottleneck, Pair, ms, secs};
+
+/// NewReno as a program: slow start and an MSS a window, half at the start of each recovery.
+const PROGRAM: &str = "
+(def (Report (volatile acked 0) (volatile lost 0) (volatile packets 0) (volatile timeouts 0)) (recovering false))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.packets (+ Report.packets (+ Ack.packets_acked Ack.packets_misordered)))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.timeouts (+ Report.timeouts (if Flow.was_timeout 1 0)))
+    (fallthrough))
+(when (&& Flow.in_recovery (! recovering))
+    (:= Ssthresh (max (/ Cwnd 2) (* 2 Flow.mss)))
+    (fallthrough))
+(when (&& Flow.cwnd_limited (! Flow.in_recovery))
+    (:= Cwnd (+ Cwnd (if (< Cwnd Ssthresh) Ack.bytes_acked (/ (* Flow.mss Ack.bytes_acked) Cwnd))))
+    (fallthrough))
+(when true
+    (:= recovering Flow.in_recovery)
+    (fallthrough))
+(when (> Micros 10000)
+    (:= Micros 0)
+    (report))
+";
+
+#[derive(Default)]
+struct Sums {
+    fields: [u64; 4],
+    reports: u64,
+    urgent: u64,
+    /// Every third report finds no room.
+    refuses: bool,
+}
+
+impl Reports for Sums {
+    fn take(&mut self, _now: Time, urgency: Urgency, _program: u32, fields: &[u64]) -> bool {
+        self.refuses = !self.refuses;
+        if self.refuses {
+            return false;
+        }
+        for (sum, field) in self.fields.iter_mut().zip(fields) {
+            *sum += field;
+        }
+        self.reports += 1;
+        self.urgent += u64::from(urgency == Urgency::Urgent);
+        true
+    }
+}
+
+/// A flow with everything that it borrows in a simulator.
+struct Owned {
+    flow: Flow,
+    programs: ProgramTable,
+    sums: Sums,
+    fallback: bool,
+}
+
+impl Owned {
+    fn new(heartbeat: Time) -> Owned {
+        let compiled = ccplane_lang::compile(PROGRAM, &Default::default()).expect("it compiles");
+        let mut programs = ProgramTable::new(Limits::default(), Capabilities(u64::MAX));
+        let uid = 1;
+        let program = compiled.code().with_uid(uid);
+        programs.install(program).expect("there is room");
+        programs.heartbeat(heartbeat);
+        let mut flow = Flow::new(Time::ZERO, 14_480);
+        let command = Command::SetProgram { uid, updates: &[] };
+        flow.apply(Time::ZERO, &command, &programs).expect("it is installed");
+        Owned {
+            flow,
+            programs,
+            sums: Sums::default(),
+            fallback: false,
+        }
+    }
+
+    fn lend(&mut self) -> Steered<'_, Sums> {
+        Steered {
+            flow: &mut self.flow,
+            programs: &self.programs,
+            reports: &mut self.sums,
+        }
+    }
+}
+
+impl Control for Owned {
+    const STEERED: bool = true;
+
+    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+        let signals = event.signals();
+        assert_eq!(signals.bytes_in_flight, signals.packets_in_flight * signals.mss);
+        assert_eq!(signals.in_recovery != 0, event.connection().phase() != Phase::Open);
+        if signals.rtt_sample_us != 0 {
+            assert!(signals.rtt_sample_us >= signals.min_rtt_us);
+        }
+        if signals.rate_incoming != 0 {
+            assert!(signals.rate_incoming <= 13_000_000, "more than the link carries: {}", signals.rate_incoming);
+        }
+        let outcome = self.lend().on_event(event);
+        self.fallback |= outcome.fallback;
+        outcome
+    }
+}
+
+fn run(heartbeat: Time) -> (Pair<Bottleneck, Owned>, u64) {
+    let bytes = 30_000_000;
+    let path = Bottleneck::new(12_000_000, ms(10), 240_000);
+    let controls = [Owned::new(heartbeat), Owned::new(Time::MAX)];
+    let mut pair = Pair::new(&Config::default(), controls, path, [bytes, 0]);
+    while pair.received(1) < bytes {
+        assert!(pair.step(secs(60)));
+    }
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(60)));
+    }
+    (pair, bytes)
+}
+
+#[test]
+fn what_a_program_is_told_adds_up() {
+    let (pair, bytes) = run(secs(1_000));
+    let owned = &pair.ends[0].control;
+    let stats = pair.connection(0).stats();
+    let rest = owned.flow.report(&owned.programs);
+    let [acked, lost, packets, timeouts] = std::array::from_fn(|n| owned.sums.fields[n] + rest[n]);
+    assert_eq!(acked, bytes);
+    assert_eq!(lost, u64::from(stats.lost));
+    assert_eq!(packets, u64::from(stats.delivered));
+    assert_eq!((timeouts, stats.timeouts), (0, 0));
+    assert_eq!(u64::from(stats.retransmitted), pair.path.dropped);
+    assert!(owned.sums.reports > 100 && owned.sums.urgent > 0);
+    assert!(!owned.fallback);
+    let best = bytes * 1500 / 1448 * 1000 / 12_000_000;
+    let took = pair.now.since(Time::ZERO).as_millis();
+    assert!(took < best * 105 / 100, "{took} ms instead of {best}");
+}
+
+#[test]
+fn a_silent_agent_leaves_the_flow_to_the_fallback() {
+    let (pair, bytes) = run(Time::ZERO);
+    assert!(pair.ends[0].control.fallback);
+    let best = bytes * 1500 / 1448 * 1000 / 12_000_000;
+    let took = pair.now.since(Time::ZERO).as_millis();
+    assert!(took < best * 110 / 100, "{took} ms instead of {best}");
+}
