@@ -19,7 +19,7 @@ use super::tables::TABLES;
 ///
 /// let web = SizeTable::named("websearch").expect("a published one");
 /// assert_eq!(web.mean().round(), 1_711_250.0);
-/// assert_eq!(web.quantile(0.5).get(), 73_077);
+/// assert_eq!(web.quantile(0.5).get(), 73_076);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeTable {
