@@ -1,0 +1,458 @@
+//! Every signal that the transport gives to programs, against what the simulation knows: packets sent, dropped, marked and
+//! arrived, and when. The table in `transport/src/control.rs` says what each has to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use ccplane_agent::{Agent, Algorithm, Control, Options, Programs, Report};
+use ccplane_qdisc::{DelayModel, Ecn, LossModel};
+use ccplane_sim::{
+    Change, Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, Seen, SimOptions, Simulation,
+    SteerOptions, Step, Tracer, settings,
+};
+use ccplane_transport::Kind;
+use ccplane_units::{Duration, Rate, Time};
+use ccplane_wire::FlowInfo;
+
+const MSS: u64 = 1448;
+
+/// All signals; a program has room for 16 variables, so that each half takes a run of its own.
+const HALVES: [&[&str]; 2] = [
+    &[
+        "Ack.now",
+        "Ack.bytes_acked",
+        "Ack.bytes_misordered",
+        "Ack.ecn_bytes",
+        "Ack.ecn_packets",
+        "Ack.lost_pkts_sample",
+        "Ack.packets_acked",
+        "Ack.packets_misordered",
+        "Flow.bytes_in_flight",
+        "Flow.bytes_pending",
+        "Flow.packets_in_flight",
+    ],
+    &[
+        "Ack.now",
+        "Flow.rate_incoming",
+        "Flow.rate_outgoing",
+        "Flow.rtt_sample_us",
+        "Flow.was_timeout",
+        "Flow.srtt_us",
+        "Flow.min_rtt_us",
+        "Flow.mss",
+        "Flow.app_limited",
+        "Flow.in_recovery",
+        "Flow.undone",
+        "Flow.cwnd_limited",
+    ],
+];
+
+/// The signals of one call, by name.
+type Row = BTreeMap<&'static str, u64>;
+
+/// Reports every call and holds the window at so many packets.
+struct Watcher {
+    fields: &'static [&'static str],
+    window: u64,
+    rows: Arc<Mutex<Vec<Row>>>,
+}
+
+impl Algorithm for Watcher {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "watcher"
+    }
+
+    fn programs(&self) -> Programs {
+        let variables: String = (0..self.fields.len()).map(|n| format!("(volatile v{n} 0) ")).collect();
+        let copies: String = self
+            .fields
+            .iter()
+            .enumerate()
+            .map(|(n, f)| format!("(:= Report.v{n} {f}) "))
+            .collect();
+        let window = self.window * MSS;
+        let text = format!("(def (Report {variables})) (when true {copies} (:= Cwnd {window}) (report))");
+        Programs::new().with("all", text)
+    }
+
+    fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
+        control.program("all", &[]);
+    }
+
+    fn on_report(&mut self, _flow: &mut (), report: &Report<'_>, _control: &mut Control<'_>) {
+        let row = self
+            .fields
+            .iter()
+            .copied()
+            .zip(report.fields().iter().copied())
+            .collect();
+        self.rows.lock().unwrap().push(row);
+    }
+}
+
+/// A packet at one end of the path.
+#[derive(Clone, Debug)]
+enum Moment {
+    /// The sender sends segment `number` for the n-th time.
+    Sent { number: u32, transmission: u8 },
+    /// The sender hears.
+    Heard {
+        ack: u32,
+        sacked: Vec<(u32, u32)>,
+        echo: (u32, u8),
+    },
+}
+
+/// What happens at the sender, in order, and how many packets of data the path drops.
+#[derive(Default)]
+struct Trace {
+    moments: Vec<(Time, Moment)>,
+    dropped: u64,
+}
+
+impl Tracer for Trace {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+        let segment = seen.segment;
+        let data = segment.kind == Kind::Data && !seen.backward;
+        match seen.step {
+            // The first link is the sender's own.
+            Step::Queued if data && seen.link.index() == 0 => self.moments.push((
+                now,
+                Moment::Sent {
+                    number: segment.number.0,
+                    transmission: segment.transmission,
+                },
+            )),
+            Step::Dropped(_) if data => self.dropped += 1,
+            Step::Arrived if seen.backward && seen.link.index() == 1 => {
+                let ranges = seen.side.map_or(&[][..], |side| side.ranges());
+                self.moments.push((
+                    now,
+                    Moment::Heard {
+                        ack: segment.ack.0,
+                        sacked: ranges.iter().map(|range| (range.start.0, range.end.0)).collect(),
+                        echo: (segment.echo.0, segment.echo_transmission),
+                    },
+                ));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A path and what is sent over it.
+struct Case {
+    /// Mbit/s; the path is 40 ms long.
+    rate: u64,
+    queue: &'static str,
+    loss: LossModel,
+    ecn: Ecn,
+    /// Packets.
+    window: u64,
+    /// Packets; none: without end.
+    length: Option<u64>,
+    /// Packets that are written after 1 s.
+    later: u64,
+    changes: Vec<(u64, fn(LinkId) -> Change)>,
+    /// ms
+    until: u64,
+}
+
+impl Default for Case {
+    fn default() -> Case {
+        Case {
+            rate: 20,
+            queue: "droptail:1000p",
+            loss: LossModel::NONE,
+            ecn: Ecn::NotEct,
+            window: 60,
+            length: None,
+            later: 0,
+            changes: Vec::new(),
+            until: 5_000,
+        }
+    }
+}
+
+/// What a case left: both halves of the signals at each call, and the truth.
+struct Outcome {
+    rows: Vec<Row>,
+    moments: Vec<(Time, Moment)>,
+    dropped: u64,
+    link: LinkView,
+}
+
+const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// The handshake is a sample too: 40 ms and the transmission of 52 bytes at 20 Mbit/s.
+const HANDSHAKE_US: u64 = 40_020;
+
+fn run(case: &Case) -> Outcome {
+    let [(rows, sim, link), (more, again, _)] = HALVES.map(|fields| one(case, fields));
+    assert_eq!(
+        sim.digest(),
+        again.digest(),
+        "to look at something else changes nothing"
+    );
+    assert_eq!(rows.len(), more.len());
+    let rows = rows.into_iter().zip(more).map(|(mut row, more)| {
+        assert_eq!(row["Ack.now"], more["Ack.now"]);
+        row.extend(more);
+        row
+    });
+    let link = sim.link(link).unwrap();
+    let Trace { moments, dropped } = sim.into_tracer();
+    Outcome {
+        rows: rows.collect(),
+        moments,
+        dropped,
+        link,
+    }
+}
+
+fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Trace>, LinkId) {
+    let mut network = Network::new();
+    let (sender, receiver) = (network.host("sender"), network.host("receiver"));
+    let switch = network.switch("switch");
+    let wire = LinkSpec::wire(Duration::ZERO);
+    network.duplex(sender, switch, wire.clone(), wire);
+    let forward = LinkSpec::new(Rate::from_bits_per_sec(case.rate * 1_000_000), ONE_WAY)
+        .with_queue(case.queue.parse().unwrap(), ONE_WAY * 2)
+        .with_loss(case.loss);
+    let (link, _) = network.duplex(switch, receiver, forward, LinkSpec::wire(ONE_WAY));
+    let mut sim = Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
+    for (ms, change) in &case.changes {
+        sim.schedule(Time::from_nanos(ms * 1_000_000), change(link)).unwrap();
+    }
+    let rows = Arc::default();
+    let mut agent = Agent::new(Options::default());
+    agent
+        .add(Watcher {
+            fields,
+            window: case.window,
+            rows: Arc::clone(&rows),
+        })
+        .unwrap();
+    let options = SteerOptions {
+        to_agent: Duration::ZERO,
+        from_agent: Duration::ZERO,
+        ..SteerOptions::default()
+    };
+    let agent = sim.host_agent(agent, options);
+    let transport = Config {
+        ecn: case.ecn,
+        initial_window: case.window as u16,
+        ..(*settings()).clone()
+    };
+    let spec = FlowSpec::new(sender, receiver)
+        .under(Congestion::Steered(agent, "watcher".into()))
+        .with(Arc::new(transport));
+    let spec = FlowSpec {
+        bytes: case.length.map(|packets| packets * MSS),
+        finish: case.later == 0,
+        ..spec
+    };
+    let flow = sim.add_flow(spec).unwrap();
+    if case.later > 0 {
+        sim.run_until(Time::from_nanos(1_000_000_000)).unwrap();
+        assert!(sim.write(flow, Direction::Forward, case.later * MSS, true));
+    }
+    sim.run_until(Time::from_nanos(case.until * 1_000_000)).unwrap();
+    let rows = std::mem::take(&mut *rows.lock().unwrap());
+    (rows, sim, link)
+}
+
+/// What the sender can know, from what it sent and heard.
+#[derive(Default)]
+struct Model {
+    /// When each segment was sent last, and how often.
+    sent: BTreeMap<u32, (Time, u8)>,
+    una: u32,
+    next: u32,
+    sacked: BTreeSet<u32>,
+    /// Sent again.
+    repeated: u64,
+    /// Marked lost, by the reports.
+    lost: u64,
+    /// Repair goes on until everything before this is acknowledged.
+    repair_until: Option<u32>,
+}
+
+/// Counts, times and flights at every single ACK of a transfer that loses one packet in a hundred.
+#[test]
+fn every_ack_is_told_as_it_was() {
+    let outcome = run(&Case {
+        loss: "1%".parse().unwrap(),
+        ..Case::default()
+    });
+    let mut rows = outcome.rows.iter();
+    let mut model = Model::default();
+    let (mut checked, mut least) = (0, HANDSHAKE_US);
+    for (now, moment) in &outcome.moments {
+        match moment {
+            Moment::Sent { number, transmission } => {
+                model.sent.insert(*number, (*now, *transmission));
+                model.next = model.next.max(number + 1);
+                model.repeated += u64::from(*transmission > 1);
+            }
+            Moment::Heard { ack, sacked, echo } => {
+                let (una, before) = (model.una, model.sacked.clone());
+                let covered: Vec<u32> = (una..(*ack).max(una)).filter(|n| !before.contains(n)).collect();
+                model.una = una.max(*ack);
+                model.sacked.extend(sacked.iter().flat_map(|(start, end)| *start..*end));
+                model.sacked.retain(|n| *n >= model.una);
+                let fresh: Vec<u32> = model.sacked.difference(&before).copied().collect();
+                if covered.is_empty() && fresh.is_empty() && model.una == una {
+                    continue;
+                }
+                let row = rows.next().expect("a call for each ACK that says something");
+                let us = |time: Time| time.as_nanos() / 1000;
+                assert_eq!(row["Ack.now"], us(*now));
+                let is = |name: &str, value: u64| assert_eq!(row[name], value, "{name} at {now:?}: {row:?}");
+                is("Ack.bytes_acked", u64::from(model.una - una) * MSS);
+                is("Ack.packets_acked", covered.len() as u64);
+                is("Ack.packets_misordered", fresh.len() as u64);
+                is("Ack.bytes_misordered", fresh.len() as u64 * MSS);
+                // Known lost and not yet sent again are not in flight.
+                let lost = row["Ack.lost_pkts_sample"];
+                model.lost += lost;
+                let outstanding = u64::from(model.next - model.una) - model.sacked.len() as u64;
+                let flying = outstanding - (model.lost - model.repeated);
+                is("Flow.packets_in_flight", flying);
+                is("Flow.bytes_in_flight", flying * MSS);
+                // The newly delivered segment that was sent last, if it is known which transmission arrived.
+                let latest = covered.iter().chain(&fresh).map(|n| (model.sent[n].0, *n)).max();
+                let sample = latest.and_then(|(at, n)| {
+                    let transmission = model.sent[&n].1;
+                    (transmission == 1 || *echo == (n, transmission)).then(|| now.since(at).as_nanos() / 1000)
+                });
+                is("Flow.rtt_sample_us", sample.unwrap_or(u64::from(u32::MAX)));
+                least = least.min(sample.unwrap_or(u64::MAX));
+                is("Flow.min_rtt_us", least);
+                is("Flow.mss", MSS);
+                is("Flow.was_timeout", 0);
+                is("Flow.undone", 0);
+                is("Flow.app_limited", 0);
+                if model.repair_until.is_some_and(|high| model.una >= high) {
+                    model.repair_until = None;
+                }
+                if lost > 0 && model.repair_until.is_none() {
+                    model.repair_until = Some(model.next);
+                }
+                is("Flow.in_recovery", u64::from(model.repair_until.is_some()));
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(rows.next(), None);
+    assert!(
+        checked > 1_000 && model.lost > 20,
+        "{checked} calls, {} losses",
+        model.lost
+    );
+    // Losses of the last round-trip time are not known yet.
+    assert!(
+        (outcome.dropped - 3..=outcome.dropped).contains(&model.lost),
+        "{} of {}",
+        model.lost,
+        outcome.dropped
+    );
+}
+
+/// More window than the path holds: the line decides the rate, and the window the queue.
+#[test]
+fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
+    let outcome = run(&Case {
+        window: 100,
+        ..Case::default()
+    });
+    let payload = 20e6 / 8.0 * MSS as f64 / 1500.0;
+    // 100 packets of 1500 bytes at 20 Mbit/s.
+    let round_trip = 60_000.0;
+    let near = |row: &Row, name: &str, expected: f64, percent: f64| {
+        let off = (row[name] as f64 / expected - 1.0).abs() * 100.0;
+        assert!(off <= percent, "{name}: {} and not {expected}", row[name]);
+    };
+    let late = outcome.rows.iter().filter(|row| row["Ack.now"] > 1_000_000);
+    let mut calls = 0;
+    for row in late {
+        near(row, "Flow.rate_incoming", payload, 1.5);
+        near(row, "Flow.rate_outgoing", payload, 1.5);
+        near(row, "Flow.srtt_us", round_trip, 2.0);
+        near(row, "Flow.rtt_sample_us", round_trip, 2.0);
+        near(row, "Flow.min_rtt_us", HANDSHAKE_US as f64, 0.01);
+        assert_eq!((row["Flow.cwnd_limited"], row["Flow.app_limited"]), (1, 0));
+        calls += 1;
+    }
+    assert!(calls > 1_000, "{calls}");
+}
+
+/// Less to send than the window allows, and later some more.
+#[test]
+fn an_application_that_has_no_more_is_told() {
+    let (length, later) = (40, 20);
+    let outcome = run(&Case {
+        window: 100,
+        length: Some(length),
+        later,
+        ..Case::default()
+    });
+    let mut acked = 0;
+    for row in &outcome.rows {
+        acked += row["Ack.bytes_acked"];
+        let more = row["Ack.now"] > 1_000_000;
+        let written = if more { length + later } else { length };
+        assert_eq!(row["Flow.bytes_pending"], written * MSS - acked);
+        assert_eq!(row["Flow.cwnd_limited"], 0, "{row:?}");
+        // The first packets left before the application had no more, the later ones after that.
+        assert_eq!(row["Flow.app_limited"], u64::from(more), "{row:?}");
+    }
+    assert_eq!(acked, (length + later) * MSS);
+}
+
+/// Marks are told one for one.
+#[test]
+fn every_mark_is_told_once() {
+    let outcome = run(&Case {
+        queue: "ecn:20p",
+        ecn: Ecn::Ect0,
+        window: 100,
+        length: Some(2_000),
+        ..Case::default()
+    });
+    let sum = |name: &str| outcome.rows.iter().map(|row| row[name]).sum::<u64>();
+    assert!(outcome.link.marked > 100, "{}", outcome.link.marked);
+    assert_eq!(sum("Ack.ecn_packets"), outcome.link.marked);
+    assert_eq!(sum("Ack.ecn_bytes"), outcome.link.marked * MSS);
+    assert_eq!(sum("Ack.lost_pkts_sample"), 0);
+}
+
+/// An outage of a second is a timeout or several; a delay that grows by a second is one that proves spurious.
+#[test]
+fn timeouts_are_told_and_undone_where_they_were_wrong() {
+    let outage: Vec<(u64, fn(LinkId) -> Change)> = vec![(2_000, Change::Down), (3_000, Change::Up)];
+    let outcome = run(&Case {
+        changes: outage,
+        ..Case::default()
+    });
+    let sum = |outcome: &Outcome, name: &str| outcome.rows.iter().map(|row| row[name]).sum::<u64>();
+    assert!(
+        (2..=4).contains(&sum(&outcome, "Flow.was_timeout")),
+        "{}",
+        sum(&outcome, "Flow.was_timeout")
+    );
+    assert_eq!(sum(&outcome, "Flow.undone"), 0);
+
+    let longer: Vec<(u64, fn(LinkId) -> Change)> = vec![(2_000, |link| {
+        Change::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
+    })];
+    let outcome = run(&Case {
+        changes: longer,
+        ..Case::default()
+    });
+    assert!(sum(&outcome, "Flow.was_timeout") >= 1);
+    assert_eq!(sum(&outcome, "Flow.undone"), 1);
+    assert_eq!(outcome.dropped, 0);
+}
