@@ -1,14 +1,18 @@
-//! `ccplane run`: algorithms one after the other on an emulated link, on real kernel TCP.
+//! `ccplane run`: algorithms one after the other on a link or network, on real kernel TCP or in the simulator.
 
-use std::path::PathBuf;
+mod sim;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::result::{ContenderResult, RunResult};
+use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error, Experiment, Progress};
-use ccplane_qdisc::QueueSpec;
-use ccplane_units::{Duration, Probability, Rate};
-use clap::Args;
+use ccplane_emu::Timing;
+use ccplane_qdisc::{LossModel, QueueSpec};
+use ccplane_units::{Duration, Rate};
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
@@ -18,53 +22,98 @@ use crate::{doctor, emu, interrupt};
 /// The experiment.
 #[derive(Args)]
 pub struct RunArgs {
+    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below.
+    #[arg(value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Where the packets run. A scenario runs in the simulator unless this says otherwise, everything else on kernel TCP.
+    #[arg(long, value_enum)]
+    datapath: Option<Datapath>,
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alg: Vec<Contender>,
-    /// What to compare with, separated by commas: the kernel's own (`native:cubic`) or others of ccplane's.
+    /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
     /// Rate of the bottleneck.
-    #[arg(long, default_value = "96mbit", conflicts_with = "trace")]
+    #[arg(long, default_value = "96mbit", conflicts_with_all = ["trace", "scenario"])]
     rate: Rate,
     /// Bottleneck that follows a trace of packet delivery opportunities (Mahimahi's format) instead of a fixed rate.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     trace: Option<PathBuf>,
     /// Round-trip time without a queue.
-    #[arg(long, default_value = "20ms")]
+    #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     rtt: Duration,
-    /// The bottleneck's queue: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`).
-    #[arg(long, default_value = "droptail:1bdp")]
+    /// The bottleneck's queue: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`), or another
+    /// of those in docs/scenarios.md, such as `fq_codel`.
+    #[arg(long, default_value = "droptail:1bdp", conflicts_with = "scenario")]
     queue: String,
-    /// Share of packets that are lost at random on the way to the receiver.
-    #[arg(long, default_value = "0%")]
-    loss: Probability,
-    /// Seed of the random loss, the same for every contender.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
+    #[arg(long, default_value = "0%", conflicts_with = "scenario")]
+    loss: LossModel,
+    /// How the emulator of a kernel run waits for a packet's time: `balanced` sleeps, `precise` also spins, for up to a core.
+    #[arg(long, value_enum, default_value = "balanced")]
+    timing: TimingArg,
+    /// Seed of everything random, the same for every contender; in the simulator also several, each a run of its own:
+    /// `1..50`.
+    #[arg(long, alias = "seed", value_name = "SEEDS")]
+    seeds: Option<Seeds>,
     /// Connections a contender.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, conflicts_with = "scenario")]
     flows: usize,
     /// For how long each contender sends.
-    #[arg(long, default_value = "15s")]
+    #[arg(long, default_value = "15s", conflicts_with = "scenario")]
     duration: Duration,
     /// Time between two samples of each socket.
-    #[arg(long, default_value = "20ms")]
+    #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     sample: Duration,
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Folder for summary.json, series.csv, flows.csv and report.html.
     #[arg(long, default_value = "ccplane-results")]
     out: PathBuf,
 }
 
+/// Where packets run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Datapath {
+    /// The discrete-event simulator, in virtual time.
+    Sim,
+    /// This host's kernel TCP behind an emulated link, in real time, as root.
+    Linux,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TimingArg {
+    Balanced,
+    Precise,
+}
+
+impl From<TimingArg> for Timing {
+    fn from(timing: TimingArg) -> Timing {
+        match timing {
+            TimingArg::Balanced => Timing::Balanced,
+            TimingArg::Precise => Timing::Precise,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let needs: &[doctor::Need] = if args.alg.iter().chain(&args.vs).all(Contender::is_native) {
+    let simulated = match args.datapath {
+        None => args.scenario.is_some(),
+        Some(datapath) => datapath == Datapath::Sim,
+    };
+    if simulated {
+        return sim::run(&args, registry, json);
+    }
+    let out = args.out.clone();
+    let experiment = experiment(args)?;
+    let needs: &[doctor::Need] = if experiment.contenders.iter().all(Contender::is_native) {
         &[doctor::Need::Emulator]
     } else {
         &[doctor::Need::Emulator, doctor::Need::KernelTcp]
     };
-    let out = args.out.clone();
-    let experiment = experiment(args)?;
     doctor::require(needs)?;
     let stop = interrupt::flag()?;
     let mut progress = Bar::new(&experiment, stop);
@@ -78,6 +127,21 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
 
 fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
     let usage = |e: &dyn std::error::Error| Failure::text(Kind::Usage, e.to_string());
+    if let Some(file) = &args.scenario {
+        let scenario = scenario(file, &args)?;
+        let seeds = args.seeds.unwrap_or(scenario.seeds);
+        let timing = args.timing.into();
+        let experiment = scenario.experiment(seeds, command_line()).map_err(failure)?;
+        return Ok(Experiment { timing, ..experiment });
+    }
+    let seeds = args.seeds.unwrap_or(Seeds::one(1));
+    if seeds.count() > 1 {
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("kernel TCP runs with one seed, not with {}", seeds.count()),
+        )
+        .hint("give one, as `--seeds 7`; or run in the simulator, with `--datapath sim`"));
+    }
     let queue: QueueSpec = args.queue.parse().map_err(|e| usage(&e))?;
     let line = emu::line(Some(args.rate), args.trace.as_deref())?.expect("the rate has a default");
     let line_name = args
@@ -92,12 +156,32 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
         queue,
         queue_name: args.queue,
         loss: args.loss,
-        seed: args.seed,
+        jitter: Duration::ZERO,
+        reorder: false,
+        timing: args.timing.into(),
+        seed: seeds.first(),
         flows: args.flows,
         duration: args.duration,
         sample_every: args.sample,
         command: command_line(),
     })
+}
+
+/// The scenario of a file, with the contenders of the command line where it has some.
+fn scenario(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
+    let mut scenario = Scenario::read(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
+    let given: Vec<Contender> = args.alg.iter().chain(&args.vs).cloned().collect();
+    if !given.is_empty() {
+        if scenario.contenders.is_empty() {
+            return Err(Failure::text(
+                Kind::Usage,
+                format!("every workload of {} names its own algorithm", file.display()),
+            )
+            .hint("remove the `algorithm` of the workload that --alg is to run"));
+        }
+        scenario.contenders = given;
+    }
+    Ok(scenario)
 }
 
 /// The command line of this process, as a shell takes it.
@@ -121,9 +205,18 @@ pub fn command_line() -> String {
 
 /// The exit code of an error of the lab.
 pub fn failure(error: Error) -> Failure {
+    let error = match error {
+        Error::Scenario(problem) | Error::ScenarioFile(ReadError::Problem(problem)) => {
+            return Failure::diagnostic(Kind::Usage, *problem);
+        }
+        error => error,
+    };
     let kind = match error {
         Error::Bad { .. }
         | Error::NoContender
+        | Error::ScenarioFile(_)
+        | Error::NotOnLinux { .. }
+        | Error::UnknownControl { .. }
         | Error::UnknownNative { .. }
         | Error::Algorithm(_)
         | Error::Emulator(ccplane_emu::Error::Queue { .. }) => Kind::Usage,
@@ -194,6 +287,9 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         println!("{object}");
     } else {
         println!("{}", ccplane_lab::table::of_run(result));
+        if let Some(completions) = ccplane_lab::table::of_completions(result) {
+            println!("{completions}");
+        }
         println!("report: {}", page.display());
     }
 }

@@ -30,6 +30,44 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
+    /// The simulator's transport has no such congestion control.
+    #[error("the simulator's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
+    UnknownControl {
+        /// What was asked for.
+        name: String,
+        /// What it has.
+        known: Vec<String>,
+        /// What may have been meant.
+        near: Vec<String>,
+    },
+    /// The scenario cannot be run as it is written.
+    #[error(transparent)]
+    Scenario(Box<crate::scenario::Problem>),
+    /// The scenario's file cannot be read.
+    #[error(transparent)]
+    ScenarioFile(crate::scenario::ReadError),
+    /// The scenario has parts that this datapath cannot run.
+    #[error(
+        "{file} cannot run on real packets: {}; leave out what cannot, or run it with --datapath sim", .parts.join("; ")
+    )]
+    NotOnLinux {
+        /// The scenario.
+        file: String,
+        /// What cannot run, one sentence each.
+        parts: Vec<String>,
+    },
+    /// A simulation stood still or panicked.
+    #[error("{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it")]
+    Broken {
+        /// Who ran.
+        contender: String,
+        /// The seed of the run.
+        seed: u64,
+        /// What happened.
+        what: String,
+        /// The command that does it again.
+        repeat: String,
+    },
     /// The process may not make namespaces.
     #[error(
         "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ccplane_qdisc::{LineSpec, QueueSpec};
-use ccplane_units::{Duration, Probability};
+use ccplane_emu::Timing;
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_units::Duration;
 
 /// One run: each contender in turn on the same kind of link, with the same seed.
 #[derive(Clone, Debug)]
@@ -22,7 +23,13 @@ pub struct Experiment {
     /// The queue as the user wrote it.
     pub queue_name: String,
     /// Random loss on the way to the receiver.
-    pub loss: Probability,
+    pub loss: LossModel,
+    /// Up to so much less or more delay on the way to the receiver, packet by packet.
+    pub jitter: Duration,
+    /// Whether packets may overtake one another thereby.
+    pub reorder: bool,
+    /// How the emulator waits for a packet's time.
+    pub timing: Timing,
     /// Seed of the random loss: the same for every contender.
     pub seed: u64,
     /// Connections a contender, all from the start.

@@ -1,6 +1,6 @@
 //! From a run's records to its figures, and the judgement whether they can be trusted.
 
-use ccplane_emu::{EmuReport, Fate, LinkLog};
+use ccplane_emu::{EmuReport, Fate, LinkLog, Timing};
 use ccplane_linux::Counters;
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Time};
@@ -214,6 +214,11 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
     );
     Audit {
         emulator: Some(EmulatorAudit {
+            timing: match report.timing {
+                Timing::Balanced => "balanced",
+                Timing::Precise => "precise",
+            }
+            .to_owned(),
             lateness_p50_us: us(a.lateness_p50),
             lateness_p99_us: us(a.lateness_p99),
             lateness_max_us: us(a.lateness_max),

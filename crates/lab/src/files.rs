@@ -19,26 +19,47 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and
-/// `report.html` into `directory`, which
-/// is made if it is not there. Returns the page's path.
+/// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's path.
 pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError> {
-    let fail = |path: &Path, source| WriteError {
-        path: path.to_owned(),
+    write_figures(result, directory)?;
+    put(directory, "report.html", &report::page(result))
+}
+
+/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv` and, where there are such, `reports.csv`,
+/// `completions.csv` and `links.csv` into `directory`, which is made if it is not there.
+pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
+    fs::create_dir_all(directory).map_err(|source| WriteError {
+        path: directory.to_owned(),
         source,
-    };
-    fs::create_dir_all(directory).map_err(|e| fail(directory, e))?;
-    let put = |name: &str, text: String| {
-        let path = directory.join(name);
-        fs::write(&path, text).map_err(|e| fail(&path, e)).map(|()| path)
-    };
-    put("summary.json", pretty(&summary(result)))?;
-    put("host.json", pretty(&host(result)))?;
-    put("series.csv", series_csv(result))?;
-    put("bins.csv", bins_csv(result))?;
-    put("flows.csv", flows_csv(result))?;
-    put("reports.csv", reports_csv(result))?;
-    put("report.html", report::page(result))
+    })?;
+    put(directory, "summary.json", &pretty(&summary(result)))?;
+    put(directory, "host.json", &pretty(&host(result)))?;
+    put(directory, "series.csv", &series_csv(result))?;
+    put(directory, "bins.csv", &bins_csv(result))?;
+    put(directory, "flows.csv", &flows_csv(result))?;
+    if result.digest.is_none() {
+        put(directory, "reports.csv", &reports_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| !c.series.completed.is_empty()) {
+        put(directory, "completions.csv", &completions_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| !c.figures.links.is_empty()) {
+        put(directory, "links.csv", &links_csv(result))?;
+    }
+    Ok(())
+}
+
+/// Writes the scenario that a result is of, as `scenario.toml`, beside it.
+pub fn write_scenario(text: &str, directory: &Path) -> Result<PathBuf, WriteError> {
+    put(directory, "scenario.toml", text)
+}
+
+fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> {
+    let path = directory.join(name);
+    match fs::write(&path, text) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(WriteError { path, source }),
+    }
 }
 
 /// Set-up and figures, without what depends on this host's speed.
@@ -160,6 +181,46 @@ fn flows_csv(result: &RunResult) -> String {
                 f.min_rtt_ms,
                 f.rwnd_limited,
                 f.sndbuf_limited
+            );
+        }
+    }
+    csv
+}
+
+/// Every flow that ended.
+fn completions_csv(result: &RunResult) -> String {
+    let mut csv = String::from("contender,seed,started_s,bytes,took_ms,slowdown\n");
+    for c in &result.contenders {
+        for f in &c.series.completed {
+            let _ = writeln!(
+                csv,
+                "{},{},{:.9},{},{:.6},{:.6}",
+                quoted(&c.label),
+                f.seed,
+                f.started_ns as f64 / 1e9,
+                f.bytes,
+                f.took_ns as f64 / 1e6,
+                f.slowdown()
+            );
+        }
+    }
+    csv
+}
+
+fn links_csv(result: &RunResult) -> String {
+    let mut csv = String::from("contender,link,utilisation,delivered_bytes,drops,marks,delay_mean_ms\n");
+    for c in &result.contenders {
+        for l in &c.figures.links {
+            let used = l.utilisation.map_or(String::new(), |used| format!("{used:.6}"));
+            let _ = writeln!(
+                csv,
+                "{},{},{used},{},{},{},{:.6}",
+                quoted(&c.label),
+                quoted(&l.name),
+                l.delivered_bytes,
+                l.drops,
+                l.marks,
+                l.delay_mean_ms
             );
         }
     }

@@ -18,6 +18,7 @@ pub mod report;
 pub mod result;
 mod run;
 pub mod scenario;
+pub mod sim;
 mod steer;
 pub mod table;
 pub mod traffic;

@@ -350,9 +350,9 @@ fn audit(result: &RunResult) -> String {
             if let Some(a) = &c.audit.emulator {
                 let _ = write!(
                     text,
-                    ": packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at worst; \
-                     {} dropped by the emulator itself",
-                    a.lateness_p50_us, a.lateness_p99_us, a.lateness_max_us, a.own_drops
+                    ": {} timing, packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at \
+                     worst; {} dropped by the emulator itself",
+                    a.timing, a.lateness_p50_us, a.lateness_p99_us, a.lateness_max_us, a.own_drops
                 );
             }
             if let Some(a) = &c.audit.simulation {

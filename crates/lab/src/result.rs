@@ -265,6 +265,9 @@ pub struct Audit {
 /// The emulator's account of its own errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EmulatorAudit {
+    /// How it waits: `balanced` or `precise`.
+    #[serde(default)]
+    pub timing: String,
     /// How late packets left, against the instant the link says: median.
     pub lateness_p50_us: f64,
     /// 99th percentile.
@@ -282,7 +285,7 @@ pub struct SimulationAudit {
     pub events: u64,
     /// Links crossed, by all packets together.
     pub hops: u64,
-    /// The hash of the counters of every link and flow at the end, SHA-256 in hexadecimal.
+    /// The hash of the counters of every link and flow at the end.
     pub digest: String,
 }
 

@@ -177,7 +177,9 @@ fn path(e: &Experiment) -> Config {
             line: e.line.clone(),
             delay: there,
             queue: e.queue,
-            loss: ccplane_qdisc::LossModel::Bernoulli(e.loss),
+            loss: e.loss,
+            jitter: e.jitter,
+            reorder: e.reorder,
             seed: e.seed,
             ..LinkConfig::default()
         },
@@ -187,6 +189,7 @@ fn path(e: &Experiment) -> Config {
             ..LinkConfig::default()
         },
         mtu: MTU,
+        timing: e.timing,
         ..Config::default()
     }
 }

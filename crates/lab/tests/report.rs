@@ -58,6 +58,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         },
         audit: Audit {
             emulator: Some(EmulatorAudit {
+                timing: "balanced".into(),
                 lateness_p50_us: 11.0,
                 lateness_p99_us: 80.0,
                 lateness_max_us: 900.0,

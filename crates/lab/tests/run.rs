@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, run};
-use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_units::{Duration, Probability, Rate};
+use ccplane_emu::Timing;
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_units::{Duration, Rate};
 use nix::fcntl::{Flock, FlockArg};
 
 /// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
@@ -61,7 +62,10 @@ fn experiment(contenders: &[&str]) -> Experiment {
         rtt: Duration::from_millis(20),
         queue: QueueSpec::DropTail(Size::MilliBdp(1000)),
         queue_name: "droptail:1bdp".into(),
-        loss: Probability::NEVER,
+        loss: LossModel::NONE,
+        jitter: Duration::ZERO,
+        reorder: false,
+        timing: Timing::Balanced,
         seed: 7,
         flows: 1,
         duration: Duration::from_secs(2),

@@ -168,7 +168,7 @@ size_classes = ["100kB"]
     assert!(matches!(on_off.kind, Kind::OnOff { exponential: true, .. }));
     assert_eq!(s.events[1].change, Change::Up(false));
     assert_eq!((s.transport.mss, s.transport.delayed_acks), (Some(1000), Some(false)));
-    assert_eq!(s.staleness, Duration::from_millis(1));
+    assert_eq!(s.staleness, Some(Duration::from_millis(1)));
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
 }
 

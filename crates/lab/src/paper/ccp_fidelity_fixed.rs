@@ -9,8 +9,9 @@
 use std::fmt::Write;
 
 use ccplane_algorithms::Registry;
-use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_units::{Duration, Probability, Rate};
+use ccplane_emu::Timing;
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -171,7 +172,10 @@ fn experiment(contender: &Contender, duration: Duration, options: &Options) -> c
         rtt: Duration::from_millis(20),
         queue: QueueSpec::DropTail(Size::MilliBdp(1000)),
         queue_name: "droptail:1bdp".to_owned(),
-        loss: Probability::NEVER,
+        loss: LossModel::NONE,
+        jitter: Duration::ZERO,
+        reorder: false,
+        timing: Timing::Precise,
         seed: 1,
         flows: 1,
         duration,

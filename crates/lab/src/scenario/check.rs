@@ -58,6 +58,11 @@ impl Context<'_> {
         })
     }
 
+    /// The payload of a full packet.
+    pub(super) fn mss(&self) -> u32 {
+        self.mtu.saturating_sub(HEADERS)
+    }
+
     /// A count from 1 to `most`.
     pub(super) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
         let n = *value.get_ref();
@@ -159,6 +164,7 @@ pub(super) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Pr
         folder,
         mtu: mss.saturating_add(HEADERS),
     };
+    let topology_span = topology_span(&file);
     let transport = transport_options(&context, transport)?;
     let duration = duration(&context, &file.duration)?;
     let sample_every = sample(&context, file.sample.as_ref(), duration)?;
@@ -184,12 +190,18 @@ pub(super) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Pr
         per_packet: file.routing.per_packet,
         routes: file.routing.fixed.iter().map(route).collect(),
         events: events(&context, &file.event, duration)?,
-        staleness: file.steering.staleness.map_or(Duration::ZERO, |s| s.get_ref().0),
+        staleness: file.steering.staleness.map(|s| s.get_ref().0),
+        topology_span,
         report: report(&context, &file.report)?,
         topology,
         workloads,
         transport,
     })
+}
+
+fn topology_span(file: &File) -> std::ops::Range<usize> {
+    let node = file.node.first().map(|node| node.name.span());
+    file.topology.as_ref().map(Spanned::span).or(node).unwrap_or(0..0)
 }
 
 pub(super) fn name(word: &Word) -> Name {
@@ -234,7 +246,7 @@ fn contenders(
     written: &[Q<crate::Contender>],
     workloads: &[super::Workload],
 ) -> Result<Vec<crate::Contender>, Problem> {
-    let open = workloads.iter().find(|w| w.algorithm.is_none());
+    let open = workloads.iter().find(|w| w.algorithm.is_none() && !w.heeds_nothing());
     match (written.first(), open) {
         (None, Some(open)) => Err(context.source.problem(
             open.span.clone(),

@@ -5,7 +5,7 @@
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
 use ccplane_qdisc::LossModel;
-use ccplane_units::{Bytes, Duration, Probability, Rate};
+use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -185,10 +185,11 @@ pub(crate) struct Workload {
     pub(crate) start: Option<Q<Duration>>,
     pub(crate) stop: Option<Q<Duration>>,
     pub(crate) bulk: Option<Spanned<Bulk>>,
-    pub(crate) on_off: Option<Spanned<OnOff>>,
-    pub(crate) constant_rate: Option<Spanned<ConstantRate>>,
+    pub(crate) paced: Option<Spanned<Paced>>,
+    pub(crate) datagrams: Option<Spanned<Datagrams>>,
     pub(crate) poisson: Option<Spanned<Poisson>>,
     pub(crate) requests: Option<Spanned<Requests>>,
+    pub(crate) bursts: Option<Spanned<Bursts>>,
     pub(crate) trace: Option<Word>,
 }
 
@@ -203,18 +204,25 @@ pub(crate) struct Bulk {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OnOff {
-    pub(crate) on: Q<Duration>,
-    pub(crate) off: Q<Duration>,
+pub(crate) struct Paced {
     pub(crate) rate: Q<Rate>,
+    pub(crate) on: Option<Q<Duration>>,
+    pub(crate) off: Option<Q<Duration>>,
     #[serde(default)]
     pub(crate) exponential: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ConstantRate {
+pub(crate) struct Datagrams {
     pub(crate) rate: Q<Rate>,
+    pub(crate) bytes: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(crate) poisson: bool,
+    pub(crate) on: Option<Q<Duration>>,
+    pub(crate) off: Option<Q<Duration>>,
+    #[serde(default)]
+    pub(crate) exponential: bool,
 }
 
 #[derive(Deserialize)]
@@ -230,9 +238,19 @@ pub(crate) struct Poisson {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requests {
     pub(crate) connections: Option<Spanned<u32>>,
-    pub(crate) request: Option<Q<Bytes>>,
+    pub(crate) request: Option<Spanned<Sizes>>,
     pub(crate) response: Spanned<Sizes>,
     pub(crate) think: Option<Q<Duration>>,
+    #[serde(default)]
+    pub(crate) exponential: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bursts {
+    pub(crate) sizes: Spanned<Sizes>,
+    pub(crate) every: Q<Duration>,
+    pub(crate) bursts: Option<Spanned<u64>>,
 }
 
 /// A distribution of sizes.
@@ -259,7 +277,7 @@ pub(crate) struct Event {
     pub(crate) link: Word,
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) delay: Option<Q<Duration>>,
-    pub(crate) loss: Option<Q<Probability>>,
+    pub(crate) loss: Option<Q<LossModel>>,
     pub(crate) up: Option<Spanned<bool>>,
 }
 

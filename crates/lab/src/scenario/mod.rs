@@ -7,7 +7,7 @@
 mod check;
 mod file;
 mod problem;
-mod sizes;
+mod real;
 mod text;
 mod topology;
 mod workloads;
@@ -18,10 +18,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_units::{Bytes, Duration, Probability, Rate};
+use ccplane_units::{Bytes, Duration, Rate};
 
 pub use problem::Problem;
-pub use sizes::SizePoint;
 
 use crate::experiment::Contender;
 
@@ -44,6 +43,8 @@ pub struct Scenario {
     pub sample_every: Duration,
     /// The network.
     pub topology: Topology,
+    /// Where it stands in the file.
+    pub topology_span: Range<usize>,
     /// Whether each packet, and not each flow, chooses among ways of equal length.
     pub per_packet: bool,
     /// Next hops that differ from the shortest way.
@@ -54,8 +55,9 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// The transport of every host.
     pub transport: TransportOptions,
-    /// How old a report is when its algorithm hears it.
-    pub staleness: Duration,
+    /// How old a report is when its algorithm hears it, and an answer when it reaches its flow; `None` for the simulator's
+    /// own.
+    pub staleness: Option<Duration>,
     /// What to look at.
     pub report: ReportOptions,
 }
@@ -143,11 +145,11 @@ pub struct Link {
     pub line: LineSpec,
     /// The line as the file has it: `96mbit`, or the trace's file.
     pub line_name: String,
-    /// Propagation, one way.
+    /// Propagation, one way; where it is spread, the mean.
     pub delay: Duration,
-    /// Up to so much more, evenly distributed.
+    /// Up to so much less or more, evenly distributed.
     pub jitter: Duration,
-    /// Whether jitter may change the packets' order.
+    /// Whether packets may overtake one another thereby.
     pub reorder: bool,
     /// The queue.
     pub queue: QueueSpec,
@@ -213,68 +215,27 @@ pub struct Workload {
     pub span: Range<usize>,
 }
 
+impl Workload {
+    /// Whether it sends packets that no congestion control slows down.
+    pub(crate) fn heeds_nothing(&self) -> bool {
+        let carrier = match &self.kind {
+            Kind::Of(ccplane_sim::Workload::Paced { carrier, .. }) => Some(carrier),
+            _ => None,
+        };
+        matches!(carrier, Some(ccplane_sim::Carrier::Datagrams { .. }))
+    }
+}
+
 /// What a workload sends.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// Each pair: flows that send all they can.
-    Bulk {
-        /// Flows a pair.
-        flows: u32,
-        /// Bytes a flow; without them it never ends.
-        bytes: Option<Bytes>,
-        /// Between the starts of one flow and the next.
-        stagger: Duration,
-    },
-    /// Each pair: a constant rate while on, nothing while off.
-    OnOff {
-        /// How long it is on.
-        on: Duration,
-        /// How long it is off.
-        off: Duration,
-        /// While on.
-        rate: Rate,
-        /// Whether these are means of exponential distributions.
-        exponential: bool,
-    },
-    /// Each pair: a constant rate.
-    ConstantRate {
-        /// Bytes of the application a second.
-        rate: Rate,
-    },
-    /// Over all pairs: flows that arrive as a Poisson process.
-    Poisson {
-        /// How many.
-        arrivals: Arrivals,
-        /// How large.
-        sizes: Vec<SizePoint>,
-        /// No more than so many.
-        flows: Option<u64>,
-    },
-    /// Each pair: persistent connections, on each a request, its response, a pause, again.
-    Requests {
-        /// Connections a pair.
-        connections: u32,
-        /// Size of a request.
-        request: Bytes,
-        /// Size of a response.
-        response: Vec<SizePoint>,
-        /// Pause between a response and the next request.
-        think: Duration,
-    },
-    /// Flows one by one.
+    /// Anything but a trace.
+    Of(ccplane_sim::Workload),
+    /// Flows one by one, between hosts that are named.
     Trace {
         /// In the order of the file.
         flows: Vec<TraceFlow>,
     },
-}
-
-/// How often flows arrive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrivals {
-    /// So that the sizes make this rate, in bytes of the application.
-    Load(Rate),
-    /// So many a second.
-    PerSecond(f64),
 }
 
 /// A flow of a trace.
@@ -323,7 +284,7 @@ pub enum Change {
     /// Its propagation delay.
     Delay(Duration),
     /// Its random loss.
-    Loss(Probability),
+    Loss(LossModel),
     /// Whether it carries anything.
     Up(bool),
 }

@@ -1,13 +1,13 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
+use ccplane_sim::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
 use super::check::{Context, name};
 use super::file;
 use super::problem::Problem;
-use super::sizes::{self, BadPoints, SizePoint};
-use super::{Arrivals, Kind, Name, Pairing, TraceFlow, Workload};
+use super::{Kind, Name, Pairing, TraceFlow, Workload};
 
 /// Flows of one kind a pair; beyond, a simulation of anything else would be meant.
 const MOST_FLOWS: u32 = 1_000_000;
@@ -84,12 +84,12 @@ fn first_line(context: &Context, at: &Spanned<file::Workload>) -> std::ops::Rang
 
 fn default_name(kind: &Kind, index: usize) -> String {
     let what = match kind {
-        Kind::Bulk { .. } => "bulk",
-        Kind::OnOff { .. } => "on-off",
-        Kind::ConstantRate { .. } => "constant-rate",
-        Kind::Poisson { .. } => "poisson",
-        Kind::Requests { .. } => "requests",
-        Kind::Trace { .. } => "trace",
+        Kind::Of(Sends::Bulk { .. }) => "bulk",
+        Kind::Of(Sends::Paced { .. }) => "paced",
+        Kind::Of(Sends::Poisson { .. }) => "poisson",
+        Kind::Of(Sends::Requests { .. }) => "requests",
+        Kind::Of(Sends::Bursts { .. }) => "bursts",
+        Kind::Of(Sends::Trace { .. }) | Kind::Trace { .. } => "trace",
     };
     if index == 0 {
         what.to_owned()
@@ -112,14 +112,15 @@ fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
 }
 
 fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem> {
-    const KINDS: &str = "`bulk`, `on_off`, `constant_rate`, `poisson`, `requests` and `trace`";
+    const KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `bursts` and `trace`";
     let w = at.get_ref();
     let given = [
         w.bulk.as_ref().map(Spanned::span),
-        w.on_off.as_ref().map(Spanned::span),
-        w.constant_rate.as_ref().map(Spanned::span),
+        w.paced.as_ref().map(Spanned::span),
+        w.datagrams.as_ref().map(Spanned::span),
         w.poisson.as_ref().map(Spanned::span),
         w.requests.as_ref().map(Spanned::span),
+        w.bursts.as_ref().map(Spanned::span),
         w.trace.as_ref().map(Spanned::span),
     ];
     let mut given = given.into_iter().flatten();
@@ -131,78 +132,98 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
             "write another [[workload]] for it",
         ));
     }
-    if let Some(bulk) = &w.bulk {
-        let b = bulk.get_ref();
-        return Ok(Kind::Bulk {
-            flows: b
-                .flows
-                .as_ref()
-                .map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
-            bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
-            stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
-        });
-    }
-    if let Some(on_off) = &w.on_off {
-        let o = on_off.get_ref();
-        let (on, off) = (o.on.get_ref().0, o.off.get_ref().0);
-        if on == Duration::ZERO {
-            return Err(context.problem(&o.on, "it is never on", "here", "give a time above 0"));
-        }
-        return Ok(Kind::OnOff {
-            on,
-            off,
-            rate: o.rate.get_ref().0,
-            exponential: o.exponential,
-        });
-    }
-    if let Some(constant) = &w.constant_rate {
-        return Ok(Kind::ConstantRate {
-            rate: constant.get_ref().rate.get_ref().0,
-        });
-    }
-    if let Some(poisson) = &w.poisson {
-        return self::poisson(context, poisson);
-    }
-    if let Some(requests) = &w.requests {
-        let r = requests.get_ref();
-        return Ok(Kind::Requests {
-            connections: r
-                .connections
-                .as_ref()
-                .map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
-            request: r
-                .request
-                .as_ref()
-                .map_or(Ok(REQUEST), |bytes| nonzero(context, bytes))?,
-            response: distribution(context, &r.response)?,
-            think: r.think.as_ref().map_or(Duration::ZERO, |think| think.get_ref().0),
-        });
-    }
     if let Some(file) = &w.trace {
         return trace(context, file);
     }
-    let span = first_line(context, at);
-    Err(context.source.problem(
-        span,
-        "the workload sends nothing",
-        "here",
-        format!("give one of {KINDS}, as `bulk = {{}}`"),
-    ))
+    let made = [
+        w.bulk.as_ref().map(|bulk| self::bulk(context, bulk)),
+        w.paced.as_ref().map(|paced| self::paced(context, paced)),
+        w.datagrams.as_ref().map(|datagrams| self::datagrams(context, datagrams)),
+        w.poisson.as_ref().map(|poisson| self::poisson(context, poisson)),
+        w.requests.as_ref().map(|requests| self::requests(context, requests)),
+        w.bursts.as_ref().map(|bursts| self::bursts(context, bursts)),
+    ];
+    made.into_iter().flatten().next().map_or_else(
+        || {
+            Err(context.source.problem(
+                first_line(context, at),
+                "the workload sends nothing",
+                "here",
+                format!("give one of {KINDS}, as `bulk = {{}}`"),
+            ))
+        },
+        |made| made.map(Kind::Of),
+    )
 }
 
-fn nonzero(context: &Context, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
-    match bytes.get_ref().0 {
-        none if none == Bytes::new(0) => {
-            Err(context.problem(bytes, "0 bytes are no flow", "here", "give a size such as 10kB"))
+fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
+    let b = at.get_ref();
+    Ok(Sends::Bulk {
+        flows: b.flows.as_ref().map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
+        bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
+        stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
+    })
+}
+
+fn paced(context: &Context, at: &Spanned<file::Paced>) -> Result<Sends, Problem> {
+    let p = at.get_ref();
+    Ok(Sends::Paced {
+        rate: p.rate.get_ref().0,
+        duty: duty(context, p.on.as_ref(), p.off.as_ref(), p.exponential)?,
+        carrier: Carrier::Stream { write: context.mss() },
+    })
+}
+
+fn datagrams(context: &Context, at: &Spanned<file::Datagrams>) -> Result<Sends, Problem> {
+    let d = at.get_ref();
+    let bytes = match &d.bytes {
+        Some(bytes) => context.count("the size of a datagram", bytes, context.mtu)?,
+        None => context.mtu,
+    };
+    Ok(Sends::Paced {
+        rate: d.rate.get_ref().0,
+        duty: duty(context, d.on.as_ref(), d.off.as_ref(), d.exponential)?,
+        carrier: Carrier::Datagrams { bytes, poisson: d.poisson },
+    })
+}
+
+/// Always on, or by turns.
+fn duty(
+    context: &Context,
+    on: Option<&file::Q<Duration>>,
+    off: Option<&file::Q<Duration>>,
+    exponential: bool,
+) -> Result<Duty, Problem> {
+    match (on, off) {
+        (None, None) => Ok(Duty::Always),
+        (Some(on), _) if on.get_ref().0 == Duration::ZERO => {
+            Err(context.problem(on, "it is never on", "here", "give a time above 0"))
         }
-        some => Ok(some),
+        (Some(on), Some(off)) => Ok(Duty::OnOff {
+            on: pause(on.get_ref().0, exponential),
+            off: pause(off.get_ref().0, exponential),
+        }),
+        (Some(one), None) | (None, Some(one)) => Err(context.problem(
+            one,
+            "turns are of two times",
+            "one of them",
+            "give `on` and `off`, or neither of them",
+        )),
     }
 }
 
-fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Kind, Problem> {
+fn pause(length: Duration, exponential: bool) -> Pause {
+    if exponential {
+        Pause::Exponential(length)
+    } else {
+        Pause::Fixed(length)
+    }
+}
+
+fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Sends, Problem> {
     let p = at.get_ref();
     let arrivals = match (&p.rate, &p.per_second) {
-        (Some(rate), None) => Arrivals::Load(rate.get_ref().0),
+        (Some(rate), None) => Arrivals::Rate(rate.get_ref().0),
         (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => Arrivals::PerSecond(*n.get_ref()),
         (None, Some(n)) => {
             return Err(context.problem(
@@ -221,47 +242,65 @@ fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Kind, Probl
             ));
         }
     };
-    Ok(Kind::Poisson {
+    Ok(Sends::Poisson {
         arrivals,
-        sizes: distribution(context, &p.sizes)?,
+        sizes: sizes(context, &p.sizes)?,
         flows: p.flows.as_ref().map(|flows| *flows.get_ref()),
     })
 }
 
-fn distribution(context: &Context, at: &Spanned<file::Sizes>) -> Result<Vec<SizePoint>, Problem> {
-    match at.get_ref() {
-        file::Sizes::Table(name) => sizes::named(name.get_ref()).ok_or_else(|| {
-            let known: Vec<&str> = sizes::TABLES.iter().map(|table| table.name).collect();
-            context
-                .source
-                .unknown(name.span(), "table of sizes", name.get_ref(), &known)
-        }),
-        file::Sizes::File(file) => sizes::parse(&context.text_of(file)?).map_err(|BadPoints { index, why, fix }| {
-            context.problem(file, format!("{}:{index}: {why}", file.get_ref()), "this file", fix)
-        }),
-        file::Sizes::Fixed(bytes) => {
-            let bytes = nonzero(context, bytes)?;
-            Ok(vec![SizePoint { bytes, share: 1.0 }])
+fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Problem> {
+    let r = at.get_ref();
+    let connections = r.connections.as_ref();
+    Ok(Sends::Requests {
+        connections: connections.map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
+        request: r.request.as_ref().map_or(Ok(SizeTable::fixed(REQUEST)), |request| sizes(context, request))?,
+        response: sizes(context, &r.response)?,
+        think: pause(r.think.as_ref().map_or(Duration::ZERO, |think| think.get_ref().0), r.exponential),
+    })
+}
+
+fn bursts(context: &Context, at: &Spanned<file::Bursts>) -> Result<Sends, Problem> {
+    let b = at.get_ref();
+    if b.every.get_ref().0 == Duration::ZERO {
+        return Err(context.problem(&b.every, "all bursts are at once", "here", "give a time above 0"));
+    }
+    Ok(Sends::Bursts {
+        sizes: sizes(context, &b.sizes)?,
+        every: b.every.get_ref().0,
+        bursts: b.bursts.as_ref().map(|bursts| *bursts.get_ref()),
+    })
+}
+
+fn nonzero(context: &Context, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
+    match bytes.get_ref().0 {
+        none if none == Bytes::new(0) => {
+            Err(context.problem(bytes, "0 bytes are no flow", "here", "give a size such as 10kB"))
         }
+        some => Ok(some),
+    }
+}
+
+fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Problem> {
+    match at.get_ref() {
+        file::Sizes::Table(name) => SizeTable::named(name.get_ref()).ok_or_else(|| {
+            let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
+            context.source.unknown(name.span(), "table of sizes", name.get_ref(), &known)
+        }),
+        file::Sizes::File(file) => SizeTable::parse(&context.text_of(file)?).map_err(|error| {
+            let what = format!("{}:{}: {}", file.get_ref(), error.index, error.why);
+            context.problem(file, what, "this file", error.fix)
+        }),
+        file::Sizes::Fixed(bytes) => Ok(SizeTable::fixed(nonzero(context, bytes)?)),
         file::Sizes::Points(written) => {
-            let point = |point: &file::Point| SizePoint {
-                bytes: point.0.get_ref().0,
-                share: *point.1.get_ref(),
-            };
-            let points: Vec<SizePoint> = written.iter().map(point).collect();
-            match sizes::check(&points) {
-                Ok(()) => Ok(points),
-                Err(BadPoints { index, why, fix }) => {
-                    let span = written.get(index).map_or(at.span(), |file::Point(size, share)| {
-                        if why.contains("probability") {
-                            share.span()
-                        } else {
-                            size.span()
-                        }
-                    });
-                    Err(context.source.problem(span, why, "here", fix))
-                }
-            }
+            let point = |point: &file::Point| (point.0.get_ref().0.get(), *point.1.get_ref());
+            let points: Vec<(u64, f64)> = written.iter().map(point).collect();
+            SizeTable::new(&points).map_err(|error| {
+                let span = written.get(error.index).map_or(at.span(), |file::Point(size, share)| {
+                    if error.share { share.span() } else { size.span() }
+                });
+                context.source.problem(span, error.why, "here", error.fix)
+            })
         }
     }
 }

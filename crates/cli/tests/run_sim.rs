@@ -1,0 +1,155 @@
+//! `ccplane run` in the simulator, as a person and a script meet it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn ccplane(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments).env_remove("CCPLANE_LOG");
+    command.output().expect("the binary under test starts")
+}
+
+fn folder(name: &str) -> (PathBuf, String) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    let text = path.display().to_string();
+    (path, text)
+}
+
+/// What a run that succeeds prints with `--json`.
+#[track_caller]
+fn json(arguments: &[&str]) -> Value {
+    let output = ccplane(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).expect("one JSON object")
+}
+
+/// Exit code and what was said, with the wrapping of the terminal undone.
+fn said(arguments: &[&str]) -> (i32, String) {
+    let output = ccplane(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.code().unwrap_or(-1), words.join(" "))
+}
+
+const FLAGS: [&str; 14] = [
+    "run", "--datapath", "sim", "--alg", "reno,cubic", "--vs", "native:cubic", "--flows", "4", "--duration", "5s", "--rate",
+    "96mbit", "--out",
+];
+
+#[test]
+fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
+    let (path, out) = folder("sim-flags");
+    let mut arguments: Vec<&str> = FLAGS.to_vec();
+    arguments.push(&out);
+    arguments.push("--json");
+    let object = json(&arguments);
+    assert_eq!(object["setup"]["datapath"], "simulator");
+    assert_eq!(object["setup"]["flows"], 4);
+    assert!(object["setup"].get("socket_buffer_bytes").is_none());
+    assert_eq!(object["digest"].as_str().map(str::len), Some(16));
+    let contenders = object["contenders"].as_array().expect("a list");
+    assert_eq!(contenders.len(), 3);
+    for c in contenders {
+        for key in ["label", "algorithm", "native", "figures", "audit"] {
+            assert!(c.get(key).is_some(), "no {key} in {c}");
+        }
+        for key in ["goodput_mbit", "utilisation", "delay_mean_ms", "delay_p99_ms", "retransmissions", "queue_drops", "jain"] {
+            assert!(c["figures"][key].is_number(), "no {key} in {}", c["figures"]);
+        }
+        assert!(c["figures"]["goodput_mbit"].as_f64() > Some(70.0), "{}", c["figures"]);
+        assert_eq!(c["audit"]["sound"], true);
+        assert!(c["audit"]["hops"].as_u64() > Some(1_000));
+        assert!(c.get("host").is_none() && c["audit"].get("lateness_p50_us").is_none());
+    }
+    for file in ["summary.json", "host.json", "series.csv", "bins.csv", "flows.csv", "report.html", "scenario.toml"] {
+        assert!(path.join(file).is_file(), "no {file}");
+    }
+    let page = fs::read_to_string(path.join("report.html")).expect("the page");
+    assert!(page.contains("reno, cubic against native:cubic") && page.contains("The simulation's audit of itself"));
+    assert!(!page.contains("{{"), "a mark was left unfilled");
+    // The scenario that is kept is the same run.
+    let (_, again) = folder("sim-flags-again");
+    let kept = path.join("scenario.toml").display().to_string();
+    let second = json(&["run", &kept, "--out", &again, "--json"]);
+    assert_eq!(object["digest"], second["digest"]);
+}
+
+#[test]
+fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
+    let (path, out) = folder("sim-seeds");
+    let file = path.with_extension("toml").display().to_string();
+    let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
+                rtt = \"20ms\"\nloss = \"0.1%\"\npairs = 2\n[[workload]]\npoisson = { rate = \"20mbit\", sizes = { table = \"caida\" } }\n";
+    fs::write(&file, text).expect("the test's folder can be written");
+    let object = json(&["run", &file, "--seeds", "1..5", "--threads", "2", "--out", &out, "--json"]);
+    assert_eq!(object["setup"]["seeds"], "1..5");
+    for c in object["contenders"].as_array().expect("a list") {
+        assert_eq!(c["spread"]["seeds"], 5);
+        assert!(c["spread"]["goodput_mbit"].as_f64() > Some(0.0));
+        let classes = c["figures"]["completions"]["classes"].as_array().expect("a list");
+        assert_eq!(classes.last().map(|all| &all["label"]), Some(&Value::from("all")));
+        assert!(classes[0]["slowdown_p99"].as_f64() > Some(1.0));
+    }
+    for seed in 1..=5 {
+        assert!(path.join(format!("seed-{seed}/summary.json")).is_file(), "no figures of seed {seed}");
+    }
+    assert!(path.join("completions.csv").is_file());
+    let (_, one) = folder("sim-seeds-one");
+    let single = json(&["run", &file, "--seeds", "1..5", "--threads", "1", "--out", &one, "--json"]);
+    assert_eq!(object["digest"], single["digest"]);
+    // One of them alone is what it was among the others.
+    let (alone_path, alone) = folder("sim-seed-alone");
+    json(&["run", &file, "--seeds", "3", "--out", &alone, "--json"]);
+    let digest = |path: &Path| -> Value {
+        let text = fs::read_to_string(path.join("summary.json")).expect("the figures");
+        serde_json::from_str::<Value>(&text).expect("JSON")["digest"].clone()
+    };
+    assert_eq!(digest(&alone_path), digest(&path.join("seed-3")));
+    let text = ccplane(&["run", &file, "--out", &alone]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("slowdown") && text.contains("digest"), "{text}");
+}
+
+#[test]
+fn a_mistake_is_told_with_its_line_before_anything_runs() {
+    let (path, out) = folder("sim-mistakes");
+    let file = path.with_extension("toml").display().to_string();
+    let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
+    fs::write(&file, text).expect("the test's folder can be written");
+    let (code, told) = said(&["run", &file, "--out", &out]);
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("toml:5: there is no setting `rtd`") && told.contains("did you mean `rtt`?"), "{told}");
+    let (code, told) = said(&["run", "nowhere.toml"]);
+    assert!(code == 2 && told.contains("nowhere.toml cannot be read"), "{told}");
+    let (code, told) = said(&["run", "--datapath", "sim", "--vs", "native:cubik"]);
+    assert!(code == 2 && told.contains("did you mean `cubic`?"), "{told}");
+    let (code, told) = said(&["run", "--datapath", "sim"]);
+    assert!(code == 2 && told.contains("nothing to run"), "{told}");
+    let (code, told) = said(&["run", &file, "--rate", "10mbit"]);
+    assert!(code == 2 && told.contains("cannot be used with"), "{told}");
+    let (code, told) = said(&["run", "--vs", "native:cubic", "--seeds", "1..3"]);
+    assert!(code == 2 && told.contains("--datapath sim"), "{told}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_cannot_run_on_real_packets_is_named() {
+    let (path, _) = folder("sim-linux");
+    let file = path.with_extension("toml").display().to_string();
+    let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\nseeds = \"1..3\"\n[topology.incast]\nsenders = 3\n\
+                rate = \"1gbit\"\nrtt = \"1ms\"\n[transport]\necn = true\n[[workload]]\nbulk = { bytes = \"1MB\" }\n";
+    fs::write(&file, text).expect("the test's folder can be written");
+    let (code, told) = said(&["run", &file, "--datapath", "linux"]);
+    assert_eq!(code, 2, "{told}");
+    for part in ["several seeds", "[transport]", "flows of a given size", "[topology.dumbbell]", "--datapath sim"] {
+        assert!(told.contains(part), "no {part} in: {told}");
+    }
+}

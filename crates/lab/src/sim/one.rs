@@ -1,0 +1,501 @@
+//! One run: one contender, one seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_qdisc::{DelayModel, LineSpec};
+use ccplane_sim::{
+    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, Pairs, SimError, SimOptions, Simulation, SteerOptions,
+    TraceFlow, Workload, WorkloadSpec,
+};
+use ccplane_units::{Duration, Rate, Time};
+
+use super::plan::Plan;
+use super::Watch;
+use crate::error::Error;
+use crate::experiment::Contender;
+use crate::figures::{capacity, flow_figures};
+use crate::metrics::{self, Distribution};
+use crate::result::{
+    Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, Series, SimulationAudit, TcpInfo,
+};
+use crate::scenario::{Change, Kind, Scenario};
+
+/// Flows that are looked at in time; of more, the first ones.
+const MOST_SAMPLED: usize = 64;
+
+/// What the kernel says where there was no loss yet.
+const NO_SSTHRESH: u32 = 0x7fff_ffff;
+
+/// What all runs of a scenario share.
+pub(super) struct Job<'s> {
+    pub(super) scenario: &'s Scenario,
+    pub(super) plan: &'s Plan,
+    pub(super) registry: &'s Registry,
+    pub(super) bin: Duration,
+    pub(super) watch: &'s dyn Watch,
+}
+
+/// The workloads that are compared.
+#[derive(Default)]
+struct Compared {
+    /// Those whose flows each carry data one way.
+    flows: Vec<AppId>,
+    /// Those whose connections carry requests and responses.
+    loops: Vec<AppId>,
+}
+
+impl Job<'_> {
+    /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
+    pub(super) fn run(&self, contender: Option<&Contender>, seed: u64) -> Result<ContenderResult, Error> {
+        let begun = crate::traffic::monotonic_ns();
+        let options = SimOptions {
+            seed,
+            ..SimOptions::default()
+        };
+        let told = |error: SimError| self.told(error);
+        let mut sim = Simulation::new(self.plan.network.clone(), options).map_err(told)?;
+        sim.observe(self.plan.main).map_err(told)?;
+        for (at, link, change) in &self.plan.events {
+            let change = match *change {
+                Change::Rate(rate) => SimChange::Line(*link, LineSpec::Constant(rate)),
+                Change::Delay(delay) => SimChange::Delay(*link, DelayModel::Fixed(delay)),
+                Change::Loss(loss) => SimChange::Loss(*link, loss),
+                Change::Up(true) => SimChange::Up(*link),
+                Change::Up(false) => SimChange::Down(*link),
+            };
+            sim.schedule(*at, change).map_err(told)?;
+        }
+        let mut controls = Controls::new(self, contender);
+        let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
+        let samples = self.advance(&mut sim, &compared)?;
+        let reports = controls.reports(&sim);
+        self.result(&sim, contender, seed, &compared, samples, reports, begun)
+    }
+
+    fn told(&self, error: SimError) -> Error {
+        match error {
+            SimError::Stalled { .. } | SimError::NotConserved { .. } => broken(error.to_string()),
+            error => Error::Scenario(Box::new(super::plan::told(self.scenario, &error))),
+        }
+    }
+
+    /// Adds every workload; those that are compared.
+    fn add_workloads(&self, sim: &mut Simulation, controls: &mut Controls, seed: u64) -> Result<Compared, Error> {
+        let mut compared = Compared::default();
+        for (index, workload) in self.scenario.workloads.iter().enumerate() {
+            let pairs = self.plan.pairs(index, seed);
+            let kind = match (&workload.kind, &pairs) {
+                (Kind::Of(kind), _) => kind.clone(),
+                (Kind::Trace { flows }, Pairs::Each(pairs)) => Workload::Trace {
+                    flows: flows
+                        .iter()
+                        .zip(pairs)
+                        .map(|(flow, (from, to))| TraceFlow {
+                            at: flow.at,
+                            from: *from,
+                            to: *to,
+                            bytes: flow.bytes,
+                        })
+                        .collect(),
+                },
+                (Kind::Trace { .. }, _) => return Err(broken("a trace without its hosts".to_owned())),
+            };
+            let spec = WorkloadSpec {
+                name: workload.name.clone(),
+                pairs,
+                kind,
+                start: Time::ZERO + workload.start,
+                stop: workload.stop.map(|stop| Time::ZERO + stop),
+            };
+            let congestion = if workload.heeds_nothing() {
+                Congestion::Native(Native::cubic())
+            } else {
+                controls.of(sim, workload.algorithm.as_ref())?
+            };
+            let id = sim
+                .add_workload(spec, congestion, self.plan.transport.clone())
+                .map_err(|error| self.told(error))?;
+            let ours = workload.algorithm.is_none() || self.scenario.contenders.is_empty();
+            if !ours || workload.heeds_nothing() {
+                continue;
+            }
+            if matches!(workload.kind, Kind::Of(Workload::Requests { .. })) {
+                compared.loops.push(id);
+            } else {
+                compared.flows.push(id);
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Lets the time pass, with a look at the first lasting flows at each step.
+    fn advance(&self, sim: &mut Simulation, compared: &Compared) -> Result<Vec<Vec<Sample>>, Error> {
+        let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
+        let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
+        let mut seen = 0;
+        let mut now = 0;
+        loop {
+            sim.run_until(Time::from_nanos(now)).map_err(|error| self.told(error))?;
+            for flow in sim.flows().skip(seen) {
+                seen += 1;
+                let lasting = sim.flow(flow).is_some_and(|view| view.bytes.is_none() && is_of(&view, &compared.flows));
+                if lasting && sampled.len() < MOST_SAMPLED {
+                    sampled.push((flow, Vec::new()));
+                }
+            }
+            for (flow, series) in &mut sampled {
+                if let Some(view) = sim.flow(*flow) {
+                    series.push(sample(&view, now, self.plan.transport.mss));
+                }
+            }
+            if now >= end {
+                return Ok(sampled.into_iter().map(|(_, series)| series).collect());
+            }
+            let next = (now + step).min(end);
+            self.watch.advanced(Duration::from_nanos(next - now));
+            if self.watch.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            now = next;
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
+    fn result(
+        &self,
+        sim: &Simulation,
+        contender: Option<&Contender>,
+        seed: u64,
+        compared: &Compared,
+        samples: Vec<Vec<Sample>>,
+        reports: Option<u64>,
+        begun: u64,
+    ) -> Result<ContenderResult, Error> {
+        let elapsed = self.scenario.duration;
+        let (end, span) = (Time::ZERO + elapsed, elapsed.as_nanos());
+        let crossings = sim.crossings(self.plan.main);
+        // A departure is known when the packet comes: some lie behind the end.
+        let left = || {
+            let inside = crossings.iter().filter(|c| c.left < end);
+            inside.map(|c| (c.left.as_nanos(), c.sojourn.as_nanos() as f64 / 1e6, u64::from(c.bytes)))
+        };
+        let width = self.bin.as_nanos();
+        let delays = Distribution::new(left().map(|(_, ms, _)| ms));
+        let delivered: u64 = left().map(|(_, _, bytes)| bytes).sum();
+        let at = |p| delays.quantile(p).unwrap_or(0.0);
+        let link = sim.link(self.plan.main);
+        let capacity = self.could_carry(self.plan.main);
+        let all_views = sim.flows().filter_map(|flow| sim.flow(flow));
+        let (finite, views): (Vec<FlowView>, Vec<FlowView>) =
+            all_views.filter(|view| is_of(view, &compared.flows)).partition(|view| view.bytes.is_some());
+        let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
+        let all = || views.iter().chain(&finite);
+        let completed = self.completed(sim, &finite, &compared.loops, seed)?;
+        let unfinished = finite.iter().filter(|flow| flow.finished.is_none() && flow.started < end).count() as u64;
+        let completions = (!finite.is_empty() || !completed.is_empty())
+            .then(|| super::seeds::completions(&completed, unfinished, &self.scenario.report.size_classes));
+        let received: u64 = all().map(|view| view.received).sum();
+        let exchanged: u64 = compared
+            .loops
+            .iter()
+            .filter_map(|app| sim.workload(*app))
+            .flat_map(|workload| workload.exchanges())
+            .map(|exchange| exchange.response.get())
+            .sum();
+        let figures = Figures {
+            goodput_mbit: metrics::mbits(received + exchanged, span),
+            utilisation: if capacity > 0.0 { delivered as f64 / capacity } else { 0.0 },
+            delay_mean_ms: delays.mean().unwrap_or(0.0),
+            delay_p50_ms: at(0.5),
+            delay_p95_ms: at(0.95),
+            delay_p99_ms: at(0.99),
+            retransmissions: all().map(|view| view.retransmitted).sum(),
+            queue_drops: link.map_or(0, |link| link.queue_drops),
+            random_losses: link.map_or(0, |link| link.losses),
+            jain: metrics::jain(&goodputs),
+            flows: samples.iter().map(|samples| flow_figures(samples, span)).collect(),
+            completions,
+            links: self.links(sim),
+        };
+        let mut complaints: Vec<String> = Vec::new();
+        let silent = views.iter().filter(|view| view.in_fallback).count();
+        if silent > 0 {
+            complaints.push(format!("{silent} flows fell back to NewReno, because the algorithm was silent for too long"));
+        }
+        let failed = all().filter(|view| view.failure.is_some()).count();
+        if failed > 0 {
+            complaints.push(format!("{failed} flows were given up after too many timeouts"));
+        }
+        let counters = sim.counters();
+        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
+        Ok(ContenderResult {
+            algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
+            native: contender.is_some_and(Contender::is_native),
+            kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
+            figures,
+            host: HostFigures {
+                reports_per_s: reports.map(|n| n as f64 / elapsed.as_secs_f64()),
+                wall_s: Some(crate::traffic::monotonic_ns().saturating_sub(begun) as f64 / 1e9),
+                ..HostFigures::default()
+            },
+            audit: Audit {
+                emulator: None,
+                simulation: Some(SimulationAudit {
+                    events: counters.events,
+                    hops: counters.hops,
+                    digest: format!("{:016x}", sim.digest()),
+                }),
+                sound: complaints.is_empty(),
+                complaints,
+            },
+            spread: None,
+            series: Series {
+                bin_ns: width,
+                throughput_mbit: metrics::bin_bytes(left().map(|(at, _, bytes)| (at, bytes)), width, span)
+                    .into_iter()
+                    .map(|bytes| metrics::mbits(bytes, width))
+                    .collect(),
+                delay_ms: metrics::bin_means(left().map(|(at, ms, _)| (at, ms)), width, span),
+                flows: samples,
+                completed,
+                ..Series::default()
+            },
+            label,
+        })
+    }
+
+    /// What a run is called in which every workload has its own algorithm.
+    fn mixture(&self) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
+            if !names.contains(&name.to_string()) {
+                names.push(name.to_string());
+            }
+        }
+        names.join(" and ")
+    }
+
+    /// Flows and responses that ended.
+    fn completed(&self, sim: &Simulation, finite: &[FlowView], loops: &[AppId], seed: u64) -> Result<Vec<Completion>, Error> {
+        let mut alone = Alone {
+            sim,
+            known: BTreeMap::new(),
+        };
+        let mut completed = Vec::new();
+        let mut add = |from, to, started: Time, finished: Time, bytes: u64| -> Result<(), Error> {
+            completed.push(Completion {
+                seed,
+                started_ns: started.as_nanos(),
+                bytes,
+                took_ns: finished.since(started).as_nanos(),
+                alone_ns: alone.takes(from, to, bytes).map_err(|error| self.told(error))?,
+            });
+            Ok(())
+        };
+        for flow in finite {
+            if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
+                add(flow.from, flow.to, flow.started, finished, bytes)?;
+            }
+        }
+        for app in loops {
+            let connections: Vec<FlowView> = sim
+                .flows()
+                .filter_map(|flow| sim.flow(flow))
+                .filter(|view| view.app == Some(*app))
+                .collect();
+            for exchange in sim.workload(*app).map_or(&[][..], |workload| workload.exchanges()) {
+                // The response comes from where the request went.
+                if let Some(connection) = connections.get(exchange.connection as usize) {
+                    let (from, to) = (connection.to, connection.from);
+                    add(from, to, exchange.started, exchange.finished, exchange.response.get())?;
+                }
+            }
+        }
+        Ok(completed)
+    }
+
+    /// Bytes that a link could carry in the whole run: at each time with the line that it then had, nothing while down.
+    fn could_carry(&self, link: LinkId) -> f64 {
+        let Some(spec) = self.plan.network.spec(link) else { return 0.0 };
+        let mut changes: Vec<(Duration, Change)> = self
+            .plan
+            .events
+            .iter()
+            .filter(|(_, of, _)| *of == link)
+            .map(|(at, _, change)| (at.since(Time::ZERO), *change))
+            .collect();
+        changes.sort_by_key(|(at, _)| *at);
+        let (mut line, mut up, mut since, mut bytes) = (spec.line.clone(), true, Duration::ZERO, 0.0);
+        for (at, change) in changes {
+            if up {
+                bytes += capacity(&line, since, at.saturating_sub(since));
+            }
+            since = at;
+            match change {
+                Change::Rate(rate) => line = LineSpec::Constant(rate),
+                Change::Up(now) => up = now,
+                Change::Delay(_) | Change::Loss(_) => {}
+            }
+        }
+        if up {
+            bytes += capacity(&line, since, self.scenario.duration.saturating_sub(since));
+        }
+        bytes
+    }
+
+    fn links(&self, sim: &Simulation) -> Vec<LinkFigures> {
+        let one = |link: &LinkId| {
+            let view = sim.link(*link)?;
+            let capacity = self.could_carry(*link);
+            let delivered = view.accepted_bytes.saturating_sub(view.backlog.bytes);
+            Some(LinkFigures {
+                name: self.plan.network.link_name(*link),
+                utilisation: (capacity > 0.0).then(|| delivered as f64 / capacity),
+                delivered_bytes: delivered,
+                drops: view.queue_drops,
+                marks: view.marked,
+                delay_mean_ms: view.sojourn_sum.as_nanos() as f64 / 1e6 / view.accepted.max(1) as f64,
+            })
+        };
+        self.plan.links.iter().filter_map(one).collect()
+    }
+}
+
+fn is_of(view: &FlowView, apps: &[AppId]) -> bool {
+    view.app.is_some_and(|app| apps.contains(&app))
+}
+
+/// A look at a flow in the terms of Linux TCP.
+fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
+    let mss = u64::from(mss).max(1);
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let ssthresh = if view.ssthresh == u64::MAX {
+        NO_SSTHRESH
+    } else {
+        small(view.ssthresh / mss)
+    };
+    Sample {
+        at_ns,
+        received: view.received,
+        tcp: TcpInfo {
+            mss: small(mss),
+            cwnd: small(view.cwnd / mss),
+            ssthresh,
+            srtt_us: small(view.srtt.as_micros()),
+            min_rtt_us: small(view.min_rtt.as_micros()),
+            unacked: view.in_flight,
+            lost: 0,
+            retrans: small(view.retransmitted),
+            bytes_retrans: view.retransmitted * mss,
+            bytes_acked: view.acked,
+            pacing_rate: if view.rate == 0 { u64::MAX } else { view.rate },
+            ..TcpInfo::default()
+        },
+    }
+}
+
+/// How long flows take alone, by their ends.
+struct Alone<'s> {
+    sim: &'s Simulation,
+    /// Round trip, and the lowest rate there.
+    known: BTreeMap<(NodeId, NodeId), (Duration, Option<Rate>)>,
+}
+
+impl Alone<'_> {
+    /// Nanoseconds for so many bytes: at the lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+    fn takes(&mut self, from: NodeId, to: NodeId, bytes: u64) -> Result<u64, SimError> {
+        let (rtt, rate) = match self.known.get(&(from, to)) {
+            Some(known) => *known,
+            None => {
+                let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
+                let base = (there.delay + back.delay, there.rate);
+                self.known.insert((from, to), base);
+                base
+            }
+        };
+        let sending = rate.map_or(0, |rate| {
+            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
+        });
+        Ok(rtt.as_nanos().saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The congestion controls of a run: agents are made once for each algorithm.
+struct Controls<'j> {
+    job: &'j Job<'j>,
+    contender: Option<&'j Contender>,
+    agents: Vec<(Contender, ccplane_sim::AgentId)>,
+}
+
+impl<'j> Controls<'j> {
+    fn new(job: &'j Job<'j>, contender: Option<&'j Contender>) -> Controls<'j> {
+        Controls {
+            job,
+            contender,
+            agents: Vec::new(),
+        }
+    }
+
+    /// The control of a workload: its own, or the contender's.
+    fn of(&mut self, sim: &mut Simulation, own: Option<&Contender>) -> Result<Congestion, Error> {
+        let Some(which) = own.or(self.contender) else {
+            // The scenario was checked: whoever has no algorithm has a contender.
+            return Err(broken("a workload without an algorithm".to_owned()));
+        };
+        match which {
+            Contender::Native { name } => Ok(Congestion::Native(native(name)?)),
+            Contender::Ccplane { name, parameters } => {
+                let known = self.agents.iter().find(|(contender, _)| contender == which);
+                let agent = match known {
+                    Some((_, agent)) => *agent,
+                    None => {
+                        let parameters = parameters
+                            .iter()
+                            .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+                        let mut agent = Agent::new(ccplane_agent::Options::default());
+                        agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
+                        let mut options = SteerOptions::default();
+                        if let Some(staleness) = self.job.scenario.staleness {
+                            (options.to_agent, options.from_agent) = (staleness, staleness);
+                        }
+                        let id = sim.host_agent(agent, options);
+                        self.agents.push((which.clone(), id));
+                        id
+                    }
+                };
+                Ok(Congestion::Steered(agent, Arc::from("")))
+            }
+        }
+    }
+
+    /// Reports that the contender's algorithm heard.
+    fn reports(&self, sim: &Simulation) -> Option<u64> {
+        let (_, agent) = self.agents.iter().find(|(contender, _)| Some(contender) == self.contender)?;
+        sim.algorithm(*agent, "").map(|stats| stats.reports)
+    }
+}
+
+/// What should not happen; who ran with which seed is added where it is known.
+pub(super) fn broken(what: String) -> Error {
+    Error::Broken {
+        contender: String::new(),
+        seed: 0,
+        what,
+        repeat: String::new(),
+    }
+}
+
+/// A control of the transport's own.
+pub(super) fn native(name: &str) -> Result<Native, Error> {
+    name.parse().map_err(|_| Error::UnknownControl {
+        name: name.to_owned(),
+        known: Native::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        near: crate::suggestions(name, Native::NAMES.iter().copied())
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    })
+}

@@ -1,0 +1,405 @@
+//! From a scenario to what the simulator takes: the network, who sends to whom, when what changes.
+//!
+//! Names that the network does not have, and networks that cannot be, are told as [`Problem`]s of the scenario's file.
+
+use std::sync::Arc;
+
+use ccplane_qdisc::{DelayModel, Ecn, QueueSpec, Shape};
+use ccplane_sim::{LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation, Spread, topology};
+use ccplane_transport::Config;
+use ccplane_units::{Duration, Time};
+
+use crate::scenario::{Change, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions, Workload};
+
+/// A scenario with its names resolved; shared by all its runs.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) network: Network,
+    /// The link that is drawn.
+    pub(super) main: LinkId,
+    /// Links with a row each.
+    pub(super) links: Vec<LinkId>,
+    /// The pairs of each workload that has some, in the order of the scenario's.
+    pub(super) pairs: Vec<Pairs>,
+    pub(super) events: Vec<(Time, LinkId, Change)>,
+    pub(super) transport: Arc<Config>,
+    /// `fat tree, k = 8`; nothing for a single link.
+    pub(super) name: Option<String>,
+    /// Round trip of the first pair without a queue.
+    pub(super) rtt: Duration,
+    /// The line of a dumbbell's bottleneck as the user wrote it.
+    pub(super) line_name: Option<String>,
+}
+
+/// Who sends to whom.
+#[derive(Clone, Debug)]
+pub(super) enum Pairs {
+    /// These.
+    Fixed(SimPairs),
+    /// Each of these to another one of them, drawn with the run's seed.
+    Permutation(Vec<NodeId>),
+}
+
+impl Pairs {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.len(),
+            Pairs::Fixed(SimPairs::Every { from, to }) => {
+                let itself = from.iter().filter(|host| to.contains(host)).count();
+                from.len().saturating_mul(to.len()) - itself
+            }
+            Pairs::Permutation(hosts) => hosts.len(),
+        }
+    }
+
+    /// One of them.
+    fn first(&self) -> Option<(NodeId, NodeId)> {
+        match self {
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.first().copied(),
+            Pairs::Fixed(SimPairs::Every { from, to }) => {
+                let from = *from.first()?;
+                to.iter().find(|to| **to != from).map(|to| (from, *to))
+            }
+            Pairs::Permutation(hosts) => hosts.first().copied().zip(hosts.last().copied()),
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
+        let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
+        network.spread = if scenario.per_packet { Spread::PerPacket } else { network.spread };
+        for route in &scenario.routes {
+            let [at, to, next] = [&route.at, &route.to, &route.next].map(|name| node(scenario, &network, name));
+            let (at, to, next) = (at?, to?, next?);
+            let over = network.links().find(|link| network.ends(*link) == Some((at, next)));
+            let Some(over) = over else {
+                return Err(scenario.source().problem(
+                    route.next.span.clone(),
+                    format!("no link leads from `{}` to `{}`", route.at.text, route.next.text),
+                    "not a neighbour",
+                    "name a node that `at` is linked to",
+                ));
+            };
+            network.route(at, to, over);
+        }
+        let pairs: Vec<Pairs> = scenario
+            .workloads
+            .iter()
+            .map(|workload| pairs(scenario, &network, workload))
+            .collect::<Result<_, _>>()?;
+        let main = main_link(scenario, &network, &pairs)?;
+        let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
+        let event = |event: &crate::scenario::Event| {
+            Ok((Time::ZERO + event.at, link(scenario, &network, &event.link)?, event.change))
+        };
+        // Whether it can be brought to life, before any thread tries.
+        let probe = Simulation::new(network.clone(), SimOptions::default()).map_err(|error| told(scenario, &error))?;
+        let rtt = match pairs.iter().find_map(Pairs::first) {
+            Some((from, to)) => {
+                let way = |from, to| probe.path(from, to).map(|path| path.delay);
+                let both = way(from, to).and_then(|there| Ok(there + way(to, from)?));
+                both.map_err(|error| told(scenario, &error))?
+            }
+            None => Duration::ZERO,
+        };
+        let line_name = match &scenario.topology {
+            Topology::Dumbbell { bottleneck, .. } if scenario.report.link.is_none() => Some(bottleneck.line_name.clone()),
+            _ => None,
+        };
+        Ok(Plan {
+            rtt,
+            line_name,
+            main,
+            links: links.collect::<Result<_, _>>()?,
+            events: scenario.events.iter().map(event).collect::<Result<_, _>>()?,
+            transport: Arc::new(config(&scenario.transport)),
+            name: name(&scenario.topology),
+            pairs,
+            network,
+        })
+    }
+
+    /// The pairs of a workload in a run with this seed.
+    pub(super) fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
+        match self.pairs.get(workload) {
+            None => SimPairs::Each(Vec::new()),
+            Some(Pairs::Fixed(pairs)) => pairs.clone(),
+            Some(Pairs::Permutation(hosts)) => SimPairs::permutation(hosts, seed),
+        }
+    }
+}
+
+/// The simulator's error as a problem of the file.
+pub(super) fn told(scenario: &Scenario, error: &SimError) -> Problem {
+    let route = match error {
+        SimError::RouteLoop { to, .. } => scenario.routes.iter().find(|route| route.to.text == *to),
+        SimError::RouteOverForeignLink { at, to, .. } => {
+            scenario.routes.iter().find(|route| route.to.text == *to && route.at.text == *at)
+        }
+        _ => None,
+    };
+    let text = error.to_string();
+    let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+    let span = route.map_or(scenario.topology_span.clone(), |route| route.next.span.clone());
+    scenario.source().problem(span, what, "here", fix)
+}
+
+fn name(topology: &Topology) -> Option<String> {
+    match topology {
+        Topology::Dumbbell { pairs: 1, .. } => None,
+        Topology::Dumbbell { pairs, .. } => Some(format!("dumbbell, {pairs} pairs of hosts")),
+        Topology::ParkingLot { bottlenecks, .. } => Some(format!("parking lot, {bottlenecks} bottlenecks")),
+        Topology::Incast { senders, .. } => Some(format!("incast, {senders} senders")),
+        Topology::LeafSpine { leaves, spines, hosts_per_leaf, .. } => {
+            Some(format!("{leaves} leaves, {spines} spines, {} hosts", leaves * hosts_per_leaf))
+        }
+        Topology::FatTree { k, .. } => Some(format!("fat tree, k = {k}, {} hosts", k * k * k / 4)),
+        Topology::Tree192 { .. } => Some("tree of 192 hosts and 56 switches".to_owned()),
+        Topology::Internet2 { .. } => Some("Internet-2, 100 hosts".to_owned()),
+        Topology::Graph { nodes, links } => Some(format!("{} nodes, {} links", nodes.len(), links.len())),
+    }
+}
+
+fn build(scenario: &Scenario) -> Result<Network, SimError> {
+    let mtu = mtu(scenario);
+    match &scenario.topology {
+        Topology::Dumbbell { pairs, bottleneck, back, access } => {
+            let access = match access {
+                Some(rate) => LinkSpec::new(*rate, Duration::ZERO),
+                None => LinkSpec::wire(Duration::ZERO),
+            };
+            let rtt = bottleneck.delay + *back;
+            let forward = spec(bottleneck, rtt, mtu);
+            topology::dumbbell(*pairs, &access.with_mtu(mtu), forward, LinkSpec::wire(*back).with_mtu(mtu))
+        }
+        Topology::ParkingLot { bottlenecks, link } => {
+            let rtt = times(link.delay, 2 * u64::from(*bottlenecks));
+            let access = LinkSpec::wire(Duration::ZERO).with_mtu(mtu);
+            topology::parking_lot(*bottlenecks, &access, &spec(link, rtt, mtu))
+        }
+        Topology::Incast { senders, link } => {
+            let link = spec(link, times(link.delay, 4), mtu);
+            let access = LinkSpec {
+                queue: QueueSpec::UNLIMITED,
+                ..link.clone()
+            };
+            topology::incast(*senders, &access, link)
+        }
+        Topology::LeafSpine { leaves, spines, hosts_per_leaf, host, fabric } => {
+            let rtt = times(fabric.delay, 8);
+            let (host, fabric) = (spec(host, rtt, mtu), spec(fabric, rtt, mtu));
+            topology::leaf_spine(*leaves, *spines, *hosts_per_leaf, &host, &fabric)
+        }
+        Topology::FatTree { k, link } => {
+            let link = spec(link, times(link.delay, 12), mtu);
+            topology::fat_tree(*k, &link, &link)
+        }
+        Topology::Tree192 { queue } => Ok(topology::tree_192(queue.unwrap_or(topology::TREE_192_QUEUE))),
+        Topology::Internet2 { queue } => Ok(topology::internet2(queue.unwrap_or(topology::INTERNET2_QUEUE))),
+        Topology::Graph { nodes, links } => {
+            let mut network = Network::new();
+            for Node { name, switch } in nodes {
+                if *switch {
+                    network.switch(&*name.text);
+                } else {
+                    network.host(&*name.text);
+                }
+            }
+            for link in links {
+                // Both are there: the file was checked.
+                let (Some(from), Some(to)) = (network.node(&link.from.text), network.node(&link.to.text)) else {
+                    continue;
+                };
+                let id = network.link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
+                if link.name != network.link_name(id) {
+                    network.name_link(id, &*link.name);
+                }
+            }
+            Ok(network)
+        }
+    }
+}
+
+fn times(delay: Duration, n: u64) -> Duration {
+    Duration::from_nanos(delay.as_nanos().saturating_mul(n))
+}
+
+fn spec(link: &Link, rtt: Duration, mtu: u32) -> LinkSpec {
+    LinkSpec {
+        line: link.line.clone(),
+        delay: if link.jitter == Duration::ZERO {
+            DelayModel::Fixed(link.delay)
+        } else {
+            DelayModel::Jitter {
+                delay: link.delay,
+                spread: link.jitter,
+                shape: Shape::Uniform,
+                reorder: link.reorder,
+            }
+        },
+        queue: link.queue,
+        loss: link.loss,
+        rtt,
+        mtu,
+    }
+}
+
+fn mtu(scenario: &Scenario) -> u32 {
+    let config = config(&scenario.transport);
+    u32::from(config.mss) + u32::from(config.header_bytes)
+}
+
+/// The transport's own choices, and the scenario's where it has some.
+fn config(options: &TransportOptions) -> Config {
+    let own = Config::default();
+    Config {
+        mss: options.mss.map_or(own.mss, |mss| u16::try_from(mss).unwrap_or(u16::MAX)),
+        ack_every: options.delayed_acks.map_or(own.ack_every, |delayed| if delayed { 2 } else { 1 }),
+        ecn: options.ecn.map_or(own.ecn, |ecn| if ecn { Ecn::Ect0 } else { Ecn::NotEct }),
+        pacing: options.pacing.unwrap_or(own.pacing),
+        initial_window: options
+            .initial_window
+            .map_or(own.initial_window, |window| u16::try_from(window).unwrap_or(u16::MAX)),
+        min_rto: options.min_rto.unwrap_or(own.min_rto),
+        discard: true,
+        ..own
+    }
+}
+
+fn node(scenario: &Scenario, network: &Network, name: &Name) -> Result<NodeId, Problem> {
+    network.node(&name.text).ok_or_else(|| {
+        let known: Vec<&str> = network.nodes().map(|node| network.name(node)).collect();
+        scenario.source().unknown(name.span.clone(), "node", &name.text, &known)
+    })
+}
+
+fn link(scenario: &Scenario, network: &Network, name: &Name) -> Result<LinkId, Problem> {
+    network.link_named(&name.text).ok_or_else(|| {
+        let known: Vec<String> = network.links().map(|link| network.link_name(link)).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        scenario.source().unknown(name.span.clone(), "link", &name.text, &known)
+    })
+}
+
+/// Every host that the patterns name, in the network's order.
+fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Vec<NodeId>, Problem> {
+    let mut all: Vec<NodeId> = Vec::new();
+    for pattern in patterns {
+        let found: Vec<NodeId> = network
+            .hosts()
+            .filter(|host| matches(&pattern.text, network.name(*host)))
+            .collect();
+        if found.is_empty() {
+            let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
+            return Err(scenario.source().unknown(pattern.span.clone(), "host", &pattern.text, &known));
+        }
+        all.extend(found.into_iter().filter(|host| !all.contains(host)).collect::<Vec<_>>());
+    }
+    Ok(all)
+}
+
+/// Whether `name` fits `pattern`, in which one `*` stands for any letters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => {
+            name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+        }
+    }
+}
+
+/// Senders and receivers where a workload names none.
+fn usual(topology: &Topology) -> (&'static str, &'static str) {
+    match topology {
+        Topology::Dumbbell { .. } => ("left*", "right*"),
+        Topology::ParkingLot { .. } => ("source", "sink"),
+        Topology::Incast { .. } => ("sender*", "receiver"),
+        _ => ("*", "*"),
+    }
+}
+
+fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<Pairs, Problem> {
+    let problem = |what: String, fix: &str| Err(scenario.source().problem(workload.span.clone(), what, "here", fix));
+    if let crate::scenario::Kind::Trace { flows } = &workload.kind {
+        let mut pairs = Vec::with_capacity(flows.len());
+        for flow in flows {
+            let find = |name: &str| network.node(name).filter(|node| network.is_host(*node));
+            match (find(&flow.from), find(&flow.to)) {
+                (Some(from), Some(to)) if from != to => pairs.push((from, to)),
+                (Some(_), Some(_)) => return problem(format!("line {} of the trace: from `{}` to itself", flow.line, flow.from), "name another host"),
+                (from, _) => {
+                    let name = if from.is_none() { &flow.from } else { &flow.to };
+                    let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
+                    let what = format!("host (line {} of the trace)", flow.line);
+                    return Err(scenario.source().unknown(workload.span.clone(), &what, name, &known));
+                }
+            }
+        }
+        return Ok(Pairs::Fixed(SimPairs::Each(pairs)));
+    }
+    let (senders, receivers) = usual(&scenario.topology);
+    let or = |names: &[Name], usual: &str| {
+        if names.is_empty() {
+            let usual = Name {
+                text: usual.to_owned(),
+                span: workload.span.clone(),
+            };
+            hosts(scenario, network, &[usual])
+        } else {
+            hosts(scenario, network, names)
+        }
+    };
+    let (from, to) = (or(&workload.from, senders)?, or(&workload.to, receivers)?);
+    let pairs: Vec<(NodeId, NodeId)> = match workload.pairing {
+        Pairing::Permutation => {
+            if workload.to.is_empty() && from.len() > 1 {
+                return Ok(Pairs::Permutation(from));
+            }
+            return problem(
+                "a permutation is of at least two hosts, each of which sends and receives".to_owned(),
+                "remove `to`, and name the hosts in `from`",
+            );
+        }
+        Pairing::All if from.iter().any(|a| to.iter().any(|b| a != b)) => {
+            return Ok(Pairs::Fixed(SimPairs::Every { from, to }));
+        }
+        Pairing::All => Vec::new(),
+        Pairing::Each if from.len() == 1 => to.iter().map(|b| (from[0], *b)).collect(),
+        Pairing::Each if to.len() == 1 => from.iter().map(|a| (*a, to[0])).collect(),
+        Pairing::Each if from.len() == to.len() => from.iter().copied().zip(to.iter().copied()).collect(),
+        Pairing::Each => {
+            return problem(
+                format!("{} senders and {} receivers make no pairs", from.len(), to.len()),
+                "name as many of either, or write `pairs = \"all\"` or `pairs = \"permutation\"`",
+            );
+        }
+    };
+    let pairs: Vec<_> = pairs.into_iter().filter(|(a, b)| a != b).collect();
+    if pairs.is_empty() {
+        return problem(
+            "nobody sends to anybody else".to_owned(),
+            "name `from` and `to`, or write `pairs = \"permutation\"` or `pairs = \"all\"`",
+        );
+    }
+    Ok(Pairs::Fixed(SimPairs::Each(pairs)))
+}
+
+/// The link that the scenario names; else the topology's bottleneck, else the last one on the way to the first receiver.
+fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result<LinkId, Problem> {
+    if let Some(name) = &scenario.report.link {
+        return link(scenario, network, name);
+    }
+    let receiver = pairs.iter().find_map(Pairs::first).map(|(_, to)| to);
+    ["bottleneck", "bottleneck1"]
+        .iter()
+        .find_map(|name| network.link_named(name))
+        .or_else(|| network.links().find(|link| network.ends(*link).map(|(_, to)| to) == receiver))
+        .ok_or_else(|| {
+            let span = scenario.topology_span.clone();
+            scenario
+                .source()
+                .problem(span, "no link leads to a receiver", "here", "link the hosts")
+        })
+}

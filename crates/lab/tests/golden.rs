@@ -1,0 +1,72 @@
+//! The shipped scenarios and the examples of docs/scenarios.md: each runs, and gives the same result as ever.
+//!
+//! A digest that changes means that simulations changed. Where that is meant, `CCPLANE_GOLDEN=write` renews the file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::Quiet;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::sim::{self, Options};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn digest(scenario: &Scenario, threads: usize) -> String {
+    let options = Options {
+        seeds: scenario.seeds,
+        threads,
+        command: String::new(),
+        repeat: String::new(),
+    };
+    let result = sim::run(scenario, &Registry::builtin(), &options, &Quiet);
+    let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
+    for c in &result.contenders {
+        assert!(c.audit.sound, "{}, {}: {:?}", scenario.file, c.label, c.audit.complaints);
+        assert!(c.figures.goodput_mbit > 0.0, "{}, {}: nothing got through", scenario.file, c.label);
+    }
+    result.digest.unwrap()
+}
+
+#[test]
+fn shipped_scenarios_give_the_same_result_as_ever_on_any_number_of_threads() {
+    let folder = root().join("scenarios");
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 20);
+    let mut found = String::from("# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n");
+    for path in files {
+        let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
+        let one = digest(&scenario, 1);
+        assert_eq!(one, digest(&scenario, 2), "{}: the number of threads shows", path.display());
+        let name = path.file_stem().unwrap().to_string_lossy();
+        found += &format!("{one}  {name}\n");
+    }
+    let golden = folder.join("golden.txt");
+    if std::env::var("CCPLANE_GOLDEN").is_ok_and(|what| what == "write") {
+        fs::write(&golden, &found).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&golden).unwrap_or_default(), found);
+}
+
+#[test]
+fn every_scenario_in_the_book_runs() {
+    let mut count = 0;
+    for page in ["docs/scenarios.md", "docs/simulator.md", "README.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for (i, block) in text.split("```toml\n").skip(1).enumerate() {
+            let block = block.split("```").next().unwrap();
+            let name = format!("{page}, example {}", i + 1);
+            let scenario = Scenario::parse(&name, block, &root().join("scenarios")).unwrap_or_else(|error| panic!("{error}"));
+            digest(&scenario, 2);
+            count += 1;
+        }
+    }
+    assert!(count >= 6, "{count} examples");
+}

@@ -1,0 +1,229 @@
+//! Scenarios end to end in the simulator: figures as theory has them, the same bytes each time.
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::sim::{self, Options};
+use ccplane_lab::{Error, Quiet};
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
+
+fn options(seeds: &str, threads: usize) -> Options {
+    Options {
+        seeds: seeds.parse::<Seeds>().unwrap(),
+        threads,
+        command: "ccplane run test.toml".into(),
+        repeat: "ccplane run test.toml".into(),
+    }
+}
+
+fn run(text: &str) -> RunResult {
+    sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet).unwrap()
+}
+
+const DUMBBELL: &str = r#"
+contenders = ["reno", "native:reno", "native:cubic"]
+duration = "10s"
+
+[topology.dumbbell]
+rate = "96mbit"
+rtt = "20ms"
+
+[[workload]]
+bulk = { flows = 2 }
+"#;
+
+#[test]
+fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
+    let result = run(DUMBBELL);
+    assert_eq!(result.contenders.len(), 3);
+    for c in &result.contenders {
+        let f = &c.figures;
+        // 96 Mbit/s are 92.7 of payload: 1448 of 1500 bytes.
+        assert!((80.0..92.7).contains(&f.goodput_mbit), "{}: {f:?}", c.label);
+        assert!(f.utilisation > 0.9 && f.utilisation <= 1.0, "{}: {f:?}", c.label);
+        // A queue of one BDP: 20 ms, and the packet's own time.
+        assert!(f.delay_mean_ms > 1.0 && f.delay_p99_ms <= 20.2, "{}: {f:?}", c.label);
+        assert!(f.queue_drops > 0 && f.retransmissions > 0, "{}: {f:?}", c.label);
+        assert!(f.jain.unwrap() > 0.5 && f.flows.len() == 2, "{}: {f:?}", c.label);
+        assert!(c.audit.sound, "{:?}", c.audit);
+        assert_eq!(c.series.flows[0].len(), 1001);
+        assert_eq!(c.series.throughput_mbit.len(), 500);
+        let simulation = c.audit.simulation.as_ref().unwrap();
+        assert!(simulation.hops > 100_000 && simulation.events > 0);
+    }
+    let (ours, native) = (&result.contenders[0], &result.contenders[1]);
+    assert!(!ours.native && native.native && ours.host.reports_per_s > Some(10.0));
+    assert_eq!(native.host.reports_per_s, None);
+    assert_eq!((result.setup.flows, result.setup.rtt_ms, result.setup.bin_ms), (2, 20.0, 20.0));
+    assert_eq!(result.setup.queue_bytes, Some(240_000));
+}
+
+#[test]
+fn threads_and_repetition_change_nothing() {
+    let scenario = scenario(&format!("{DUMBBELL}\n").replace("\"10s\"", "\"2s\"").replace("rtt =", "loss = \"0.1%\"\nrtt ="));
+    let run = |seeds, threads| sim::run(&scenario, &Registry::builtin(), &options(seeds, threads), &Quiet).unwrap();
+    let summary = |mut result: RunResult| {
+        result.contenders.iter_mut().for_each(|c| c.host.wall_s = None);
+        serde_json::to_string(&result).unwrap()
+    };
+    let one = run("1..4", 1);
+    assert_eq!(summary(one.clone()), summary(run("1..4", 2)));
+    assert_eq!(summary(one.clone()), summary(run("1..4", 3)));
+    assert_ne!(one.digest, run("2..5", 2).digest);
+    let spread = one.contenders[0].spread.unwrap();
+    assert!(spread.seeds == 4 && spread.goodput_mbit > 0.0, "{spread:?}");
+    assert_eq!(one.setup.seeds.as_deref(), Some("1..4"));
+    assert_eq!(one.contenders[0].series.throughputs().len(), 4 * 100);
+    assert!(one.note.contains("4 seeds"));
+}
+
+#[test]
+fn flows_that_come_and_go_are_told_by_their_completion_times() {
+    let result = run(r#"
+contenders = ["native:cubic"]
+duration = "20s"
+[topology.dumbbell]
+rate = "96mbit"
+rtt = "50ms"
+pairs = 4
+[[workload]]
+name = "web"
+poisson = { rate = "30mbit", sizes = { table = "caida" } }
+[[workload]]
+name = "cross"
+algorithm = "native:reno"
+bulk = {}
+[report]
+links = ["bottleneck", "reverse"]
+"#);
+    let c = &result.contenders[0];
+    let completions = c.figures.completions.as_ref().unwrap();
+    let all = completions.classes.last().unwrap();
+    // 30 Mbit/s of 21,025 bytes on average: 178 a second.
+    assert!((2500..4500).contains(&all.flows), "{completions:?}");
+    assert!(all.slowdown_p50 > 1.0 && all.slowdown_p99 >= all.slowdown_p50, "{completions:?}");
+    assert_eq!(completions.classes.len(), 4);
+    assert_eq!(completions.classes[..3].iter().map(|class| class.flows).sum::<u64>(), all.flows);
+    // Cross traffic is nobody's goodput.
+    assert!(c.figures.goodput_mbit < 45.0 && c.figures.flows.is_empty(), "{:?}", c.figures);
+    assert!(c.figures.links[0].utilisation.unwrap() > 0.7 && c.figures.links[1].utilisation.is_none());
+    assert_eq!(result.setup.flows, 0);
+}
+
+#[test]
+fn every_other_workload_runs() {
+    let kinds = [
+        "paced = { rate = \"5mbit\", on = \"100ms\", off = \"50ms\", exponential = true }",
+        "requests = { connections = 2, response = { fixed = \"100kB\" }, think = \"5ms\" }",
+        "bursts = { sizes = { fixed = \"50kB\" }, every = \"100ms\", bursts = 5 }",
+        "bulk = { bytes = \"1MB\", flows = 3, stagger = \"10ms\" }",
+    ];
+    for kind in kinds {
+        let result = run(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace("bulk = { flows = 2 }", kind));
+        for c in &result.contenders {
+            assert!(c.figures.goodput_mbit > 0.5, "{kind}, {}: {:?}", c.label, c.figures);
+            let finite = !kind.starts_with("paced");
+            assert_eq!(c.figures.completions.is_some(), finite, "{kind}");
+        }
+    }
+    // Datagrams alone have nobody to compare.
+    let result = run(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace(
+        "[[workload]]",
+        "[[workload]]\ndatagrams = { rate = \"48mbit\", poisson = true }\n[[workload]]",
+    ));
+    for c in &result.contenders {
+        assert!((20.0..47.0).contains(&c.figures.goodput_mbit), "{:?}", c.figures);
+    }
+}
+
+#[test]
+fn events_change_the_link() {
+    let text = format!("{DUMBBELL}\n[[event]]\nat = \"5s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n");
+    let result = run(&text);
+    let c = &result.contenders[2];
+    let mean = |bins: &[f64]| bins.iter().sum::<f64>() / bins.len() as f64;
+    let (before, after) = (mean(&c.series.throughput_mbit[100..240]), mean(&c.series.throughput_mbit[300..]));
+    assert!((88.0..96.1).contains(&before) && (40.0..48.1).contains(&after), "{before} {after}");
+    // What the link could carry is counted with the event.
+    assert!(c.figures.utilisation > 0.85 && c.figures.utilisation <= 1.0, "{}", c.figures.utilisation);
+}
+
+fn problem(text: &str) -> (usize, String) {
+    match sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet) {
+        Err(Error::Scenario(problem)) => (problem.line(), format!("{}; {}", problem.message(), problem.fix().unwrap_or(""))),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn names_that_the_network_lacks_are_told_with_their_line() {
+    let with = |from: &str, to: &str| problem(&DUMBBELL.replace(from, to));
+    let (line, text) = with("bulk", "from = \"lift1\"\nbulk");
+    assert_eq!((line, text.as_str()), (10, "there is no host `lift1`; did you mean `left1`?"));
+    let (line, text) = with("bulk = { flows = 2 }", "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false");
+    assert_eq!((line, text.as_str()), (13, "there is no link `bottlenek`; did you mean `bottleneck`?"));
+    let (_, text) = with("bulk", "from = [\"left1\", \"right1\"]\nto = [\"left1\", \"left1\"]\nbulk");
+    assert!(text.contains("2 senders and 1 receivers make no pairs"), "{text}");
+    let (line, text) = with("bulk", "from = \"left\"\nbulk");
+    assert!(line == 10 && text.contains("no host `left`"), "{text}");
+}
+
+const GRAPH: &str = r#"
+contenders = ["native:cubic"]
+duration = "100ms"
+[[node]]
+name = "a"
+[[node]]
+name = "s"
+switch = true
+[[node]]
+name = "t"
+switch = true
+[[node]]
+name = "b"
+[[link]]
+from = "a"
+to = "s"
+[[link]]
+from = "s"
+to = "t"
+rate = "10mbit"
+[[link]]
+from = "t"
+to = "b"
+[[workload]]
+from = "a"
+to = "b"
+bulk = {}
+"#;
+
+#[test]
+fn networks_that_cannot_be_are_refused() {
+    let result = run(GRAPH);
+    assert_eq!(result.setup.link.as_deref(), Some("t->b"));
+    let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
+    let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
+    assert!(line == 25 && text.contains("circle"), "{line}: {text}");
+    let (_, text) = problem(&GRAPH.replace("[[link]]\nfrom = \"t\"\nto = \"b\"\n", ""));
+    assert!(text.contains("no path leads from `a` to `b`") || text.contains("no link leads"), "{text}");
+    let (line, text) = problem(
+        "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.fat_tree]\nk = 1000\nrate = \"100gbit\"\ndelay = \"1us\"\n\
+         [[workload]]\npairs = \"permutation\"\nbulk = {}\n",
+    );
+    assert!(line == 3 && text.contains("MB of memory"), "{line}: {text}");
+}
+
+#[test]
+fn algorithms_that_do_not_exist_are_refused() {
+    let with = |name: &str| {
+        let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
+        sim::run(&scenario, &Registry::builtin(), &options("1", 1), &Quiet).unwrap_err().to_string()
+    };
+    assert!(with("native:cubik").contains("did you mean `cubic`?"));
+    assert!(with("renoo").contains("reno"));
+}
