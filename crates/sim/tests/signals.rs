@@ -142,6 +142,9 @@ impl Tracer for Trace {
     }
 }
 
+/// A change of the path at so many ms.
+type Planned = (u64, fn(LinkId) -> Change);
+
 /// A path and what is sent over it.
 struct Case {
     /// Mbit/s; the path is 40 ms long.
@@ -155,7 +158,8 @@ struct Case {
     length: Option<u64>,
     /// Packets that are written after 1 s.
     later: u64,
-    changes: Vec<(u64, fn(LinkId) -> Change)>,
+    /// When, ms, and what.
+    changes: Vec<Planned>,
     /// ms
     until: u64,
 }
@@ -432,7 +436,7 @@ fn every_mark_is_told_once() {
 /// An outage of a second is a timeout or several; a delay that grows by a second is one that proves spurious.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
-    let outage: Vec<(u64, fn(LinkId) -> Change)> = vec![(2_000, Change::Down), (3_000, Change::Up)];
+    let outage: Vec<Planned> = vec![(2_000, Change::Down), (3_000, Change::Up)];
     let outcome = run(&Case {
         changes: outage,
         ..Case::default()
@@ -445,7 +449,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     );
     assert_eq!(sum(&outcome, "Flow.undone"), 0);
 
-    let longer: Vec<(u64, fn(LinkId) -> Change)> = vec![(2_000, |link| {
+    let longer: Vec<Planned> = vec![(2_000, |link| {
         Change::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
     })];
     let outcome = run(&Case {
