@@ -1,4 +1,5 @@
 //! `ccplane send` and `ccplane recv` over loopback, as a person runs them.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -77,7 +78,11 @@ struct Receiver {
 
 impl Receiver {
     fn start(arguments: &[&str]) -> Receiver {
-        let listen = ["recv", "--listen", "127.0.0.1:0"];
+        Receiver::listen("127.0.0.1:0", arguments)
+    }
+
+    fn listen(address: &str, arguments: &[&str]) -> Receiver {
+        let listen = ["recv", "--listen", address];
         let mut child = command(&[&listen, arguments].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -396,4 +401,53 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     assert!(said(&output).contains("the agent is gone"), "{}", said(&output));
     assert_eq!(receiver.end().0, 0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+}
+
+/// Every kind of trouble that a link makes, at once: losses both ways, delay, a queue that overflows, marks.
+#[test]
+fn a_file_arrives_over_a_link_that_loses_packets() {
+    if !nix::unistd::geteuid().is_root() {
+        let skipped = "SKIPPED: a_file_arrives_over_a_link_that_loses_packets: it makes namespaces, as root";
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
+        return eprintln!("{skipped}");
+    }
+    let folder = Folder::new("losses");
+    let key = folder.path("key");
+    assert!(send(&["--make-key", &key]).status.success());
+    let file = folder.file("f", 1_500_000);
+    for (index, (queue, options)) in [
+        ("droptail:20p", &["--alg", "cubic"][..]),
+        ("droptail:60p", &["--alg", "native:reno", "--key", &key]),
+        ("fq_codel", &["--alg", "native:cubic"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = folder.path(&format!("out-{index}"));
+        let keyed = if options.contains(&"--key") {
+            &["--key", &key][..]
+        } else {
+            &[]
+        };
+        let receiver = Receiver::listen("0.0.0.0:0", &[&["--out", &out], keyed].concat());
+        let port = receiver.address.rsplit(':').next().unwrap();
+        let words: Vec<String> = options.iter().map(|word| format!("'{word}'")).collect();
+        let line = format!(
+            "{} send $CCPLANE_HOST:{port} {file} --json {}",
+            env!("CARGO_BIN_EXE_ccplane"),
+            words.join(" ")
+        );
+        let link = [
+            "emu", "--rate", "30mbit", "--delay", "5ms", "--loss", "1%", "--queue", queue,
+        ];
+        let output = command(&[&link[..], &["--", "sh", "-c", &line]].concat())
+            .output()
+            .unwrap();
+        let summary = json(&output);
+        assert!(summary["retransmitted"].as_u64().unwrap() > 5, "{summary}");
+        let goodput = summary["goodput_mbit"].as_f64().unwrap();
+        assert!(goodput < 30.0, "{goodput} Mbit/s through 30");
+        assert_eq!(receiver.end().0, 0);
+        assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap(), "{options:?}");
+    }
 }

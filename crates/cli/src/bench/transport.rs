@@ -1,4 +1,5 @@
 //! `ccplane bench transport`: what a packet costs the transport, and how fast its UDP driver and the kernel's TCP are on loopback.
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -218,7 +219,6 @@ impl Pair {
     /// Writes what an end has to send; ns that it took.
     fn send(end: &mut End, now: Time, buffers: &mut [Vec<u8>], lengths: &mut Vec<usize>, payload: &[u8]) -> u64 {
         lengths.clear();
-        #[expect(clippy::disallowed_methods, reason = "a benchmark")]
         let begun = Instant::now();
         let Some(connection) = &mut end.connection else {
             return 0;
@@ -257,7 +257,6 @@ impl Pair {
         payload: &mut [u8],
     ) -> u64 {
         let (mut side, mut answer) = (Side::default(), [0; 256]);
-        #[expect(clippy::disallowed_methods, reason = "a benchmark")]
         let begun = Instant::now();
         for (buffer, length) in buffers.iter_mut().zip(lengths) {
             let arrival = end
@@ -378,7 +377,6 @@ fn over_udp() -> Result<Run, Failure> {
             }
             Ok(received)
         });
-        #[expect(clippy::disallowed_methods, reason = "a benchmark")]
         let begun = (Instant::now(), cpu_seconds());
         let mut run = || -> Result<(), Failure> {
             let id = client.connect(to, Congestion::Native(Native::cubic())).map_err(fail)?;

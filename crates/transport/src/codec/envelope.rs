@@ -42,7 +42,7 @@ pub struct Source {
 
 impl Envelope {
     /// Bytes that it takes.
-    pub const fn len(&self) -> usize {
+    pub const fn bytes(&self) -> usize {
         let long = if self.from.is_some() { 10 } else { 0 };
         let sealed = if self.number.is_some() { 8 } else { 0 };
         9 + long + sealed
@@ -51,7 +51,7 @@ impl Envelope {
     /// Writes it to the front of `out`; the bytes taken, or `None` where `out` is too short.
     #[inline]
     pub fn write(&self, out: &mut [u8]) -> Option<usize> {
-        let length = self.len();
+        let length = self.bytes();
         let out = out.get_mut(..length)?;
         let (first, rest) = out.split_first_mut()?;
         *first = VERSION << 4;
@@ -101,6 +101,6 @@ impl Envelope {
             let number = rest.first_chunk().ok_or(CodecError::Short)?;
             envelope.number = Some(u64::from_be_bytes(*number));
         }
-        Ok((envelope, envelope.len()))
+        Ok((envelope, envelope.bytes()))
     }
 }
