@@ -126,9 +126,14 @@ impl Events {
         self.wheel.pop(until.as_nanos())
     }
 
+    /// How many have happened.
+    pub fn happened(&self) -> u64 {
+        self.wheel.popped()
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.wheel.len()
+        (self.order - self.wheel.popped()) as usize
     }
 
     /// Whether there were more events than a run can tell apart.

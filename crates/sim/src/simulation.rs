@@ -130,7 +130,6 @@ impl<T: Tracer> Simulation<T> {
             let Some(event) = self.world.events.pop(until) else {
                 return Ok(false);
             };
-            self.world.counters.events += 1;
             self.world.now = event.at();
             if event.kind() == Kind::Arrive {
                 self.arrive(event.which());

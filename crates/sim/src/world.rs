@@ -428,6 +428,7 @@ impl World {
     /// What the simulation did so far.
     pub fn counters(&self) -> Counters {
         Counters {
+            events: self.events.happened(),
             hops: self.links.hops(),
             sent: self.packets.made,
             ..self.counters

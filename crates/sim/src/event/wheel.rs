@@ -29,11 +29,13 @@ pub(super) struct Wheel {
     nodes: Nodes,
     later: Ring,
     far: Heap,
-    len: usize,
-    /// Events, slots and turns since the width was last judged.
-    taken: u32,
-    opened: u32,
+    /// How many events left so far.
+    popped: u64,
+    /// Since the width was last judged: `popped` then, turns, events that shared a slot, and slots of those.
+    judged: u64,
     turns: u32,
+    crowd: u32,
+    crowded: u32,
 }
 
 /// Events in lists, the one added last first.
@@ -54,9 +56,8 @@ struct Node {
 #[derive(Debug)]
 struct Ring {
     heads: Box<[u32; SLOTS]>,
-    /// Which slots hold anything, and which words of that do.
+    /// Which slots hold anything.
     full: [u64; SLOTS / 64],
-    words: u64,
 }
 
 impl Default for Wheel {
@@ -72,17 +73,19 @@ impl Default for Wheel {
             },
             later: Ring::default(),
             far: Heap::default(),
-            len: 0,
-            taken: 0,
-            opened: 0,
+            popped: 0,
+            judged: 0,
             turns: 0,
+            crowd: 0,
+            crowded: 0,
         }
     }
 }
 
 impl Wheel {
-    pub fn len(&self) -> usize {
-        self.len
+    /// How many events left so far.
+    pub fn popped(&self) -> u64 {
+        self.popped
     }
 
     pub fn memory(&self) -> usize {
@@ -95,7 +98,6 @@ impl Wheel {
 
     #[inline(always)]
     pub fn push(&mut self, event: Event) {
-        self.len += 1;
         let slot = event.nanos() >> self.width;
         // Slots in the past and the present wrap to a large number.
         if slot.wrapping_sub(self.now).wrapping_sub(1) < MASK {
@@ -112,7 +114,7 @@ impl Wheel {
             return self.advance(until);
         }
         let first = self.open.pop_if(|first| first.nanos() <= until)?;
-        self.len -= 1;
+        self.popped += 1;
         Some(first)
     }
 
@@ -145,9 +147,6 @@ impl Wheel {
             return self.turn(until);
         };
         let slot = (self.now & !MASK) | slot;
-        if slot << self.width > until {
-            return None;
-        }
         let head = self.near.heads[(slot & MASK) as usize];
         let node = self.nodes.nodes[head as usize];
         let event = node.event();
@@ -158,20 +157,21 @@ impl Wheel {
             return None;
         }
         self.now = slot;
-        self.opened += 1;
-        self.taken += 1;
+        self.popped += 1;
         self.near.clear(slot);
         self.nodes.give_back(head);
-        self.len -= 1;
         Some(event)
     }
 
     #[inline(never)]
     fn open_many(&mut self, slot: u64, until: u64) -> Option<Event> {
+        if slot << self.width > until {
+            return None;
+        }
         self.now = slot;
         self.near.take(slot, &mut self.nodes, &mut self.open);
-        self.opened += 1;
-        self.taken += self.open.len() as u32;
+        self.crowded += 1;
+        self.crowd += self.open.len() as u32;
         self.open.sort_unstable_by(|a, b| b.cmp(a));
         self.pop(until)
     }
@@ -193,7 +193,7 @@ impl Wheel {
 
     fn next_turn(&mut self) -> Option<u64> {
         let now = self.now >> BITS;
-        if self.near.words != 0 {
+        if self.near.next(0).is_some() {
             // The ring reaches less than one turn ahead.
             return Some(now + 1);
         }
@@ -217,7 +217,6 @@ impl Wheel {
         while let Some(event) = self.far.pop(end - 1) {
             events.push(event);
         }
-        self.len -= events.len();
         for event in events {
             self.push(event);
         }
@@ -226,12 +225,14 @@ impl Wheel {
     /// Changes the width where slots hold many events, or whole turns hold few; says whether it did.
     fn judge(&mut self) -> bool {
         self.turns += 1;
+        let taken = self.popped - self.judged;
         // Enough to judge by: some turns, or a great many events.
-        if self.turns < 16 && self.taken < 1 << 16 {
+        if self.turns < 16 && taken < 1 << 16 {
             return false;
         }
-        let (a_slot, a_turn) = (self.taken / self.opened.max(1), self.taken / self.turns);
-        (self.taken, self.opened, self.turns) = (0, 0, 0);
+        let slots = taken.saturating_sub(u64::from(self.crowd)) + u64::from(self.crowded);
+        let (a_slot, a_turn) = (taken / slots.max(1), taken / u64::from(self.turns));
+        (self.judged, self.turns, self.crowd, self.crowded) = (self.popped, 0, 0, 0);
         let width = match a_slot {
             8.. if self.width >= 2 => self.width - 2,
             ..2 if a_turn < 256 && self.width + 2 <= WIDEST => self.width + 2,
@@ -249,7 +250,6 @@ impl Wheel {
         }
         self.width = width;
         self.now = now >> width;
-        self.len = 0;
         for event in events {
             self.push(event);
         }
@@ -298,7 +298,6 @@ impl Default for Ring {
         Ring {
             heads: Box::new([NONE; SLOTS]),
             full: [0; SLOTS / 64],
-            words: 0,
         }
     }
 }
@@ -310,24 +309,19 @@ impl Ring {
         let head = &mut self.heads[index];
         *head = nodes.add(event, *head);
         self.full[index / 64] |= 1 << (index % 64);
-        self.words |= 1 << (index / 64);
     }
 
     /// The first slot that holds anything, from `index` on.
     #[inline(always)]
     fn next(&self, index: u64) -> Option<u64> {
-        let word = index / 64;
-        let rest = self.full.get(word as usize)? & (u64::MAX << (index % 64));
-        if rest != 0 {
-            return Some(word * 64 + u64::from(rest.trailing_zeros()));
+        let mut word = (index / 64) as usize;
+        let mut rest = self.full.get(word)? & (u64::MAX << (index % 64));
+        // Slots are as wide as makes the next full one mostly near.
+        while rest == 0 {
+            word += 1;
+            rest = *self.full.get(word)?;
         }
-        // Two shifts, as one by 64 is none.
-        let words = self.words & (u64::MAX << word << 1);
-        if words == 0 {
-            return None;
-        }
-        let word = words.trailing_zeros();
-        Some(u64::from(word) * 64 + u64::from(self.full[word as usize].trailing_zeros()))
+        Some(word as u64 * 64 + u64::from(rest.trailing_zeros()))
     }
 
     /// Moves the events of a slot to `to`.
@@ -349,10 +343,6 @@ impl Ring {
     fn clear(&mut self, slot: u64) {
         let index = (slot & MASK) as usize;
         self.heads[index] = NONE;
-        let word = &mut self.full[index / 64];
-        *word &= !(1 << (index % 64));
-        if *word == 0 {
-            self.words &= !(1 << (index / 64));
-        }
+        self.full[index / 64] &= !(1 << (index % 64));
     }
 }
