@@ -89,13 +89,14 @@ impl Receiver {
             .spawn()
             .expect("the binary under test starts");
         let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("it said `{line}`"));
-        let address = address.to_owned();
+        let mut text = String::new();
+        let address = loop {
+            let before = text.len();
+            assert!(errors.read_line(&mut text).unwrap() > 0, "it said `{text}`");
+            if let Some(address) = text[before..].trim().strip_prefix("listening on ") {
+                break address.to_owned();
+            }
+        };
         Receiver { child, address, errors }
     }
 
