@@ -156,7 +156,8 @@ fn events_change_the_link() {
 fn problem(text: &str) -> (usize, String) {
     match sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet) {
         Err(Error::Scenario(problem)) => (problem.line(), format!("{}; {}", problem.message(), problem.fix().unwrap_or(""))),
-        other => panic!("{other:?}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it ran"),
     }
 }
 
@@ -167,8 +168,8 @@ fn names_that_the_network_lacks_are_told_with_their_line() {
     assert_eq!((line, text.as_str()), (10, "there is no host `lift1`; did you mean `left1`?"));
     let (line, text) = with("bulk = { flows = 2 }", "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false");
     assert_eq!((line, text.as_str()), (13, "there is no link `bottlenek`; did you mean `bottleneck`?"));
-    let (_, text) = with("bulk", "from = [\"left1\", \"right1\"]\nto = [\"left1\", \"left1\"]\nbulk");
-    assert!(text.contains("2 senders and 1 receivers make no pairs"), "{text}");
+    let (_, text) = with("rtt = \"20ms\"\n\n[[workload]]", "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]");
+    assert!(text.contains("3 senders and 2 receivers make no pairs"), "{text}");
     let (line, text) = with("bulk", "from = \"left\"\nbulk");
     assert!(line == 10 && text.contains("no host `left`"), "{text}");
 }

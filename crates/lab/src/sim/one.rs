@@ -41,8 +41,10 @@ pub(super) struct Job<'s> {
 /// The workloads that are compared.
 #[derive(Default)]
 struct Compared {
-    /// Those whose flows each carry data one way.
-    flows: Vec<AppId>,
+    /// Those whose flows end when their bytes have arrived.
+    finite: Vec<AppId>,
+    /// Those whose flows last.
+    lasting: Vec<AppId>,
     /// Those whose connections carry requests and responses.
     loops: Vec<AppId>,
 }
@@ -122,10 +124,10 @@ impl Job<'_> {
             if !ours || workload.heeds_nothing() {
                 continue;
             }
-            if matches!(workload.kind, Kind::Of(Workload::Requests { .. })) {
-                compared.loops.push(id);
-            } else {
-                compared.flows.push(id);
+            match workload.kind {
+                Kind::Of(Workload::Requests { .. }) => compared.loops.push(id),
+                Kind::Of(Workload::Bulk { bytes: None, .. } | Workload::Paced { .. }) => compared.lasting.push(id),
+                Kind::Of(_) | Kind::Trace { .. } => compared.finite.push(id),
             }
         }
         Ok(compared)
@@ -141,7 +143,7 @@ impl Job<'_> {
             sim.run_until(Time::from_nanos(now)).map_err(|error| self.told(error))?;
             for flow in sim.flows().skip(seen) {
                 seen += 1;
-                let lasting = sim.flow(flow).is_some_and(|view| view.bytes.is_none() && is_of(&view, &compared.flows));
+                let lasting = sim.flow(flow).is_some_and(|view| is_of(&view, &compared.lasting));
                 if lasting && sampled.len() < MOST_SAMPLED {
                     sampled.push((flow, Vec::new()));
                 }
@@ -188,9 +190,11 @@ impl Job<'_> {
         let at = |p| delays.quantile(p).unwrap_or(0.0);
         let link = sim.link(self.plan.main);
         let capacity = self.could_carry(self.plan.main);
-        let all_views = sim.flows().filter_map(|flow| sim.flow(flow));
-        let (finite, views): (Vec<FlowView>, Vec<FlowView>) =
-            all_views.filter(|view| is_of(view, &compared.flows)).partition(|view| view.bytes.is_some());
+        let of = |apps: &[AppId]| -> Vec<FlowView> {
+            let views = sim.flows().filter_map(|flow| sim.flow(flow));
+            views.filter(|view| is_of(view, apps)).collect()
+        };
+        let (views, finite) = (of(&compared.lasting), of(&compared.finite));
         let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
         let all = || views.iter().chain(&finite);
         let completed = self.completed(sim, &finite, &compared.loops, seed)?;
@@ -466,15 +470,16 @@ impl<'j> Controls<'j> {
                         id
                     }
                 };
-                Ok(Congestion::Steered(agent, Arc::from("")))
+                Ok(Congestion::Steered(agent, Arc::from(name.as_str())))
             }
         }
     }
 
     /// Reports that the contender's algorithm heard.
     fn reports(&self, sim: &Simulation) -> Option<u64> {
-        let (_, agent) = self.agents.iter().find(|(contender, _)| Some(contender) == self.contender)?;
-        sim.algorithm(*agent, "").map(|stats| stats.reports)
+        let contender = self.contender?;
+        let (_, agent) = self.agents.iter().find(|(known, _)| known == contender)?;
+        sim.algorithm(*agent, contender.algorithm()).map(|stats| stats.reports)
     }
 }
 
