@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ccplane_emu::Timing;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error, Experiment, Progress};
-use ccplane_emu::Timing;
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};

@@ -40,8 +40,20 @@ fn said(arguments: &[&str]) -> (i32, String) {
 }
 
 const FLAGS: [&str; 14] = [
-    "run", "--datapath", "sim", "--alg", "reno,cubic", "--vs", "native:cubic", "--flows", "4", "--duration", "5s", "--rate",
-    "96mbit", "--out",
+    "run",
+    "--datapath",
+    "sim",
+    "--alg",
+    "reno,cubic",
+    "--vs",
+    "native:cubic",
+    "--flows",
+    "4",
+    "--duration",
+    "5s",
+    "--rate",
+    "96mbit",
+    "--out",
 ];
 
 #[test]
@@ -61,7 +73,15 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
         for key in ["label", "algorithm", "native", "figures", "audit"] {
             assert!(c.get(key).is_some(), "no {key} in {c}");
         }
-        for key in ["goodput_mbit", "utilisation", "delay_mean_ms", "delay_p99_ms", "retransmissions", "queue_drops", "jain"] {
+        for key in [
+            "goodput_mbit",
+            "utilisation",
+            "delay_mean_ms",
+            "delay_p99_ms",
+            "retransmissions",
+            "queue_drops",
+            "jain",
+        ] {
             assert!(c["figures"][key].is_number(), "no {key} in {}", c["figures"]);
         }
         assert!(c["figures"]["goodput_mbit"].as_f64() > Some(70.0), "{}", c["figures"]);
@@ -69,7 +89,15 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
         assert!(c["audit"]["hops"].as_u64() > Some(1_000));
         assert!(c.get("host").is_none() && c["audit"].get("lateness_p50_us").is_none());
     }
-    for file in ["summary.json", "host.json", "series.csv", "bins.csv", "flows.csv", "report.html", "scenario.toml"] {
+    for file in [
+        "summary.json",
+        "host.json",
+        "series.csv",
+        "bins.csv",
+        "flows.csv",
+        "report.html",
+        "scenario.toml",
+    ] {
         assert!(path.join(file).is_file(), "no {file}");
     }
     let page = fs::read_to_string(path.join("report.html")).expect("the page");
@@ -89,7 +117,17 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
                 rtt = \"20ms\"\nloss = \"0.1%\"\npairs = 2\n[[workload]]\npoisson = { rate = \"20mbit\", sizes = { table = \"caida\" } }\n";
     fs::write(&file, text).expect("the test's folder can be written");
-    let object = json(&["run", &file, "--seeds", "1..5", "--threads", "2", "--out", &out, "--json"]);
+    let object = json(&[
+        "run",
+        &file,
+        "--seeds",
+        "1..5",
+        "--threads",
+        "2",
+        "--out",
+        &out,
+        "--json",
+    ]);
     assert_eq!(object["setup"]["seeds"], "1..5");
     for c in object["contenders"].as_array().expect("a list") {
         assert_eq!(c["spread"]["seeds"], 5);
@@ -99,11 +137,24 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
         assert!(classes[0]["slowdown_p99"].as_f64() > Some(1.0));
     }
     for seed in 1..=5 {
-        assert!(path.join(format!("seed-{seed}/summary.json")).is_file(), "no figures of seed {seed}");
+        assert!(
+            path.join(format!("seed-{seed}/summary.json")).is_file(),
+            "no figures of seed {seed}"
+        );
     }
     assert!(path.join("completions.csv").is_file());
     let (_, one) = folder("sim-seeds-one");
-    let single = json(&["run", &file, "--seeds", "1..5", "--threads", "1", "--out", &one, "--json"]);
+    let single = json(&[
+        "run",
+        &file,
+        "--seeds",
+        "1..5",
+        "--threads",
+        "1",
+        "--out",
+        &one,
+        "--json",
+    ]);
     assert_eq!(object["digest"], single["digest"]);
     // One of them alone is what it was among the others.
     let (alone_path, alone) = folder("sim-seed-alone");
@@ -122,11 +173,15 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
 fn a_mistake_is_told_with_its_line_before_anything_runs() {
     let (path, out) = folder("sim-mistakes");
     let file = path.with_extension("toml").display().to_string();
-    let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
+    let text =
+        "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
     fs::write(&file, text).expect("the test's folder can be written");
     let (code, told) = said(&["run", &file, "--out", &out]);
     assert_eq!(code, 2, "{told}");
-    assert!(told.contains("toml:5: there is no setting `rtd`") && told.contains("did you mean `rtt`?"), "{told}");
+    assert!(
+        told.contains("toml:5: there is no setting `rtd`") && told.contains("did you mean `rtt`?"),
+        "{told}"
+    );
     let (code, told) = said(&["run", "nowhere.toml"]);
     assert!(code == 2 && told.contains("nowhere.toml cannot be read"), "{told}");
     let (code, told) = said(&["run", "--datapath", "sim", "--vs", "native:cubik"]);
@@ -149,7 +204,13 @@ fn what_cannot_run_on_real_packets_is_named() {
     fs::write(&file, text).expect("the test's folder can be written");
     let (code, told) = said(&["run", &file, "--datapath", "linux"]);
     assert_eq!(code, 2, "{told}");
-    for part in ["several seeds", "[transport]", "flows of a given size", "[topology.dumbbell]", "--datapath sim"] {
+    for part in [
+        "several seeds",
+        "[transport]",
+        "flows of a given size",
+        "[topology.dumbbell]",
+        "--datapath sim",
+    ] {
         assert!(told.contains(part), "no {part} in: {told}");
     }
 }

@@ -57,7 +57,9 @@ pub enum Error {
         parts: Vec<String>,
     },
     /// A simulation stood still or panicked.
-    #[error("{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it")]
+    #[error(
+        "{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it"
+    )]
     Broken {
         /// Who ran.
         contender: String,

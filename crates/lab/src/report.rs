@@ -106,8 +106,14 @@ fn subtitle(setup: &Setup) -> String {
         1 => " · 1 flow".to_owned(),
         n => format!(" · {n} flows"),
     };
-    let network = setup.network.as_ref().map_or(String::new(), |network| format!("{network} · "));
-    let seeds = setup.seeds.as_ref().map_or(String::new(), |seeds| format!(" · seeds {seeds}"));
+    let network = setup
+        .network
+        .as_ref()
+        .map_or(String::new(), |network| format!("{network} · "));
+    let seeds = setup
+        .seeds
+        .as_ref()
+        .map_or(String::new(), |seeds| format!(" · seeds {seeds}"));
     format!(
         "{network}{} · {} ms round trip · {}{flows} · {} s{seeds} · {}",
         setup.rate,
@@ -260,7 +266,8 @@ fn parameters(s: &Setup) -> String {
         Some(("flow samples", format!("every {} ms", number(s.sample_ms)))),
         optional(
             "socket buffers",
-            s.socket_buffer_bytes.map(|bytes| format!("{:.1} MB, fixed", bytes as f64 / 1e6)),
+            s.socket_buffer_bytes
+                .map(|bytes| format!("{:.1} MB, fixed", bytes as f64 / 1e6)),
         ),
     ];
     definitions(&rows.into_iter().flatten().collect::<Vec<_>>())
@@ -294,7 +301,11 @@ fn completions(result: &RunResult) -> String {
         "<section><h2>Completion times</h2><div class=\"scroll\"><table class=\"figures\"><thead><tr><th scope=\"col\"></th>",
     );
     for (heading, unit, meaning) in table::COMPLETION_COLUMNS {
-        let _ = write!(out, "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>", escape(meaning));
+        let _ = write!(
+            out,
+            "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>",
+            escape(meaning)
+        );
     }
     out += "</tr></thead><tbody>";
     for row in rows {
@@ -305,9 +316,17 @@ fn completions(result: &RunResult) -> String {
             receiver. Slowdown: over what the flow would have taken alone (its bytes at the path's lowest rate, and one round \
             trip).</p><div class=\"row\" data-chart=\"fct\" style=\"--columns: 2\"></div>";
     for c in &result.contenders {
-        let unfinished = c.figures.completions.as_ref().map_or(0, |completions| completions.unfinished);
+        let unfinished = c
+            .figures
+            .completions
+            .as_ref()
+            .map_or(0, |completions| completions.unfinished);
         if unfinished > 0 {
-            let _ = write!(out, "<p class=\"note\">{}: {unfinished} flows did not end in time.</p>", escape(&c.label));
+            let _ = write!(
+                out,
+                "<p class=\"note\">{}: {unfinished} flows did not end in time.</p>",
+                escape(&c.label)
+            );
         }
     }
     out + "</section>"
@@ -325,7 +344,9 @@ fn links_table(result: &RunResult) -> String {
     for c in &result.contenders {
         for (i, link) in c.figures.links.iter().enumerate() {
             let name = if i == 0 { escape(&c.label) } else { String::new() };
-            let used = link.utilisation.map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0));
+            let used = link
+                .utilisation
+                .map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0));
             let _ = write!(
                 out,
                 "<tr><td>{name}</td><td>{}</td><td>{used}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.3}</td></tr>",

@@ -213,7 +213,12 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
-    let (senders, receivers, diag) = open(&emulator, &kernel_name, e.flows, setup.socket_buffer_bytes.unwrap_or_default())?;
+    let (senders, receivers, diag) = open(
+        &emulator,
+        &kernel_name,
+        e.flows,
+        setup.socket_buffer_bytes.unwrap_or_default(),
+    )?;
 
     let thread = steered.as_ref().map(Steered::thread);
     let reports = || steered.as_ref().map_or(0, Steered::reports);

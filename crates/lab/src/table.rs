@@ -188,7 +188,8 @@ pub(crate) fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
 /// The table of completion times; nothing where no flow ends by itself.
 pub fn of_completions(result: &RunResult) -> Option<String> {
     let rows = completion_rows(result);
-    let headings = std::iter::once(String::new()).chain(COMPLETION_COLUMNS.iter().map(|(h, unit, _)| format!("{h}\n{unit}")));
+    let headings =
+        std::iter::once(String::new()).chain(COMPLETION_COLUMNS.iter().map(|(h, unit, _)| format!("{h}\n{unit}")));
     let headings: Vec<String> = headings.collect();
     (!rows.is_empty()).then(|| render(&headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
 }

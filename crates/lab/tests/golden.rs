@@ -24,8 +24,17 @@ fn digest(scenario: &Scenario, threads: usize) -> String {
     let result = sim::run(scenario, &Registry::builtin(), &options, &Quiet);
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {
-        assert!(c.audit.sound, "{}, {}: {:?}", scenario.file, c.label, c.audit.complaints);
-        assert!(c.figures.goodput_mbit > 0.0, "{}, {}: nothing got through", scenario.file, c.label);
+        assert!(
+            c.audit.sound,
+            "{}, {}: {:?}",
+            scenario.file, c.label, c.audit.complaints
+        );
+        assert!(
+            c.figures.goodput_mbit > 0.0,
+            "{}, {}: nothing got through",
+            scenario.file,
+            c.label
+        );
     }
     result.digest.unwrap()
 }
@@ -40,11 +49,17 @@ fn shipped_scenarios_give_the_same_result_as_ever_on_any_number_of_threads() {
         .collect();
     files.sort();
     assert_eq!(files.len(), 20);
-    let mut found = String::from("# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n");
+    let mut found =
+        String::from("# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n");
     for path in files {
         let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
         let one = digest(&scenario, 1);
-        assert_eq!(one, digest(&scenario, 2), "{}: the number of threads shows", path.display());
+        assert_eq!(
+            one,
+            digest(&scenario, 2),
+            "{}: the number of threads shows",
+            path.display()
+        );
         let name = path.file_stem().unwrap().to_string_lossy();
         found += &format!("{one}  {name}\n");
     }
@@ -63,7 +78,8 @@ fn every_scenario_in_the_book_runs() {
         for (i, block) in text.split("```toml\n").skip(1).enumerate() {
             let block = block.split("```").next().unwrap();
             let name = format!("{page}, example {}", i + 1);
-            let scenario = Scenario::parse(&name, block, &root().join("scenarios")).unwrap_or_else(|error| panic!("{error}"));
+            let scenario =
+                Scenario::parse(&name, block, &root().join("scenarios")).unwrap_or_else(|error| panic!("{error}"));
             digest(&scenario, 2);
             count += 1;
         }

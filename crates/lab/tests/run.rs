@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, run};
 use ccplane_emu::Timing;
+use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 use nix::fcntl::{Flock, FlockArg};

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Arrivals, Change, Kind, Pairing, Problem, Scenario, Topology};
+use ccplane_lab::scenario::{Change, Kind, Pairing, Problem, Scenario, Topology};
 use ccplane_qdisc::LineSpec;
+use ccplane_sim::{Arrivals, Duty, Pause, Workload};
 use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
@@ -49,14 +50,15 @@ fn a_small_file_has_sensible_defaults() {
     assert_eq!(bottleneck.queue.to_string(), "droptail:1bdp");
     assert_eq!(bottleneck.line, LineSpec::Constant(Rate::from_bits_per_sec(96_000_000)));
     let [w] = s.workloads.as_slice() else { panic!() };
-    assert!(matches!(
-        w.kind,
-        Kind::Bulk {
-            flows: 4,
-            bytes: None,
-            stagger: Duration::ZERO
-        }
-    ));
+    let Kind::Of(Workload::Bulk {
+        flows: 4,
+        bytes: None,
+        stagger,
+    }) = w.kind
+    else {
+        panic!("{:?}", w.kind)
+    };
+    assert_eq!(stagger, Duration::ZERO);
     assert_eq!(
         (w.name.as_str(), w.pairing, w.algorithm.as_ref()),
         ("bulk", Pairing::Each, None)
@@ -119,7 +121,7 @@ requests = { connections = 3, response = { table = "websearch" }, think = "10ms"
 from = "a"
 to = "b"
 algorithm = "native:reno"
-on_off = { on = "100ms", off = "200ms", rate = "1mbit", exponential = true }
+paced = { on = "100ms", off = "200ms", rate = "1mbit", exponential = true }
 
 [[event]]
 at = "1s"
@@ -160,12 +162,43 @@ size_classes = ["100kB"]
     let [web, requests, on_off] = s.workloads.as_slice() else {
         panic!()
     };
-    assert!(
-        matches!(&web.kind, Kind::Poisson { arrivals: Arrivals::Load(_), flows: Some(100), sizes } if sizes.len() == 2)
+    let Kind::Of(Workload::Poisson {
+        arrivals: Arrivals::Rate(rate),
+        flows: Some(100),
+        sizes,
+    }) = &web.kind
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (*rate, sizes.mean().round()),
+        (Rate::from_bits_per_sec(5_000_000), 257_500.0)
     );
-    assert!(matches!(&requests.kind, Kind::Requests { connections: 3, response, .. } if response.len() == 12));
+    let Kind::Of(Workload::Requests {
+        connections: 3,
+        response,
+        think: Pause::Fixed(think),
+        ..
+    }) = &requests.kind
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (response.mean().round(), *think),
+        (1_711_250.0, Duration::from_millis(10))
+    );
     assert_eq!((requests.name.as_str(), requests.pairing), ("requests-2", Pairing::All));
-    assert!(matches!(on_off.kind, Kind::OnOff { exponential: true, .. }));
+    let Kind::Of(Workload::Paced {
+        duty: Duty::OnOff {
+            on: Pause::Exponential(on),
+            ..
+        },
+        ..
+    }) = on_off.kind
+    else {
+        panic!()
+    };
+    assert_eq!(on, Duration::from_millis(100));
     assert_eq!(s.events[1].change, Change::Up(false));
     assert_eq!((s.transport.mss, s.transport.delayed_acks), (Some(1000), Some(false)));
     assert_eq!(s.staleness, Some(Duration::from_millis(1)));
@@ -249,12 +282,21 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a queue of a path without delay", with("\"20ms\"", "\"0ms\"")),
         ("an unknown queue", with("rtt =", "queue = \"drptail:1bdp\"\nrtt =")),
         ("too much loss", with("rtt =", "loss = \"150%\"\nrtt =")),
-        ("bursts of no probability", with("rtt =", "loss = \"gilbert:p=1%:r=2\"\nrtt =")),
+        (
+            "bursts of no probability",
+            with("rtt =", "loss = \"gilbert:p=1%:r=2\"\nrtt ="),
+        ),
         (
             "steps out of order",
-            with("rate = \"96mbit\"", "piecewise = [[\"0s\", \"10mbit\"], [\"5s\", \"5mbit\"], [\"4s\", \"1mbit\"]]"),
+            with(
+                "rate = \"96mbit\"",
+                "piecewise = [[\"0s\", \"10mbit\"], [\"5s\", \"5mbit\"], [\"4s\", \"1mbit\"]]",
+            ),
         ),
-        ("steps that begin late", with("rate = \"96mbit\"", "piecewise = [[\"1s\", \"10mbit\"]]")),
+        (
+            "steps that begin late",
+            with("rate = \"96mbit\"", "piecewise = [[\"1s\", \"10mbit\"]]"),
+        ),
         ("a run of no time", with("\"10s\"", "\"0s\"")),
         ("too many looks", with("duration =", "sample = \"1ns\"\nduration =")),
         (
@@ -266,7 +308,7 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a workload that sends nothing", with(bulk, "start = \"1s\"")),
         (
             "two kinds in one workload",
-            with(bulk, "bulk = {}\nconstant_rate = { rate = \"1mbit\" }"),
+            with(bulk, "bulk = {}\npaced = { rate = \"1mbit\" }"),
         ),
         ("no flows", with(bulk, "bulk = { flows = 0 }")),
         ("flows of no size", with(bulk, "bulk = { bytes = \"0kB\" }")),

@@ -59,13 +59,20 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
     let (ours, native) = (&result.contenders[0], &result.contenders[1]);
     assert!(!ours.native && native.native && ours.host.reports_per_s > Some(10.0));
     assert_eq!(native.host.reports_per_s, None);
-    assert_eq!((result.setup.flows, result.setup.rtt_ms, result.setup.bin_ms), (2, 20.0, 20.0));
+    assert_eq!(
+        (result.setup.flows, result.setup.rtt_ms, result.setup.bin_ms),
+        (2, 20.0, 20.0)
+    );
     assert_eq!(result.setup.queue_bytes, Some(240_000));
 }
 
 #[test]
 fn threads_and_repetition_change_nothing() {
-    let scenario = scenario(&format!("{DUMBBELL}\n").replace("\"10s\"", "\"2s\"").replace("rtt =", "loss = \"0.1%\"\nrtt ="));
+    let scenario = scenario(
+        &format!("{DUMBBELL}\n")
+            .replace("\"10s\"", "\"2s\"")
+            .replace("rtt =", "loss = \"0.1%\"\nrtt ="),
+    );
     let run = |seeds, threads| sim::run(&scenario, &Registry::builtin(), &options(seeds, threads), &Quiet).unwrap();
     let summary = |mut result: RunResult| {
         result.contenders.iter_mut().for_each(|c| c.host.wall_s = None);
@@ -106,11 +113,21 @@ links = ["bottleneck", "reverse"]
     let all = completions.classes.last().unwrap();
     // 30 Mbit/s of 21,025 bytes on average: 178 a second.
     assert!((2500..4500).contains(&all.flows), "{completions:?}");
-    assert!(all.slowdown_p50 > 1.0 && all.slowdown_p99 >= all.slowdown_p50, "{completions:?}");
+    assert!(
+        all.slowdown_p50 > 1.0 && all.slowdown_p99 >= all.slowdown_p50,
+        "{completions:?}"
+    );
     assert_eq!(completions.classes.len(), 4);
-    assert_eq!(completions.classes[..3].iter().map(|class| class.flows).sum::<u64>(), all.flows);
+    assert_eq!(
+        completions.classes[..3].iter().map(|class| class.flows).sum::<u64>(),
+        all.flows
+    );
     // Cross traffic is nobody's goodput.
-    assert!(c.figures.goodput_mbit < 45.0 && c.figures.flows.is_empty(), "{:?}", c.figures);
+    assert!(
+        c.figures.goodput_mbit < 45.0 && c.figures.flows.is_empty(),
+        "{:?}",
+        c.figures
+    );
     assert!(c.figures.links[0].utilisation.unwrap() > 0.7 && c.figures.links[1].utilisation.is_none());
     assert_eq!(result.setup.flows, 0);
 }
@@ -124,7 +141,9 @@ fn every_other_workload_runs() {
         "bulk = { bytes = \"1MB\", flows = 3, stagger = \"10ms\" }",
     ];
     for kind in kinds {
-        let result = run(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace("bulk = { flows = 2 }", kind));
+        let result = run(&DUMBBELL
+            .replace("\"10s\"", "\"2s\"")
+            .replace("bulk = { flows = 2 }", kind));
         for c in &result.contenders {
             assert!(c.figures.goodput_mbit > 0.5, "{kind}, {}: {:?}", c.label, c.figures);
             let finite = !kind.starts_with("paced");
@@ -147,15 +166,28 @@ fn events_change_the_link() {
     let result = run(&text);
     let c = &result.contenders[2];
     let mean = |bins: &[f64]| bins.iter().sum::<f64>() / bins.len() as f64;
-    let (before, after) = (mean(&c.series.throughput_mbit[100..240]), mean(&c.series.throughput_mbit[300..]));
-    assert!((88.0..96.1).contains(&before) && (40.0..48.1).contains(&after), "{before} {after}");
+    let (before, after) = (
+        mean(&c.series.throughput_mbit[100..240]),
+        mean(&c.series.throughput_mbit[300..]),
+    );
+    assert!(
+        (88.0..96.1).contains(&before) && (40.0..48.1).contains(&after),
+        "{before} {after}"
+    );
     // What the link could carry is counted with the event.
-    assert!(c.figures.utilisation > 0.85 && c.figures.utilisation <= 1.0, "{}", c.figures.utilisation);
+    assert!(
+        c.figures.utilisation > 0.85 && c.figures.utilisation <= 1.0,
+        "{}",
+        c.figures.utilisation
+    );
 }
 
 fn problem(text: &str) -> (usize, String) {
     match sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet) {
-        Err(Error::Scenario(problem)) => (problem.line(), format!("{}; {}", problem.message(), problem.fix().unwrap_or(""))),
+        Err(Error::Scenario(problem)) => (
+            problem.line(),
+            format!("{}; {}", problem.message(), problem.fix().unwrap_or("")),
+        ),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it ran"),
     }
@@ -165,10 +197,22 @@ fn problem(text: &str) -> (usize, String) {
 fn names_that_the_network_lacks_are_told_with_their_line() {
     let with = |from: &str, to: &str| problem(&DUMBBELL.replace(from, to));
     let (line, text) = with("bulk", "from = \"lift1\"\nbulk");
-    assert_eq!((line, text.as_str()), (10, "there is no host `lift1`; did you mean `left1`?"));
-    let (line, text) = with("bulk = { flows = 2 }", "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false");
-    assert_eq!((line, text.as_str()), (13, "there is no link `bottlenek`; did you mean `bottleneck`?"));
-    let (_, text) = with("rtt = \"20ms\"\n\n[[workload]]", "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]");
+    assert_eq!(
+        (line, text.as_str()),
+        (10, "there is no host `lift1`; did you mean `left1`?")
+    );
+    let (line, text) = with(
+        "bulk = { flows = 2 }",
+        "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false",
+    );
+    assert_eq!(
+        (line, text.as_str()),
+        (13, "there is no link `bottlenek`; did you mean `bottleneck`?")
+    );
+    let (_, text) = with(
+        "rtt = \"20ms\"\n\n[[workload]]",
+        "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]",
+    );
     assert!(text.contains("3 senders and 2 receivers make no pairs"), "{text}");
     let (line, text) = with("bulk", "from = \"left\"\nbulk");
     assert!(line == 10 && text.contains("no host `left`"), "{text}");
@@ -211,7 +255,10 @@ fn networks_that_cannot_be_are_refused() {
     let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
     assert!(line == 25 && text.contains("circle"), "{line}: {text}");
     let (_, text) = problem(&GRAPH.replace("[[link]]\nfrom = \"t\"\nto = \"b\"\n", ""));
-    assert!(text.contains("no path leads from `a` to `b`") || text.contains("no link leads"), "{text}");
+    assert!(
+        text.contains("no path leads from `a` to `b`") || text.contains("no link leads"),
+        "{text}"
+    );
     let (line, text) = problem(
         "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.fat_tree]\nk = 1000\nrate = \"100gbit\"\ndelay = \"1us\"\n\
          [[workload]]\npairs = \"permutation\"\nbulk = {}\n",
@@ -223,7 +270,9 @@ fn networks_that_cannot_be_are_refused() {
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
-        sim::run(&scenario, &Registry::builtin(), &options("1", 1), &Quiet).unwrap_err().to_string()
+        sim::run(&scenario, &Registry::builtin(), &options("1", 1), &Quiet)
+            .unwrap_err()
+            .to_string()
     };
     assert!(with("native:cubik").contains("did you mean `cubic`?"));
     assert!(with("renoo").contains("reno"));

@@ -57,13 +57,7 @@ pub fn run(args: &SimArgs) -> Result<Option<Figures>, Failure> {
         "htsim 101 (NewReno only), ns-3 7470",
     );
     at_most("incast50_ccp_ns_per_hop", steered.ns_per_hop(), a_hop, 45.0, "");
-    at_most(
-        "incast10000_ns_per_hop",
-        many.ns_per_hop(),
-        a_hop,
-        90.0,
-        "htsim 390",
-    );
+    at_most("incast10000_ns_per_hop", many.ns_per_hop(), a_hop, 90.0, "htsim 390");
     at_most(
         "fattree1024_ns_per_hop",
         tree.ns_per_hop(),
@@ -86,14 +80,32 @@ pub fn run(args: &SimArgs) -> Result<Option<Figures>, Failure> {
         1.3,
         "ns-3 26",
     );
-    at_most("events_per_hop", incast.events_per_hop(), "", 1.1, "htsim 2.0, ns-3 3.3");
+    at_most(
+        "events_per_hop",
+        incast.events_per_hop(),
+        "",
+        1.1,
+        "htsim 2.0, ns-3 3.3",
+    );
     let idle = bench::idle_flow_bytes().map_err(fail)? as f64;
     at_most("idle_flow_bytes", idle, "bytes", 1_024.0, "htsim 3600, ns-3 82000");
-    at_most("steered_flow_extra_bytes", STEERED_FLOW_BYTES as f64, "bytes", 512.0, "");
+    at_most(
+        "steered_flow_extra_bytes",
+        STEERED_FLOW_BYTES as f64,
+        "bytes",
+        512.0,
+        "",
+    );
     at_most("packet_bytes", PACKET_BYTES as f64, "bytes", 64.0, "");
     let speedup = bench::parallel_speedup().map_err(fail)?;
     figures.add("parallel_speedup", speedup, "x one core", Some(Aim::AtLeast(1.9)), "");
-    figures.add("hops_per_s_total", hops as f64 / wall, "1/s", None, "htsim 9.9 M, ns-3 0.13 M (incast of 50)");
+    figures.add(
+        "hops_per_s_total",
+        hops as f64 / wall,
+        "1/s",
+        None,
+        "htsim 9.9 M, ns-3 0.13 M (incast of 50)",
+    );
     match instructions_per_hop() {
         Ok(instructions) => figures.add("instructions_per_hop", instructions, "", None, "htsim 1147, ns-3 46812"),
         Err(why) => figures.note(format!("no instructions_per_hop: {why}")),
@@ -128,7 +140,9 @@ fn instructions_per_hop() -> Result<f64, String> {
             .map_err(|error| format!("valgrind does not start ({error}); install it for this figure"))?;
         let said = String::from_utf8_lossy(&output.stderr);
         // The last line of its summary: `==123== Collected : 456`.
-        let instructions = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
+        let instructions = said
+            .lines()
+            .find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
         let hops = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>().ok();
         match instructions.zip(hops) {
             Some(both) => counted.push(both),

@@ -129,7 +129,10 @@ impl Context<'_> {
         })?;
         let (first, last) = (list.first(), list.last());
         let name = |step: Option<&(Duration, Rate)>| step.map_or(String::new(), |(_, rate)| rate.to_string());
-        Ok((LineSpec::Piecewise(Arc::new(line)), format!("{} … {}", name(first), name(last))))
+        Ok((
+            LineSpec::Piecewise(Arc::new(line)),
+            format!("{} … {}", name(first), name(last)),
+        ))
     }
 
     /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.

@@ -17,16 +17,29 @@ impl Scenario {
                 parts.push(what.to_owned());
             }
         };
-        cannot(seeds.count() > 1, "several seeds: real time runs once (give one with --seeds)");
+        cannot(
+            seeds.count() > 1,
+            "several seeds: real time runs once (give one with --seeds)",
+        );
         cannot(!self.events.is_empty(), "events");
         cannot(!self.routes.is_empty() || self.per_packet, "routing");
-        cannot(self.transport != TransportOptions::default(), "[transport]: kernel TCP has its own settings");
-        cannot(self.staleness.is_some(), "[steering]: reports take the time that they take");
+        cannot(
+            self.transport != TransportOptions::default(),
+            "[transport]: kernel TCP has its own settings",
+        );
+        cannot(
+            self.staleness.is_some(),
+            "[steering]: reports take the time that they take",
+        );
         cannot(!self.report.links.is_empty(), "links in [report]: there is one");
         cannot(self.workloads.len() > 1, "several workloads");
         let workload = self.workloads.first();
         let flows = match workload.map(|w| &w.kind) {
-            Some(Kind::Of(Sends::Bulk { flows, bytes: None, stagger: Duration::ZERO })) => *flows,
+            Some(Kind::Of(Sends::Bulk {
+                flows,
+                bytes: None,
+                stagger: Duration::ZERO,
+            })) => *flows,
             Some(Kind::Of(Sends::Bulk { bytes: Some(_), .. })) => {
                 cannot(true, "flows of a given size");
                 0
@@ -40,7 +53,10 @@ impl Scenario {
                 0
             }
         };
-        cannot(workload.is_some_and(|w| w.algorithm.is_some()), "a workload's own algorithm");
+        cannot(
+            workload.is_some_and(|w| w.algorithm.is_some()),
+            "a workload's own algorithm",
+        );
         cannot(
             workload.is_some_and(|w| w.start > Duration::ZERO || w.stop.is_some()),
             "a workload's start and stop",
@@ -49,7 +65,13 @@ impl Scenario {
             workload.is_some_and(|w| !w.from.is_empty() || !w.to.is_empty()),
             "a choice of hosts: there is one sender and one receiver",
         );
-        let Topology::Dumbbell { pairs, bottleneck, back, access } = &self.topology else {
+        let Topology::Dumbbell {
+            pairs,
+            bottleneck,
+            back,
+            access,
+        } = &self.topology
+        else {
             cannot(true, "networks other than [topology.dumbbell]");
             return Err(self.not_on_linux(parts));
         };

@@ -188,10 +188,7 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
         let properties = Link {
             queue: context.queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
             queue_name: link.queue.as_ref().map_or(fallback, |word| word.get_ref()).to_owned(),
-            loss: link
-                .loss
-                .as_ref()
-                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
+            loss: link.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
             jitter: link.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: link.reorder,
             line,

@@ -138,7 +138,9 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
     let made = [
         w.bulk.as_ref().map(|bulk| self::bulk(context, bulk)),
         w.paced.as_ref().map(|paced| self::paced(context, paced)),
-        w.datagrams.as_ref().map(|datagrams| self::datagrams(context, datagrams)),
+        w.datagrams
+            .as_ref()
+            .map(|datagrams| self::datagrams(context, datagrams)),
         w.poisson.as_ref().map(|poisson| self::poisson(context, poisson)),
         w.requests.as_ref().map(|requests| self::requests(context, requests)),
         w.bursts.as_ref().map(|bursts| self::bursts(context, bursts)),
@@ -159,7 +161,10 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
 fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     let b = at.get_ref();
     Ok(Sends::Bulk {
-        flows: b.flows.as_ref().map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
+        flows: b
+            .flows
+            .as_ref()
+            .map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
         bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
         stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
     })
@@ -183,7 +188,10 @@ fn datagrams(context: &Context, at: &Spanned<file::Datagrams>) -> Result<Sends, 
     Ok(Sends::Paced {
         rate: d.rate.get_ref().0,
         duty: duty(context, d.on.as_ref(), d.off.as_ref(), d.exponential)?,
-        carrier: Carrier::Datagrams { bytes, poisson: d.poisson },
+        carrier: Carrier::Datagrams {
+            bytes,
+            poisson: d.poisson,
+        },
     })
 }
 
@@ -254,9 +262,15 @@ fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Pr
     let connections = r.connections.as_ref();
     Ok(Sends::Requests {
         connections: connections.map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
-        request: r.request.as_ref().map_or(Ok(SizeTable::fixed(REQUEST)), |request| sizes(context, request))?,
+        request: r
+            .request
+            .as_ref()
+            .map_or(Ok(SizeTable::fixed(REQUEST)), |request| sizes(context, request))?,
         response: sizes(context, &r.response)?,
-        think: pause(r.think.as_ref().map_or(Duration::ZERO, |think| think.get_ref().0), r.exponential),
+        think: pause(
+            r.think.as_ref().map_or(Duration::ZERO, |think| think.get_ref().0),
+            r.exponential,
+        ),
     })
 }
 
@@ -285,7 +299,9 @@ fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Prob
     match at.get_ref() {
         file::Sizes::Table(name) => SizeTable::named(name.get_ref()).ok_or_else(|| {
             let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
-            context.source.unknown(name.span(), "table of sizes", name.get_ref(), &known)
+            context
+                .source
+                .unknown(name.span(), "table of sizes", name.get_ref(), &known)
         }),
         file::Sizes::File(file) => SizeTable::parse(&context.text_of(file)?).map_err(|error| {
             let what = format!("{}:{}: {}", file.get_ref(), error.index, error.why);
@@ -296,9 +312,13 @@ fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Prob
             let point = |point: &file::Point| (point.0.get_ref().0.get(), *point.1.get_ref());
             let points: Vec<(u64, f64)> = written.iter().map(point).collect();
             SizeTable::new(&points).map_err(|error| {
-                let span = written.get(error.index).map_or(at.span(), |file::Point(size, share)| {
-                    if error.share { share.span() } else { size.span() }
-                });
+                let span =
+                    written.get(error.index).map_or(
+                        at.span(),
+                        |file::Point(size, share)| {
+                            if error.share { share.span() } else { size.span() }
+                        },
+                    );
                 context.source.problem(span, error.why, "here", error.fix)
             })
         }

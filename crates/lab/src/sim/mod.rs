@@ -58,12 +58,7 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
 }
 
 /// Runs every contender with every seed.
-pub fn run(
-    scenario: &Scenario,
-    registry: &Registry,
-    options: &Options,
-    watch: &dyn Watch,
-) -> Result<RunResult, Error> {
+pub fn run(scenario: &Scenario, registry: &Registry, options: &Options, watch: &dyn Watch) -> Result<RunResult, Error> {
     check(scenario, registry)?;
     let plan = Plan::new(scenario).map_err(|problem| Error::Scenario(Box::new(problem)))?;
     let setup = setup(scenario, &plan, options.seeds);
@@ -88,7 +83,9 @@ pub fn run(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (row, column) = (at / contenders.len(), at % contenders.len());
-            let Some((seed, cell)) = seeds.get(row).zip(table.get(row)) else { return };
+            let Some((seed, cell)) = seeds.get(row).zip(table.get(row)) else {
+                return;
+            };
             if failed.lock().is_ok_and(|failed| failed.is_some()) {
                 return;
             }
@@ -198,7 +195,10 @@ fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<
 
 /// Every algorithm that the scenario names, before anything runs.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
-    let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+    let own = scenario
+        .workloads
+        .iter()
+        .filter_map(|workload| workload.algorithm.as_ref());
     for contender in scenario.contenders.iter().chain(own) {
         match contender {
             Contender::Native { name } => drop(one::native(name)?),
@@ -217,12 +217,17 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
 fn setup(scenario: &Scenario, plan: &Plan, seeds: Seeds) -> Setup {
     let main = plan.network.spec(plan.main);
     let line = main.map(|spec| spec.line.clone());
-    let rate = line.and_then(|line| line.mean_rate()).unwrap_or(Rate::from_bytes_per_sec(0));
+    let rate = line
+        .and_then(|line| line.mean_rate())
+        .unwrap_or(Rate::from_bytes_per_sec(0));
     let rtt = plan.rtt;
     let limit = main.and_then(|spec| spec.queue.limit(Some(rate), spec.rtt, spec.mtu).ok());
     let lasting = |w: &crate::scenario::Workload| match w.kind {
         Kind::Of(Workload::Bulk { flows, bytes: None, .. }) => Some(flows as usize),
-        Kind::Of(Workload::Paced { carrier: Carrier::Stream { .. }, .. }) => Some(1),
+        Kind::Of(Workload::Paced {
+            carrier: Carrier::Stream { .. },
+            ..
+        }) => Some(1),
         _ => None,
     };
     let ours = |w: &crate::scenario::Workload| w.algorithm.is_none() || scenario.contenders.is_empty();

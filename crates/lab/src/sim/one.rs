@@ -7,13 +7,13 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_sim::{
-    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, Pairs, SimError, SimOptions, Simulation, SteerOptions,
-    TraceFlow, Workload, WorkloadSpec,
+    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, Pairs, SimError, SimOptions,
+    Simulation, SteerOptions, TraceFlow, Workload, WorkloadSpec,
 };
 use ccplane_units::{Duration, Rate, Time};
 
-use super::plan::Plan;
 use super::Watch;
+use super::plan::Plan;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::{capacity, flow_figures};
@@ -198,7 +198,10 @@ impl Job<'_> {
         let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
         let all = || views.iter().chain(&finite);
         let completed = self.completed(sim, &finite, &compared.loops, seed)?;
-        let unfinished = finite.iter().filter(|flow| flow.finished.is_none() && flow.started < end).count() as u64;
+        let unfinished = finite
+            .iter()
+            .filter(|flow| flow.finished.is_none() && flow.started < end)
+            .count() as u64;
         let completions = (!finite.is_empty() || !completed.is_empty())
             .then(|| super::seeds::completions(&completed, unfinished, &self.scenario.report.size_classes));
         let received: u64 = all().map(|view| view.received).sum();
@@ -211,7 +214,11 @@ impl Job<'_> {
             .sum();
         let figures = Figures {
             goodput_mbit: metrics::mbits(received + exchanged, span),
-            utilisation: if capacity > 0.0 { delivered as f64 / capacity } else { 0.0 },
+            utilisation: if capacity > 0.0 {
+                delivered as f64 / capacity
+            } else {
+                0.0
+            },
             delay_mean_ms: delays.mean().unwrap_or(0.0),
             delay_p50_ms: at(0.5),
             delay_p95_ms: at(0.95),
@@ -227,7 +234,9 @@ impl Job<'_> {
         let mut complaints: Vec<String> = Vec::new();
         let silent = views.iter().filter(|view| view.in_fallback).count();
         if silent > 0 {
-            complaints.push(format!("{silent} flows fell back to NewReno, because the algorithm was silent for too long"));
+            complaints.push(format!(
+                "{silent} flows fell back to NewReno, because the algorithm was silent for too long"
+            ));
         }
         let failed = all().filter(|view| view.failure.is_some()).count();
         if failed > 0 {
@@ -283,7 +292,13 @@ impl Job<'_> {
     }
 
     /// Flows and responses that ended.
-    fn completed(&self, sim: &Simulation, finite: &[FlowView], loops: &[AppId], seed: u64) -> Result<Vec<Completion>, Error> {
+    fn completed(
+        &self,
+        sim: &Simulation,
+        finite: &[FlowView],
+        loops: &[AppId],
+        seed: u64,
+    ) -> Result<Vec<Completion>, Error> {
         let mut alone = Alone {
             sim,
             known: BTreeMap::new(),
@@ -323,7 +338,9 @@ impl Job<'_> {
 
     /// Bytes that a link could carry in the whole run: at each time with the line that it then had, nothing while down.
     fn could_carry(&self, link: LinkId) -> f64 {
-        let Some(spec) = self.plan.network.spec(link) else { return 0.0 };
+        let Some(spec) = self.plan.network.spec(link) else {
+            return 0.0;
+        };
         let mut changes: Vec<(Duration, Change)> = self
             .plan
             .events
@@ -423,7 +440,9 @@ impl Alone<'_> {
         let sending = rate.map_or(0, |rate| {
             u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
         });
-        Ok(rtt.as_nanos().saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
+        Ok(rtt
+            .as_nanos()
+            .saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
     }
 }
 

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use ccplane_qdisc::{DelayModel, Ecn, QueueSpec, Shape};
-use ccplane_sim::{LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation, Spread, topology};
+use ccplane_sim::{
+    LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation, Spread, topology,
+};
 use ccplane_transport::Config;
 use ccplane_units::{Duration, Time};
 
@@ -69,7 +71,11 @@ impl Pairs {
 impl Plan {
     pub(super) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
         let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
-        network.spread = if scenario.per_packet { Spread::PerPacket } else { network.spread };
+        network.spread = if scenario.per_packet {
+            Spread::PerPacket
+        } else {
+            network.spread
+        };
         for route in &scenario.routes {
             let [at, to, next] = [&route.at, &route.to, &route.next].map(|name| node(scenario, &network, name));
             let (at, to, next) = (at?, to?, next?);
@@ -92,7 +98,11 @@ impl Plan {
         let main = main_link(scenario, &network, &pairs)?;
         let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
         let event = |event: &crate::scenario::Event| {
-            Ok((Time::ZERO + event.at, link(scenario, &network, &event.link)?, event.change))
+            Ok((
+                Time::ZERO + event.at,
+                link(scenario, &network, &event.link)?,
+                event.change,
+            ))
         };
         // Whether it can be brought to life, before any thread tries.
         let probe = Simulation::new(network.clone(), SimOptions::default()).map_err(|error| told(scenario, &error))?;
@@ -105,7 +115,9 @@ impl Plan {
             None => Duration::ZERO,
         };
         let line_name = match &scenario.topology {
-            Topology::Dumbbell { bottleneck, .. } if scenario.report.link.is_none() => Some(bottleneck.line_name.clone()),
+            Topology::Dumbbell { bottleneck, .. } if scenario.report.link.is_none() => {
+                Some(bottleneck.line_name.clone())
+            }
             _ => None,
         };
         Ok(Plan {
@@ -135,9 +147,10 @@ impl Plan {
 pub(super) fn told(scenario: &Scenario, error: &SimError) -> Problem {
     let route = match error {
         SimError::RouteLoop { to, .. } => scenario.routes.iter().find(|route| route.to.text == *to),
-        SimError::RouteOverForeignLink { at, to, .. } => {
-            scenario.routes.iter().find(|route| route.to.text == *to && route.at.text == *at)
-        }
+        SimError::RouteOverForeignLink { at, to, .. } => scenario
+            .routes
+            .iter()
+            .find(|route| route.to.text == *to && route.at.text == *at),
         _ => None,
     };
     let text = error.to_string();
@@ -152,9 +165,15 @@ fn name(topology: &Topology) -> Option<String> {
         Topology::Dumbbell { pairs, .. } => Some(format!("dumbbell, {pairs} pairs of hosts")),
         Topology::ParkingLot { bottlenecks, .. } => Some(format!("parking lot, {bottlenecks} bottlenecks")),
         Topology::Incast { senders, .. } => Some(format!("incast, {senders} senders")),
-        Topology::LeafSpine { leaves, spines, hosts_per_leaf, .. } => {
-            Some(format!("{leaves} leaves, {spines} spines, {} hosts", leaves * hosts_per_leaf))
-        }
+        Topology::LeafSpine {
+            leaves,
+            spines,
+            hosts_per_leaf,
+            ..
+        } => Some(format!(
+            "{leaves} leaves, {spines} spines, {} hosts",
+            leaves * hosts_per_leaf
+        )),
         Topology::FatTree { k, .. } => Some(format!("fat tree, k = {k}, {} hosts", k * k * k / 4)),
         Topology::Tree192 { .. } => Some("tree of 192 hosts and 56 switches".to_owned()),
         Topology::Internet2 { .. } => Some("Internet-2, 100 hosts".to_owned()),
@@ -165,14 +184,24 @@ fn name(topology: &Topology) -> Option<String> {
 fn build(scenario: &Scenario) -> Result<Network, SimError> {
     let mtu = mtu(scenario);
     match &scenario.topology {
-        Topology::Dumbbell { pairs, bottleneck, back, access } => {
+        Topology::Dumbbell {
+            pairs,
+            bottleneck,
+            back,
+            access,
+        } => {
             let access = match access {
                 Some(rate) => LinkSpec::new(*rate, Duration::ZERO),
                 None => LinkSpec::wire(Duration::ZERO),
             };
             let rtt = bottleneck.delay + *back;
             let forward = spec(bottleneck, rtt, mtu);
-            topology::dumbbell(*pairs, &access.with_mtu(mtu), forward, LinkSpec::wire(*back).with_mtu(mtu))
+            topology::dumbbell(
+                *pairs,
+                &access.with_mtu(mtu),
+                forward,
+                LinkSpec::wire(*back).with_mtu(mtu),
+            )
         }
         Topology::ParkingLot { bottlenecks, link } => {
             let rtt = times(link.delay, 2 * u64::from(*bottlenecks));
@@ -187,7 +216,13 @@ fn build(scenario: &Scenario) -> Result<Network, SimError> {
             };
             topology::incast(*senders, &access, link)
         }
-        Topology::LeafSpine { leaves, spines, hosts_per_leaf, host, fabric } => {
+        Topology::LeafSpine {
+            leaves,
+            spines,
+            hosts_per_leaf,
+            host,
+            fabric,
+        } => {
             let rtt = times(fabric.delay, 8);
             let (host, fabric) = (spec(host, rtt, mtu), spec(fabric, rtt, mtu));
             topology::leaf_spine(*leaves, *spines, *hosts_per_leaf, &host, &fabric)
@@ -255,9 +290,15 @@ fn mtu(scenario: &Scenario) -> u32 {
 fn config(options: &TransportOptions) -> Config {
     let own = Config::default();
     Config {
-        mss: options.mss.map_or(own.mss, |mss| u16::try_from(mss).unwrap_or(u16::MAX)),
-        ack_every: options.delayed_acks.map_or(own.ack_every, |delayed| if delayed { 2 } else { 1 }),
-        ecn: options.ecn.map_or(own.ecn, |ecn| if ecn { Ecn::Ect0 } else { Ecn::NotEct }),
+        mss: options
+            .mss
+            .map_or(own.mss, |mss| u16::try_from(mss).unwrap_or(u16::MAX)),
+        ack_every: options
+            .delayed_acks
+            .map_or(own.ack_every, |delayed| if delayed { 2 } else { 1 }),
+        ecn: options
+            .ecn
+            .map_or(own.ecn, |ecn| if ecn { Ecn::Ect0 } else { Ecn::NotEct }),
         pacing: options.pacing.unwrap_or(own.pacing),
         initial_window: options
             .initial_window
@@ -293,7 +334,9 @@ fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Ve
             .collect();
         if found.is_empty() {
             let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
-            return Err(scenario.source().unknown(pattern.span.clone(), "host", &pattern.text, &known));
+            return Err(scenario
+                .source()
+                .unknown(pattern.span.clone(), "host", &pattern.text, &known));
         }
         all.extend(found.into_iter().filter(|host| !all.contains(host)).collect::<Vec<_>>());
     }
@@ -304,9 +347,7 @@ fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Ve
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
-        Some((head, tail)) => {
-            name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
-        }
+        Some((head, tail)) => name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail),
     }
 }
 
@@ -328,7 +369,12 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
             let find = |name: &str| network.node(name).filter(|node| network.is_host(*node));
             match (find(&flow.from), find(&flow.to)) {
                 (Some(from), Some(to)) if from != to => pairs.push((from, to)),
-                (Some(_), Some(_)) => return problem(format!("line {} of the trace: from `{}` to itself", flow.line, flow.from), "name another host"),
+                (Some(_), Some(_)) => {
+                    return problem(
+                        format!("line {} of the trace: from `{}` to itself", flow.line, flow.from),
+                        "name another host",
+                    );
+                }
                 (from, _) => {
                     let name = if from.is_none() { &flow.from } else { &flow.to };
                     let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
@@ -395,7 +441,11 @@ fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result<
     ["bottleneck", "bottleneck1"]
         .iter()
         .find_map(|name| network.link_named(name))
-        .or_else(|| network.links().find(|link| network.ends(*link).map(|(_, to)| to) == receiver))
+        .or_else(|| {
+            network
+                .links()
+                .find(|link| network.ends(*link).map(|(_, to)| to) == receiver)
+        })
         .ok_or_else(|| {
             let span = scenario.topology_span.clone();
             scenario

@@ -16,13 +16,21 @@ pub(super) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Optio
     let of = |value: fn(&Figures) -> f64| -> Estimate { estimate(figures.iter().map(|f| value(f))) };
     let goodput = of(|f| f.goodput_mbit);
     let utilisation = of(|f| f.utilisation);
-    let [mean, p50, p95, p99] =
-        [of(|f| f.delay_mean_ms), of(|f| f.delay_p50_ms), of(|f| f.delay_p95_ms), of(|f| f.delay_p99_ms)];
+    let [mean, p50, p95, p99] = [
+        of(|f| f.delay_mean_ms),
+        of(|f| f.delay_p50_ms),
+        of(|f| f.delay_p95_ms),
+        of(|f| f.delay_p99_ms),
+    ];
     let retransmissions = of(|f| f.retransmissions as f64);
     let (drops, losses) = (of(|f| f.queue_drops as f64), of(|f| f.random_losses as f64));
     let jain = estimate(figures.iter().filter_map(|f| f.jain));
     let completed: Vec<Completion> = all.iter().flat_map(|c| c.series.completed.iter().copied()).collect();
-    let unfinished = figures.iter().filter_map(|f| f.completions.as_ref()).map(|c| c.unfinished).sum();
+    let unfinished = figures
+        .iter()
+        .filter_map(|f| f.completions.as_ref())
+        .map(|c| c.unfinished)
+        .sum();
     let completions = figures
         .iter()
         .any(|f| f.completions.is_some())
@@ -83,7 +91,9 @@ pub(super) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Optio
 
 fn digest(audits: &[SimulationAudit]) -> String {
     let mut all = Digest::default();
-    audits.iter().for_each(|audit| all.add(u64::from_str_radix(&audit.digest, 16).unwrap_or(0)));
+    audits
+        .iter()
+        .for_each(|audit| all.add(u64::from_str_radix(&audit.digest, 16).unwrap_or(0)));
     format!("{:016x}", all.value())
 }
 
@@ -115,8 +125,8 @@ fn estimate(values: impl Iterator<Item = f64>) -> Estimate {
 /// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-        2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
     ];
     let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
     tabled.copied().unwrap_or_else(|| {
