@@ -18,6 +18,7 @@ struct Setting {
     mbit: u64,
     rtt_ms: u64,
     seconds: u64,
+    timing: Timing,
 }
 
 fn on_the_kernel(setting: Setting, control: &str) -> ContenderResult {
@@ -31,7 +32,7 @@ fn on_the_kernel(setting: Setting, control: &str) -> ContenderResult {
         loss: LossModel::NONE,
         jitter: Duration::ZERO,
         reorder: false,
-        timing: Timing::Balanced,
+        timing: setting.timing,
         seed: 1,
         flows: 1,
         duration: Duration::from_secs(setting.seconds),
@@ -42,7 +43,9 @@ fn on_the_kernel(setting: Setting, control: &str) -> ContenderResult {
 }
 
 fn in_the_simulator(setting: Setting, control: &str) -> ContenderResult {
-    let Setting { mbit, rtt_ms, seconds } = setting;
+    let Setting {
+        mbit, rtt_ms, seconds, ..
+    } = setting;
     let text = format!(
         "contenders = [\"native:{control}\"]\nduration = \"{seconds}s\"\n\
          [topology.dumbbell]\nrate = \"{mbit}mbit\"\nrtt = \"{rtt_ms}ms\"\nqueue = \"droptail:1bdp\"\n\
@@ -71,7 +74,10 @@ fn sound(setting: Setting, control: &str) -> ContenderResult {
         if result.audit.sound {
             return result;
         }
+        let figures = &result.figures;
+        let (goodput, delay) = (figures.goodput_mbit, figures.delay_mean_ms);
         println!("not counted: {}", result.audit.complaints.join("; "));
+        println!("(goodput {goodput:.3} Mbit/s, mean queueing delay {delay:.3} ms)");
         last = Some(result);
     }
     panic!(
@@ -127,6 +133,7 @@ fn short_runs_are_those_of_the_kernel() {
             mbit: 24,
             rtt_ms: 20,
             seconds: 10,
+            timing: Timing::Balanced,
         };
         compare(setting, "reno", 3.0, 10.0);
         compare(setting, "cubic", 3.0, 10.0);
@@ -143,6 +150,7 @@ fn long_runs_are_those_of_the_kernel() {
             mbit: 96,
             rtt_ms: 20,
             seconds: 60,
+            timing: Timing::Precise,
         };
         compare(setting, "reno", 3.0, 10.0);
         compare(setting, "cubic", 3.0, 10.0);
