@@ -12,7 +12,7 @@ fn main() -> Result<(), SimError> {
             cost.ns_per_hop(),
             cost.events_per_hop(),
             cost.hops,
-            cost.wall_s,
+            cost.cpu_s,
             cost.memory / 1_000_000
         );
     };

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use ccplane_units::{Duration, Time};
 
+use crate::event::{Events, Kind};
+
 /// How many full packets may wait behind the one that a host's link is sending. With none, each packet would need an
 /// event of its own to be fetched; with many, a packet of high priority would wait behind them.
 pub(crate) const RING: u64 = 2;
@@ -45,8 +47,12 @@ impl Nic {
         self.until <= now + self.slack
     }
 
-    /// When to fetch the next packets: when all but the last have been sent.
-    pub fn fetches(&self) -> Time {
-        self.until - self.slack / RING
+    /// Sees that it has its event, if anyone waits for it: the next packets are fetched when all but the last of those
+    /// that it has been given are sent.
+    pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
+        if !self.armed && !self.waiting.is_empty() && self.until != Time::MAX {
+            self.armed = true;
+            events.push((self.until - self.slack / RING).max(now), Kind::NicReady, me);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::SimError;
 use crate::app::{AppId, Cause};
-use crate::event::{Event, Kind, LAST};
+use crate::event::{Event, Events, Kind, LAST};
 use crate::flow::{Controller, Direction, End, FlowId, Nobody, Rest, Steer, Wanted};
 use crate::link::Offered;
 use crate::network::{LinkId, Network, NodeId, Spread};
@@ -215,9 +215,7 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let packet = world.packets.get(id);
         match world.routing.next(node, packet.to, packet.hash) {
-            Some(link) => {
-                self.offer(link, id);
-            }
+            Some(link) => self.offer(link, id),
             None => {
                 world.counters.unroutable += 1;
                 world.packets.drop(id);
@@ -226,32 +224,34 @@ impl<T: Tracer> Simulation<T> {
     }
 
     #[inline(always)]
-    fn offer(&mut self, link: u32, id: u32) -> Offered {
+    fn offer(&mut self, link: u32, id: u32) {
         let world = &mut self.world;
         let offered = world
             .links
             .offer(world.now, link, id, &mut world.packets, &mut world.events);
+        if T::ON || !matches!(offered, Offered::Departs(_)) {
+            self.note(link, id, offered);
+        }
+    }
+
+    /// The tracer sees what became of a packet at a link; what was dropped is no more.
+    #[cold]
+    fn note(&mut self, link: u32, id: u32, offered: Offered) {
+        if T::ON {
+            let step = match offered {
+                Offered::Departs(_) | Offered::Waits => Step::Queued,
+                Offered::Dropped(why) => Step::Dropped(why),
+            };
+            self.see(step, link, id);
+        }
         match offered {
-            Offered::Departs(_) => {
-                if T::ON {
-                    self.see(Step::Queued, link, id);
-                }
-            }
-            Offered::Waits => {
-                if T::ON {
-                    self.see(Step::Queued, link, id);
-                }
-                self.drop_from(link);
-            }
-            Offered::Dropped(why) => {
-                if T::ON {
-                    self.see(Step::Dropped(why), link, id);
-                }
+            Offered::Departs(_) => {}
+            Offered::Waits => self.drop_from(link),
+            Offered::Dropped(_) => {
                 self.world.counters.dropped += 1;
                 self.world.packets.drop(id);
             }
         }
-        offered
     }
 
     /// What a queue that decides at departure has dropped is no more.
@@ -357,20 +357,26 @@ impl<T: Tracer> Simulation<T> {
     /// An end sends what it may, and its timers are planned.
     #[inline(always)]
     fn pump(&mut self, e: u32) {
+        while let Some((nic, id, offered)) = self.pump_until_rare(e) {
+            self.settle(nic, id, offered);
+        }
+    }
+
+    /// An end sends until something other than a departure comes of it, which is for the caller.
+    #[inline(always)]
+    fn pump_until_rare(&mut self, e: u32) -> Option<(u32, u32, Offered)> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if !end.is(End::QUEUED) {
-            let nic = end.nic as usize;
+        let connection = end.connection.as_mut()?;
+        if end.flags & End::QUEUED == 0 {
+            let nic = &mut world.nics[end.nic as usize];
             loop {
-                let end = &mut self.world.ends[e as usize];
-                let Some(connection) = &mut end.connection else { return };
-                let room = &mut self.world.nics[nic];
-                if !room.takes(now) || !room.waiting.is_empty() {
+                if !nic.takes(now) || !nic.waiting.is_empty() {
                     if connection.has(now, 0) {
-                        end.set(End::QUEUED, true);
-                        room.waiting.push_back(e);
-                        self.world.arm(nic as u32);
+                        end.flags |= End::QUEUED;
+                        nic.waiting.push_back(e);
+                        nic.arm(now, end.nic, &mut world.events);
                     }
                     break;
                 }
@@ -378,41 +384,34 @@ impl<T: Tracer> Simulation<T> {
                 let Some(segment) = connection.transmit(now, 0, &mut side) else {
                     break;
                 };
-                self.send(e, &segment, &side);
+                let mut packet = packet(&segment, e, end.flow, end.to, end.hash, end.header);
+                if world.network.spread == Spread::PerPacket {
+                    world.spray += 1;
+                    packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
+                }
+                let id = world.packets.add(packet, &side);
+                let offered = world
+                    .links
+                    .offer(now, nic.link, id, &mut world.packets, &mut world.events);
+                match offered {
+                    Offered::Departs(departs) if !T::ON => nic.until = departs,
+                    rare => return Some((end.nic, id, rare)),
+                }
             }
         }
-        self.plan(e);
+        if end.plan(now, e, &world.steered, &mut world.events) {
+            world.closed(e);
+        }
+        None
     }
 
-    /// A segment goes out as a packet.
-    #[inline(always)]
-    fn send(&mut self, e: u32, segment: &Segment, side: &Side) {
-        let world = &mut self.world;
-        let end = &world.ends[e as usize];
-        let data = if segment.kind == SegmentKind::Data {
-            u32::from(segment.length)
-        } else {
-            0
-        };
-        let nic = end.nic as usize;
-        let mut packet = Packet {
-            segment: *segment,
-            end: e ^ 1,
-            flow: end.flow,
-            to: end.to,
-            hash: end.hash,
-            side: NONE,
-            bytes: u32::from(end.header) + data,
-        };
-        if world.network.spread == Spread::PerPacket {
-            world.spray += 1;
-            packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
-        }
-        let id = world.packets.add(packet, side);
-        let link = world.nics[nic].link;
-        match self.offer(link, id) {
-            Offered::Departs(departs) => self.world.nics[nic].until = departs,
-            Offered::Waits => self.world.note_room(nic as u32),
+    /// What comes of a packet that a host has given its link.
+    fn settle(&mut self, nic: u32, id: u32, offered: Offered) {
+        let link = self.world.nics[nic as usize].link;
+        self.note(link, id, offered);
+        match offered {
+            Offered::Departs(departs) => self.world.nics[nic as usize].until = departs,
+            Offered::Waits => self.world.note_room(nic),
             Offered::Dropped(_) => {}
         }
     }
@@ -424,52 +423,34 @@ impl<T: Tracer> Simulation<T> {
             let Some(e) = self.world.nics[nic as usize].waiting.pop_front() else {
                 break;
             };
-            let end = &mut self.world.ends[e as usize];
-            end.set(End::QUEUED, false);
+            let world = &mut self.world;
+            let end = &mut world.ends[e as usize];
+            end.flags &= !End::QUEUED;
             let Some(connection) = &mut end.connection else {
                 continue;
             };
             let mut side = Side::default();
             if let Some(segment) = connection.transmit(now, 0, &mut side) {
-                let more = connection.has(now, 0);
-                self.send(e, &segment, &side);
-                if more {
-                    self.world.ends[e as usize].set(End::QUEUED, true);
-                    self.world.nics[nic as usize].waiting.push_back(e);
+                if connection.has(now, 0) {
+                    end.flags |= End::QUEUED;
+                    world.nics[nic as usize].waiting.push_back(e);
                 }
+                let mut packet = packet(&segment, e, end.flow, end.to, end.hash, end.header);
+                if world.network.spread == Spread::PerPacket {
+                    world.spray += 1;
+                    packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
+                }
+                let id = world.packets.add(packet, &side);
+                let link = world.nics[nic as usize].link;
+                let offered = world.links.offer(now, link, id, &mut world.packets, &mut world.events);
+                self.settle(nic, id, offered);
             }
-            self.plan(e);
+            let world = &mut self.world;
+            if world.ends[e as usize].plan(now, e, &world.steered, &mut world.events) {
+                world.closed(e);
+            }
         }
-        self.world.arm(nic);
-    }
-
-    /// Sees that an end's deadlines have their events. One that moves to later keeps its earlier event.
-    #[inline(always)]
-    fn plan(&mut self, e: u32) {
-        let world = &mut self.world;
-        let now = world.now;
-        let end = &mut world.ends[e as usize];
-        let Some(connection) = &end.connection else { return };
-        let mut due = connection.next_timeout().unwrap_or(Time::MAX);
-        if let Steer::Agent(place) = end.control.get()
-            && let Some(steered) = &world.steered[place]
-        {
-            due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
-        }
-        if due < end.armed {
-            end.armed_later = end.armed_later.min(end.armed);
-            end.armed = due.max(now);
-            world.events.push(end.armed, Kind::Timeout, e);
-        }
-        if let Some(next) = connection.next_send(now)
-            && next < end.paced
-        {
-            end.paced = next;
-            world.events.push(next, Kind::Pace, e);
-        }
-        if connection.state() == State::Closed {
-            world.closed(e);
-        }
+        self.world.nics[nic as usize].arm(now, nic, &mut self.world.events);
     }
 
     #[cold]
@@ -647,17 +628,55 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-impl World {
-    /// Sees that a host's link has its event, if anyone waits for it.
-    fn arm(&mut self, nic: u32) {
-        let now = self.now;
-        let n = &mut self.nics[nic as usize];
-        if !n.armed && !n.waiting.is_empty() && n.until != Time::MAX {
-            n.armed = true;
-            self.events.push(n.fetches().max(now), Kind::NicReady, nic);
-        }
+/// A segment as a packet to the other end of its flow.
+#[inline(always)]
+fn packet(segment: &Segment, e: u32, flow: u32, to: u32, hash: u32, header: u16) -> Packet {
+    let data = if segment.kind == SegmentKind::Data {
+        segment.length
+    } else {
+        0
+    };
+    Packet {
+        segment: *segment,
+        end: e ^ 1,
+        flow,
+        to,
+        hash,
+        side: NONE,
+        bytes: u32::from(header) + u32::from(data),
     }
+}
 
+impl End {
+    /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
+    /// earlier event.
+    #[inline(always)]
+    fn plan(&mut self, now: Time, e: u32, steered: &[Option<Steered>], events: &mut Events) -> bool {
+        let Some(connection) = &self.connection else {
+            return false;
+        };
+        let mut due = connection.next_timeout().unwrap_or(Time::MAX);
+        if let Steer::Agent(place) = self.control.get()
+            && let Some(Some(steered)) = steered.get(place)
+        {
+            due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
+        }
+        if due < self.armed {
+            self.armed_later = self.armed_later.min(self.armed);
+            self.armed = due.max(now);
+            events.push(self.armed, Kind::Timeout, e);
+        }
+        if let Some(next) = connection.next_send(now)
+            && next < self.paced
+        {
+            self.paced = next;
+            events.push(next, Kind::Pace, e);
+        }
+        connection.state() == State::Closed
+    }
+}
+
+impl World {
     /// A host's link whose queue decides at departure has room for so much.
     fn note_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];
