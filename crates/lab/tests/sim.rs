@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ccplane_algorithms::Registry;
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::sim::{self, Options};
@@ -276,4 +277,55 @@ fn algorithms_that_do_not_exist_are_refused() {
     };
     assert!(with("native:cubik").contains("did you mean `cubic`?"));
     assert!(with("renoo").contains("reno"));
+}
+
+/// An algorithm with a mistake: it cannot count beyond four reports.
+struct Mistaken;
+
+impl Algorithm for Mistaken {
+    type Flow = u32;
+
+    fn name(&self) -> &str {
+        "mistaken"
+    }
+
+    fn programs(&self) -> Programs {
+        let fold = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))\n\
+                    (when (> Micros 10000) (:= Micros 0) (report))";
+        Programs::new().with("fold", fold)
+    }
+
+    fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) -> u32 {
+        control.program("fold", &[]);
+        0
+    }
+
+    fn on_report(&mut self, reports: &mut u32, _report: &Report<'_>, _control: &mut Control<'_>) {
+        *reports += 1;
+        assert!(*reports < 5, "five reports are too many");
+    }
+}
+
+const MISTAKEN: AlgorithmDoc = AlgorithmDoc {
+    name: "mistaken",
+    doc: "panics at its fifth report",
+    parameters: &[],
+};
+
+#[test]
+fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
+    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(boxed(Mistaken)));
+    let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
+    // Whichever thread is first to fail: it is the first run in order that is told.
+    for threads in [1, 2] {
+        let error = sim::run(&scenario, &registry, &options("3..9", threads), &Quiet).unwrap_err();
+        let text = error.to_string();
+        for part in [
+            "mistaken, seed 3",
+            "five reports are too many",
+            "`ccplane run test.toml --seeds 3` repeats it",
+        ] {
+            assert!(text.contains(part), "no {part} in: {text}");
+        }
+    }
 }
