@@ -768,18 +768,18 @@ impl World {
             if let Steer::Native(place) = control.get() {
                 self.free_natives.push(place as u32);
             }
-            if let Steer::Agent(place) = control.get() {
-                if let Some(steered) = self.steered[place].take() {
-                    self.free_steered.push(place as u32);
-                    let stats = FlowStats {
-                        bytes_acked: Bytes::new(view.acked),
-                        packets_lost: view.lost,
-                        lifetime: self.now.since(view.started),
-                        ..FlowStats::default()
-                    };
-                    self.hosts[steered.host as usize].close(self.now, number, stats);
-                    self.plan_agent(steered.host);
-                }
+            if let Steer::Agent(place) = control.get()
+                && let Some(steered) = self.steered[place].take()
+            {
+                self.free_steered.push(place as u32);
+                let stats = FlowStats {
+                    bytes_acked: Bytes::new(view.acked),
+                    packets_lost: view.lost,
+                    lifetime: self.now.since(view.started),
+                    ..FlowStats::default()
+                };
+                self.hosts[steered.host as usize].close(self.now, number, stats);
+                self.plan_agent(steered.host);
             }
         }
         // One of them may still wait for its turn at a link: it has nothing to send, and is passed over.

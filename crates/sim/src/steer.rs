@@ -86,6 +86,7 @@ pub(crate) struct Steered {
 /// What a steered flow takes in memory more than one under a native control, bytes.
 pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
 
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are reports")]
 enum Message {
     Report {
         flow: u32,
