@@ -114,7 +114,7 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
         .sum();
     let digest = result.digest.as_deref().unwrap_or_default();
     format!(
-        "{simulated} simulated in {wall:.3} s of CPU ({:.1} ns a packet and link); digest {digest}",
+        "{simulated} simulated in {wall:.3} s ({:.1} ns a packet and link); digest {digest}",
         wall * 1e9 / hops.max(1) as f64
     )
 }
