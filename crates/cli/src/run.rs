@@ -207,7 +207,7 @@ pub fn command_line() -> String {
 pub fn failure(error: Error) -> Failure {
     let error = match error {
         Error::Scenario(problem) | Error::ScenarioFile(ReadError::Problem(problem)) => {
-            return Failure::diagnostic(Kind::Usage, *problem);
+            return Failure::diagnostic(Kind::Usage, problem);
         }
         error => error,
     };

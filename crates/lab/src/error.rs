@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The scenario cannot be run as it is written.
     #[error(transparent)]
-    Scenario(Box<crate::scenario::Problem>),
+    Scenario(crate::scenario::Problem),
     /// The scenario's file cannot be read.
     #[error(transparent)]
     ScenarioFile(crate::scenario::ReadError),

@@ -181,7 +181,6 @@ fn path(e: &Experiment) -> Config {
             jitter: e.jitter,
             reorder: e.reorder,
             seed: e.seed,
-            ..LinkConfig::default()
         },
         reverse: LinkConfig {
             line: LineSpec::Unlimited,

@@ -85,7 +85,7 @@ fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
     line("queue", &quoted(&args.queue));
     line("loss", &quoted(&args.loss));
     line("\n[[workload]]\nbulk", &format!("{{ flows = {} }}", args.flows));
-    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| failure(Error::Scenario(Box::new(problem))))
+    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| failure(Error::Scenario(problem)))
 }
 
 /// The command without its seeds, to which others can be added.

@@ -409,7 +409,7 @@ pub enum ReadError {
     },
     /// The file is wrong.
     #[error(transparent)]
-    Problem(Box<Problem>),
+    Problem(Problem),
 }
 
 /// A scenario larger than this is a mistake: it would be the wrong file.
@@ -424,7 +424,7 @@ impl Scenario {
             source,
         })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        Scenario::parse(&file, &text, folder).map_err(|problem| ReadError::Problem(Box::new(problem)))
+        Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
     /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.

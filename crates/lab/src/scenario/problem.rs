@@ -8,8 +8,13 @@ use crate::experiment::suggestions;
 
 /// A scenario that cannot be run as it is written.
 #[derive(Clone, Debug, thiserror::Error, Diagnostic)]
+#[error(transparent)]
+#[diagnostic(transparent)]
+pub struct Problem(Box<Told>);
+
+#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
 #[error("{file}:{line}: {message}")]
-pub struct Problem {
+struct Told {
     file: String,
     line: usize,
     message: String,
@@ -25,17 +30,17 @@ pub struct Problem {
 impl Problem {
     /// The line, counted from 1.
     pub fn line(&self) -> usize {
-        self.line
+        self.0.line
     }
 
     /// What is wrong, without the place.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// What to write instead.
     pub fn fix(&self) -> Option<&str> {
-        self.help.as_deref()
+        self.0.help.as_deref()
     }
 }
 
@@ -59,7 +64,7 @@ impl Source<'_> {
         let end = span.end.clamp(start, self.text.len());
         let before = self.text.get(..start).unwrap_or_default();
         let help = help.into();
-        Problem {
+        Problem(Box::new(Told {
             file: self.file.to_owned(),
             line: before.matches('\n').count() + 1,
             message: message.into(),
@@ -67,7 +72,7 @@ impl Source<'_> {
             help: (!help.is_empty()).then_some(help),
             text: NamedSource::new(self.file, self.text.to_owned()),
             span: (start, end - start).into(),
-        }
+        }))
     }
 
     /// A name that is not among `known`.

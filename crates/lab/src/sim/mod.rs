@@ -60,7 +60,7 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
 /// Runs every contender with every seed.
 pub fn run(scenario: &Scenario, registry: &Registry, options: &Options, watch: &dyn Watch) -> Result<RunResult, Error> {
     check(scenario, registry)?;
-    let plan = Plan::new(scenario).map_err(|problem| Error::Scenario(Box::new(problem)))?;
+    let plan = Plan::new(scenario).map_err(Error::Scenario)?;
     let setup = setup(scenario, &plan, options.seeds);
     let job = Job {
         scenario,

@@ -80,7 +80,7 @@ impl Job<'_> {
     fn told(&self, error: SimError) -> Error {
         match error {
             SimError::Stalled { .. } | SimError::NotConserved { .. } => broken(error.to_string()),
-            error => Error::Scenario(Box::new(super::plan::told(self.scenario, &error))),
+            error => Error::Scenario(super::plan::told(self.scenario, &error)),
         }
     }
 
