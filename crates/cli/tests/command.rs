@@ -86,7 +86,7 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     fails(
         &["run", "--alg", "reno", "--queue", "fifo:1bdp"],
         2,
-        &["fifo", "droptail:1bdp"],
+        &["fifo", "droptail", "fq_codel"],
     );
     fails(&["run", "--alg", "reno", "--loss", "200%"], 2, &["--loss"]);
     fails(&["run"], 2, &["--alg"]);
