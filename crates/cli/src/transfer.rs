@@ -128,13 +128,23 @@ pub enum Receipt {
     Failed(String),
 }
 
+/// At most so many bytes of the text, whole characters only.
+fn first_bytes(text: &str, most: usize) -> &[u8] {
+    let end = text
+        .char_indices()
+        .map(|(at, c)| at + c.len_utf8())
+        .take_while(|end| *end <= most)
+        .last();
+    &text.as_bytes()[..end.unwrap_or(0)]
+}
+
 impl Receipt {
     /// As it is sent.
     pub fn write(&self) -> Vec<u8> {
         let (kind, rest) = match self {
             Receipt::Stored(hash) => (0, &hash[..]),
             Receipt::Differs(hash) => (1, &hash[..]),
-            Receipt::Failed(text) => (2, &text.as_bytes()[..text.floor_char_boundary(MOST_TEXT)]),
+            Receipt::Failed(text) => (2, first_bytes(text, MOST_TEXT)),
         };
         [&RECEIPT[..], &[kind], rest].concat()
     }

@@ -20,8 +20,9 @@ fn link(loss: Probability) -> Config {
         line: LineSpec::Constant(Rate::from_bits_per_sec(40_000_000)),
         delay: Duration::from_millis(10),
         queue: QueueSpec::ONE_BDP,
-        loss: if seed == 1 { loss } else { Probability::NEVER },
+        loss: if seed == 1 { loss } else { Probability::NEVER }.into(),
         seed,
+        ..LinkConfig::default()
     };
     Config {
         forward: way(1),

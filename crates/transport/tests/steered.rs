@@ -101,7 +101,11 @@ impl Control for Owned {
             assert!(signals.rtt_sample_us >= signals.min_rtt_us);
         }
         if signals.rate_incoming != 0 {
-            assert!(signals.rate_incoming <= 13_000_000, "more than the link carries: {}", signals.rate_incoming);
+            assert!(
+                signals.rate_incoming <= 13_000_000,
+                "more than the link carries: {}",
+                signals.rate_incoming
+            );
         }
         let outcome = self.lend().on_event(event);
         self.fallback |= outcome.fallback;
