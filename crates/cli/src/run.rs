@@ -69,6 +69,10 @@ pub struct RunArgs {
     /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
+    /// Keeps every packet of the bottleneck, drops included, in pcapng files that Wireshark reads (simulator only; in the
+    /// folder `packets` of the results).
+    #[arg(long)]
+    pcap: bool,
     /// Folder for summary.json, series.csv, flows.csv and report.html.
     #[arg(long, default_value = "ccplane-results")]
     out: PathBuf,
@@ -108,6 +112,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         return sim::run(&args, registry, json);
     }
     let out = args.out.clone();
+    if args.pcap {
+        return Err(Failure::text(Kind::Usage, "--pcap keeps the packets of simulated links")
+            .hint("add `--datapath sim`; on real packets, `tcpdump` sees the namespaces"));
+    }
     let experiment = experiment(args)?;
     let needs: &[doctor::Need] = if experiment.contenders.iter().all(Contender::is_native) {
         &[doctor::Need::Emulator]

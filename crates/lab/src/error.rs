@@ -56,6 +56,14 @@ pub enum Error {
         /// What cannot run, one sentence each.
         parts: Vec<String>,
     },
+    /// The log of a run's packets cannot be written.
+    #[error("the packet log {} cannot be written: {why}; is there room, and may you write there (--out)?", .path.display())]
+    PacketLog {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        why: String,
+    },
     /// A simulation stood still or panicked.
     #[error(
         "{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it"

@@ -20,6 +20,7 @@ fn digest(scenario: &Scenario, threads: usize) -> String {
         threads,
         command: String::new(),
         repeat: String::new(),
+        packet_logs: None,
     };
     let result = sim::run(scenario, &Registry::builtin(), &options, &Quiet);
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));

@@ -57,6 +57,7 @@ fn in_the_simulator(setting: Setting, control: &str) -> ContenderResult {
         threads: 1,
         command: "ccplane run kernel.toml".into(),
         repeat: "ccplane run kernel.toml".into(),
+        packet_logs: None,
     };
     only(sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap())
 }

@@ -19,6 +19,7 @@ fn options(seeds: &str, threads: usize) -> Options {
         threads,
         command: "ccplane run test.toml".into(),
         repeat: "ccplane run test.toml".into(),
+        packet_logs: None,
     }
 }
 

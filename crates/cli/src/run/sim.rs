@@ -32,6 +32,7 @@ pub fn run(args: &RunArgs, registry: &Registry, json: bool) -> Result<(), Failur
         seeds,
         threads: threads.max(1),
         repeat: without_seeds(&command),
+        packet_logs: args.pcap.then(|| args.out.join("packets")),
         command,
     };
     let watch = Shown {

@@ -8,6 +8,7 @@ mod plan;
 mod seeds;
 
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -49,6 +50,8 @@ pub struct Options {
     pub command: String,
     /// The same without seeds: `--seeds N` at its end repeats one of the runs.
     pub repeat: String,
+    /// A folder for the packets of the drawn link, a pcapng file a run; `None` keeps none, and costs nothing.
+    pub packet_logs: Option<PathBuf>,
 }
 
 /// Virtual time in all runs together, as [`Watch::advanced`] will tell it.
@@ -68,6 +71,7 @@ pub fn run(scenario: &Scenario, registry: &Registry, options: &Options, watch: &
         registry,
         bin: Duration::from_nanos((setup.bin_ms * 1e6) as u64),
         watch,
+        packet_logs: options.packet_logs.as_deref(),
     };
     let several = options.seeds.count() > 1;
     // One entry a run: the contenders of the first seed, of the second, …

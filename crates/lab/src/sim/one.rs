@@ -1,14 +1,17 @@
 //! One run: one contender, one seed.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufWriter;
+use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_sim::{
-    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, Pairs, SimError, SimOptions,
-    Simulation, SteerOptions, TraceFlow, Workload, WorkloadSpec,
+    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs, SimError,
+    SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -36,6 +39,8 @@ pub(super) struct Job<'s> {
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
     pub(super) watch: &'s dyn Watch,
+    /// Where each run leaves a log of the drawn link's packets.
+    pub(super) packet_logs: Option<&'s Path>,
 }
 
 /// The workloads that are compared.
@@ -52,13 +57,39 @@ struct Compared {
 impl Job<'_> {
     /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
     pub(super) fn run(&self, contender: Option<&Contender>, seed: u64) -> Result<ContenderResult, Error> {
-        let begun = crate::traffic::monotonic_ns();
         let options = SimOptions {
             seed,
             ..SimOptions::default()
         };
+        let network = self.plan.network.clone();
+        let Some(folder) = self.packet_logs else {
+            let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
+            return Ok(self.drive(sim, contender, seed)?.0);
+        };
+        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
+        let path = folder.join(format!("{}-{seed}.pcapng", label.replace([':', '/', ' '], "-")));
+        let unwritten = |error: &dyn std::error::Error| Error::PacketLog {
+            path: path.clone(),
+            why: error.to_string(),
+        };
+        let file = fs::create_dir_all(folder).and_then(|()| fs::File::create(&path));
+        let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
+        let log = PacketLog::new(writer, &network, &[self.plan.main]).map_err(|error| unwritten(&error))?;
+        let sim = Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
+        let (result, sim) = self.drive(sim, contender, seed)?;
+        sim.into_tracer().finish().map_err(|error| unwritten(&error))?;
+        Ok(result)
+    }
+
+    /// Runs it to its end, whoever looks on.
+    fn drive<T: Tracer>(
+        &self,
+        mut sim: Simulation<T>,
+        contender: Option<&Contender>,
+        seed: u64,
+    ) -> Result<(ContenderResult, Simulation<T>), Error> {
+        let begun = crate::traffic::monotonic_ns();
         let told = |error: SimError| self.told(error);
-        let mut sim = Simulation::new(self.plan.network.clone(), options).map_err(told)?;
         sim.observe(self.plan.main).map_err(told)?;
         for (at, link, change) in &self.plan.events {
             let change = match *change {
@@ -74,7 +105,8 @@ impl Job<'_> {
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
         let samples = self.advance(&mut sim, &compared)?;
         let reports = controls.reports(&sim);
-        self.result(&sim, contender, seed, &compared, samples, reports, begun)
+        let result = self.result(&sim, contender, seed, &compared, samples, reports, begun)?;
+        Ok((result, sim))
     }
 
     fn told(&self, error: SimError) -> Error {
@@ -85,7 +117,7 @@ impl Job<'_> {
     }
 
     /// Adds every workload; those that are compared.
-    fn add_workloads(&self, sim: &mut Simulation, controls: &mut Controls, seed: u64) -> Result<Compared, Error> {
+    fn add_workloads(&self, sim: &mut World, controls: &mut Controls, seed: u64) -> Result<Compared, Error> {
         let mut compared = Compared::default();
         for (index, workload) in self.scenario.workloads.iter().enumerate() {
             let pairs = self.plan.pairs(index, seed);
@@ -134,7 +166,7 @@ impl Job<'_> {
     }
 
     /// Lets the time pass, with a look at the first lasting flows at each step.
-    fn advance(&self, sim: &mut Simulation, compared: &Compared) -> Result<Vec<Vec<Sample>>, Error> {
+    fn advance<T: Tracer>(&self, sim: &mut Simulation<T>, compared: &Compared) -> Result<Vec<Vec<Sample>>, Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
         let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
         let mut seen = 0;
@@ -168,7 +200,7 @@ impl Job<'_> {
     #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
     fn result(
         &self,
-        sim: &Simulation,
+        sim: &World,
         contender: Option<&Contender>,
         seed: u64,
         compared: &Compared,
@@ -294,7 +326,7 @@ impl Job<'_> {
     /// Flows and responses that ended.
     fn completed(
         &self,
-        sim: &Simulation,
+        sim: &World,
         finite: &[FlowView],
         loops: &[AppId],
         seed: u64,
@@ -367,7 +399,7 @@ impl Job<'_> {
         bytes
     }
 
-    fn links(&self, sim: &Simulation) -> Vec<LinkFigures> {
+    fn links(&self, sim: &World) -> Vec<LinkFigures> {
         let one = |link: &LinkId| {
             let view = sim.link(*link)?;
             let capacity = self.could_carry(*link);
@@ -420,7 +452,7 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
 
 /// How long flows take alone, by their ends.
 struct Alone<'s> {
-    sim: &'s Simulation,
+    sim: &'s World,
     /// Round trip, and the lowest rate there.
     known: BTreeMap<(NodeId, NodeId), (Duration, Option<Rate>)>,
 }
@@ -463,7 +495,7 @@ impl<'j> Controls<'j> {
     }
 
     /// The control of a workload: its own, or the contender's.
-    fn of(&mut self, sim: &mut Simulation, own: Option<&Contender>) -> Result<Congestion, Error> {
+    fn of(&mut self, sim: &mut World, own: Option<&Contender>) -> Result<Congestion, Error> {
         let Some(which) = own.or(self.contender) else {
             // The scenario was checked: whoever has no algorithm has a contender.
             return Err(broken("a workload without an algorithm".to_owned()));
@@ -495,7 +527,7 @@ impl<'j> Controls<'j> {
     }
 
     /// Reports that the contender's algorithm heard.
-    fn reports(&self, sim: &Simulation) -> Option<u64> {
+    fn reports(&self, sim: &World) -> Option<u64> {
         let contender = self.contender?;
         let (_, agent) = self.agents.iter().find(|(known, _)| known == contender)?;
         sim.algorithm(*agent, contender.algorithm()).map(|stats| stats.reports)
