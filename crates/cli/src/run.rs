@@ -113,8 +113,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     }
     let out = args.out.clone();
     if args.pcap {
-        return Err(Failure::text(Kind::Usage, "--pcap keeps the packets of simulated links")
-            .hint("add `--datapath sim`; on real packets, `tcpdump` sees the namespaces"));
+        return Err(
+            Failure::text(Kind::Usage, "--pcap keeps the packets of simulated links")
+                .hint("add `--datapath sim`; on real packets, `tcpdump` sees the namespaces"),
+        );
     }
     let experiment = experiment(args)?;
     let needs: &[doctor::Need] = if experiment.contenders.iter().all(Contender::is_native) {
