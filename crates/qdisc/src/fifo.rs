@@ -320,14 +320,14 @@ impl Ring {
     /// Puts a packet at the end, and says whether it is the only one.
     #[inline(always)]
     fn push(&mut self, planned: Planned) -> bool {
-        if self.end.wrapping_sub(self.head) as usize == self.slots.len() {
+        let held = self.end.wrapping_sub(self.head);
+        if held as usize == self.slots.len() {
             self.grow();
         }
         let slot = self.slot(self.end);
         self.slots[slot] = planned;
-        let first = self.end == self.head;
         self.end = self.end.wrapping_add(1);
-        first
+        held == 0
     }
 
     /// Lets go what has left by `now`, off `bytes`; the size of the first that has not, or 0.

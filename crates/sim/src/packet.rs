@@ -6,7 +6,7 @@ use ccplane_transport::{Segment, Side};
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A packet: one cache line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Packet {
     pub segment: Segment,
@@ -34,37 +34,47 @@ pub(crate) struct Packets {
     free: Vec<u32>,
     sides: Vec<Side>,
     free_sides: Vec<u32>,
+    /// The side of packets without one: empty, but for the moment in which a packet with one is made.
+    pub no_side: Side,
     /// How many were ever made, and of those how many are no more.
     pub made: u64,
     pub gone: u64,
 }
 
 impl Packets {
+    /// The place of the next packet, to be written before it is [`made`](Packets::made), and that of its side.
     #[inline(always)]
-    pub fn add(&mut self, mut packet: Packet, side: &Side) -> u32 {
-        self.made += 1;
-        packet.side = match packet.segment.has_side() {
-            true => self.add_side(side),
-            false => NONE,
+    pub fn place(&mut self) -> (u32, &mut Packet, &mut Side) {
+        let id = match self.free.last() {
+            Some(id) => *id,
+            None => self.grow(),
         };
-        match self.free.pop() {
-            Some(id) => {
-                self.packets[id as usize] = packet;
-                id
-            }
-            None => self.add_new(packet),
+        (id, &mut self.packets[id as usize], &mut self.no_side)
+    }
+
+    /// The packet that was written to its [`place`](Packets::place) is one.
+    #[inline(always)]
+    pub fn made(&mut self, id: u32) {
+        self.free.pop();
+        self.made += 1;
+        let packet = &mut self.packets[id as usize];
+        packet.side = NONE;
+        if packet.segment.has_side() {
+            self.keep_side(id);
         }
     }
 
     /// Twice the room at every growth would leave half of it empty in a large network.
     #[cold]
     #[inline(never)]
-    fn add_new(&mut self, packet: Packet) -> u32 {
+    fn grow(&mut self) -> u32 {
         if self.packets.len() == self.packets.capacity() {
             self.packets.reserve_exact(64.max(self.packets.len() / 8));
         }
-        self.packets.push(packet);
-        (self.packets.len() - 1) as u32
+        let id = self.packets.len() as u32;
+        self.packets.push(Packet::default());
+        self.free.push(id);
+        id
     }
 
     #[inline(always)]
@@ -77,33 +87,24 @@ impl Packets {
         &mut self.packets[id as usize]
     }
 
-    /// The packet is no more; what it was.
+    /// The packet is no more.
     #[inline(always)]
-    pub fn remove(&mut self, id: u32) -> Packet {
+    pub fn drop(&mut self, id: u32) {
         self.gone += 1;
         self.free.push(id);
-        self.packets[id as usize]
-    }
-
-    /// The side of a packet.
-    pub fn side(&self, side: u32) -> Option<&Side> {
-        self.sides.get(side as usize)
-    }
-
-    /// Takes the side of a packet that was removed.
-    #[inline]
-    pub fn take_side(&mut self, side: u32) -> Side {
-        self.free_sides.push(side);
-        self.sides[side as usize]
-    }
-
-    /// The packet is dropped.
-    pub fn drop(&mut self, id: u32) -> Packet {
-        let packet = self.remove(id);
-        if packet.side != NONE {
-            self.free_sides.push(packet.side);
+        let side = self.packets[id as usize].side;
+        if side != NONE {
+            self.free_sides.push(side);
         }
-        packet
+    }
+
+    /// The side of a packet, if it has one.
+    #[inline(always)]
+    pub fn side(&self, side: u32) -> Option<&Side> {
+        match side {
+            NONE => None,
+            side => self.sides.get(side as usize),
+        }
     }
 
     pub fn mark(&mut self, id: u32) -> bool {
@@ -127,16 +128,17 @@ impl Packets {
             + (self.free.capacity() + self.free_sides.capacity()) * 4
     }
 
-    fn add_side(&mut self, side: &Side) -> u32 {
-        match self.free_sides.pop() {
+    fn keep_side(&mut self, packet: u32) {
+        let side = std::mem::take(&mut self.no_side);
+        self.packets[packet as usize].side = match self.free_sides.pop() {
             Some(id) => {
-                self.sides[id as usize] = *side;
+                self.sides[id as usize] = side;
                 id
             }
             None => {
-                self.sides.push(*side);
+                self.sides.push(side);
                 (self.sides.len() - 1) as u32
             }
-        }
+        };
     }
 }

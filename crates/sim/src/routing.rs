@@ -98,12 +98,17 @@ impl Routing {
     }
 
     /// The link that a packet at `node` takes on its way to the host `to`.
-    #[inline]
+    #[inline(always)]
     pub fn next(&self, node: u32, to: u32, hash: u32) -> Option<u32> {
-        let destination = self.destinations[to as usize];
+        let destination = &self.destinations[to as usize];
         if destination.switch == node {
             return Some(destination.down);
         }
+        self.choose(node, destination, hash)
+    }
+
+    /// The same at a node that the destination does not hang on.
+    fn choose(&self, node: u32, destination: &Destination, hash: u32) -> Option<u32> {
         let row = self.rows[node as usize];
         if row == NONE {
             let up = self.destinations[node as usize].up;

@@ -1,7 +1,7 @@
 //! A network that runs: events happen, packets move, flows begin and end.
 
 use ccplane_agent::{FlowInfo, FlowStats};
-use ccplane_transport::{Connection, Kind as SegmentKind, Native, Segment, Side, State};
+use ccplane_transport::{Connection, Kind as SegmentKind, Native, State};
 use ccplane_units::{Bytes, Time};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::app::{AppId, Cause};
 use crate::event::{Event, Events, Kind, LAST};
 use crate::flow::{Controller, Direction, End, FlowId, Nobody, Rest, Steer, Wanted};
 use crate::link::Offered;
-use crate::network::{LinkId, Network, NodeId, Spread};
-use crate::packet::{NONE, Packet};
+use crate::network::{LinkId, Network, NodeId};
+use crate::packet::{NONE, Packets};
 use crate::random;
 use crate::steer::{Steered, Steering};
 use crate::trace::{Seen, Step, Tracer};
@@ -184,7 +184,9 @@ impl<T: Tracer> Simulation<T> {
             }
             Kind::Datagram => {
                 if let Some(packet) = self.world.datagrams.next() {
-                    let id = self.world.packets.add(packet, &Side::default());
+                    let (id, place, _) = self.world.packets.place();
+                    *place = packet;
+                    self.world.packets.made(id);
                     self.forward(which, id);
                 }
             }
@@ -284,51 +286,43 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     fn take(&mut self, id: u32) {
         let world = &mut self.world;
-        let packet = world.packets.remove(id);
-        let side = match packet.side {
-            NONE => Side::default(),
-            side => world.packets.take_side(side),
-        };
         world.counters.taken += 1;
-        let Some(end) = world
-            .ends
-            .get_mut(packet.end as usize)
-            .filter(|end| end.flow == packet.flow)
-        else {
-            return world.take_other(&packet);
+        let packet = world.packets.get(id);
+        let side = world.packets.side(packet.side).unwrap_or(&world.packets.no_side);
+        let e = packet.end;
+        let Some(end) = world.ends.get_mut(e as usize).filter(|end| end.flow == packet.flow) else {
+            return world.take_other(id);
         };
         let Some(connection) = &mut end.connection else {
-            return self.accept(&packet);
+            return self.accept(id);
         };
         let (now, segment) = (world.now, &packet.segment);
+        let awaited = segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
         match end.control.get() {
-            Steer::Native(place) => connection.handle(now, segment, &side, &mut world.natives[place]),
-            Steer::Nobody => connection.handle(now, segment, &side, &mut Nobody),
+            Steer::Native(place) => connection.handle(now, segment, side, &mut world.natives[place]),
+            Steer::Nobody => connection.handle(now, segment, side, &mut Nobody),
             Steer::Agent(place) => {
                 let number = end.flow;
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.host;
                     let host = &mut world.hosts[agent as usize];
-                    connection.handle(now, segment, &side, &mut Steering { steered, host, number });
+                    connection.handle(now, segment, side, &mut Steering { steered, host, number });
                     if host.next_due() < host.due {
                         world.plan_agent(agent);
                     }
                 }
             }
         }
-        if segment.kind == SegmentKind::Data {
-            self.received(packet.end);
+        world.packets.drop(id);
+        if awaited {
+            self.received(e);
         }
-        self.pump(packet.end);
+        self.pump(e);
     }
 
     /// Data has come: is it all that was awaited?
-    #[inline(always)]
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
-        if !end.is(End::READS | End::AWAITS) {
-            return;
-        }
         let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
         let Some(connection) = &mut end.connection else { return };
         if reads {
@@ -341,8 +335,10 @@ impl<T: Tracer> Simulation<T> {
 
     /// A server is asked for a connection.
     #[cold]
-    fn accept(&mut self, packet: &Packet) {
+    fn accept(&mut self, id: u32) {
         let now = self.world.now;
+        let packet = *self.world.packets.get(id);
+        self.world.packets.drop(id);
         let end = &mut self.world.ends[packet.end as usize];
         let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
         match Connection::accept(&config, now, &packet.segment) {
@@ -368,28 +364,23 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        let connection = end.connection.as_mut()?;
+        if end.connection.is_none() {
+            return None;
+        }
         if end.flags & End::QUEUED == 0 {
             let nic = &mut world.nics[end.nic as usize];
             loop {
                 if !nic.takes(now) || !nic.waiting.is_empty() {
-                    if connection.has(now, 0) {
+                    if end.has(now) {
                         end.flags |= End::QUEUED;
                         nic.waiting.push_back(e);
                         nic.arm(now, end.nic, &mut world.events);
                     }
                     break;
                 }
-                let mut side = Side::default();
-                let Some(segment) = connection.transmit(now, 0, &mut side) else {
+                let Some(id) = end.send(now, e, &mut world.packets, &mut world.spray) else {
                     break;
                 };
-                let mut packet = packet(&segment, e, end.flow, end.to, end.hash, end.header);
-                if world.network.spread == Spread::PerPacket {
-                    world.spray += 1;
-                    packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
-                }
-                let id = world.packets.add(packet, &side);
                 let offered = world
                     .links
                     .offer(now, nic.link, id, &mut world.packets, &mut world.events);
@@ -426,21 +417,11 @@ impl<T: Tracer> Simulation<T> {
             let world = &mut self.world;
             let end = &mut world.ends[e as usize];
             end.flags &= !End::QUEUED;
-            let Some(connection) = &mut end.connection else {
-                continue;
-            };
-            let mut side = Side::default();
-            if let Some(segment) = connection.transmit(now, 0, &mut side) {
-                if connection.has(now, 0) {
+            if let Some(id) = end.send(now, e, &mut world.packets, &mut world.spray) {
+                if end.has(now) {
                     end.flags |= End::QUEUED;
                     world.nics[nic as usize].waiting.push_back(e);
                 }
-                let mut packet = packet(&segment, e, end.flow, end.to, end.hash, end.header);
-                if world.network.spread == Spread::PerPacket {
-                    world.spray += 1;
-                    packet.hash = random::mix(u64::from(packet.hash) ^ world.spray) as u32;
-                }
-                let id = world.packets.add(packet, &side);
                 let link = world.nics[nic as usize].link;
                 let offered = world.links.offer(now, link, id, &mut world.packets, &mut world.events);
                 self.settle(nic, id, offered);
@@ -628,26 +609,37 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-/// A segment as a packet to the other end of its flow.
-#[inline(always)]
-fn packet(segment: &Segment, e: u32, flow: u32, to: u32, hash: u32, header: u16) -> Packet {
-    let data = if segment.kind == SegmentKind::Data {
-        segment.length
-    } else {
-        0
-    };
-    Packet {
-        segment: *segment,
-        end: e ^ 1,
-        flow,
-        to,
-        hash,
-        side: NONE,
-        bytes: u32::from(header) + u32::from(data),
-    }
-}
-
 impl End {
+    /// Whether it has something to send.
+    #[inline(always)]
+    fn has(&self, now: Time) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.has(now, 0))
+    }
+
+    /// The next packet that it sends, to the other end of its flow. With `spray`, each packet has a path of its own.
+    #[inline(always)]
+    fn send(&mut self, now: Time, e: u32, packets: &mut Packets, spray: &mut Option<u64>) -> Option<u32> {
+        let connection = self.connection.as_mut()?;
+        let (id, packet, side) = packets.place();
+        if !connection.transmit_into(now, 0, &mut packet.segment, side) {
+            return None;
+        }
+        let data = match packet.segment.kind {
+            SegmentKind::Data => packet.segment.length,
+            _ => 0,
+        };
+        packet.bytes = u32::from(self.header) + u32::from(data);
+        (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
+        if let Some(spray) = spray {
+            *spray += 1;
+            packet.hash = random::mix(u64::from(packet.hash) ^ *spray) as u32;
+        }
+        packets.made(id);
+        Some(id)
+    }
+
     /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
     /// earlier event.
     #[inline(always)]
@@ -687,12 +679,14 @@ impl World {
 
     /// A packet that no end of a flow takes.
     #[cold]
-    fn take_other(&mut self, packet: &Packet) {
+    fn take_other(&mut self, id: u32) {
+        let packet = self.packets.get(id);
         if packet.end == NONE {
             self.datagrams.arrived(self.now, packet);
         } else {
             self.counters.late += 1;
         }
+        self.packets.drop(id);
     }
 
     /// All that was awaited has come to an end of a flow.

@@ -100,8 +100,8 @@ pub struct World {
     pub(crate) changes: Vec<Option<Change>>,
     pub(crate) datagrams: Datagrams,
     pub(crate) counters: Counters,
-    /// A number of its own for each packet whose path is its own.
-    pub(crate) spray: u64,
+    /// Where each packet has a path of its own: a number of its own for each.
+    pub(crate) spray: Option<u64>,
     /// Why an application cannot go on: the run ends with it.
     pub(crate) failed: Option<SimError>,
 }
@@ -148,6 +148,7 @@ impl World {
         }
         let mut network = network;
         network.specs = Vec::new();
+        let spray = (network.spread == Spread::PerPacket).then_some(0);
         Ok(World {
             now: Time::ZERO,
             options,
@@ -171,7 +172,7 @@ impl World {
             changes: Vec::new(),
             datagrams: Datagrams::default(),
             counters: Counters::default(),
-            spray: 0,
+            spray,
             failed: None,
         })
     }

@@ -276,10 +276,13 @@ impl Connection {
     }
 
     /// When pacing lets the next packet leave; `None` when it may leave at once or nothing waits.
-    #[inline]
+    #[inline(always)]
     pub fn next_send(&self, now: Time) -> Option<Time> {
-        let waits = self.pacer.rate() != 0 && !self.pacer.allows(now, self.config.pacing_quantum);
-        (waits && self.wants_to_send()).then_some(self.pacer.next)
+        (self.pacer.rate() != 0 && self.is_held_back(now)).then_some(self.pacer.next)
+    }
+
+    fn is_held_back(&self, now: Time) -> bool {
+        !self.pacer.allows(now, self.config.pacing_quantum) && self.wants_to_send()
     }
 
     /// The control's deadline has come ([`Control::next_deadline`]).

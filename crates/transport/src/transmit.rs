@@ -27,29 +27,40 @@ impl Connection {
 
     /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
     /// says so.
-    #[inline(always)]
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+        let mut segment = Segment::default();
+        self.transmit_into(now, class, &mut segment, side).then_some(segment)
+    }
+
+    /// [`transmit`](Connection::transmit) to where a driver keeps its segments; whether there is one. What stood there is
+    /// lost either way.
+    #[inline(always)]
+    pub fn transmit_into(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
         if class == 0 && self.quota != 0 {
-            return Some(self.send_full(now, side));
+            self.send_full(now, segment, side);
+            return true;
         }
         if class == 0 && self.quiet {
-            return self.receiver.owes(0).then(|| self.send_ack(now, side));
+            let owes = self.receiver.owes(0);
+            if owes {
+                self.send_ack(now, segment, side);
+            }
+            return owes;
         }
-        self.transmit_other(now, class, side)
+        self.transmit_other(now, class, segment, side)
     }
 
     /// An acknowledgement alone.
     #[inline(always)]
-    fn send_ack(&mut self, now: Time, side: &mut Side) -> Segment {
-        let mut segment = Segment::default();
+    fn send_ack(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+        *segment = Segment::default();
         segment.number = self.next;
-        self.receiver.acknowledge(now, &mut segment, side, &self.config);
-        segment
+        self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
     /// A full segment of new data, as [`Connection::allot`] has found that it may go.
     #[inline(always)]
-    fn send_full(&mut self, now: Time, side: &mut Side) -> Segment {
+    fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         self.quota -= 1;
         let number = self.next;
         let mut sent = Sent::new(self.cut_offset, self.mss, false);
@@ -57,7 +68,7 @@ impl Connection {
         sent.transmission = 1;
         self.rate.on_send(&mut sent, now, false);
         self.board.push(self.una, number.since(self.una), sent);
-        let mut segment = Segment::default();
+        *segment = Segment::default();
         segment.kind = Kind::Data;
         segment.number = number;
         segment.length = self.mss;
@@ -72,8 +83,7 @@ impl Connection {
             self.note_usage();
             self.quiet = self.in_flight() >= self.window;
         }
-        self.receiver.acknowledge(now, &mut segment, side, &self.config);
-        segment
+        self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
     /// Something other than an acknowledgement waits in class 0, perhaps for pacing.
@@ -109,15 +119,15 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn transmit_other(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
-        let mut segment = Segment::default();
+    fn transmit_other(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
+        *segment = Segment::default();
         segment.class = class;
         if class == 0 && self.wants_to_send() && self.pacer.allows(now, self.config.pacing_quantum) {
-            self.send_data(now, &mut segment, side);
+            self.send_data(now, segment, side);
             self.allot();
         } else if self.flags.handshake && class == 0 {
-            self.send_handshake(now, &mut segment);
-            return Some(segment);
+            self.send_handshake(now, segment);
+            return true;
         } else if self.receiver.owes(class) {
             segment.number = self.next;
         } else if class == 0 && self.flags.window_probe {
@@ -125,16 +135,18 @@ impl Connection {
             segment.number = self.next;
             segment.flags = Segment::PROBE;
         } else if class != 0 {
-            self.send_low(now, &mut segment, side)?;
+            if self.send_low(now, segment, side).is_none() {
+                return false;
+            }
         } else {
             self.quiet = class == 0 && !self.stirs();
-            return None;
+            return false;
         }
         if self.state == State::Proving {
             segment.flags |= Segment::PROOF;
         }
-        self.receiver.acknowledge(now, &mut segment, side, &self.config);
-        Some(segment)
+        self.receiver.acknowledge(now, segment, side, &self.config);
+        true
     }
 
     /// Window and peer let a segment leave, and there is one. Pacing apart.

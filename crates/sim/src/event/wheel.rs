@@ -111,7 +111,19 @@ impl Wheel {
     #[inline(always)]
     pub fn pop(&mut self, until: u64) -> Option<Event> {
         if self.open.is_empty() {
-            return self.advance(until);
+            if let Some((slot, event)) = self.lone() {
+                if event.nanos() > until {
+                    return None;
+                }
+                self.now = slot;
+                self.popped += 1;
+                let id = self.near.clear(slot);
+                self.nodes.give_back(id);
+                return Some(event);
+            }
+            if !self.refill(until) {
+                return None;
+            }
         }
         let first = self.open.pop_if(|first| first.nanos() <= until)?;
         self.popped += 1;
@@ -138,57 +150,46 @@ impl Wheel {
         self.open.insert(at, event);
     }
 
-    /// Opens the next slot that holds anything and begins by `until`, and takes its first event if that happens by
-    /// `until`.
-    #[inline]
-    fn advance(&mut self, until: u64) -> Option<Event> {
+    /// The next slot, if it holds one event alone, and that.
+    #[inline(always)]
+    fn lone(&self) -> Option<(u64, Event)> {
         // What is left of this turn of the first ring.
-        let Some(slot) = self.near.next((self.now & MASK) + 1) else {
-            return self.turn(until);
-        };
-        let slot = (self.now & !MASK) | slot;
-        let head = self.near.heads[(slot & MASK) as usize];
-        let node = self.nodes.nodes[head as usize];
-        let event = node.event();
-        if node.next != NONE {
-            return self.open_many(slot, until);
-        }
-        if event.nanos() > until {
-            return None;
-        }
-        self.now = slot;
-        self.popped += 1;
-        self.near.clear(slot);
-        self.nodes.give_back(head);
-        Some(event)
+        let slot = self.near.next((self.now & MASK) + 1)?;
+        let node = &self.nodes.nodes[self.near.heads[slot as usize] as usize];
+        (node.next == NONE).then(|| ((self.now & !MASK) | slot, node.event()))
     }
 
+    /// Opens the next slot that holds anything, if it begins by `until`.
     #[inline(never)]
-    fn open_many(&mut self, slot: u64, until: u64) -> Option<Event> {
-        if slot << self.width > until {
-            return None;
+    fn refill(&mut self, until: u64) -> bool {
+        while self.open.is_empty() {
+            if let Some(slot) = self.near.next((self.now & MASK) + 1) {
+                let slot = (self.now & !MASK) | slot;
+                if slot << self.width > until {
+                    return false;
+                }
+                self.open_slot(slot);
+                if self.open.len() > 1 {
+                    self.crowded += 1;
+                    self.crowd += self.open.len() as u32;
+                }
+            } else {
+                let Some(turn) = self.next_turn().filter(|turn| (turn << BITS) << self.width <= until) else {
+                    return false;
+                };
+                // Another width makes another turn of it.
+                if !self.judge() {
+                    self.begin(turn);
+                }
+            }
         }
+        true
+    }
+
+    fn open_slot(&mut self, slot: u64) {
         self.now = slot;
         self.near.take(slot, &mut self.nodes, &mut self.open);
-        self.crowded += 1;
-        self.crowd += self.open.len() as u32;
         self.open.sort_unstable_by(|a, b| b.cmp(a));
-        self.pop(until)
-    }
-
-    /// Goes on to the next turn of the first ring in which anything happens.
-    #[cold]
-    #[inline(never)]
-    fn turn(&mut self, until: u64) -> Option<Event> {
-        let turn = self.next_turn()?;
-        if (turn << BITS) << self.width > until {
-            return None;
-        }
-        // Another width would make another turn of it.
-        if !self.judge() {
-            self.begin(turn);
-        }
-        self.pop(until)
     }
 
     fn next_turn(&mut self) -> Option<u64> {
@@ -207,10 +208,8 @@ impl Wheel {
 
     /// Begins a turn of the first ring: events of the second ring and the heap that belong to it are put in their slots.
     fn begin(&mut self, turn: u64) {
-        self.now = turn << BITS;
         // What the first slot holds is open from now on.
-        self.near.take(self.now, &mut self.nodes, &mut self.open);
-        self.open.sort_unstable_by(|a, b| b.cmp(a));
+        self.open_slot(turn << BITS);
         let mut events = Vec::new();
         self.later.take(turn, &mut self.nodes, &mut events);
         let end = (turn + 1) << (BITS + self.width);
@@ -326,23 +325,20 @@ impl Ring {
 
     /// Moves the events of a slot to `to`.
     fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<Event>) {
-        let mut at = self.heads[(slot & MASK) as usize];
-        if at == NONE {
-            return;
-        }
+        let mut at = self.clear(slot);
         while at != NONE {
             let node = nodes.nodes[at as usize];
             to.push(node.event());
             nodes.give_back(at);
             at = node.next;
         }
-        self.clear(slot);
     }
 
+    /// Empties a slot; the head of its list.
     #[inline(always)]
-    fn clear(&mut self, slot: u64) {
+    fn clear(&mut self, slot: u64) -> u32 {
         let index = (slot & MASK) as usize;
-        self.heads[index] = NONE;
         self.full[index / 64] &= !(1 << (index % 64));
+        std::mem::replace(&mut self.heads[index], NONE)
     }
 }
