@@ -92,6 +92,22 @@ fn threads_and_repetition_change_nothing() {
 }
 
 #[test]
+fn a_route_changes_in_time() {
+    let book = include_str!("../../../docs/scenarios.md");
+    let example = book
+        .split("```toml\n")
+        .find(|block| block.contains("route = \"b\""))
+        .unwrap();
+    let result = run(example.split("```").next().unwrap());
+    let [short, long] = result.contenders[0].figures.links.as_slice() else {
+        panic!("two links are asked for")
+    };
+    // Two of four seconds each; what is lost and waited for when the way changes is little beside that.
+    assert!((0.45..=0.5).contains(&short.utilisation.unwrap()), "{short:?}");
+    assert!((0.35..=0.5).contains(&long.utilisation.unwrap()), "{long:?}");
+}
+
+#[test]
 fn flows_that_come_and_go_are_told_by_their_completion_times() {
     let result = run(r#"
 contenders = ["native:cubic"]

@@ -303,6 +303,7 @@ fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duratio
             e.delay.as_ref().map(|delay| Change::Delay(delay.get_ref().0)),
             e.loss.as_ref().map(|loss| Change::Loss(loss.get_ref().0)),
             e.up.as_ref().map(|up| Change::Up(*up.get_ref())),
+            e.route.as_ref().map(|host| Change::Route(name(host))),
         ]
         .into_iter()
         .flatten()
@@ -312,7 +313,7 @@ fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duratio
                 event,
                 format!("an event changes one thing; this one changes {}", changes.len()),
                 "here",
-                "give one of `rate`, `delay`, `loss` and `up`; write another [[event]] for more",
+                "give one of `rate`, `delay`, `loss`, `up` and `route`; write another [[event]] for more",
             ));
         };
         let at = e.at.get_ref().0;
@@ -327,7 +328,7 @@ fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duratio
         Ok(Event {
             at,
             link: name(&e.link),
-            change: *change,
+            change: change.clone(),
         })
     };
     written.iter().map(one).collect()

@@ -279,6 +279,7 @@ pub(crate) struct Event {
     pub(crate) delay: Option<Q<Duration>>,
     pub(crate) loss: Option<Q<LossModel>>,
     pub(crate) up: Option<Spanned<bool>>,
+    pub(crate) route: Option<Word>,
 }
 
 #[derive(Default, Deserialize)]

@@ -277,7 +277,7 @@ pub struct Event {
 }
 
 /// What an [`Event`] changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The link's rate.
     Rate(Rate),
@@ -287,6 +287,8 @@ pub enum Change {
     Loss(LossModel),
     /// Whether it carries anything.
     Up(bool),
+    /// Where the link begins, what is on its way to this host goes over the link.
+    Route(Name),
 }
 
 /// Options of every host's transport. `None` is the transport's own choice.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_sim::{
     AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs, SimError,
     SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
@@ -24,7 +23,7 @@ use crate::metrics::{self, Distribution};
 use crate::result::{
     Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, Series, SimulationAudit, TcpInfo,
 };
-use crate::scenario::{Change, Kind, Scenario};
+use crate::scenario::{Kind, Scenario};
 
 /// Flows that are looked at in time; of more, the first ones.
 const MOST_SAMPLED: usize = 64;
@@ -91,15 +90,8 @@ impl Job<'_> {
         let begun = crate::traffic::monotonic_ns();
         let told = |error: SimError| self.told(error);
         sim.observe(self.plan.main).map_err(told)?;
-        for (at, link, change) in &self.plan.events {
-            let change = match *change {
-                Change::Rate(rate) => SimChange::Line(*link, LineSpec::Constant(rate)),
-                Change::Delay(delay) => SimChange::Delay(*link, DelayModel::Fixed(delay)),
-                Change::Loss(loss) => SimChange::Loss(*link, loss),
-                Change::Up(true) => SimChange::Up(*link),
-                Change::Up(false) => SimChange::Down(*link),
-            };
-            sim.schedule(*at, change).map_err(told)?;
+        for (at, change) in &self.plan.events {
+            sim.schedule(*at, change.clone()).map_err(told)?;
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
@@ -373,25 +365,25 @@ impl Job<'_> {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
         };
-        let mut changes: Vec<(Duration, Change)> = self
+        let mut changes: Vec<(Duration, &SimChange)> = self
             .plan
             .events
             .iter()
-            .filter(|(_, of, _)| *of == link)
-            .map(|(at, _, change)| (at.since(Time::ZERO), *change))
+            .map(|(at, change)| (at.since(Time::ZERO), change))
             .collect();
         changes.sort_by_key(|(at, _)| *at);
         let (mut line, mut up, mut since, mut bytes) = (spec.line.clone(), true, Duration::ZERO, 0.0);
         for (at, change) in changes {
+            let (next, runs) = match change {
+                SimChange::Line(of, next) if *of == link => (next.clone(), up),
+                SimChange::Up(of) if *of == link => (line.clone(), true),
+                SimChange::Down(of) if *of == link => (line.clone(), false),
+                _ => continue,
+            };
             if up {
                 bytes += capacity(&line, since, at.saturating_sub(since));
             }
-            since = at;
-            match change {
-                Change::Rate(rate) => line = LineSpec::Constant(rate),
-                Change::Up(now) => up = now,
-                Change::Delay(_) | Change::Loss(_) => {}
-            }
+            (line, up, since) = (next, runs, at);
         }
         if up {
             bytes += capacity(&line, since, self.scenario.duration.saturating_sub(since));

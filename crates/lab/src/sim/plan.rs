@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use ccplane_qdisc::{DelayModel, Ecn, QueueSpec, Shape};
+use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
-    LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation, Spread, topology,
+    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation,
+    Spread, topology,
 };
 use ccplane_transport::Config;
 use ccplane_units::{Duration, Time};
@@ -23,7 +24,7 @@ pub(super) struct Plan {
     pub(super) links: Vec<LinkId>,
     /// The pairs of each workload that has some, in the order of the scenario's.
     pub(super) pairs: Vec<Pairs>,
-    pub(super) events: Vec<(Time, LinkId, Change)>,
+    pub(super) events: Vec<(Time, SimChange)>,
     pub(super) transport: Arc<Config>,
     /// `fat tree, k = 8`; nothing for a single link.
     pub(super) name: Option<String>,
@@ -98,11 +99,21 @@ impl Plan {
         let main = main_link(scenario, &network, &pairs)?;
         let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
         let event = |event: &crate::scenario::Event| {
-            Ok((
-                Time::ZERO + event.at,
-                link(scenario, &network, &event.link)?,
-                event.change,
-            ))
+            let over = link(scenario, &network, &event.link)?;
+            let change = match &event.change {
+                Change::Rate(rate) => SimChange::Line(over, LineSpec::Constant(*rate)),
+                Change::Delay(delay) => SimChange::Delay(over, DelayModel::Fixed(*delay)),
+                Change::Loss(loss) => SimChange::Loss(over, *loss),
+                Change::Up(true) => SimChange::Up(over),
+                Change::Up(false) => SimChange::Down(over),
+                Change::Route(host) => {
+                    let to = node(scenario, &network, host)?;
+                    // A link that was found has ends.
+                    let at = network.ends(over).map_or(to, |(at, _)| at);
+                    SimChange::Route(at, to, over)
+                }
+            };
+            Ok((Time::ZERO + event.at, change))
         };
         // Whether it can be brought to life, before any thread tries.
         let probe = Simulation::new(network.clone(), SimOptions::default()).map_err(|error| told(scenario, &error))?;
