@@ -144,14 +144,20 @@ impl Links {
         Ok(all)
     }
 
-    /// A packet comes to a link. One that is dropped is still the caller's.
+    /// A packet of so many bytes comes to a link. One that is dropped is still the caller's.
     #[inline(always)]
-    pub fn offer(&mut self, now: Time, at: u32, id: u32, packets: &mut Packets, events: &mut Events) -> Offered {
+    pub fn offer(
+        &mut self,
+        now: Time,
+        at: u32,
+        (id, bytes): (u32, u32),
+        packets: &mut Packets,
+        events: &mut Events,
+    ) -> Offered {
         let link = &mut self.links[at as usize];
         if link.special != NONE {
             return self.offer_special(now, at, id, packets, events);
         }
-        let bytes = packets.get(id).bytes;
         let admitted = match link.fifo.admit(now, bytes, id) {
             Ok(admitted) => admitted,
             Err(why) => {

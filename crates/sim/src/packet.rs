@@ -52,14 +52,13 @@ impl Packets {
         (id, &mut self.packets[id as usize], &mut self.no_side)
     }
 
-    /// The packet that was written to its [`place`](Packets::place) is one.
+    /// The packet that was written to its [`place`](Packets::place) is one, perhaps with what was written to that of its
+    /// side.
     #[inline(always)]
-    pub fn made(&mut self, id: u32) {
+    pub fn made(&mut self, id: u32, with_side: bool) {
         self.free.pop();
         self.made += 1;
-        let packet = &mut self.packets[id as usize];
-        packet.side = NONE;
-        if packet.segment.has_side() {
+        if with_side {
             self.keep_side(id);
         }
     }

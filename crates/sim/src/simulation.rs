@@ -186,7 +186,7 @@ impl<T: Tracer> Simulation<T> {
                 if let Some(packet) = self.world.datagrams.next() {
                     let (id, place, _) = self.world.packets.place();
                     *place = packet;
-                    self.world.packets.made(id);
+                    self.world.packets.made(id, false);
                     self.forward(which, id);
                 }
             }
@@ -217,7 +217,10 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let packet = world.packets.get(id);
         match world.routing.next(node, packet.to, packet.hash) {
-            Some(link) => self.offer(link, id),
+            Some(link) => {
+                let bytes = packet.bytes;
+                self.offer(link, id, bytes);
+            }
             None => {
                 world.counters.unroutable += 1;
                 world.packets.drop(id);
@@ -226,11 +229,11 @@ impl<T: Tracer> Simulation<T> {
     }
 
     #[inline(always)]
-    fn offer(&mut self, link: u32, id: u32) {
+    fn offer(&mut self, link: u32, id: u32, bytes: u32) {
         let world = &mut self.world;
         let offered = world
             .links
-            .offer(world.now, link, id, &mut world.packets, &mut world.events);
+            .offer(world.now, link, (id, bytes), &mut world.packets, &mut world.events);
         if T::ON || !matches!(offered, Offered::Departs(_)) {
             self.note(link, id, offered);
         }
@@ -364,13 +367,11 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if end.connection.is_none() {
-            return None;
-        }
         if end.flags & End::QUEUED == 0 {
             let nic = &mut world.nics[end.nic as usize];
+            let latest = now + nic.slack;
             loop {
-                if !nic.takes(now) || !nic.waiting.is_empty() {
+                if nic.until > latest || !nic.waiting.is_empty() {
                     if end.has(now) {
                         end.flags |= End::QUEUED;
                         nic.waiting.push_back(e);
@@ -378,15 +379,15 @@ impl<T: Tracer> Simulation<T> {
                     }
                     break;
                 }
-                let Some(id) = end.send(now, e, &mut world.packets, &mut world.spray) else {
+                let Some(sent) = end.send(now, e, &mut world.packets, &mut world.spray) else {
                     break;
                 };
                 let offered = world
                     .links
-                    .offer(now, nic.link, id, &mut world.packets, &mut world.events);
+                    .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
                 match offered {
                     Offered::Departs(departs) if !T::ON => nic.until = departs,
-                    rare => return Some((end.nic, id, rare)),
+                    rare => return Some((end.nic, sent.0, rare)),
                 }
             }
         }
@@ -417,14 +418,16 @@ impl<T: Tracer> Simulation<T> {
             let world = &mut self.world;
             let end = &mut world.ends[e as usize];
             end.flags &= !End::QUEUED;
-            if let Some(id) = end.send(now, e, &mut world.packets, &mut world.spray) {
+            if let Some(sent) = end.send(now, e, &mut world.packets, &mut world.spray) {
                 if end.has(now) {
                     end.flags |= End::QUEUED;
                     world.nics[nic as usize].waiting.push_back(e);
                 }
                 let link = world.nics[nic as usize].link;
-                let offered = world.links.offer(now, link, id, &mut world.packets, &mut world.events);
-                self.settle(nic, id, offered);
+                let offered = world
+                    .links
+                    .offer(now, link, sent, &mut world.packets, &mut world.events);
+                self.settle(nic, sent.0, offered);
             }
             let world = &mut self.world;
             if world.ends[e as usize].plan(now, e, &world.steered, &mut world.events) {
@@ -618,10 +621,11 @@ impl End {
             .is_some_and(|connection| connection.has(now, 0))
     }
 
-    /// The next packet that it sends, to the other end of its flow. With `spray`, each packet has a path of its own.
+    /// The next packet that it sends, to the other end of its flow, and its bytes. With `spray`, each packet has a path of
+    /// its own.
     #[inline(always)]
-    fn send(&mut self, now: Time, e: u32, packets: &mut Packets, spray: &mut Option<u64>) -> Option<u32> {
-        let connection = self.connection.as_mut()?;
+    fn send(&mut self, now: Time, e: u32, packets: &mut Packets, spray: &mut Option<u64>) -> Option<(u32, u32)> {
+        let connection = self.connection.as_mut().filter(|connection| !connection.rests())?;
         let (id, packet, side) = packets.place();
         if !connection.transmit_into(now, 0, &mut packet.segment, side) {
             return None;
@@ -630,14 +634,16 @@ impl End {
             SegmentKind::Data => packet.segment.length,
             _ => 0,
         };
-        packet.bytes = u32::from(self.header) + u32::from(data);
+        let bytes = u32::from(self.header) + u32::from(data);
+        let with_side = packet.segment.has_side();
+        (packet.bytes, packet.side) = (bytes, NONE);
         (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
         if let Some(spray) = spray {
             *spray += 1;
             packet.hash = random::mix(u64::from(packet.hash) ^ *spray) as u32;
         }
-        packets.made(id);
-        Some(id)
+        packets.made(id, with_side);
+        Some((id, bytes))
     }
 
     /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
