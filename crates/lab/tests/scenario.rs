@@ -402,7 +402,8 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a segment of nothing", with("[[work", "[transport]\nmss = 0\n[[work")),
         ("a contender of no name", with("\"reno\"", "\"re no\"")),
     ];
-    let handler = miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor()).with_width(100);
+    let handler =
+        miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor()).with_width(1_000);
     let mut told = String::new();
     for (what, text) in cases {
         let problem = parse(&text).expect_err(what);
@@ -410,7 +411,7 @@ fn every_mistake_names_its_line_and_its_fix() {
         told += &format!("──── {what}\n");
         handler.render_report(&mut told, &problem).unwrap();
     }
-    // Folders differ from machine to machine.
+    // Folders differ from machine to machine, and where a line that names one would be wrapped.
     insta::assert_snapshot!(told.replace(env!("CARGO_TARGET_TMPDIR"), "FOLDER"));
 }
 
