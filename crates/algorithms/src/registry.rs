@@ -122,8 +122,14 @@ impl Registry {
 mod tests {
     use super::*;
 
+    fn two() -> Registry {
+        Registry::empty()
+            .add(reno::DOC, reno::make)
+            .add(cubic::DOC, cubic::make)
+    }
+
     fn error(name: &str, parameters: &str) -> String {
-        match Registry::builtin().by_name(name, &parameters.parse().expect("well-formed")) {
+        match two().by_name(name, &parameters.parse().expect("well-formed")) {
             Ok(_) => panic!("{name} with {parameters} was accepted"),
             Err(error) => error.to_string(),
         }
@@ -173,7 +179,7 @@ mod tests {
             doc: "mine",
             parameters: &[],
         };
-        let registry = Registry::builtin().add(doc, reno::make);
+        let registry = two().add(doc, reno::make);
         assert!(registry.by_name("mine", &Parameters::new()).is_ok());
         assert_eq!(registry.names().collect::<Vec<_>>(), ["reno", "cubic", "mine"]);
     }
