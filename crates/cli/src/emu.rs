@@ -72,7 +72,7 @@ pub struct EmuArgs {
 enum TimingArg {
     /// Sleep: a tenth of a millisecond late or so.
     Balanced,
-    /// Sleep, and spin before each packet's time: microseconds late, for up to a core.
+    /// Spin while packets are on the way: microseconds late, for a core.
     Precise,
 }
 

@@ -50,7 +50,7 @@ pub struct RunArgs {
     /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// How the emulator of a kernel run waits for a packet's time: `balanced` sleeps, `precise` also spins, for up to a core.
+    /// How the emulator of a kernel run waits for a packet's time: `balanced` sleeps, `precise` spins, for a core.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
     /// Seed of everything random, the same for every contender; in the simulator also several, each a run of its own:

@@ -130,6 +130,6 @@ pub enum Timing {
     /// Sleeps until then, and is late by what the kernel takes to wake it: a tenth of a millisecond or so.
     #[default]
     Balanced,
-    /// Sleeps until shortly before, then spins: within microseconds, for up to one core.
+    /// Spins while packets are inside: within microseconds, for one core.
     Precise,
 }
