@@ -73,9 +73,9 @@ impl Condition {
 
 /// Bytes that must wait before a receiver is woken, under every condition. With one flow and two CPUs the sender's CPU is
 /// the bottleneck by a hair: when it falls behind, the receiver goes to sleep between segments, and to wake a halted
-/// virtual CPU costs the sender 14-18 % of its time, all of it in the hypervisor. A ratio taken there says on which side
-/// of the hair a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that back; too large
-/// (the receive buffer is 32 MB) makes the sender wait for the receiver.
+/// virtual CPU is where 14 to 18 % of the sender's samples were (`_raw_spin_unlock_irqrestore`). A ratio taken there says
+/// on which side of the hair a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that
+/// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver.
 const WAKE_AT: i32 = 1 << 20;
 
 /// Work outside this process, in percent of one CPU, above which ratios say more about that work. Kernel threads that
