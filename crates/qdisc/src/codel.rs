@@ -7,7 +7,7 @@ use ccplane_units::{Duration, Time};
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// Settings of CoDel (RFC 8289 section 4.2 to 4.4 for what they do and their defaults).
+/// Settings of CoDel (RFC 8289 sections 4.2 and 4.3 for what they do and their defaults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelConfig {
     /// The standing wait that is acceptable, 5 ms: 5 to 10 % of the interval. Below it links idle at times, above it
@@ -16,7 +16,7 @@ pub struct CodelConfig {
     /// How long the wait may stay above the target before anything is dropped, 100 ms: about the largest round-trip
     /// time in use. Shorter drops what would have drained by itself; longer lets a queue stand.
     pub interval: Duration,
-    /// Whether packets that understand marks are marked instead of dropped (section 6 leaves it open; as Linux does it).
+    /// Whether packets that understand marks are marked instead of dropped (section 1 allows it; as Linux does it).
     pub ecn: bool,
 }
 
@@ -29,7 +29,7 @@ impl CodelConfig {
     };
 
     /// When to drop next, `count` drops after the first: the interval over the square root of the count, so that the
-    /// rate of drops grows linearly with time and throughput falls linearly with it (section 5.3). Exact, rounded down
+    /// rate of drops grows linearly with time and throughput falls linearly with it (sections 3.3 and 5.6). Exact, rounded down
     /// to the nanosecond, where Linux takes 16 bits of Newton's approximation.
     fn control_law(&self, from: Time, count: u32) -> Time {
         let interval = u128::from(self.interval.as_nanos());

@@ -235,7 +235,8 @@ impl<P: Packet> DualPi2<P> {
 impl<P: Packet> Qdisc<P> for DualPi2<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update(now);
-        if !self.limit.admits(self.backlog(), packet.bytes()) {
+        // Room for the largest packet, so that large ones are not at a disadvantage (figure 3, line 2).
+        if !self.limit.admits(self.backlog(), self.mtu.max(packet.bytes())) {
             drops.dropped(packet, DropReason::Full);
             return Verdict::Dropped(DropReason::Full);
         }

@@ -1,4 +1,4 @@
-//! CoDel against the pseudo-code of RFC 8289, sections 5.5 to 5.7, written down line by line.
+//! CoDel against the pseudo-code of RFC 8289, sections 5.5 and 5.6, written down line by line.
 
 mod common;
 

@@ -43,8 +43,9 @@ impl Literal {
             let from_new = !self.new.is_empty();
             let head = if from_new { self.new[0] } else { *self.old.front()? };
             let (queue, credits) = &mut self.queues[head];
-            // "If a queue has a negative number of credits … it is put onto the end of the list of old queues, and the
-            // routine selects the next queue."
+            // "If that queue has a negative number of credits (i.e., it has already dequeued at least a quantum of bytes),
+            // it is given an additional quantum of credits, the queue is put onto the end of the list of old queues, and
+            // the routine selects the next queue and starts again." What has dequeued exactly a quantum has none left.
             if *credits <= 0 {
                 *credits += QUANTUM;
                 if from_new {
@@ -60,8 +61,8 @@ impl Literal {
                     *credits -= i64::from(packet.bytes);
                     return Some(packet);
                 }
-                // "If the queue is empty … from the list of new queues, it is moved to the end of the list of old
-                // queues. If from the list of old queues, that queue is removed from the list."
+                // "If the queue selected for dequeue came from the list of new queues, it is moved to the end of the list of
+                // old queues. If instead it came from the list of old queues, that queue is removed from the list."
                 None if from_new => {
                     self.new.pop_front();
                     self.old.push_back(head);

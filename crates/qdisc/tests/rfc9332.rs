@@ -93,6 +93,7 @@ impl Literal {
     fn laqm(&self, qdelay: i128) -> i128 {
         let min_th = i128::from(self.config.step_thresh.as_nanos());
         let range = i128::from(self.config.range.as_nanos());
+        // "Zeroed if the queue is only 1 packet": the one that is being dequeued.
         if self.lq.packets.is_empty() {
             0
         } else if qdelay >= min_th + range {
