@@ -4,18 +4,28 @@
 //! on every machine.
 #![forbid(unsafe_code)]
 
+mod constant;
+mod copa;
 mod cubic;
+mod dctcp;
+mod ledbat;
 mod parameters;
 mod registry;
 mod reno;
+mod repair;
 mod slow_start;
+mod vegas;
 mod window;
 
+pub use constant::Constant;
+pub use copa::Copa;
 pub use cubic::Cubic;
+pub use ledbat::LedbatPlusPlus;
 pub use parameters::{BadParameter, ParameterDoc, Parameters};
 pub use registry::{AlgorithmDoc, Registry, UnknownAlgorithm};
 pub use reno::Reno;
 pub use slow_start::{Exit, SlowStart};
+pub use vegas::Vegas;
 pub use window::{LossBased, Reporting, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;

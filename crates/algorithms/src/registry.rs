@@ -2,7 +2,7 @@
 
 use ccplane_agent::DynAlgorithm;
 
-use crate::{BadParameter, ParameterDoc, Parameters, cubic, reno};
+use crate::{BadParameter, ParameterDoc, Parameters, constant, copa, cubic, dctcp, ledbat, reno, vegas};
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
 pub struct Registry(Vec<Entry>);
@@ -61,6 +61,11 @@ impl Registry {
         Registry::empty()
             .add(reno::DOC, reno::make)
             .add(cubic::DOC, cubic::make)
+            .add(dctcp::DOC, dctcp::make)
+            .add(constant::DOC, constant::make)
+            .add(vegas::DOC, vegas::make)
+            .add(copa::DOC, copa::make)
+            .add(ledbat::DOC, ledbat::make)
     }
 
     /// One more; it replaces one of the same name.

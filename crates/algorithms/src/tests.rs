@@ -21,7 +21,7 @@ fn variants(name: &str) -> Vec<Parameters> {
 
 #[test]
 fn every_variant_compiles_within_the_limits() {
-    for name in ["reno", "cubic"] {
+    for name in ["reno", "cubic", "dctcp"] {
         for parameters in variants(name) {
             let mut agent = Agent::new(Options::default());
             let algorithm = Registry::builtin()

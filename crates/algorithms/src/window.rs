@@ -29,6 +29,11 @@ pub trait Law: Send {
     /// The factor of a reduction, as a decimal of the program's text.
     fn beta(&self) -> &'static str;
 
+    /// What its program has beside the shared text.
+    fn own(&self) -> Own {
+        Own::default()
+    }
+
     /// A flow began or is taken over.
     fn open(&self, info: &FlowInfo) -> Self::State;
 
@@ -46,6 +51,30 @@ pub trait Law: Send {
 
     /// The last reduction was spurious and the transport has undone it.
     fn undone(&self, _state: &mut Self::State) {}
+}
+
+/// A law's own part of the program.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// Declarations of report variables, after the shared ones.
+    pub report: String,
+    /// Declarations of other variables.
+    pub declarations: String,
+    /// Clauses before a reduction.
+    pub clauses: String,
+    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is empty.
+    pub kept: String,
+    /// The flow offers ECN, and marks are congestion.
+    pub ecn: bool,
+}
+
+impl Own {
+    fn kept(&self, beta: &str) -> String {
+        match self.kept.is_empty() {
+            true => format!("(* Report.before {beta})"),
+            false => self.kept.clone(),
+        }
+    }
 }
 
 /// What happened since the last report.
@@ -157,14 +186,18 @@ impl<L: Law> Algorithm for LossBased<L> {
     }
 
     fn programs(&self) -> Programs {
-        let beta = self.law.beta();
+        let (beta, own) = (self.law.beta(), self.law.own());
         Programs::new()
-            .with("window", program(beta, self.options, self.exit))
-            .with("portable", portable(beta, self.options))
+            .with("window", program(beta, &own, self.options, self.exit))
+            .with("portable", portable(beta, &own, self.options))
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT)
+        let needs = Capabilities::CWND.with(Capabilities::RTT);
+        match self.law.own().ecn {
+            true => needs.with(Capabilities::ECN),
+            false => needs,
+        }
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
@@ -195,6 +228,7 @@ impl<L: Law> Algorithm for LossBased<L> {
             ssthresh,
             before,
             credit,
+            ..,
         ] = report.fields()
         else {
             return;
@@ -242,8 +276,16 @@ impl<L: Law> Algorithm for LossBased<L> {
 /// Linux order: slow start fills up to ssthresh and what is left of the ACK counts for congestion avoidance
 /// (`tcp_slow_start`, `tcp_cong_avoid_ai`); no growth while the application limits sending (RFC 9438 5.8, RFC 7661);
 /// none in fast recovery, where the transport brings the window to ssthresh; slow start after a timeout.
-fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
+fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
+    let kept = own.kept(beta);
+    let again = if own.ecn { AGAIN } else { "" };
+    let Own {
+        report: reported,
+        declarations: declared,
+        clauses,
+        ..
+    } = own;
     let slow_start = match options.slow_start {
         SlowStart::Datapath => format!("(min (/ Ack.bytes_acked {divisor}) (diff Ssthresh Cwnd))"),
         SlowStart::Agent => "0".to_owned(),
@@ -253,20 +295,20 @@ fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
         "(def
     (Report
         (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
-        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (credit 0))
-    (segment_every +infinity) (recovering false) (in_loss false) (slow 0) (left 0) (steps 0){declarations})
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (credit 0){reported})
+    (segment_every +infinity) (recovering false) (in_loss false) (slow 0) (left 0) (steps 0){declarations}{declared})
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
     (:= Report.srtt Flow.srtt_us)
-    (fallthrough))
+    (fallthrough)){clauses}{again}
 # The window before a reduction. At a timeout the transport has changed it already: the last one counts.
 (when (! (|| recovering Flow.was_timeout))
     (:= Report.before Cwnd)
     (fallthrough))
 (when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-    (:= Ssthresh (max (* Report.before {beta}) (* 2 Flow.mss)))
+    (:= Ssthresh (max {kept} (* 2 Flow.mss)))
     (:= Report.reductions (+ Report.reductions 1))
     (:= Report.credit 0)
     (report)
@@ -304,10 +346,27 @@ fn program(beta: &str, options: WindowOptions, exit: Exit) -> String {
     )
 }
 
+/// Where marks of every window are the rule a transport may end one reduction and begin the next in one call, with no time
+/// outside of recovery in between. It shows in the threshold, which the transport halves before it asks; a difference
+/// below a segment is the kernel's rounding.
+const AGAIN: &str = "
+(when (&& (! Flow.was_timeout) (<= (+ Ssthresh Flow.mss) Report.ssthresh))
+    (:= recovering false)
+    (fallthrough))";
+
 /// The same for a datapath that knows nothing of recoveries, in the words of CCP alone. The program takes it that a
 /// recovery lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"), sets the window
 /// itself, and takes the window to limit sending while more than half of it is in flight. Slow start ends at a loss.
-fn portable(beta: &str, options: WindowOptions) -> String {
+fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
+    let kept = own.kept(beta);
+    let Own {
+        report: reported,
+        declarations: declared,
+        clauses,
+        ecn,
+        ..
+    } = own;
+    let marked = if *ecn { " (> Ack.ecn_packets 0)" } else { "" };
     let slow_start = match options.slow_start {
         SlowStart::Datapath => "(min Ack.bytes_acked (diff Report.ssthresh Cwnd))",
         SlowStart::Agent => "0",
@@ -317,8 +376,8 @@ fn portable(beta: &str, options: WindowOptions) -> String {
         "(def
     (Report
         (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
-        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (credit 0))
-    (segment_every +infinity) (mss 1448) (hold 0) (in_loss false) (slow 0) (left 0) (steps 0))
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (credit 0){reported})
+    (segment_every +infinity) (mss 1448) (hold 0) (in_loss false) (slow 0) (left 0) (steps 0){declared})
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -327,12 +386,12 @@ fn portable(beta: &str, options: WindowOptions) -> String {
     (fallthrough))
 (when (< Flow.rtt_sample_us +infinity)
     (:= Report.srtt (ewma 9 Flow.rtt_sample_us))
-    (fallthrough))
+    (fallthrough)){clauses}
 (when (! Flow.was_timeout)
     (:= Report.before Cwnd)
     (fallthrough))
-(when (&& (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) (== hold 0))
-    (:= Report.ssthresh (max (* Report.before {beta}) (* 2 mss)))
+(when (&& (|| Flow.was_timeout (> Ack.lost_pkts_sample 0){marked}) (== hold 0))
+    (:= Report.ssthresh (max {kept} (* 2 mss)))
     (:= Cwnd Report.ssthresh)
     (:= hold (max Flow.bytes_in_flight 1))
     (:= Report.reductions (+ Report.reductions 1))

@@ -1,0 +1,114 @@
+//! DCTCP: RFC 8257.
+//!
+//! All of it runs in the datapath: on a path of 20 µs an answer of the agent would come two windows late, and α moves once
+//! a window. The agent sees α and the marks in each report, and steers nothing but Reno's growth.
+
+use std::str::FromStr;
+
+use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
+
+use crate::window::{Law, Own, Round};
+use crate::{AlgorithmDoc, BadParameter, Exit, LossBased, ParameterDoc, Parameters, WindowOptions};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "dctcp",
+    doc: "DCTCP (RFC 8257): the window falls in proportion to the packets that ECN marked; for datacentres only",
+    parameters: &[
+        WindowOptions::REPORT,
+        WindowOptions::SLOW_START,
+        ParameterDoc {
+            name: "gain",
+            default: "1/16",
+            values: "1/N, N from 1 to 1024",
+            doc: "g, the weight of a window's fraction of marks in α (RFC 8257, 4.2): more follows the marks faster and swings more",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let gain = parameters.read("gain", Gain(GAIN))?;
+    Ok(boxed(LossBased::new(
+        Dctcp { gain },
+        WindowOptions::read(parameters)?,
+        Exit::Off,
+    )))
+}
+
+/// 1/g, windows (RFC 8257, 4.2: g = 1/16). Smaller follows each window's marks and halves at a burst; larger needs more
+/// windows than a short flow has.
+const GAIN: u64 = 16;
+
+/// α = 1 in the program's fixed point. Linux keeps 10 bits, which end the decay of α where it is below 1/64; with 20 it ends
+/// below 1/65536, less than a packet of any window here.
+const ONE: u64 = 1 << 20;
+
+/// 1/g.
+#[derive(Clone, Copy, Debug)]
+struct Gain(u64);
+
+impl FromStr for Gain {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Gain, &'static str> {
+        let windows = text.strip_prefix("1/").and_then(|n| n.trim().parse().ok());
+        windows
+            .filter(|n| (1..=1024).contains(n))
+            .map(Gain)
+            .ok_or("it is 1/N, N from 1 to 1024, such as 1/16")
+    }
+}
+
+/// Reno's growth (RFC 8257, 3.4) and answer to losses (3.5); a reduction for marks leaves 1 - α/2 (3.3).
+struct Dctcp {
+    gain: Gain,
+}
+
+impl Law for Dctcp {
+    type State = ();
+
+    fn name(&self) -> &'static str {
+        "dctcp"
+    }
+
+    fn beta(&self) -> &'static str {
+        "0.5"
+    }
+
+    /// RFC 8257, 3.3: a window of data ends when what was in flight at its beginning is acknowledged (WindowEnd, steps 3 and
+    /// 7); M is the share of its packets that were marked (step 4, in packets as Linux has it, where the RFC counts bytes);
+    /// α becomes α(1-g) + gM (step 5). α begins at 1, so that a first mark halves the window.
+    fn own(&self) -> Own {
+        let Gain(gain) = self.gain;
+        Own {
+            report: format!(" (alpha {ONE}) (volatile marks 0)"),
+            declarations: " (window_size 0) (window_acked 0) (delivered 0) (marked 0)".to_owned(),
+            clauses: format!(
+                "
+(when true
+    (:= Report.marks (+ Report.marks Ack.ecn_packets))
+    (:= marked (+ marked Ack.ecn_packets))
+    (:= delivered (+ delivered Ack.packets_acked Ack.packets_misordered))
+    (:= window_acked (+ window_acked Ack.bytes_acked))
+    (fallthrough))
+(when (&& (>= window_acked window_size) (> delivered 0))
+    (:= Report.alpha (diff Report.alpha (max (/ Report.alpha {gain}) (min Report.alpha 1))))
+    (:= Report.alpha (min {ONE} (+ Report.alpha (/ (* (min marked delivered) {ONE}) (* delivered {gain})))))
+    (:= window_size Flow.bytes_in_flight)
+    (:= window_acked 0)
+    (:= delivered 0)
+    (:= marked 0)
+    (fallthrough))"
+            ),
+            kept: format!(
+                "(diff Report.before (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ONE} Report.alpha)) {}))",
+                2 * ONE
+            ),
+            ecn: true,
+        }
+    }
+
+    fn open(&self, _info: &FlowInfo) {}
+
+    fn growth(&self, (): &mut (), _round: &Round) -> f64 {
+        1.0
+    }
+}
