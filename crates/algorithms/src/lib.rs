@@ -40,4 +40,6 @@ pub fn names() -> Vec<String> {
     Registry::builtin().names().map(str::to_owned).collect()
 }
 #[cfg(test)]
+mod script;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,225 @@
+//! A constant rate, a constant window, or both: what does not control, for calibration and for cross traffic.
+
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Bytes, Packets, Rate};
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "constant",
+    doc: "a constant rate, a constant window, or both, whatever the network says",
+    parameters: &[
+        ParameterDoc {
+            name: "rate",
+            default: "off",
+            values: "off | a rate such as 50mbit",
+            doc: "the pacing rate; off: the window alone limits",
+        },
+        ParameterDoc {
+            name: "cwnd",
+            default: "auto",
+            values: "auto | packets such as 80p | bytes such as 120kB",
+            doc: "the window; auto: twice what the rate carries in a round trip, or without a rate the initial window",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Constant {
+        pace: parameters.read("rate", Pace::default())?,
+        window: parameters.read("cwnd", Window::default())?,
+    }))
+}
+
+/// Holds what it was given, through losses and timeouts too. A flow of it can keep a link's queue full for ever: it is
+/// for networks of one's own.
+pub struct Constant {
+    pace: Pace,
+    window: Window,
+}
+
+/// The rate to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pace {
+    #[default]
+    Off,
+    Rate(Rate),
+}
+
+impl FromStr for Pace {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Pace, String> {
+        match text {
+            "off" => Ok(Pace::Off),
+            _ => match text.parse::<Rate>() {
+                Ok(rate) if rate.bytes_per_sec() > 0 => Ok(Pace::Rate(rate)),
+                _ => Err("it is `off` or a rate above 0, such as `50mbit`".to_owned()),
+            },
+        }
+    }
+}
+
+/// The window to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Window {
+    #[default]
+    Auto,
+    Packets(Packets),
+    Bytes(Bytes),
+}
+
+impl FromStr for Window {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Window, String> {
+        let packets = || text.parse::<Packets>().ok().filter(|packets| packets.get() > 0);
+        let bytes = || text.parse::<Bytes>().ok().filter(|bytes| bytes.get() > 0);
+        match text {
+            "auto" => Ok(Window::Auto),
+            _ => packets()
+                .map(Window::Packets)
+                .or_else(|| bytes().map(Window::Bytes))
+                .ok_or_else(|| "it is `auto`, packets such as `80p` or bytes such as `120kB`, above 0".to_owned()),
+        }
+    }
+}
+
+impl Algorithm for Constant {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("constant", PROGRAM)
+    }
+
+    fn needs(&self) -> Capabilities {
+        match (self.pace, self.window) {
+            (Pace::Off, _) => Capabilities::CWND,
+            (Pace::Rate(_), Window::Auto) => Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT),
+            (Pace::Rate(_), _) => Capabilities::CWND.with(Capabilities::PACING),
+        }
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
+        let rate = match self.pace {
+            Pace::Off => 0,
+            Pace::Rate(rate) => rate.bytes_per_sec(),
+        };
+        let window = match self.window {
+            Window::Auto if rate == 0 => info.init_cwnd.get(),
+            Window::Auto => 0,
+            Window::Packets(packets) => packets.get().saturating_mul(info.mss.get()),
+            Window::Bytes(bytes) => bytes.get(),
+        };
+        let least = info.init_cwnd.get();
+        control.program("constant", &[("rate", rate), ("window", window), ("least", least)]);
+    }
+
+    fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
+}
+
+/// The program's text. `window` 0 stands for twice what the rate carries in a smoothed RTT, so that the pacing limits and
+/// not the window, but no less than the flow began with. While the datapath repairs a loss, the threshold says where its
+/// reduction leads: nowhere. It reports once a second, for those who watch; nothing is decided from it.
+const PROGRAM: &str = "(def
+    (Report (volatile acked 0) (volatile lost 0) (volatile rtt +infinity) (cwnd 0))
+    (rate 0) (window 0) (least 0) (wanted 0) (in_loss false))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+    (:= Rate rate)
+    (:= wanted window)
+    (:= in_loss (|| Flow.was_timeout (&& in_loss Flow.in_recovery)))
+    (fallthrough))
+(when (== window 0)
+    (:= wanted least)
+    (if (< Flow.srtt_us +infinity) (:= wanted (max least (/ (* 2 rate Flow.srtt_us) 1000000))))
+    (fallthrough))
+(when true
+    (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh wanted) (:= Cwnd wanted))
+    (:= Report.cwnd Cwnd)
+    (fallthrough))
+(when (> Micros 1s)
+    (:= Micros 0)
+    (report))
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Registry;
+    use crate::script::{MSS, Script, everything};
+    use ccplane_units::Duration;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_window_stands_through_losses_and_timeouts() {
+        for (parameters, window) in [("cwnd=80p", 80), ("cwnd=80kB", 80), ("", 10), ("rate=1mbit,cwnd=7", 7)] {
+            let mut script = Script::new("constant", parameters);
+            script.ack(MS, |_| {});
+            assert_eq!(script.window(), window, "{parameters}");
+            // A repair begins: the transport has halved the threshold, and does the window.
+            script.transport.ssthresh = window * MSS / 2;
+            let outcome = script.ack(MS, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+            assert_eq!(
+                (outcome.ssthresh, outcome.cwnd),
+                (Some(window * MSS), None),
+                "{parameters}"
+            );
+            script.transport.cwnd = MSS;
+            script.ack(MS, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
+            assert_eq!(script.window(), window, "{parameters}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_held_and_its_window_is_twice_what_it_carries_in_an_rtt() {
+        let mut script = Script::new("constant", "rate=80mbit");
+        script.ack(MS, |_| {});
+        // 10 MB/s · 20 ms · 2.
+        assert_eq!((script.transport.rate, script.transport.cwnd), (10_000_000, 400_000));
+        script.ack(MS, |s| s.srtt_us = 40_000);
+        assert_eq!(script.transport.cwnd, 800_000);
+        script.ack(MS, |s| s.srtt_us = 10);
+        assert_eq!(script.transport.cwnd, 10_000, "no less than it began with");
+        script.ack(MS, |s| s.srtt_us = 0);
+        assert_eq!(script.transport.cwnd, 10_000, "no RTT known");
+    }
+
+    #[test]
+    fn what_is_missing_decides_who_takes_it() {
+        let window = Capabilities::CWND;
+        assert!(Script::on(window, "constant", "cwnd=10p").is_some());
+        assert!(
+            Script::on(window, "constant", "rate=1mbit,cwnd=10p").is_none(),
+            "no pacing"
+        );
+        let paced = window.with(Capabilities::PACING);
+        assert!(Script::on(paced, "constant", "rate=1mbit,cwnd=10p").is_some());
+        assert!(Script::on(paced, "constant", "rate=1mbit").is_none(), "no RTT");
+        assert!(Script::on(everything(), "constant", "rate=1mbit").is_some());
+    }
+
+    #[test]
+    fn a_value_without_sense_is_told() {
+        for (parameters, expected) in [
+            ("rate=0mbit", "a rate above 0"),
+            ("rate=fast", "a rate above 0"),
+            ("cwnd=0", "above 0"),
+            ("cwnd=1bdp", "packets such as `80p`"),
+        ] {
+            let parameters = parameters.parse().expect("well-formed");
+            match Registry::builtin().by_name("constant", &parameters) {
+                Ok(_) => panic!("{parameters:?} was accepted"),
+                Err(why) => assert!(why.to_string().contains(expected), "{why}"),
+            }
+        }
+    }
+}

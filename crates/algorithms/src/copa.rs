@@ -1,0 +1,422 @@
+//! Copa: Arun and Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet", NSDI 2018.
+//!
+//! Copa moves its window towards the rate 1/(δ·d_q), d_q the queueing delay: so each flow keeps about 1/δ packets in the
+//! queue, which a crowd of Copa flows empties once in five round trips. Where it does not empty, somebody fills buffers,
+//! and Copa raises 1/δ as Reno would raise a window (section 2.2).
+//!
+//! The program compares rates and moves the window at each ACK. The agent keeps the least RTT of ten seconds, the velocity,
+//! and δ, once a round trip.
+
+use std::collections::VecDeque;
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Bytes, Duration, Time};
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "copa",
+    doc: "Copa (NSDI 2018): 1/δ packets in the queue, and as Reno where others fill it",
+    parameters: &[
+        ParameterDoc {
+            name: "mode",
+            default: "auto",
+            values: "auto | default",
+            doc: "auto: competes where others fill the buffer; default: never",
+        },
+        ParameterDoc {
+            name: "delta",
+            default: "0.5",
+            values: "packets^-1, 0.01 to 2",
+            doc: "δ of the default mode: a flow keeps about 1/δ packets in the queue",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Copa {
+        mode: parameters.read("mode", Mode::default())?,
+        patience: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
+    }))
+}
+
+/// δ of the default mode (section 2.1). Larger keeps less in the queue and loses throughput to noise in the RTT.
+const DELTA: f64 = 0.5;
+/// RTT_min is the least over so long (section 2.1). Shorter, and a queue that does not empty is soon taken for the path;
+/// longer, and a longer path after a change of route is taken for a queue.
+const RTT_MIN_OVER: Duration = Duration::from_secs(10);
+/// The velocity doubles once the direction was the same for so many RTTs (section 2.1). Fewer, and it overshoots in the
+/// ordinary oscillation of five RTTs.
+const SAME_BEFORE_DOUBLING: u32 = 3;
+/// Without a nearly empty queue in so many RTTs others fill it (section 2.2): Copa flows alone empty it once in five.
+const EMPTY_WITHIN: usize = 5;
+/// RTT_max is the largest of so many RTTs (section 2.2).
+const RTT_MAX_OVER: usize = 4;
+/// "Nearly empty": d_q below this part of RTT_max − RTT_min (section 2.2).
+const NEARLY_EMPTY: f64 = 0.1;
+/// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the paper. Less would answer
+/// losses that are not congestion; more would keep a small buffer overflowing.
+const SUSTAINED_LOSS: f64 = 0.1;
+/// To this part, once for each `LOSS_OVER` packets (authors' code).
+const AFTER_SUSTAINED_LOSS: f64 = 0.7;
+/// Packets over which losses are counted, at least: a lost packet of few is no loss rate.
+const LOSS_OVER: f64 = 20.0;
+/// Most that 1/δ becomes, packets. As many in a queue as a large window; where this is little, so is the flow's share.
+const MOST_PATIENCE: f64 = 65_536.0;
+/// Least window, packets (authors' code): with one, a delayed ACK would stop the flow.
+const LEAST_WINDOW: f64 = 2.0;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Auto,
+    Default,
+}
+
+impl FromStr for Mode {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Mode, &'static str> {
+        match text {
+            "auto" => Ok(Mode::Auto),
+            "default" => Ok(Mode::Default),
+            _ => Err("it is `auto` or `default`"),
+        }
+    }
+}
+
+struct Delta(f64);
+
+impl FromStr for Delta {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Delta, &'static str> {
+        match text.parse() {
+            Ok(delta) if (0.01..=2.0).contains(&delta) => Ok(Delta(delta)),
+            _ => Err("it is a number from 0.01 to 2"),
+        }
+    }
+}
+
+/// The algorithm.
+pub struct Copa {
+    mode: Mode,
+    /// 1/δ of the default mode, packets.
+    patience: f64,
+}
+
+/// State of a flow.
+pub struct Flow {
+    /// Segment size, bytes.
+    mss: f64,
+    base: WindowedMin,
+    velocity: Velocity,
+    rounds: Rounds,
+    /// 1/δ now, packets.
+    patience: f64,
+    /// Packets acknowledged and lost since losses were last judged.
+    acked: f64,
+    lost: f64,
+    /// 1/δ was last halved.
+    halved: Time,
+    told: Orders,
+}
+
+/// What the program has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Orders {
+    base: u64,
+    unit: u64,
+    velocity: u64,
+    upwards: u64,
+}
+
+/// The least RTT (µs) of [`RTT_MIN_OVER`]: candidates with their times, each larger than the one before it.
+#[derive(Clone, Debug, Default)]
+struct WindowedMin(VecDeque<(Time, u64)>);
+
+impl WindowedMin {
+    fn update(&mut self, now: Time, rtt: u64) -> u64 {
+        while self.0.back().is_some_and(|(_, last)| *last >= rtt) {
+            self.0.pop_back();
+        }
+        self.0.push_back((now, rtt));
+        while self.0.len() > 1 && self.0.front().is_some_and(|(at, _)| now.since(*at) > RTT_MIN_OVER) {
+            self.0.pop_front();
+        }
+        self.0.front().map_or(rtt, |(_, least)| *least)
+    }
+}
+
+/// How fast the window moves, in units of 1/δ packets an RTT.
+#[derive(Clone, Copy, Debug)]
+struct Velocity {
+    value: f64,
+    upwards: bool,
+    /// RTTs in which the window went the same way.
+    same: u32,
+    /// Window at the last look, bytes.
+    window: u64,
+}
+
+impl Velocity {
+    fn new(window: u64) -> Velocity {
+        Velocity {
+            value: 1.0,
+            upwards: true,
+            same: 0,
+            window,
+        }
+    }
+
+    /// A round trip ended with this window. `most` bounds the velocity so that the window at most doubles or vanishes in
+    /// an RTT (authors' code).
+    fn update(&mut self, window: u64, most: f64) {
+        let upwards = window > self.window;
+        self.window = window;
+        if upwards != self.upwards {
+            (self.upwards, self.same, self.value) = (upwards, 0, 1.0);
+            return;
+        }
+        self.same = self.same.saturating_add(1);
+        if self.same >= SAME_BEFORE_DOUBLING {
+            self.value *= 2.0;
+        }
+        self.value = self.value.min(most).max(1.0);
+    }
+}
+
+/// Least and largest RTT (µs) of the last round trips.
+#[derive(Clone, Debug, Default)]
+struct Rounds(VecDeque<(u64, u64)>);
+
+impl Rounds {
+    fn push(&mut self, least: u64, most: u64) {
+        self.0.push_front((least, most));
+        self.0.truncate(EMPTY_WITHIN);
+    }
+
+    /// Whether the queue was nearly empty in one of them. While they are too few to tell, it was.
+    fn was_nearly_empty(&self, base: u64) -> bool {
+        let most = self.0.iter().take(RTT_MAX_OVER).map(|(_, most)| *most).max();
+        let Some(most) = most.filter(|_| self.0.len() == EMPTY_WITHIN) else {
+            return true;
+        };
+        let queue = |rtt: u64| rtt.saturating_sub(base) as f64;
+        self.0
+            .iter()
+            .any(|(least, _)| queue(*least) < NEARLY_EMPTY * queue(most) || *least <= base)
+    }
+}
+
+impl Flow {
+    /// A round trip ended: mode and δ (section 2.2), velocity (2.1), and what the program is to have.
+    fn round(&mut self, copa: &Copa, now: Time, round: &Round) {
+        let base = self.base.update(now, round.least);
+        self.told.base = base;
+        self.rounds.push(round.least, round.most);
+        if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base) {
+            self.patience = copa.patience;
+        } else {
+            self.patience = (self.patience + 1.0).min(MOST_PATIENCE);
+        }
+        let unit = self.patience * self.mss;
+        let most = round.cwnd as f64 / unit;
+        if round.slow {
+            self.velocity = Velocity::new(round.cwnd);
+        } else {
+            self.velocity.update(round.cwnd, most);
+        }
+        self.told.unit = unit as u64;
+        self.told.velocity = self.velocity.value as u64;
+        self.told.upwards = u64::from(self.velocity.upwards);
+    }
+
+    /// A loss halves 1/δ where Copa competes, once an RTT; never below that of the default mode ("δ ≤ 0.5").
+    fn halve(&mut self, copa: &Copa, now: Time, srtt: Duration) {
+        if self.patience > copa.patience && now.since(self.halved) > srtt {
+            self.halved = now;
+            self.patience = (self.patience / 2.0).max(copa.patience);
+            self.told.unit = (self.patience * self.mss) as u64;
+        }
+    }
+
+    /// The window after sustained loss, if that is what there is; bytes.
+    fn retreat(&mut self, acked: f64, lost: f64, cwnd: u64) -> Option<Bytes> {
+        self.acked += acked;
+        self.lost += lost;
+        let sent = self.acked + self.lost;
+        if sent < LOSS_OVER {
+            return None;
+        }
+        let sustained = self.lost > SUSTAINED_LOSS * sent;
+        (self.acked, self.lost) = (0.0, 0.0);
+        let least = LEAST_WINDOW * self.mss;
+        sustained.then(|| Bytes::new((cwnd as f64 * AFTER_SUSTAINED_LOSS).max(least) as u64))
+    }
+}
+
+/// What a report says of a round trip.
+struct Round {
+    least: u64,
+    most: u64,
+    cwnd: u64,
+    slow: bool,
+}
+
+impl Algorithm for Copa {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("copa", PROGRAM)
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        let mss = info.mss.get().max(1) as f64;
+        let told = Orders {
+            base: INFINITY,
+            unit: (self.patience * mss) as u64,
+            velocity: 1,
+            upwards: 1,
+        };
+        let slow = u64::from(!info.live);
+        control.program("copa", &[("unit", told.unit), ("slow", slow)]);
+        Flow {
+            mss,
+            base: WindowedMin::default(),
+            velocity: Velocity::new(info.cwnd.get()),
+            rounds: Rounds::default(),
+            patience: self.patience,
+            acked: 0.0,
+            lost: 0.0,
+            halved: Time::ZERO,
+            told,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[acked, lost, timeouts, rounds, least, most, srtt, cwnd, slow] = report.fields() else {
+            return;
+        };
+        let (now, before) = (control.now(), flow.told);
+        if lost > 0 && srtt < INFINITY {
+            flow.halve(self, now, Duration::from_micros(srtt));
+        }
+        let retreat = flow.retreat(acked as f64 / flow.mss, lost as f64, cwnd);
+        // After a timeout the program has begun anew.
+        if let Some(window) = retreat.filter(|_| timeouts == 0) {
+            control.cwnd(window);
+        }
+        if rounds > 0 && least < INFINITY {
+            let slow = slow > 0;
+            flow.round(
+                self,
+                now,
+                &Round {
+                    least,
+                    most,
+                    cwnd,
+                    slow,
+                },
+            );
+        }
+        let Orders {
+            base,
+            unit,
+            velocity,
+            upwards,
+        } = flow.told;
+        for (name, now, before) in [
+            ("base", base, before.base),
+            ("unit", unit, before.unit),
+            ("velocity", velocity, before.velocity),
+            ("upwards", upwards, before.upwards),
+        ] {
+            if now != before {
+                control.set(name, now);
+            }
+        }
+    }
+}
+
+/// The program's text. `unit` is mss/δ in bytes, so that 1/δ packets; `base` is RTT_min.
+///
+/// RTT_standing is the least sample of the last srtt/2, kept in two buckets of srtt/4. The window grows while cwnd/RTT_standing is at most
+/// 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, and shrinks else, by v/δ packets for each window acknowledged; `credit` keeps
+/// what is less than a byte. A direction that is not the one for which the agent set the velocity has velocity 1 at once.
+/// It paces at 2·cwnd/RTT_standing. While a repair runs, window and target are told by the threshold: Copa does not
+/// reduce for a loss, and what the datapath takes for the end of its reduction is the window that Copa wants.
+const PROGRAM: &str = "(def
+    (Report
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)
+        (most 0) (srtt 0) (cwnd 0) (slow true))
+    (base +infinity) (unit 0) (velocity 1) (upwards true) (slow true) (in_loss false)
+    (standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
+    (up true) (fresh false) (credit 0) (step 0) (window 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.srtt Flow.srtt_us)
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (if fresh (do (:= Report.least +infinity) (:= Report.most 0) (:= fresh false)))
+    (:= Report.least (min Report.least Flow.rtt_sample_us))
+    (:= Report.most (max Report.most Flow.rtt_sample_us))
+    (:= base (min base Flow.rtt_sample_us))
+    (:= age (diff Ack.now bucket))
+    (if (> age (/ Flow.srtt_us 4))
+        (do (:= older (if (> age (/ Flow.srtt_us 2)) +infinity recent))
+            (:= recent +infinity)
+            (:= bucket Ack.now)))
+    (:= recent (min recent Flow.rtt_sample_us))
+    (:= standing (min recent older))
+    (:= up (<= (* Cwnd (diff standing base)) (* standing unit)))
+    (fallthrough))
+(when Flow.was_timeout
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (:= in_loss true)
+    (:= slow true)
+    (:= credit 0)
+    (report)
+    (fallthrough))
+(when Flow.undone
+    (:= slow false)
+    (report)
+    (fallthrough))
+(when (> Ack.lost_pkts_sample 0)
+    (report)
+    (fallthrough))
+(when true
+    (:= slow (&& slow up))
+    (:= step Ack.bytes_acked)
+    (if (! slow)
+        (do (:= credit (+ credit (* Ack.bytes_acked unit (if (== up upwards) velocity 1))))
+            (:= step (/ credit Cwnd))
+            (:= credit (diff credit (* step Cwnd)))))
+    (:= window (if up (+ Cwnd (if Flow.cwnd_limited step 0)) (max (diff Cwnd step) (* 2 Flow.mss))))
+    (:= in_loss (&& in_loss (|| Flow.in_recovery Flow.was_timeout)))
+    (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh window) (:= Cwnd window))
+    (if (< standing +infinity) (:= Rate (/ (* 2000000 window) standing)))
+    (:= Report.cwnd window)
+    (:= Report.slow slow)
+    (fallthrough))
+(when (> Micros (max Flow.srtt_us 1ms))
+    (:= Micros 0)
+    (:= Report.rounds 1)
+    (:= fresh true)
+    (report))
+";
+
+#[cfg(test)]
+mod tests;

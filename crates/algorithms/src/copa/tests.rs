@@ -1,0 +1,221 @@
+use super::*;
+use crate::Registry;
+use crate::script::{MSS, Script, everything};
+
+const RTT: Duration = Duration::from_millis(20);
+
+fn at(seconds: u64) -> Time {
+    Time::from_micros(seconds * 1_000_000)
+}
+
+#[test]
+fn the_least_rtt_is_that_of_ten_seconds() {
+    let mut least = WindowedMin::default();
+    assert_eq!(least.update(at(0), 30), 30);
+    assert_eq!(least.update(at(1), 20), 20);
+    assert_eq!(least.update(at(5), 40), 20);
+    assert_eq!(least.update(at(11), 50), 20, "ten seconds");
+    assert_eq!(least.update(at(12), 50), 40);
+    assert_eq!(least.update(at(90), 60), 60, "the last is never too old");
+    assert_eq!(least.0.len(), 1);
+}
+
+#[test]
+fn the_velocity_doubles_after_three_round_trips_of_one_direction() {
+    let mut velocity = Velocity::new(100);
+    let mut values = Vec::new();
+    for window in [110, 120, 130, 140, 150, 145, 140, 130, 120, 125] {
+        velocity.update(window, 1e9);
+        values.push(velocity.value);
+    }
+    assert_eq!(values, [1.0, 1.0, 2.0, 4.0, 8.0, 1.0, 1.0, 1.0, 2.0, 1.0]);
+    assert!(velocity.upwards);
+    (126..160).for_each(|window| velocity.update(window, 12.5));
+    assert_eq!(velocity.value, 12.5, "at most a window an RTT");
+    velocity.update(161, 0.3);
+    assert_eq!(velocity.value, 1.0, "at least one");
+}
+
+#[test]
+fn a_queue_that_never_empties_shows_in_five_round_trips() {
+    let mut rounds = Rounds::default();
+    for _ in 0..4 {
+        rounds.push(40_000, 60_000);
+        assert!(rounds.was_nearly_empty(20_000), "too few to tell");
+    }
+    rounds.push(40_000, 60_000);
+    assert!(!rounds.was_nearly_empty(20_000), "20 ms of 40 is not empty");
+    rounds.push(23_900, 60_000);
+    assert!(rounds.was_nearly_empty(20_000), "3.9 ms of 40 is: a tenth is 4");
+    (0..4).for_each(|_| rounds.push(40_000, 60_000));
+    assert!(rounds.was_nearly_empty(20_000), "it was the fifth");
+    rounds.push(40_000, 60_000);
+    assert!(!rounds.was_nearly_empty(20_000));
+    // The measure is of four: a fifth, noisier round no longer counts.
+    rounds.push(40_000, 300_000);
+    assert!(rounds.was_nearly_empty(20_000), "20 of 280");
+    (0..4).for_each(|_| rounds.push(40_000, 60_000));
+    assert!(!rounds.was_nearly_empty(20_000));
+    (0..5).for_each(|_| rounds.push(20_000, 20_000));
+    assert!(rounds.was_nearly_empty(20_000), "no queue at all");
+}
+
+fn flow(patience: f64) -> (Copa, Flow) {
+    let copa = Copa {
+        mode: Mode::Auto,
+        patience: 2.0,
+    };
+    let flow = Flow {
+        mss: MSS as f64,
+        base: WindowedMin::default(),
+        velocity: Velocity::new(100 * MSS),
+        rounds: Rounds::default(),
+        patience,
+        acked: 0.0,
+        lost: 0.0,
+        halved: Time::ZERO,
+        told: Orders::default(),
+    };
+    (copa, flow)
+}
+
+#[test]
+fn patience_grows_by_one_and_halves_once_a_round_trip() {
+    let (copa, mut flow) = flow(2.0);
+    let full = Round {
+        least: 40_000,
+        most: 60_000,
+        cwnd: 100 * MSS,
+        slow: false,
+    };
+    flow.base.update(at(1), 20_000);
+    let mut values = Vec::new();
+    for _ in 0..8 {
+        flow.round(&copa, at(2), &full);
+        values.push(flow.patience);
+    }
+    assert_eq!(values, [2.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(flow.told.unit, 6 * MSS);
+    flow.halve(&copa, at(3), RTT);
+    assert_eq!((flow.patience, flow.told.unit), (3.0, 3 * MSS));
+    flow.halve(&copa, at(3) + RTT / 2, RTT);
+    assert_eq!(flow.patience, 3.0, "once an RTT");
+    flow.halve(&copa, at(4), RTT);
+    assert_eq!(flow.patience, 2.0, "not below that of the default mode");
+    flow.patience = 9.0;
+    flow.round(&copa, at(5), &Round { least: 21_000, ..full });
+    assert_eq!(flow.patience, 2.0, "empty: the default mode");
+}
+
+#[test]
+fn a_tenth_of_the_packets_lost_shrinks_the_window() {
+    let (_, mut flow) = flow(2.0);
+    assert_eq!(flow.retreat(10.0, 5.0, 100_000), None, "too few to tell");
+    assert_eq!(flow.retreat(5.0, 0.0, 100_000), Some(Bytes::new(70_000)), "5 of 20");
+    assert_eq!(flow.retreat(18.0, 2.0, 100_000), None, "2 of 20 is a tenth and no more");
+    assert_eq!(
+        flow.retreat(0.0, 30.0, 1_000),
+        Some(Bytes::new(2_000)),
+        "two segments at least"
+    );
+}
+
+/// A flow of a hundred segments out of slow start, on a base of 20 ms.
+fn steady(parameters: &str) -> Script {
+    let mut script = Script::new("copa", parameters);
+    script.round(RTT);
+    script.ack(RTT, |s| (s.rtt_sample_us, s.srtt_us) = (60_000, 60_000));
+    script.ack(RTT * 2, |s| (s.rtt_sample_us, s.srtt_us) = (60_000, 60_000));
+    script.transport.cwnd = 100 * MSS;
+    script
+}
+
+#[test]
+fn slow_start_doubles_until_two_packets_wait() {
+    let mut script = Script::new("copa", "");
+    (0..3).for_each(|_| script.round(RTT));
+    assert_eq!(script.window(), 80);
+    // Pacing is twice the window in a standing RTT.
+    assert_eq!(script.transport.rate, 2_000_000 * script.transport.cwnd / 20_000);
+    // 1/δ = 2 packets: at 80 segments on 20 ms a packet in the queue is 0.25 ms. cwnd·d_q <= RTT_s·2·mss holds up to 0.51.
+    script.round(Duration::from_micros(20_400));
+    assert!(script.window() > 100, "{}", script.window());
+    let before = script.window();
+    script.round(Duration::from_micros(22_000));
+    script.round(Duration::from_micros(22_000));
+    assert!(script.window() < before + 20, "{} after {before}", script.window());
+    assert!(script.reports > 3 && script.faults() == 0);
+}
+
+#[test]
+fn the_window_moves_by_one_over_delta_packets_a_window() {
+    for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
+        for (rtt, sign) in [(20_000, 1.0), (60_000, -1.0)] {
+            let mut script = steady(parameters);
+            // One window of ACKs, with no time in it, so that no report changes the velocity.
+            for _ in 0..100 {
+                script.ack(Duration::from_micros(100), |s| {
+                    (s.rtt_sample_us, s.srtt_us) = (rtt, 1_000)
+                });
+            }
+            let moved = (script.transport.cwnd as f64 - 100.0 * MSS as f64) / MSS as f64;
+            assert!(
+                (moved - sign * packets).abs() < 0.25 * packets,
+                "{parameters} {rtt}: {moved}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_loss_leaves_the_window_where_copa_wants_it() {
+    let mut script = steady("");
+    script.transport.ssthresh = 50 * MSS;
+    let outcome = script.ack(RTT / 100, |s| {
+        (s.in_recovery, s.lost_pkts_sample, s.bytes_acked) = (1, 1, 0);
+    });
+    assert_eq!((outcome.cwnd, outcome.ssthresh), (None, Some(100 * MSS)));
+    assert_eq!(outcome.report, Some(ccplane_datapath::Urgency::Urgent));
+}
+
+#[test]
+fn a_timeout_begins_anew() {
+    let mut script = steady("");
+    script.transport.cwnd = MSS;
+    script.ack(RTT * 10, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
+    (0..20).for_each(|_| {
+        script.ack(RTT, |s| s.in_recovery = 1);
+    });
+    assert_eq!(script.window(), 21, "slow start, in spite of the repair");
+}
+
+#[test]
+fn the_window_stays_while_the_application_limits_sending() {
+    let mut script = steady("");
+    script.usual.cwnd_limited = 0;
+    let before = script.transport.cwnd;
+    (0..10).for_each(|_| {
+        script.ack(RTT, |_| {});
+    });
+    assert_eq!(script.transport.cwnd, before);
+}
+
+#[test]
+fn it_needs_pacing_rtts_and_a_datapath_that_repairs() {
+    let all = everything();
+    for missing in [Capabilities::PACING, Capabilities::RTT, Capabilities::RECOVERY] {
+        assert!(Script::on(Capabilities(all.0 & !missing.0), "copa", "").is_none());
+    }
+    assert!(Script::on(Capabilities(all.0 & !Capabilities::TIMERS.0), "copa", "").is_some());
+}
+
+#[test]
+fn values_without_sense_are_told() {
+    for parameters in ["delta=0", "delta=nan", "delta=-1", "delta=3", "mode=tcp"] {
+        let parameters = parameters.parse().expect("well-formed");
+        assert!(
+            Registry::builtin().by_name("copa", &parameters).is_err(),
+            "{parameters:?}"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! For unit tests: an algorithm on its own agent and datapath, under signals that a test writes down ACK by ACK.
+
+use std::collections::BTreeMap;
+
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport};
+use ccplane_units::{Bytes, Duration, Time};
+use ccplane_wire::{Command, Event};
+
+use crate::{Parameters, Registry};
+
+pub(crate) const MSS: u64 = 1_000;
+const DATAPATH: DatapathId = DatapathId(0);
+const FLOW: u64 = 1;
+
+/// Everything that a datapath can do.
+pub(crate) fn everything() -> Capabilities {
+    use Capabilities as C;
+    [C::PACING, C::RTT, C::DELIVERY_RATE, C::ECN, C::TIMERS, C::RECOVERY]
+        .into_iter()
+        .fold(C::CWND, Capabilities::with)
+}
+
+/// One flow. Its transport does what it is asked, and repairs nothing by itself.
+pub(crate) struct Script {
+    agent: Agent,
+    programs: ProgramTable<8>,
+    flow: datapath::Flow<32>,
+    pub transport: Transport,
+    /// What an ACK carries that a test does not say.
+    pub usual: Signals,
+    /// Commands that the agent gave since the last ACK: program variables by number, window and the like by name.
+    pub orders: BTreeMap<String, u64>,
+    pub reports: usize,
+}
+
+impl Script {
+    /// A fresh flow of ten segments of [`MSS`].
+    pub fn new(algorithm: &str, parameters: &str) -> Script {
+        Script::on(everything(), algorithm, parameters).expect("a datapath that can do everything suffices")
+    }
+
+    /// The same where the datapath can do only so much; `None` where the algorithm refuses it.
+    pub fn on(capabilities: Capabilities, algorithm: &str, parameters: &str) -> Option<Script> {
+        let parameters: Parameters = parameters.parse().expect("well-formed");
+        let mut agent = Agent::new(Options::default());
+        agent
+            .add_boxed(Registry::builtin().by_name(algorithm, &parameters).expect("valid"))
+            .expect("it compiles");
+        let limits = Limits {
+            max_cwnd: 1 << 40,
+            fallback_after: Duration::from_secs(1 << 30),
+            ..Limits::default()
+        };
+        let info = DatapathInfo {
+            id: 0,
+            kind: "script".to_owned(),
+            capabilities,
+            max_programs: 8,
+            max_instrs: datapath::MAX_INSTRS as u32,
+            max_vars: 32,
+            fallback_after: Some(limits.fallback_after),
+        };
+        let now = Time::from_micros(1_000_000);
+        let mut script = Script {
+            agent,
+            programs: ProgramTable::new(limits, capabilities),
+            flow: datapath::Flow::new(now, 10 * MSS),
+            transport: Transport {
+                cwnd: 10 * MSS,
+                rate: 0,
+                ssthresh: u64::MAX,
+                now,
+            },
+            usual: Signals {
+                bytes_acked: MSS,
+                packets_acked: 1,
+                rtt_sample_us: 20_000,
+                srtt_us: 20_000,
+                min_rtt_us: 20_000,
+                bytes_in_flight: 10 * MSS,
+                mss: MSS,
+                cwnd_limited: 1,
+                ..Signals::default()
+            },
+            orders: BTreeMap::new(),
+            reports: 0,
+        };
+        script.agent.handle(now, DATAPATH, Event::Ready { datapath: info });
+        script.obey();
+        let info = FlowInfo {
+            mss: Bytes::new(MSS),
+            init_cwnd: Bytes::new(10 * MSS),
+            cwnd: Bytes::new(10 * MSS),
+            ..FlowInfo::default()
+        };
+        script
+            .agent
+            .handle(now, DATAPATH, Event::FlowOpened { flow: FLOW, info });
+        script.obey();
+        script.flow.program_uid().map(|_| script)
+    }
+
+    fn obey(&mut self) {
+        let now = self.transport.now;
+        while let Some((_, command)) = self.agent.poll() {
+            let (command, updates) = match &command {
+                Command::Install { program, .. } => {
+                    self.programs.install(program.as_ref().clone()).expect("it fits");
+                    continue;
+                }
+                Command::Heartbeat { .. } => {
+                    self.programs.heartbeat(now);
+                    continue;
+                }
+                Command::SetProgram { uid, updates, .. } => {
+                    let (uid, updates) = (*uid, updates.as_slice());
+                    (datapath::Command::SetProgram { uid, updates }, updates)
+                }
+                Command::Update { updates, .. } => (datapath::Command::Update(updates.as_slice()), updates.as_slice()),
+            };
+            for update in updates {
+                let target = match update.target {
+                    Target::Var(index) => format!("var{index}"),
+                    other => format!("{other:?}").to_lowercase(),
+                };
+                self.orders.insert(target, update.value);
+            }
+            self.flow.apply(now, &command, &self.programs).expect("accepted");
+        }
+    }
+
+    /// One ACK with these signals, this long after the last.
+    pub fn call(&mut self, after: Duration, signals: &Signals) -> Outcome {
+        self.transport.now += after;
+        let now = self.transport.now;
+        let outcome = self.flow.on_ack(&self.transport, signals, &self.programs);
+        self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
+        self.transport.rate = outcome.rate.unwrap_or(self.transport.rate);
+        self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);
+        self.orders.clear();
+        if let Some(urgency) = outcome.report {
+            self.reports += 1;
+            let fields = self.flow.report(&self.programs).to_vec();
+            let event = Event::Report {
+                flow: FLOW,
+                program: self.flow.program_uid().unwrap_or(0),
+                urgent: urgency == datapath::Urgency::Urgent,
+                fields: &fields,
+            };
+            self.agent.handle(now, DATAPATH, event);
+            self.flow.report_queued(&self.programs);
+            self.obey();
+        }
+        outcome
+    }
+
+    /// One ACK as usual but for `change`.
+    pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> Outcome {
+        let mut signals = self.usual;
+        change(&mut signals);
+        self.call(after, &signals)
+    }
+
+    /// A round trip of this length: one ACK for each segment of the window, evenly.
+    pub fn round(&mut self, rtt: Duration) {
+        let acks = (self.transport.cwnd / MSS).max(1);
+        for _ in 0..acks {
+            let cwnd = self.transport.cwnd;
+            self.ack(rtt / acks, |s| {
+                s.rtt_sample_us = rtt.as_micros();
+                s.srtt_us = rtt.as_micros();
+                s.bytes_in_flight = cwnd - MSS.min(cwnd);
+            });
+        }
+    }
+
+    /// The window in segments, rounded down.
+    pub fn window(&self) -> u64 {
+        self.transport.cwnd / MSS
+    }
+
+    pub fn faults(&self) -> u32 {
+        self.flow.faults()
+    }
+}

@@ -1,0 +1,195 @@
+//! TCP Vegas: Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global Internet", IEEE JSAC 13(8),
+//! 1995, in the form that Linux gives it (`net/ipv4/tcp_vegas.c`).
+//!
+//! The program measures each round trip, doubles the window until a queue shows, and reports at the end of a round; the
+//! agent says whether the next has one segment more, one less, or as many.
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::Capabilities;
+
+use crate::repair::{DECLARED, HALVE, MAY_GROW, REMEMBER, REPORTED};
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "vegas",
+    doc: "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue",
+    parameters: &[
+        ParameterDoc {
+            name: "alpha",
+            default: "2",
+            values: "segments",
+            doc: "fewer than these in the queue: one segment more",
+        },
+        ParameterDoc {
+            name: "beta",
+            default: "4",
+            values: "segments, at least alpha",
+            doc: "more than these in the queue: one segment less",
+        },
+        ParameterDoc {
+            name: "gamma",
+            default: "1",
+            values: "segments",
+            doc: "more than these in the queue end slow start",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let vegas = Vegas {
+        alpha: parameters.read("alpha", ALPHA)?,
+        beta: parameters.read("beta", BETA)?,
+        gamma: parameters.read("gamma", GAMMA)?,
+    };
+    if vegas.beta < vegas.alpha {
+        return Err(BadParameter::Value {
+            name: "beta".to_owned(),
+            value: vegas.beta.to_string(),
+            expected: format!("it is at least alpha, {}", vegas.alpha),
+        });
+    }
+    Ok(boxed(vegas))
+}
+
+/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; γ 1 in section 4.4). With less α the link is
+/// idle when an ACK is late; with more β the queue is longer, and flows that came later, who take a queue for the path's
+/// own delay, hold more of it.
+const ALPHA: u64 = 2;
+const BETA: u64 = 4;
+const GAMMA: u64 = 1;
+
+/// So many RTT samples and fewer say nothing of a round: they may all be of delayed ACKs. Then the flow is Reno's.
+const FEW_SAMPLES: u64 = 2;
+
+/// The law, with its thresholds in segments.
+pub struct Vegas {
+    alpha: u64,
+    beta: u64,
+    gamma: u64,
+}
+
+/// What becomes of the window. The numbers are the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Hold = 0,
+    Up = 1,
+    Down = 2,
+}
+
+impl Vegas {
+    /// The paper's Diff, (expected − actual)·BaseRTT, is what waits in the queue: window·(rtt − base)/base segments.
+    /// Integers, as Linux has them.
+    fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> Step {
+        if samples <= FEW_SAMPLES {
+            return Step::Up;
+        }
+        let waiting = window
+            .saturating_mul(rtt.saturating_sub(base))
+            .checked_div(base)
+            .unwrap_or(0);
+        match waiting {
+            _ if waiting > self.beta => Step::Down,
+            _ if waiting < self.alpha => Step::Up,
+            _ => Step::Hold,
+        }
+    }
+}
+
+impl Algorithm for Vegas {
+    /// The segment size, bytes.
+    type Flow = u64;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("vegas", program())
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
+        let live = u64::from(info.live);
+        control.program("vegas", &[("gamma", self.gamma), ("recovering", live)]);
+        info.mss.get().max(1)
+    }
+
+    fn on_report(&mut self, mss: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[_, _, rounds, samples, rtt, base, _, reductions, cwnd, ssthresh] = report.fields() else {
+            return;
+        };
+        // Slow start is the program's, and a reduction has answered what this round saw.
+        if rounds == 0 || reductions > 0 || cwnd < ssthresh {
+            return;
+        }
+        match self.step(cwnd / *mss, samples, rtt, base) {
+            Step::Hold => {}
+            step => control.set("step", step as u64),
+        }
+    }
+}
+
+/// The program's text. A round ends when more is acknowledged than was in flight at its start (Linux: an ACK beyond
+/// `beg_snd_nxt`), but lasts a millisecond at least: below that, wake-ups cost more than a segment less or more. Rounds
+/// with a repair in them measure nothing (`vegas_disable`).
+///
+/// Slow start grows at each ACK, as in Linux (the paper's grows every other round). It ends when more than γ segments wait
+/// at the end of a round: the window falls to what the round's rate carries in the base RTT, and one segment more.
+fn program() -> String {
+    format!(
+        "(def
+    (Report
+        (volatile acked 0) (volatile lost 0) (volatile rounds 0) (samples 0) (rtt +infinity) (base +infinity)
+        {REPORTED})
+    (gamma {GAMMA}) (step 0) {DECLARED}
+    (round_size 0) (round_acked 0) (round_began 0) (round_samples 0) (round_rtt +infinity) (fresh false))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.base (min Report.base Flow.rtt_sample_us))
+    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
+    (:= round_samples (+ round_samples (if (< Flow.rtt_sample_us +infinity) 1 0)))
+    (:= round_acked (+ round_acked Ack.bytes_acked))
+    (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
+    (fallthrough))
+{HALVE}
+(when (&& fresh (! Flow.in_recovery))
+    (:= Report.samples round_samples)
+    (:= Report.rtt round_rtt)
+    (:= Report.rounds (+ Report.rounds 1))
+    (report)
+    # (rtt - base) / base of the window is more than gamma segments.
+    (if (&& (< Cwnd Ssthresh) (> round_samples {FEW_SAMPLES})
+            (>= (* Cwnd (diff round_rtt Report.base)) (* (+ gamma 1) Flow.mss Report.base)))
+        (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
+            (:= Ssthresh (min Ssthresh Cwnd))))
+    (fallthrough))
+(when fresh
+    (:= round_acked 0)
+    (:= round_size Flow.bytes_in_flight)
+    (:= round_began Ack.now)
+    (:= round_samples 0)
+    (:= round_rtt +infinity)
+    (fallthrough))
+(when {MAY_GROW}
+    (:= Cwnd (+ Cwnd (min Ack.bytes_acked (diff Ssthresh Cwnd))))
+    (if (== step 1) (:= Cwnd (+ Cwnd Flow.mss)))
+    (fallthrough))
+(when (&& (== step 2) (! (|| Flow.in_recovery recovering)))
+    (:= Cwnd (max (diff Cwnd Flow.mss) (* 2 Flow.mss)))
+    (:= Ssthresh (min Ssthresh Cwnd))
+    (fallthrough))
+# One order is for one step. One that came while the flow may not grow is void: the next round says it again.
+(when true
+    (:= step 0)
+    (fallthrough))
+{REMEMBER}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests;
