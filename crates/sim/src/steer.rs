@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, DatapathInfo, FlowInfo, FlowStats};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{Control, Event as Happened, Native};
+use ccplane_datapath::{self as datapath, Limits, Outcome, ProgramTable, Urgency};
+use ccplane_transport::{CAPABILITIES, Control, Event as Happened, Native};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event, Refusal};
 
@@ -41,15 +41,6 @@ impl Default for SteerOptions {
 /// Variables of a program, and programs of an algorithm, that there is room for. Cubic's own program has 28 variables.
 pub(crate) const VARS: usize = 32;
 pub(crate) const PROGRAMS: usize = 8;
-
-/// What the simulator's transport can do.
-const CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::ECN)
-    .with(Capabilities::TIMERS)
-    .with(Capabilities::RECOVERY);
 
 /// An agent with what lies between it and its flows.
 pub(crate) struct Host {

@@ -49,4 +49,4 @@ pub use rate::RateSample;
 pub use receive::MAX_CLASSES;
 pub use segment::{Kind, MAX_RANGES, Range, Segment, Side, Stamps};
 pub use stats::Stats;
-pub use steered::{Reports, Steered};
+pub use steered::{CAPABILITIES, Reports, Steered};

@@ -1,9 +1,18 @@
 //! A connection steered by an agent: a `datapath` flow behind the [`Control`] trait.
 
-use ccplane_datapath::{Flow, Outcome, ProgramTable, Urgency};
+use ccplane_datapath::{Capabilities, Flow, Outcome, ProgramTable, Urgency};
 use ccplane_units::Time;
 
 use crate::control::{Control, Event};
+
+/// What a connection can do for whoever steers it, wherever it runs.
+pub const CAPABILITIES: Capabilities = Capabilities::CWND
+    .with(Capabilities::PACING)
+    .with(Capabilities::RTT)
+    .with(Capabilities::DELIVERY_RATE)
+    .with(Capabilities::ECN)
+    .with(Capabilities::TIMERS)
+    .with(Capabilities::RECOVERY);
 
 /// Where reports go.
 pub trait Reports {

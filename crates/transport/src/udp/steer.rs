@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use ccplane_agent::link::{Sent, Uplink};
 use ccplane_agent::{Agent, DatapathId};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Urgency};
+use ccplane_datapath::{self as datapath, Limits, ProgramTable, Urgency};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal};
 
-use crate::{Connection, Reports, Steered};
+use crate::{CAPABILITIES, Connection, Reports, Steered};
 
 /// Programs of an algorithm, and variables of a program, that this datapath has room for.
 const PROGRAMS: usize = 8;
@@ -23,15 +23,6 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// The one datapath that an agent of this process has.
 const HERE: DatapathId = DatapathId(0);
-
-/// What connections can be steered by.
-const CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::ECN)
-    .with(Capabilities::TIMERS)
-    .with(Capabilities::RECOVERY);
 
 /// The datapath of this process's connections: their flows, the programs they run, and the way to their agent.
 pub struct Steering {
