@@ -13,6 +13,7 @@ mod in_process;
 pub mod link;
 mod program;
 mod report;
+mod tables;
 
 pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
 pub use algorithm::{Algorithm, DynAlgorithm, boxed};
@@ -23,3 +24,4 @@ pub use in_process::{InProcess, Sink};
 pub use link::LinkError;
 pub use program::{Hosted, HostedProgram, Programs};
 pub use report::{Batch, Report};
+pub use tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};

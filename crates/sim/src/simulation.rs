@@ -497,19 +497,16 @@ impl<T: Tracer> Simulation<T> {
                 _ => usize::MAX,
             };
             let host = &mut world.hosts[agent as usize];
-            let steered = world.steered.get_mut(place).and_then(Option::as_mut);
-            match steered {
-                None => host.apply(now, number, None, &command),
-                Some(steered) => {
-                    host.apply(now, number, Some(steered), &command);
-                    let connection = end.and_then(|end| end.connection.as_mut());
-                    if let Some(connection) = connection
-                        && matches!(connection.state(), State::Open)
-                    {
-                        connection.on_control_deadline(now, &mut Steering { steered, host, number });
-                        self.pump(pair);
-                    }
-                }
+            let Some(steered) = world.steered.get_mut(place).and_then(Option::as_mut) else {
+                host.take(now, &command, None);
+                continue;
+            };
+            host.take(now, &command, Some(steered));
+            if let Some(connection) = end.and_then(|end| end.connection.as_mut())
+                && matches!(connection.state(), State::Open)
+            {
+                connection.on_control_deadline(now, &mut Steering { steered, host, number });
+                self.pump(pair);
             }
         }
         self.world.plan_agent(agent);

@@ -4,13 +4,12 @@
 //! after a delay each: reading, deciding and writing take time outside a simulation.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use ccplane_agent::{Agent, AlgorithmStats, DatapathId, DatapathInfo, FlowInfo, FlowStats};
+use ccplane_agent::{Agent, AlgorithmStats, DatapathId, FlowInfo, FlowStats, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 use ccplane_datapath::{self as datapath, Limits, Outcome, ProgramTable, Urgency};
 use ccplane_transport::{CAPABILITIES, Control, Event as Happened, Native};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event, Refusal};
+use ccplane_wire::{Command, Event};
 
 /// An agent of a simulation, numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,18 +37,12 @@ impl Default for SteerOptions {
     }
 }
 
-/// Variables of a program, and programs of an algorithm, that there is room for. Cubic's own program has 28 variables.
-pub(crate) const VARS: usize = 32;
-pub(crate) const PROGRAMS: usize = 8;
-
 /// An agent with what lies between it and its flows.
 pub(crate) struct Host {
     agent: Agent,
     id: DatapathId,
     options: SteerOptions,
-    tables: Vec<(Arc<str>, ProgramTable<PROGRAMS>)>,
-    /// The empty table of flows that have no program yet: it makes them fall back when none comes.
-    nobody: ProgramTable<PROGRAMS>,
+    tables: Tables,
     to_agent: VecDeque<(Time, Message)>,
     from_agent: VecDeque<(Time, Command)>,
     /// When the next of either is due, if that is planned, and when the agent's next deadline is.
@@ -68,28 +61,26 @@ impl std::fmt::Debug for Host {
 /// A flow under an agent.
 #[derive(Debug)]
 pub(crate) struct Steered {
-    pub flow: datapath::Flow<VARS>,
+    pub flow: datapath::Flow<MAX_VARS>,
     pub host: u32,
-    table: u32,
+    table: TableId,
     pub in_fallback: bool,
 }
 
 /// What a steered flow takes in memory more than one under a native control, bytes.
 pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
 
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are reports")]
+/// What is on its way to the agent.
 enum Message {
     Report {
         flow: u32,
         program: u32,
         urgent: bool,
         count: u8,
-        fields: [u64; VARS],
+        fields: [u64; MAX_VARS],
     },
-    Opened(u32, Box<FlowInfo>),
-    Closed(u32, FlowStats),
-    Refused(Option<u32>, u32, Refusal),
-    Installed(u32),
+    /// Anything but a report.
+    Other(Event<'static>),
 }
 
 impl Host {
@@ -98,30 +89,17 @@ impl Host {
             agent,
             id: DatapathId(index),
             options,
-            tables: Vec::new(),
-            nobody: ProgramTable::new(options.limits, CAPABILITIES),
+            tables: Tables::new(options.limits, CAPABILITIES),
             to_agent: VecDeque::new(),
             from_agent: VecDeque::new(),
             due: Time::MAX,
             deadline: Time::MAX,
         };
         // The agent is there before the simulation begins: its programs are in place at time 0.
-        let info = DatapathInfo {
-            id: index,
-            kind: "sim".to_owned(),
-            capabilities: CAPABILITIES,
-            max_programs: PROGRAMS as u32,
-            max_instrs: datapath::MAX_INSTRS as u32,
-            max_vars: VARS as u32,
-            fallback_after: Some(options.limits.fallback_after),
-        };
-        host.agent.handle(Time::ZERO, host.id, Event::Ready { datapath: info });
+        let datapath = host.tables.describe(index, "sim");
+        host.agent.handle(Time::ZERO, host.id, Event::Ready { datapath });
         while let Some((_, command)) = host.agent.poll() {
-            match command {
-                Command::Install { algorithm, program } => host.install(Time::ZERO, &algorithm, &program),
-                Command::Heartbeat { algorithm } => host.table_of(&algorithm).heartbeat(Time::ZERO),
-                Command::SetProgram { .. } | Command::Update { .. } => {}
-            }
+            host.take(Time::ZERO, &command, None);
         }
         host
     }
@@ -144,15 +122,18 @@ impl Host {
     }
 
     pub fn open(&mut self, now: Time, flow: u32, info: FlowInfo) {
-        self.tell(now, Message::Opened(flow, Box::new(info)));
+        let flow = u64::from(flow);
+        self.tell(now, Event::FlowOpened { flow, info });
     }
 
     pub fn close(&mut self, now: Time, flow: u32, stats: FlowStats) {
-        self.tell(now, Message::Closed(flow, stats));
+        let flow = u64::from(flow);
+        self.tell(now, Event::FlowClosed { flow, stats });
     }
 
-    fn tell(&mut self, now: Time, message: Message) {
-        self.to_agent.push_back((now + self.options.to_agent, message));
+    fn tell(&mut self, now: Time, event: Event<'static>) {
+        self.to_agent
+            .push_back((now + self.options.to_agent, Message::Other(event)));
     }
 
     /// When something reaches either side next.
@@ -172,33 +153,20 @@ impl Host {
             && *due <= now
             && let Some((_, message)) = self.to_agent.pop_front()
         {
-            let event = match &message {
+            let event = match message {
                 Message::Report {
                     flow,
                     program,
                     urgent,
                     count,
-                    fields,
+                    ref fields,
                 } => Event::Report {
-                    flow: u64::from(*flow),
-                    program: *program,
-                    urgent: *urgent,
-                    fields: fields.get(..usize::from(*count)).unwrap_or_default(),
+                    flow: u64::from(flow),
+                    program,
+                    urgent,
+                    fields: fields.get(..usize::from(count)).unwrap_or_default(),
                 },
-                Message::Opened(flow, info) => Event::FlowOpened {
-                    flow: u64::from(*flow),
-                    info: info.as_ref().clone(),
-                },
-                Message::Closed(flow, stats) => Event::FlowClosed {
-                    flow: u64::from(*flow),
-                    stats: *stats,
-                },
-                Message::Refused(flow, program, why) => Event::Refused {
-                    flow: flow.map(u64::from),
-                    program: *program,
-                    why: why.clone(),
-                },
-                Message::Installed(program) => Event::Installed { program: *program },
+                Message::Other(event) => event,
             };
             self.agent.handle(now, self.id, event);
         }
@@ -224,73 +192,21 @@ impl Host {
             && let Some((_, command)) = self.from_agent.pop_front()
         {
             match &command {
-                Command::Install { algorithm, program } => self.install(now, algorithm, program),
-                Command::Heartbeat { algorithm } => self.table_of(algorithm).heartbeat(now),
                 Command::SetProgram { flow, .. } | Command::Update { flow, .. } => {
                     return Some((u32::try_from(*flow).unwrap_or(u32::MAX), command));
                 }
+                Command::Install { .. } | Command::Heartbeat { .. } => self.take(now, &command, None),
             }
         }
         None
     }
 
-    /// Applies a command to its flow; `None` for a flow that is gone.
-    pub fn apply(&mut self, now: Time, number: u32, flow: Option<&mut Steered>, command: &Command) {
-        let (uid, updates) = match command {
-            Command::SetProgram { uid, updates, .. } => (Some(*uid), updates),
-            Command::Update { updates, .. } => (None, updates),
-            Command::Install { .. } | Command::Heartbeat { .. } => return,
-        };
-        let result = match flow {
-            None => Err(Refusal::UnknownFlow),
-            Some(steered) => {
-                let table = match uid {
-                    Some(uid) => self.tables.iter().position(|(_, table)| table.get(uid).is_some()),
-                    None => Some(steered.table as usize).filter(|table| *table < self.tables.len()),
-                };
-                match table.and_then(|index| Some((index, &self.tables.get(index)?.1))) {
-                    None => Err(Refusal::UnknownProgram(uid.unwrap_or(0))),
-                    Some((index, programs)) => {
-                        let command = match uid {
-                            Some(uid) => datapath::Command::SetProgram {
-                                uid,
-                                updates: updates.as_slice(),
-                            },
-                            None => datapath::Command::Update(updates.as_slice()),
-                        };
-                        let applied = steered.flow.apply(now, &command, programs);
-                        if applied.is_ok() {
-                            steered.table = index as u32;
-                        }
-                        applied.map_err(Refusal::from)
-                    }
-                }
-            }
-        };
-        if let Err(why) = result {
-            self.tell(now, Message::Refused(Some(number), uid.unwrap_or(0), why));
+    /// Does what a command says, to its flow where that lives.
+    pub fn take(&mut self, now: Time, command: &Command, flow: Option<&mut Steered>) {
+        let flow = flow.map(|steered| (&mut steered.flow, &mut steered.table));
+        if let Some(answer) = self.tables.handle(now, command, |_| flow) {
+            self.tell(now, answer);
         }
-    }
-
-    fn install(&mut self, now: Time, algorithm: &Arc<str>, program: &Arc<datapath::Program>) {
-        let uid = program.uid();
-        let message = match self.table_of(algorithm).install(program.as_ref().clone()) {
-            Ok(()) => Message::Installed(uid),
-            Err(why) => Message::Refused(None, uid, why.into()),
-        };
-        self.tell(now, message);
-    }
-
-    fn table_of(&mut self, algorithm: &Arc<str>) -> &mut ProgramTable<PROGRAMS> {
-        let index = match self.tables.iter().position(|(name, _)| name == algorithm) {
-            Some(index) => index,
-            None => {
-                let table = ProgramTable::new(self.options.limits, CAPABILITIES);
-                self.tables.push((algorithm.clone(), table));
-                self.tables.len() - 1
-            }
-        };
-        &mut self.tables[index].1
     }
 }
 
@@ -299,7 +215,7 @@ impl Steered {
         Steered {
             flow: datapath::Flow::new(now, initial_window.get()),
             host,
-            table: u32::MAX,
+            table: TableId::NOBODY,
             in_fallback: false,
         }
     }
@@ -318,18 +234,15 @@ impl Steering<'_> {
     fn answer(
         &mut self,
         now: Time,
-        run: impl FnOnce(&mut datapath::Flow<VARS>, &ProgramTable<PROGRAMS>) -> Outcome,
+        run: impl FnOnce(&mut datapath::Flow<MAX_VARS>, &ProgramTable<MAX_PROGRAMS>) -> Outcome,
     ) -> Outcome {
         let host = &mut *self.host;
-        let programs = host
-            .tables
-            .get(self.steered.table as usize)
-            .map_or(&host.nobody, |(_, table)| table);
+        let programs = host.tables.of(self.steered.table);
         let outcome = run(&mut self.steered.flow, programs);
         self.steered.in_fallback = outcome.fallback;
         if let Some(urgency) = outcome.report {
             let values = self.steered.flow.report(programs);
-            let mut fields = [0; VARS];
+            let mut fields = [0; MAX_VARS];
             for (field, value) in fields.iter_mut().zip(values) {
                 *field = *value;
             }
@@ -337,7 +250,7 @@ impl Steering<'_> {
                 flow: self.number,
                 program: self.steered.flow.program_uid().unwrap_or(0),
                 urgent: urgency == Urgency::Urgent,
-                count: values.len().min(VARS) as u8,
+                count: values.len().min(MAX_VARS) as u8,
                 fields,
             };
             host.to_agent.push_back((now + host.options.to_agent, message));

@@ -4,19 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 
 use ccplane_agent::link::{Sent, Uplink};
-use ccplane_agent::{Agent, DatapathId};
-use ccplane_datapath::{self as datapath, Limits, ProgramTable, Urgency};
+use ccplane_agent::{Agent, DatapathId, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
+use ccplane_datapath::{self as datapath, Limits, Urgency};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal};
+use ccplane_wire::{Command, Event, FlowInfo, FlowStats};
 
 use crate::{CAPABILITIES, Connection, Reports, Steered};
-
-/// Programs of an algorithm, and variables of a program, that this datapath has room for.
-const PROGRAMS: usize = 8;
-const VARS: usize = 32;
 
 /// How soon to look again for an agent that is not there. Its flows run the fallback meanwhile.
 const RETRY: Duration = Duration::from_millis(100);
@@ -27,10 +22,7 @@ const HERE: DatapathId = DatapathId(0);
 /// The datapath of this process's connections: their flows, the programs they run, and the way to their agent.
 pub struct Steering {
     reports: Out,
-    limits: Limits,
-    tables: Vec<(Arc<str>, ProgramTable<PROGRAMS>)>,
-    /// The empty table of flows that have no program yet: it makes them fall back when none comes.
-    nobody: ProgramTable<PROGRAMS>,
+    tables: Tables,
     flows: BTreeMap<u64, Local>,
     /// When to look for the agent again.
     retry: Time,
@@ -50,9 +42,8 @@ enum Way {
 }
 
 struct Local {
-    flow: datapath::Flow<VARS>,
-    /// Index of the table of its program.
-    table: Option<usize>,
+    flow: datapath::Flow<MAX_VARS>,
+    table: TableId,
     info: FlowInfo,
     opened: Time,
     reports: u64,
@@ -84,9 +75,7 @@ impl Steering {
                 flow: 0,
                 queued: 0,
             },
-            limits,
-            tables: Vec::new(),
-            nobody: ProgramTable::new(limits, CAPABILITIES),
+            tables: Tables::new(limits, CAPABILITIES),
             flows: BTreeMap::new(),
             retry: Time::ZERO,
         }
@@ -94,15 +83,7 @@ impl Steering {
 
     /// Tells an agent that may be new what there is.
     fn announce(&mut self) {
-        let datapath = DatapathInfo {
-            id: std::process::id(),
-            kind: "udp".to_owned(),
-            capabilities: CAPABILITIES,
-            max_programs: PROGRAMS as u32,
-            max_instrs: datapath::MAX_INSTRS as u32,
-            max_vars: VARS as u32,
-            fallback_after: Some(self.limits.fallback_after),
-        };
+        let datapath = self.tables.describe(std::process::id(), "udp");
         self.reports.way.event(Time::ZERO, Event::Ready { datapath });
         for (flow, local) in &self.flows {
             let info = FlowInfo {
@@ -136,7 +117,7 @@ impl Steering {
         };
         let local = Local {
             flow: datapath::Flow::new(now, cwnd),
-            table: None,
+            table: TableId::NOBODY,
             info: info.clone(),
             opened: now,
             reports: 0,
@@ -163,16 +144,15 @@ impl Steering {
 
     /// What controls connection `id`; `None` for one that was not opened here.
     #[inline]
-    pub fn control(&mut self, id: u64) -> Option<Steered<'_, impl Reports, VARS, PROGRAMS>> {
+    pub fn control(&mut self, id: u64) -> Option<Steered<'_, impl Reports, MAX_VARS, MAX_PROGRAMS>> {
         if self.reports.flow != id {
             self.settle();
         }
         let local = self.flows.get_mut(&id)?;
         self.reports.flow = id;
-        let table = local.table.and_then(|index| self.tables.get(index));
         Some(Steered {
             flow: &mut local.flow,
-            programs: table.map_or(&self.nobody, |(_, table)| table),
+            programs: self.tables.of(local.table),
             reports: &mut self.reports,
         })
     }
@@ -239,72 +219,13 @@ impl Steering {
     }
 
     fn take(&mut self, now: Time, command: &Command) {
-        match command {
-            Command::Install { algorithm, program } => {
-                let uid = program.uid();
-                let table = self.table_of(algorithm);
-                let installed = self.tables[table].1.install(program.as_ref().clone());
-                let event = match installed {
-                    Ok(()) => Event::Installed { program: uid },
-                    Err(why) => Event::Refused {
-                        flow: None,
-                        program: uid,
-                        why: why.into(),
-                    },
-                };
-                self.reports.way.event(now, event);
-            }
-            Command::Heartbeat { algorithm } => {
-                let table = self.table_of(algorithm);
-                self.tables[table].1.heartbeat(now);
-            }
-            Command::SetProgram { flow, uid, updates } => {
-                let updates = updates.as_slice();
-                let command = datapath::Command::SetProgram { uid: *uid, updates };
-                self.tell(now, *flow, Some(*uid), &command);
-            }
-            Command::Update { flow, updates } => {
-                self.tell(now, *flow, None, &datapath::Command::Update(updates.as_slice()));
-            }
-        }
-    }
-
-    fn tell(&mut self, now: Time, flow: u64, uid: Option<u32>, command: &datapath::Command<'_>) {
-        if let Err(why) = self.apply(now, flow, uid, command) {
-            let program = uid.unwrap_or(0);
-            let flow = Some(flow);
-            self.reports.way.event(now, Event::Refused { flow, program, why });
-        }
-    }
-
-    fn apply(
-        &mut self,
-        now: Time,
-        flow: u64,
-        uid: Option<u32>,
-        command: &datapath::Command<'_>,
-    ) -> Result<(), Refusal> {
-        let local = self.flows.get_mut(&flow).ok_or(Refusal::UnknownFlow)?;
-        let table = match uid {
-            Some(uid) => self.tables.iter().position(|(_, table)| table.get(uid).is_some()),
-            None => local.table,
-        };
-        let (_, programs) = table
-            .and_then(|t| self.tables.get(t))
-            .ok_or(Refusal::UnknownProgram(uid.unwrap_or(0)))?;
-        local.flow.apply(now, command, programs)?;
-        local.table = table;
-        Ok(())
-    }
-
-    fn table_of(&mut self, algorithm: &Arc<str>) -> usize {
-        match self.tables.iter().position(|(name, _)| name == algorithm) {
-            Some(index) => index,
-            None => {
-                self.tables
-                    .push((algorithm.clone(), ProgramTable::new(self.limits, CAPABILITIES)));
-                self.tables.len() - 1
-            }
+        let flows = &mut self.flows;
+        let answer = self.tables.handle(now, command, |flow| {
+            let local = flows.get_mut(&flow)?;
+            Some((&mut local.flow, &mut local.table))
+        });
+        if let Some(event) = answer {
+            self.reports.way.event(now, event);
         }
     }
 }

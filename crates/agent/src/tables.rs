@@ -1,0 +1,229 @@
+//! What the flows of a datapath share: the programs of each algorithm, and its sign of life.
+
+use std::sync::Arc;
+
+use ccplane_datapath::{self as datapath, Capabilities, Flow, Limits, Program, ProgramTable};
+use ccplane_units::Time;
+use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
+
+/// Programs that there is room for, of each algorithm; one more is refused.
+pub const MAX_PROGRAMS: usize = 8;
+
+/// Variables that there is room for in a flow; a program with more is refused. Cubic's own has 28, and each takes 8 bytes of
+/// every flow.
+pub const MAX_VARS: usize = 32;
+
+/// The programs of every algorithm that steers flows of one datapath, for a datapath that interprets them. The flows are
+/// the datapath's, and with each of them the [`TableId`] of its program.
+#[derive(Debug)]
+pub struct Tables {
+    /// By algorithm, in the order in which they were first heard of.
+    tables: Vec<(Arc<str>, ProgramTable<MAX_PROGRAMS>)>,
+    /// The empty table of flows that have no program yet: it makes them fall back when none comes.
+    nobody: ProgramTable<MAX_PROGRAMS>,
+}
+
+/// In which of the [`Tables`] a flow's program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableId(u32);
+
+impl TableId {
+    /// In none of them: the flow was not set a program yet.
+    pub const NOBODY: TableId = TableId(u32::MAX);
+}
+
+impl Tables {
+    /// No programs yet, in a datapath that can do so much and whose owner allows so much.
+    pub fn new(limits: Limits, capabilities: Capabilities) -> Tables {
+        Tables {
+            tables: Vec::new(),
+            nobody: ProgramTable::new(limits, capabilities),
+        }
+    }
+
+    /// What the datapath says of itself to an agent.
+    pub fn describe(&self, id: u32, kind: &str) -> DatapathInfo {
+        DatapathInfo {
+            id,
+            kind: kind.to_owned(),
+            capabilities: self.nobody.capabilities,
+            max_programs: MAX_PROGRAMS as u32,
+            max_instrs: datapath::MAX_INSTRS as u32,
+            max_vars: MAX_VARS as u32,
+            fallback_after: Some(self.nobody.limits.fallback_after),
+        }
+    }
+
+    /// The programs of a flow, for its calls.
+    #[inline(always)]
+    pub fn of(&self, table: TableId) -> &ProgramTable<MAX_PROGRAMS> {
+        match self.tables.get(table.0 as usize) {
+            Some((_, programs)) => programs,
+            None => &self.nobody,
+        }
+    }
+
+    /// Takes a command of the agent, and gives what the agent is to be told. `find` gives the flow of a number, if it lives.
+    pub fn handle<'f>(
+        &mut self,
+        now: Time,
+        command: &Command,
+        find: impl FnOnce(u64) -> Option<(&'f mut Flow<MAX_VARS>, &'f mut TableId)>,
+    ) -> Option<Event<'static>> {
+        let (number, uid, command) = match command {
+            Command::Install { algorithm, program } => return Some(self.install(algorithm, program)),
+            Command::Heartbeat { algorithm } => {
+                self.table_of(algorithm).heartbeat(now);
+                return None;
+            }
+            Command::SetProgram { flow, uid, updates } => {
+                let updates = updates.as_slice();
+                (*flow, *uid, datapath::Command::SetProgram { uid: *uid, updates })
+            }
+            Command::Update { flow, updates } => (*flow, 0, datapath::Command::Update(updates.as_slice())),
+        };
+        let found = find(number).ok_or(Refusal::UnknownFlow);
+        let applied = found.and_then(|(flow, table)| self.apply(now, &command, flow, table));
+        applied.err().map(|why| Event::Refused {
+            flow: Some(number),
+            program: uid,
+            why,
+        })
+    }
+
+    fn apply(
+        &self,
+        now: Time,
+        command: &datapath::Command<'_>,
+        flow: &mut Flow<MAX_VARS>,
+        table: &mut TableId,
+    ) -> Result<(), Refusal> {
+        let (place, uid) = match command {
+            datapath::Command::SetProgram { uid, .. } => (self.holding(*uid), *uid),
+            datapath::Command::Update(_) => (*table, 0),
+        };
+        let (_, programs) = self.tables.get(place.0 as usize).ok_or(Refusal::UnknownProgram(uid))?;
+        flow.apply(now, command, programs)?;
+        *table = place;
+        Ok(())
+    }
+
+    fn install(&mut self, algorithm: &Arc<str>, program: &Program) -> Event<'static> {
+        let uid = program.uid();
+        match self.table_of(algorithm).install(program.clone()) {
+            Ok(()) => Event::Installed { program: uid },
+            Err(why) => Event::Refused {
+                flow: None,
+                program: uid,
+                why: why.into(),
+            },
+        }
+    }
+
+    /// The table that holds this program.
+    fn holding(&self, uid: u32) -> TableId {
+        let place = self.tables.iter().position(|(_, table)| table.get(uid).is_some());
+        place.map_or(TableId::NOBODY, |place| TableId(place as u32))
+    }
+
+    fn table_of(&mut self, algorithm: &Arc<str>) -> &mut ProgramTable<MAX_PROGRAMS> {
+        let known = self.tables.iter().position(|(name, _)| name == algorithm);
+        let place = known.unwrap_or(self.tables.len());
+        if known.is_none() {
+            let table = ProgramTable::new(self.nobody.limits, self.nobody.capabilities);
+            self.tables.push((algorithm.clone(), table));
+        }
+        &mut self.tables[place].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_lang::Limits as Language;
+    use ccplane_wire::Updates;
+
+    use super::*;
+
+    const NOW: Time = Time::from_micros(1_000);
+
+    fn install(algorithm: &str, uid: u32) -> Command {
+        let source = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked gain) (report))";
+        let program = ccplane_lang::compile(source, &Language::default()).expect("it compiles");
+        Command::Install {
+            algorithm: algorithm.into(),
+            program: Arc::new(program.code().with_uid(uid)),
+        }
+    }
+
+    fn nothing() -> Updates {
+        std::iter::empty().collect()
+    }
+
+    fn set(uid: u32) -> Command {
+        Command::SetProgram {
+            flow: 1,
+            uid,
+            updates: nothing(),
+        }
+    }
+
+    #[test]
+    fn a_flow_runs_the_program_it_was_set_to_under_the_heartbeat_of_its_algorithm() {
+        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        let mut tell = |tables: &mut Tables, command: &Command| {
+            let answer = tables.handle(NOW, command, |number| (number == 1).then_some((&mut flow, &mut table)));
+            (answer, table)
+        };
+        for (algorithm, uid) in [("one", 10), ("other", 20)] {
+            let (answer, _) = tell(&mut tables, &install(algorithm, uid));
+            assert_eq!(answer, Some(Event::Installed { program: uid }));
+        }
+        let other = "other".into();
+        assert_eq!(tell(&mut tables, &Command::Heartbeat { algorithm: other }).0, None);
+        let (answer, table) = tell(&mut tables, &set(20));
+        assert_eq!((answer, tables.of(table).last_heartbeat()), (None, Some(NOW)));
+        let (answer, table) = tell(&mut tables, &set(10));
+        assert_eq!((answer, tables.of(table).last_heartbeat()), (None, None));
+        let (answer, after) = tell(&mut tables, &set(30));
+        let refused = Event::Refused {
+            flow: Some(1),
+            program: 30,
+            why: Refusal::UnknownProgram(30),
+        };
+        assert_eq!((answer, after), (Some(refused), table), "it stays with what it had");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        let update = |flow| Command::Update {
+            flow,
+            updates: nothing(),
+        };
+        let refused = |flow, why| {
+            let program = 0;
+            Some(Event::Refused { flow, program, why })
+        };
+        let gone = tables.handle(NOW, &update(2), |_| None);
+        assert_eq!(gone, refused(Some(2), Refusal::UnknownFlow));
+        let early = tables.handle(NOW, &update(1), |_| Some((&mut flow, &mut table)));
+        assert_eq!(early, refused(Some(1), Refusal::UnknownProgram(0)));
+        for uid in 0..MAX_PROGRAMS as u32 {
+            tables.handle(NOW, &install("one", uid), |_| None);
+        }
+        let full = tables.handle(NOW, &install("one", 99), |_| None);
+        assert!(
+            matches!(
+                full,
+                Some(Event::Refused {
+                    flow: None,
+                    program: 99,
+                    ..
+                })
+            ),
+            "{full:?}"
+        );
+    }
+}
