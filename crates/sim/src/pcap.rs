@@ -34,9 +34,12 @@ const SNAPLEN: u32 = 100;
 /// Writes what happens to packets at some links.
 ///
 /// ```no_run
-/// use ccplane_sim::{PacketLog, Simulation, SimOptions, topology};
-/// # fn network() -> ccplane_sim::Network { unimplemented!() }
-/// let network = network();
+/// use ccplane_sim::{LinkSpec, PacketLog, SimOptions, Simulation, topology};
+/// use ccplane_units::{Duration, Rate};
+///
+/// let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
+/// let link = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), Duration::from_millis(10));
+/// let network = topology::dumbbell(1, &access, link.clone(), link)?;
 /// let bottleneck = network.link_named("bottleneck").expect("it has one");
 /// let file = std::fs::File::create("bottleneck.pcapng")?;
 /// let log = PacketLog::new(std::io::BufWriter::new(file), &network, &[bottleneck])?;
