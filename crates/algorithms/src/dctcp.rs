@@ -19,7 +19,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
         ParameterDoc {
             name: "gain",
             default: "1/16",
-            values: "1/N, N from 1 to 1024",
+            values: "1/N, N from 2 to 1024",
             doc: "g, the weight of a window's fraction of marks in α (RFC 8257, 4.2): more follows the marks faster and swings more",
         },
     ],
@@ -34,8 +34,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     )))
 }
 
-/// 1/g, windows (RFC 8257, 4.2: g = 1/16). Smaller follows each window's marks and halves at a burst; larger needs more
-/// windows than a short flow has.
+/// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). Smaller follows each window's marks and halves at a
+/// burst; larger needs more windows than a short flow has.
 const GAIN: u64 = 16;
 
 /// α = 1 in the program's fixed point. Linux keeps 10 bits, which end the decay of α where it is below 1/64; with 20 it ends
@@ -51,9 +51,9 @@ impl FromStr for Gain {
     fn from_str(text: &str) -> Result<Gain, &'static str> {
         let windows = text.strip_prefix("1/").and_then(|n| n.trim().parse().ok());
         windows
-            .filter(|n| (1..=1024).contains(n))
+            .filter(|n| (2..=1024).contains(n))
             .map(Gain)
-            .ok_or("it is 1/N, N from 1 to 1024, such as 1/16")
+            .ok_or("it is 1/N, N from 2 to 1024, such as 1/16")
     }
 }
 
@@ -73,9 +73,10 @@ impl Law for Dctcp {
         "0.5"
     }
 
-    /// RFC 8257, 3.3: a window of data ends when what was in flight at its beginning is acknowledged (WindowEnd, steps 3 and
-    /// 7); M is the share of its packets that were marked (step 4, in packets as Linux has it, where the RFC counts bytes);
-    /// α becomes α(1-g) + gM (step 5). α begins at 1, so that a first mark halves the window.
+    /// RFC 8257, 3.3: a window of data ends when what was in flight at its beginning is acknowledged (steps 4 and 7); M is
+    /// the share of its packets that were marked (step 5, in packets as Linux has it, where the RFC counts bytes); α
+    /// becomes α(1-g) + gM (step 6), can fall to 0 and is clamped (4.2). It begins at 1, so that a first mark halves the
+    /// window. A reduction leaves 1 - α/2 (step 9); for a loss half, as conventional TCP (3.5).
     fn own(&self) -> Own {
         let Gain(gain) = self.gain;
         Own {

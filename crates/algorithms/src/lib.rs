@@ -4,6 +4,7 @@
 //! on every machine.
 #![forbid(unsafe_code)]
 
+mod bbr;
 mod constant;
 mod copa;
 mod cubic;
@@ -14,9 +15,12 @@ mod registry;
 mod reno;
 mod repair;
 mod slow_start;
+mod swift;
+mod timely;
 mod vegas;
 mod window;
 
+pub use bbr::{Bbr, Bbr3};
 pub use constant::Constant;
 pub use copa::Copa;
 pub use cubic::Cubic;

@@ -2,7 +2,7 @@
 
 use ccplane_agent::DynAlgorithm;
 
-use crate::{BadParameter, ParameterDoc, Parameters, constant, copa, cubic, dctcp, ledbat, reno, vegas};
+use crate::{BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, reno, swift, timely, vegas};
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
 pub struct Registry(Vec<Entry>);
@@ -61,7 +61,11 @@ impl Registry {
         Registry::empty()
             .add(reno::DOC, reno::make)
             .add(cubic::DOC, cubic::make)
+            .add(bbr::DOC, bbr::make)
+            .add(bbr::DOC3, bbr::make3)
             .add(dctcp::DOC, dctcp::make)
+            .add(swift::DOC, swift::make)
+            .add(timely::DOC, timely::make)
             .add(constant::DOC, constant::make)
             .add(vegas::DOC, vegas::make)
             .add(copa::DOC, copa::make)

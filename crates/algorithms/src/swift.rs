@@ -1,0 +1,360 @@
+//! Swift: G. Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020.
+//!
+//! The program is the paper's algorithm 1: at each ACK the window grows while the RTT is below the target, and falls, once
+//! an RTT, by how far it is above. The agent sets the target, which depends on the window (section 3.5) and needs a square
+//! root: an answer that comes some RTTs late is of a window that was little different. Windows below a packet are paced.
+//!
+//! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a window each (section 3.2). No
+//! datapath here has them: the whole RTT is held to the fabric's target, so a slow receiver is taken for a queue.
+
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::Duration;
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "swift",
+    doc: "Swift (SIGCOMM 2020): holds the RTT at a target that grows as the window shrinks; windows below a packet are paced",
+    parameters: &[
+        ParameterDoc {
+            name: "base",
+            default: "auto",
+            values: "auto | a duration such as 25us",
+            doc: "base target, propagation included (section 3.5); auto: 1.25 times the least RTT",
+        },
+        ParameterDoc {
+            name: "hops",
+            default: "0",
+            values: "0 to 64",
+            doc: "switches on the path (topology scaling), each of which adds `hop` to the target",
+        },
+        ParameterDoc {
+            name: "hop",
+            default: "3us",
+            values: "a duration",
+            doc: "what a switch adds to the target (the paper's ħ)",
+        },
+        ParameterDoc {
+            name: "fs_range",
+            default: "auto",
+            values: "auto | a duration such as 100us",
+            doc: "most that small windows add to the target (flow scaling); auto: 5 times the base target",
+        },
+        ParameterDoc {
+            name: "fs_min",
+            default: "0.1",
+            values: "packets, above 0 and below fs_max",
+            doc: "the window at and below which all of fs_range is added",
+        },
+        ParameterDoc {
+            name: "fs_max",
+            default: "100",
+            values: "packets",
+            doc: "the window from which on nothing is added",
+        },
+        ParameterDoc {
+            name: "ai",
+            default: "1",
+            values: "packets an RTT, above 0 to 64",
+            doc: "additive increase",
+        },
+        ParameterDoc {
+            name: "beta",
+            default: "0.8",
+            values: "above 0 to 1",
+            doc: "multiplicative decrease: the share of the excess delay by which the window falls",
+        },
+        ParameterDoc {
+            name: "max_mdf",
+            default: "0.5",
+            values: "above 0 and below 1",
+            doc: "most by which a decrease shrinks the window; also its answer to a loss",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let within = |name: &'static str, default: f64, least: f64, most: f64| -> Result<f64, BadParameter> {
+        let value = parameters.read(name, default)?;
+        if value > least && value <= most {
+            return Ok(value);
+        }
+        Err(BadParameter::Value {
+            name: name.to_owned(),
+            value: value.to_string(),
+            expected: format!("above {least}, at most {most}"),
+        })
+    };
+    let fs_max = within("fs_max", FS_MAX, 0.0, 1e6)?;
+    let hops: u32 = parameters.read("hops", 0)?;
+    let per_hop: Duration = parameters.read("hop", HOP)?;
+    Ok(boxed(Swift {
+        target: Target {
+            base: parameters.read("base", Auto::default())?.0,
+            hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),
+            range: parameters.read("fs_range", Auto::default())?.0,
+            fs_min: within("fs_min", FS_MIN, 0.0, fs_max * 0.99)?,
+            fs_max,
+        },
+        ai: within("ai", AI, 0.0, 64.0)?,
+        beta: within("beta", BETA, 0.0, 1.0)?,
+        max_mdf: within("max_mdf", MAX_MDF, 0.0, 0.99)?,
+    }))
+}
+
+// The paper prints names, not values, for most constants. These are what the packet simulator htsim has (facts/dx.md 6),
+// whose authors call them guesses; `hops` counts from 0 as `auto` measures the path with its switches.
+
+/// Packets an RTT. Larger finds room sooner and overshoots the target by more.
+const AI: f64 = 1.0;
+/// β. Smaller drains a queue over more RTTs.
+const BETA: f64 = 0.8;
+/// One decrease at most halves. Larger lets one late sample empty the path.
+const MAX_MDF: f64 = 0.5;
+/// ħ, htsim's base target of 20 µs over 6.55. Smaller starves flows over more switches, larger grants them longer queues.
+const HOP: Duration = Duration::from_micros(3);
+/// Packets: `fs_min_cwnd`, `fs_max_cwnd`. A wider span spreads the same range over more windows.
+const FS_MIN: f64 = 0.1;
+const FS_MAX: f64 = 100.0;
+/// `fs_range` over the base target. Less, and the window of many flows hunts about the target (section 3.5).
+const RANGE: f64 = 5.0;
+/// `auto` base target over the least RTT: a quarter of an RTT of queue. Less and noise keeps the link from filling; ours.
+const HEADROOM: f64 = 1.25;
+/// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer gives up after a burst.
+const RESET_AFTER: u64 = 5;
+/// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
+/// as the path holds packets; less makes a flow deaf for long. Ours.
+const LEAST_PERCENT: u64 = 1;
+/// The target until the first report, µs: beyond any, so that a flow begins with growth.
+const UNKNOWN: u64 = INFINITY;
+/// The window in the program: 1/1024 byte, so that growth by less than a byte an ACK is not lost; at most 1 GiB.
+const FRACTION: f64 = 1024.0;
+const MOST: u64 = 1 << 40;
+
+/// `auto`, or a time in µs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Auto(Option<f64>);
+
+impl FromStr for Auto {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Auto, &'static str> {
+        if text == "auto" {
+            return Ok(Auto(None));
+        }
+        match text.parse::<Duration>() {
+            Ok(time) if time.as_micros() > 0 => Ok(Auto(Some(time.as_secs_f64() * 1e6))),
+            _ => Err("it is `auto` or a duration of 1us at least"),
+        }
+    }
+}
+
+/// The target delay (section 3.5). Times in µs, windows in packets.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    base: Option<f64>,
+    hops: f64,
+    range: Option<f64>,
+    fs_min: f64,
+    fs_max: f64,
+}
+
+impl Target {
+    /// base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), where α = fs_range / (1/√fs_min - 1/√fs_max) and β = -α/√fs_max.
+    fn delay(&self, window: f64, least_rtt: f64) -> f64 {
+        let base = self.base.unwrap_or(least_rtt * HEADROOM);
+        let range = self.range.unwrap_or(base * RANGE);
+        let root = |packets: f64| 1.0 / libm::sqrt(packets.max(1e-6));
+        let alpha = range / (root(self.fs_min) - root(self.fs_max));
+        let scaling = alpha * (root(window) - root(self.fs_max));
+        base + self.hops + scaling.clamp(0.0, range)
+    }
+}
+
+struct Swift {
+    target: Target,
+    ai: f64,
+    beta: f64,
+    max_mdf: f64,
+}
+
+/// State of a flow.
+struct Flow {
+    mss: f64,
+    /// What the program has now, µs.
+    target: u64,
+}
+
+impl Algorithm for Swift {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        "swift"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("swift", self.program())
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        control.program("swift", &[]);
+        Flow {
+            mss: info.mss.get().max(1) as f64,
+            target: UNKNOWN,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[_acked, _lost, _timeouts, _decreases, _rtt, least_rtt, window] = report.fields() else {
+            return;
+        };
+        if least_rtt >= INFINITY {
+            return;
+        }
+        let target = self.target.delay(window as f64 / FRACTION / flow.mss, least_rtt as f64);
+        // The cast saturates; a target is 1 µs at least.
+        let target = (libm::rint(target) as u64).clamp(1, UNKNOWN);
+        if target != flow.target {
+            flow.target = target;
+            control.set("target", target);
+        }
+    }
+}
+
+impl Swift {
+    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window has moved by an eighth,
+    /// which moves the scaling by a sixteenth, and once an RTT or millisecond.
+    ///
+    /// In flight are two packets at least, so that receivers that delay ACKs answer; a window below two packets is a rate.
+    /// 1000gbit ends the pacing.
+    fn program(&self) -> String {
+        let parts = |share: f64| libm::rint(share * 1024.0) as u64;
+        let (ai, beta, least_kept) = (parts(self.ai).max(1), parts(self.beta), 1024 - parts(self.max_mdf));
+        format!(
+            "(def
+    (Report
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile decreases 0)
+        (volatile rtt +infinity) (least_rtt +infinity) (window 0))
+    (target {UNKNOWN}) (last_cut 0) (retries 0) (told 0)
+    (rtt 0) (sampled false) (above false) (lossy false) (due false) (kept 0))
+(when (== Report.window 0)
+    (:= Report.window (* Cwnd 1024))
+    (:= told Report.window)
+    (fallthrough))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+    (:= Report.least_rtt Flow.min_rtt_us)
+    (:= sampled (< Flow.rtt_sample_us +infinity))
+    (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
+    (:= above (&& sampled (>= rtt target)))
+    (:= lossy (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)))
+    (:= due (|| (== last_cut 0) (>= (diff Ack.now last_cut) rtt)))
+    (:= retries (if (> Ack.packets_acked 0) 0))
+    (fallthrough))
+(when Flow.was_timeout
+    (:= retries (+ retries 1))
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (fallthrough))
+(when (&& sampled (! above) (! lossy) (|| Flow.cwnd_limited (< Report.window (* 2048 Flow.mss))))
+    (:= Report.window (+ Report.window
+        (/ (* 1024 {ai} Flow.mss Flow.mss (+ Ack.packets_acked Ack.packets_misordered))
+           (max Report.window (* 1024 Flow.mss)))))
+    (fallthrough))
+(when (&& due (|| above lossy))
+    (:= kept (max {least_kept} (diff 1024 (/ (* {beta} (diff rtt target)) (max rtt 1)))))
+    (:= kept (if lossy {least_kept}))
+    (:= Report.window (/ (* Report.window kept) 1024))
+    (:= Report.decreases (+ Report.decreases 1))
+    (:= last_cut (max Ack.now 1))
+    (fallthrough))
+(when (>= retries {RESET_AFTER})
+    (:= Report.window 0)
+    (fallthrough))
+(when true
+    (:= Report.window (min {MOST} (max Report.window (/ (* {} Flow.mss) 100))))
+    (:= Cwnd (max (/ Report.window 1024) (* 2 Flow.mss)))
+    (:= Ssthresh Cwnd)
+    (:= Rate (if (&& (< Report.window (* 2048 Flow.mss)) (< Flow.srtt_us +infinity))
+        (max 1 (/ (* Report.window 1000000) (* 1024 Flow.srtt_us)))
+        (if (> Rate 0) 1000gbit 0)))
+    (if lossy (report))
+    (fallthrough))
+(when (|| (> Micros (max Flow.srtt_us 1000)) (> Report.window (* told 9/8)) (< Report.window (* told 7/8)))
+    (:= told Report.window)
+    (:= Micros 0)
+    (report))
+",
+            LEAST_PERCENT * 1024
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(base: Option<f64>, range: Option<f64>) -> Target {
+        Target {
+            base,
+            hops: 0.0,
+            range,
+            fs_min: FS_MIN,
+            fs_max: FS_MAX,
+        }
+    }
+
+    /// By hand: 1/√0.1 - 1/√100 = 3.1623 - 0.1 = 3.0623, so α = 100/3.0623 = 32.656 and β = -3.2656 for a range of 100 µs.
+    #[test]
+    fn the_target_is_the_papers_curve() {
+        let target = target(Some(25.0), Some(100.0));
+        let at = |window| target.delay(window, 20.0);
+        assert!((at(1.0) - (25.0 + 32.656 - 3.2656)).abs() < 1e-3, "{}", at(1.0));
+        assert!((at(16.0) - (25.0 + 8.164 - 3.2656)).abs() < 1e-3, "{}", at(16.0));
+        assert_eq!(at(100.0), 25.0, "from fs_max on there is nothing more");
+        assert_eq!(at(5000.0), 25.0);
+        assert!((at(0.1) - 125.0).abs() < 1e-9, "all of the range at fs_min");
+        assert_eq!(at(0.001), 125.0);
+        assert_eq!(at(0.0), 125.0, "no window is no division by zero");
+    }
+
+    #[test]
+    fn switches_and_the_measured_path_raise_it() {
+        let hops = Target {
+            hops: 9.0,
+            ..target(Some(25.0), Some(100.0))
+        };
+        assert_eq!(hops.delay(100.0, 20.0), 34.0);
+        let auto = target(None, None);
+        assert_eq!(auto.delay(100.0, 20.0), 25.0);
+        assert!((auto.delay(0.1, 20.0) - 150.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused_by_name() {
+        for (text, part) in [
+            ("beta=0", "beta"),
+            ("max_mdf=1", "max_mdf"),
+            ("fs_min=200", "fs_min"),
+            ("ai=-1", "ai"),
+            ("beta=NaN", "beta"),
+            ("base=soon", "auto"),
+        ] {
+            let error = make(&text.parse().expect("well-formed"))
+                .map(|_| ())
+                .expect_err(text)
+                .to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! TIMELY: R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015; and its variant with
+//! a fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN or Delay", CoNEXT 2016, section 4.3.
+//!
+//! Rate-based. The program reports at each completion of a segment (section 4 of the paper: 16 to 64 KB), with the RTT of
+//! its last packet; the agent's law moves the rate, by the sign and size of the RTT's gradient. TIMELY has no window; as a
+//! limit on what is in flight the agent sets twice what the rate fills.
+
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "timely",
+    doc: "TIMELY (SIGCOMM 2015): a rate that follows the gradient of the RTT, between two thresholds",
+    parameters: &[
+        ParameterDoc {
+            name: "law",
+            default: "original",
+            values: "original | patched",
+            doc: "the paper's, or that of Zhu et al. (CoNEXT 2016), which has one fixed point and so is fair",
+        },
+        ParameterDoc {
+            name: "t_low",
+            default: "auto",
+            values: "auto | a duration such as 50us",
+            doc: "below this RTT the rate only grows; auto: 2.5 times the least RTT",
+        },
+        ParameterDoc {
+            name: "t_high",
+            default: "auto",
+            values: "auto | a duration such as 500us",
+            doc: "above this RTT the rate only falls; auto: 25 times the least RTT",
+        },
+        ParameterDoc {
+            name: "delta",
+            default: "10mbit",
+            values: "a rate",
+            doc: "additive increase at each completion; five times that after five without a rise of the RTT",
+        },
+        ParameterDoc {
+            name: "beta",
+            default: "auto",
+            values: "auto | above 0 to 1",
+            doc: "multiplicative decrease; auto: 0.8, patched 0.008",
+        },
+        ParameterDoc {
+            name: "alpha",
+            default: "0.875",
+            values: "above 0 to 1",
+            doc: "weight of a new difference of RTTs in their average",
+        },
+        ParameterDoc {
+            name: "segment",
+            default: "16KiB",
+            values: "bytes, 1500 at least",
+            doc: "a completion is the acknowledgement of so much, and not more often than once in the least RTT",
+        },
+    ],
+};
+
+// The paper's values as HPCC's ns-3 code has them (facts/dx.md 6).
+
+/// α. Less smooths noise and answers later.
+const ALPHA: f64 = 0.875;
+/// β, and of the patched law (CoNEXT 2016). Larger empties the link at a single rise.
+const BETA: f64 = 0.8;
+const PATCHED_BETA: f64 = 0.008;
+/// T_low and T_high over the least RTT: 50 and 500 µs at 20 µs. T_low is the burst that is tolerated: lower, and bursts of
+/// segments count as queues. T_high bounds the delay: lower, and the gradient has no room to work.
+const LOW: f64 = 2.5;
+const HIGH: f64 = 25.0;
+/// δ. Larger takes free bandwidth sooner, and adds as much queue.
+const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);
+/// Completions without a rise of the RTT after which the increase is this many times δ (hyperactive increase, 5.1).
+const HYPERACTIVE: u32 = 5;
+/// A segment, bytes: the smallest of the paper's. Larger means fewer reports and longer bursts at low rates.
+const SEGMENT: Bytes = Bytes::new(16 << 10);
+/// The paper's networks lose nothing. Here a loss halves the rate, at most once an RTT, as TCP does.
+const KEPT_AT_LOSS: f64 = 0.5;
+/// The window is that of this many times rate and RTT: with less the window, not the rate, would shape the traffic. At
+/// least as many segments, so that a low rate does not wait for delayed ACKs.
+const WINDOWS: f64 = 2.0;
+const LEAST_WINDOW: u64 = 10;
+/// No rate below δ over this: a flow that stopped would measure nothing. Larger recovers slower.
+const LEAST_RATE: f64 = 10.0;
+/// No rate above, bytes/s: 10 Tbit/s.
+const MOST_RATE: f64 = 1.25e12;
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let law = parameters.read("law", Law::default())?;
+    let bad = |name: &str, value: String, expected: &str| BadParameter::Value {
+        name: name.to_owned(),
+        value,
+        expected: expected.to_owned(),
+    };
+    let micros = |name: &str| -> Result<Option<f64>, BadParameter> {
+        match parameters.get(name).filter(|text| *text != "auto") {
+            None => Ok(None),
+            Some(text) => match text.parse::<Duration>() {
+                Ok(time) if time.as_micros() > 0 => Ok(Some(time.as_secs_f64() * 1e6)),
+                _ => Err(bad(name, text.to_owned(), "it is `auto` or a duration of 1us at least")),
+            },
+        }
+    };
+    let share = |name: &str, default: f64| -> Result<f64, BadParameter> {
+        let given = parameters.get(name).filter(|text| *text != "auto");
+        let value = given.map_or(Some(default), |text| text.parse().ok());
+        value
+            .filter(|share: &f64| *share > 0.0 && *share <= 1.0)
+            .ok_or_else(|| bad(name, given.unwrap_or_default().to_owned(), "above 0, at most 1"))
+    };
+    let delta = parameters.read("delta", DELTA)?.bytes_per_sec();
+    let segment = parameters.read("segment", SEGMENT)?.get();
+    if delta == 0 {
+        return Err(bad("delta", "0".to_owned(), "a rate above 0, such as 10mbit"));
+    }
+    if !(1500..=1 << 30).contains(&segment) {
+        return Err(bad("segment", segment.to_string(), "1500 bytes to 1 GiB"));
+    }
+    let (low, high) = (micros("t_low")?, micros("t_high")?);
+    if let (Some(low), Some(high)) = (low, high)
+        && low >= high
+    {
+        return Err(bad("t_low", format!("{low}us"), "below t_high"));
+    }
+    Ok(boxed(Timely {
+        law,
+        low,
+        high,
+        delta: delta as f64,
+        beta: share(
+            "beta",
+            match law {
+                Law::Original => BETA,
+                Law::Patched => PATCHED_BETA,
+            },
+        )?,
+        alpha: share("alpha", ALPHA)?,
+        segment,
+    }))
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Law {
+    #[default]
+    Original,
+    Patched,
+}
+
+impl FromStr for Law {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Law, &'static str> {
+        match text {
+            "original" => Ok(Law::Original),
+            "patched" => Ok(Law::Patched),
+            _ => Err("it is `original` or `patched`"),
+        }
+    }
+}
+
+struct Timely {
+    law: Law,
+    /// µs; `None`: by the least RTT.
+    low: Option<f64>,
+    high: Option<f64>,
+    /// bytes/s
+    delta: f64,
+    beta: f64,
+    alpha: f64,
+    /// bytes
+    segment: u64,
+}
+
+/// State of a flow. Rates in bytes/s, times in µs.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    mss: u64,
+    initial: f64,
+    /// 0 before the first RTT.
+    rate: f64,
+    previous: f64,
+    /// Average difference of two RTTs.
+    difference: f64,
+    /// Completions in a row without a rise.
+    calm: u32,
+    /// The last answer to a loss.
+    answered: Time,
+}
+
+impl Timely {
+    /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with this RTT.
+    fn completed(&self, flow: &mut Flow, rtt: f64, least_rtt: f64, grows: bool) {
+        let difference = if flow.previous > 0.0 { rtt - flow.previous } else { 0.0 };
+        flow.previous = rtt;
+        flow.difference = (1.0 - self.alpha) * flow.difference + self.alpha * difference;
+        let gradient = flow.difference / least_rtt.max(1.0);
+        let low = self.low.unwrap_or(LOW * least_rtt);
+        let high = self.high.unwrap_or(HIGH * least_rtt).max(low);
+        let delta = if grows { self.delta } else { 0.0 };
+        flow.calm = if gradient <= 0.0 { flow.calm.saturating_add(1) } else { 0 };
+        flow.rate = if rtt < low {
+            flow.rate + delta
+        } else if rtt > high {
+            flow.rate * (1.0 - self.beta * (1.0 - high / rtt))
+        } else {
+            match self.law {
+                Law::Original if gradient <= 0.0 => {
+                    let times = if flow.calm >= HYPERACTIVE { f64::from(HYPERACTIVE) } else { 1.0 };
+                    flow.rate + times * delta
+                }
+                Law::Original => flow.rate * (1.0 - self.beta * gradient.min(1.0)),
+                Law::Patched => {
+                    // Linear between gradients of -1/4 and 1/4.
+                    let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
+                    let error = (rtt - low) / low;
+                    delta * (1.0 - weight) + flow.rate * (1.0 - self.beta * weight * error).max(0.0)
+                }
+            }
+        };
+        self.bound(flow);
+    }
+
+    fn bound(&self, flow: &mut Flow) {
+        flow.rate = flow.rate.max(self.delta / LEAST_RATE).min(MOST_RATE);
+    }
+}
+
+impl Algorithm for Timely {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        "timely"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("timely", self.program())
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        control.program("timely", &[]);
+        Flow {
+            mss: info.mss.get().max(1),
+            initial: info.cwnd.get().max(info.init_cwnd.get()).max(1) as f64,
+            rate: 0.0,
+            previous: 0.0,
+            difference: 0.0,
+            calm: 0,
+            answered: Time::ZERO,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[_acked, lost, timeouts, rtt, least_rtt, srtt, idle] = report.fields() else {
+            return;
+        };
+        if rtt == 0 || rtt >= INFINITY || least_rtt >= INFINITY {
+            return;
+        }
+        let (rtt, least_rtt) = (rtt as f64, (least_rtt as f64).min(rtt as f64).max(1.0));
+        if flow.rate == 0.0 {
+            // The rate that the flow began with: its window, or that at which it was taken over, in an RTT.
+            flow.rate = flow.initial / rtt * 1e6;
+            self.bound(flow);
+        }
+        if lost > 0 || timeouts > 0 {
+            let since = control.now().since(flow.answered);
+            if flow.answered == Time::ZERO || since.as_micros() >= srtt.min(INFINITY) {
+                flow.answered = control.now();
+                flow.rate *= KEPT_AT_LOSS;
+                self.bound(flow);
+            }
+        } else {
+            self.completed(flow, rtt, least_rtt, idle == 0);
+        }
+        let window = (WINDOWS * flow.rate * rtt / 1e6) as u64;
+        control.rate(Rate::from_bytes_per_sec(flow.rate as u64));
+        control.cwnd(Bytes::new(window.max(flow.mss.saturating_mul(LEAST_WINDOW))));
+    }
+}
+
+impl Timely {
+    fn program(&self) -> String {
+        format!(
+            "(def
+    (Report
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (rtt 0) (least_rtt +infinity) (srtt +infinity)
+        (volatile idle false)))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.rtt (if (< Flow.rtt_sample_us +infinity) Flow.rtt_sample_us))
+    (:= Report.least_rtt Flow.min_rtt_us)
+    (:= Report.srtt Flow.srtt_us)
+    (:= Report.idle (|| Report.idle Flow.app_limited))
+    (:= Report.timeouts (+ Report.timeouts (if Flow.was_timeout 1 0)))
+    (fallthrough))
+(when (|| (> Ack.lost_pkts_sample 0) Flow.was_timeout
+          (&& (>= Report.acked {}) (>= Micros Flow.min_rtt_us)))
+    (:= Micros 0)
+    (report))
+",
+            self.segment
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timely(law: Law) -> Timely {
+        Timely {
+            law,
+            low: Some(50.0),
+            high: Some(500.0),
+            delta: 1.25e6,
+            beta: if law == Law::Original { 0.8 } else { 0.008 },
+            alpha: 0.875,
+            segment: 16384,
+        }
+    }
+
+    fn flow(rate: f64, previous: f64) -> Flow {
+        Flow {
+            mss: 1448,
+            initial: 14480.0,
+            rate,
+            previous,
+            difference: 0.0,
+            calm: 0,
+            answered: Time::ZERO,
+        }
+    }
+
+    fn after(law: Law, previous: f64, rtt: f64) -> f64 {
+        let mut flow = flow(1e9, previous);
+        timely(law).completed(&mut flow, rtt, 20.0, true);
+        flow.rate
+    }
+
+    #[test]
+    fn below_and_above_the_thresholds_the_gradient_does_not_count() {
+        assert_eq!(after(Law::Original, 20.0, 49.0), 1e9 + 1.25e6);
+        // 1 - 0.8 (1 - 500/1000) = 0.6
+        assert!((after(Law::Original, 2000.0, 1000.0) - 0.6e9).abs() < 1.0);
+    }
+
+    #[test]
+    fn between_them_the_gradient_decides() {
+        assert_eq!(after(Law::Original, 120.0, 100.0), 1e9 + 1.25e6, "falling: increase");
+        // A rise of 8 µs: difference 7 µs, gradient 0.35: 1 - 0.8 * 0.35 = 0.72
+        assert!((after(Law::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
+        assert!(after(Law::Original, 60.0, 400.0) >= 0.2e9 - 1.0, "a decrease is at most β");
+    }
+
+    #[test]
+    fn five_calm_completions_make_it_hyperactive() {
+        let (timely, mut flow) = (timely(Law::Original), flow(1e9, 100.0));
+        let steps: Vec<f64> = (0..6)
+            .map(|_| {
+                let before = flow.rate;
+                timely.completed(&mut flow, 100.0, 20.0, true);
+                flow.rate - before
+            })
+            .collect();
+        assert_eq!(steps, [1.25e6, 1.25e6, 1.25e6, 1.25e6, 6.25e6, 6.25e6]);
+    }
+
+    /// Where the gradient is 0 the weight is 1/2: δ/2 more against β/2 of the error, so one RTT holds a rate.
+    #[test]
+    fn the_patched_law_rests_at_one_rtt() {
+        // 1.25e6 / 2 = 1e9 * 0.008 / 2 * error, so error = 0.15625 and the RTT 50 * 1.15625.
+        let rests = 50.0 * 1.156_25;
+        assert!((after(Law::Patched, rests, rests) - 1e9).abs() < 1.0);
+        assert!(after(Law::Patched, 55.0, 55.0) > 1e9 && after(Law::Patched, 60.0, 60.0) < 1e9);
+    }
+
+    #[test]
+    fn a_flow_with_nothing_to_send_does_not_grow() {
+        let mut flow = flow(1e9, 100.0);
+        timely(Law::Original).completed(&mut flow, 30.0, 20.0, false);
+        assert_eq!(flow.rate, 1e9);
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused_by_name() {
+        for (text, part) in [
+            ("beta=0", "beta"),
+            ("alpha=2", "alpha"),
+            ("delta=0mbit", "delta"),
+            ("segment=100", "segment"),
+            ("t_low=600us,t_high=500us", "t_low"),
+            ("law=new", "law"),
+        ] {
+            let error = make(&text.parse().expect("well-formed"))
+                .map(|_| ())
+                .expect_err(text)
+                .to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
