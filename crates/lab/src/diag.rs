@@ -26,6 +26,9 @@ pub struct Diag {
 pub struct TcpInfo {
     /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,
+    /// Whether the two ends agreed on ECN.
+    #[serde(default)]
+    pub ecn: bool,
     /// Whether the last delivery-rate sample was limited by the application.
     pub app_limited: bool,
     /// Maximum segment size, bytes of payload.
@@ -46,6 +49,9 @@ pub struct TcpInfo {
     pub retrans: u32,
     /// Bytes/s; all ones when the flow is not paced.
     pub pacing_rate: u64,
+    /// Segments that the peer said to have got with CE, since the connection began.
+    #[serde(default)]
+    pub delivered_ce: u32,
     /// Bytes acknowledged since the connection began.
     pub bytes_acked: u64,
     /// Minimum round-trip time, µs.
@@ -177,6 +183,9 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
         .map(u32::from_ne_bytes)
 }
 
+/// `TCPI_OPT_ECN`
+const OPT_ECN: u8 = 8;
+
 impl TcpInfo {
     /// Reads `struct tcp_info`; offsets as in `linux/tcp.h`.
     fn parse(info: &[u8]) -> TcpInfo {
@@ -190,6 +199,7 @@ impl TcpInfo {
         };
         TcpInfo {
             ca_state: byte(1),
+            ecn: byte(5) & OPT_ECN != 0,
             app_limited: byte(7) & 1 == 1,
             mss: word(16),
             unacked: word(24),
@@ -201,6 +211,7 @@ impl TcpInfo {
             retrans: word(100),
             pacing_rate: long(104),
             bytes_acked: long(120),
+            delivered_ce: word(196),
             min_rtt_us: word(148),
             delivery_rate: long(160),
             busy_us: long(168),

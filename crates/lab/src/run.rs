@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_qdisc::{Limit, LineSpec};
 use ccplane_units::{Bytes, Duration, Rate};
@@ -170,6 +171,12 @@ fn read(parameters: &[(String, String)]) -> Parameters {
         .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
 }
 
+/// Whether one of ccplane's algorithms asks for ECN.
+pub(crate) fn needs_ecn(registry: &Registry, name: &str, parameters: &[(String, String)]) -> Result<bool, Error> {
+    let algorithm = registry.by_name(name, &read(parameters))?;
+    Ok(Capabilities::ECN.missing_from(algorithm.needs()).is_empty())
+}
+
 fn path(e: &Experiment) -> Config {
     let there = Duration::from_nanos(e.rtt.as_nanos() / 2);
     Config {
@@ -212,9 +219,14 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
+    let ecn = match contender {
+        Contender::Native { name } => name == "dctcp",
+        Contender::Ccplane { name, parameters } => needs_ecn(registry, name, parameters)?,
+    };
     let (senders, receivers, diag) = open(
         &emulator,
         &kernel_name,
+        ecn,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;
@@ -274,10 +286,12 @@ fn run_one(
     })
 }
 
-/// The connections' two ends, and the kernel's view of the senders'.
+/// The connections' two ends, and the kernel's view of the senders'. With `ecn` both ends use it: the receiver then runs
+/// the same congestion control, which makes the kernel accept the offer and echo every mark.
 fn open(
     emulator: &Emulator,
     congestion: &str,
+    ecn: bool,
     flows: usize,
     buffer: usize,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
@@ -285,13 +299,19 @@ fn open(
     let address = emulator.receiver_addr();
     let listener = emulator
         .receiver_ns()
-        .run(|| traffic::listen(address, buffer))
+        .run(|| {
+            let listener = traffic::listen(address, buffer)?;
+            if ecn {
+                traffic::listen_under(&listener, congestion)?;
+            }
+            Ok(listener)
+        })
         .map_err(inside)?
         .map_err(Error::traffic("listen in the receiver's namespace", ""))?;
     let to = listener
         .local_addr()
         .map_err(Error::traffic("read the listener's address", ""))?;
-    let (senders, diag) = emulator
+    let (senders, mut diag) = emulator
         .sender_ns()
         .run(|| {
             let senders = (0..flows)
@@ -308,5 +328,25 @@ fn open(
         "accept the connections",
         "a loss near 100% lets no connection through",
     ))?;
+    if ecn {
+        agreed(&senders, &mut diag).map_err(Error::traffic(
+            "use ECN",
+            "a loss of the first SYN makes the kernel offer a connection without it (net.ipv4.tcp_ecn_fallback): run again, \
+             or with an algorithm that needs no ECN",
+        ))?;
+    }
     Ok((senders, receivers, diag))
+}
+
+/// Refuses connections that did not agree on ECN: what needs marks would see none and take every queue for empty.
+fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
+    for sender in senders {
+        let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);
+        if diag.query(local, peer)?.is_some_and(|info| !info.ecn) {
+            return Err(std::io::Error::other(format!(
+                "the connection from {local} to {peer} did not agree on it, so no queue on the way may mark its packets"
+            )));
+        }
+    }
+    Ok(())
 }

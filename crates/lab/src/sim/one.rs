@@ -141,8 +141,10 @@ impl Job<'_> {
             } else {
                 controls.of(sim, workload.algorithm.as_ref())?
             };
+            let needs_ecn = !workload.heeds_nothing() && controls.needs_ecn(workload.algorithm.as_ref())?;
+            let transport = self.plan.transport(self.scenario, needs_ecn);
             let id = sim
-                .add_workload(spec, congestion, self.plan.transport.clone())
+                .add_workload(spec, congestion, transport)
                 .map_err(|error| self.told(error))?;
             let ours = workload.algorithm.is_none() || self.scenario.contenders.is_empty();
             if !ours || workload.heeds_nothing() {
@@ -515,6 +517,17 @@ impl<'j> Controls<'j> {
                 };
                 Ok(Congestion::Steered(agent, Arc::from(name.as_str())))
             }
+        }
+    }
+
+    /// Whether that control needs ECN.
+    fn needs_ecn(&self, own: Option<&Contender>) -> Result<bool, Error> {
+        match own.or(self.contender) {
+            Some(Contender::Native { name }) => Ok(native(name)?.needs_ecn()),
+            Some(Contender::Ccplane { name, parameters }) => {
+                crate::run::needs_ecn(self.job.registry, name, parameters)
+            }
+            None => Ok(false),
         }
     }
 

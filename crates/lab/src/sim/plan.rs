@@ -70,6 +70,17 @@ impl Pairs {
 }
 
 impl Plan {
+    /// How connections are set up whose control needs ECN, or not: the scenario has the last word.
+    pub(super) fn transport(&self, scenario: &Scenario, needs_ecn: bool) -> Arc<Config> {
+        if !needs_ecn || scenario.transport.ecn.is_some() {
+            return self.transport.clone();
+        }
+        Arc::new(Config {
+            ecn: Ecn::Ect0,
+            ..(*self.transport).clone()
+        })
+    }
+
     pub(super) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
         let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
         network.spread = if scenario.per_packet {
