@@ -4,7 +4,9 @@
 //! directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
+pub mod behaviour;
 pub mod bench_kernel;
+pub mod cellular;
 mod cpu;
 mod diag;
 mod error;
@@ -14,12 +16,14 @@ pub mod files;
 mod heard;
 pub mod metrics;
 pub mod paper;
+mod parts;
 pub mod report;
 pub mod result;
 mod run;
 pub mod scenario;
 pub mod sim;
 mod steer;
+pub mod svg;
 pub mod table;
 pub mod traffic;
 

@@ -1,0 +1,214 @@
+//! What an algorithm does alone on the standard link, round by round: a table to compare, and a picture for the book.
+//!
+//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are snapshots of the tests, the
+//! pictures lie in `docs/algorithms`, and both are what the simulator gives, so that a change of behaviour shows.
+
+use std::sync::Arc;
+
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::Capabilities;
+use ccplane_qdisc::{Ecn, QueueSpec, Size};
+use ccplane_sim::{
+    Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, SteerOptions, settings,
+    topology,
+};
+use ccplane_transport::Config;
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::error::Error;
+use crate::svg::{self, Axis, Chart, Line};
+use crate::table;
+
+/// CCP's link (papers/ccp-evaluation, figure 3).
+const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
+const RTT: Duration = Duration::from_millis(20);
+/// As long as the window's course in that figure.
+const LENGTH: Duration = Duration::from_secs(15);
+/// Rounds that are all in the table: slow start, its end, and what follows. After them, every tenth.
+const ALL_ROUNDS: u64 = 60;
+/// Packets above which the queue marks for algorithms that need marks: above C × RTT / 7 = 23, as DCTCP's section 3.4
+/// (Alizadeh et al., SIGCOMM 2010) asks for; smaller and the link runs empty, larger and the queue is longer.
+const MARK_ABOVE: u64 = 27;
+
+/// A round: one RTT without a queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// When it ended.
+    pub at: Time,
+    /// The window then, segments.
+    pub cwnd: f64,
+    /// The pacing rate then; `None` without pacing.
+    pub pacing_mbit: Option<f64>,
+    /// The smoothed RTT then; 0 before the first sample.
+    pub srtt_ms: f64,
+    /// Mean time at the bottleneck of the packets that came in this round; `None` if none did.
+    pub delay_ms: Option<f64>,
+    /// What the application got in this round.
+    pub goodput_mbit: f64,
+    /// Packets that the queue dropped in this round.
+    pub drops: u64,
+    /// Packets that the queue marked in this round.
+    pub marks: u64,
+}
+
+/// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue that marks.
+pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
+    let algorithm = registry.by_name(name, &Parameters::new())?;
+    let ecn = Capabilities::ECN.missing_from(algorithm.needs()).is_empty();
+    let mut agent = Agent::new(ccplane_agent::Options::default());
+    agent.add_boxed(algorithm)?;
+    simulate(agent, name, ecn).map_err(|error| Error::Broken {
+        contender: name.to_owned(),
+        seed: SimOptions::default().seed,
+        what: error.to_string(),
+        repeat: format!("ccplane run --datapath sim --alg {name}"),
+    })
+}
+
+fn simulate(agent: Agent, name: &str, ecn: bool) -> Result<Vec<Round>, SimError> {
+    let queue = if ecn {
+        QueueSpec::Ecn {
+            threshold: Size::Packets(MARK_ABOVE),
+            limit: Size::MilliBdp(1_000),
+        }
+    } else {
+        QueueSpec::ONE_BDP
+    };
+    let network = topology::dumbbell(
+        1,
+        &LinkSpec::wire(Duration::ZERO),
+        LinkSpec::new(RATE, RTT / 2).with_queue(queue, RTT),
+        LinkSpec::wire(RTT / 2),
+    )?;
+    let place = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
+    let from = network.node("left1").ok_or_else(|| place("left1"))?;
+    let to = network.node("right1").ok_or_else(|| place("right1"))?;
+    let link = network.link_named("bottleneck").ok_or_else(|| place("bottleneck"))?;
+    let transport = Config {
+        ecn: if ecn { Ecn::Ect0 } else { Ecn::NotEct },
+        ..(*settings()).clone()
+    };
+    let mss = f64::from(transport.mss);
+
+    let mut sim = Simulation::new(network, SimOptions::default())?;
+    let agent = sim.host_agent(agent, SteerOptions::default());
+    let flow = FlowSpec::new(from, to)
+        .under(Congestion::Steered(agent, Arc::from(name)))
+        .with(Arc::new(transport));
+    sim.add_flow(flow)?;
+    let probe = sim.add_probe(ProbeSpec::new(RTT).link(link).flows(Followed::First(1)))?;
+    sim.run_until(Time::ZERO + LENGTH)?;
+    let seen = sim.probe(probe).ok_or_else(|| place("probe"))?;
+    let (Some(link), Some(flow)) = (seen.links().first(), seen.flows().first()) else {
+        return Err(place("series"));
+    };
+
+    let grown = |column: &[u64], i: usize| {
+        let before = i.checked_sub(1).and_then(|i| column.get(i)).copied().unwrap_or(0);
+        column.get(i).copied().unwrap_or(before).saturating_sub(before)
+    };
+    let of = |column: &[u64], i: usize| column.get(i).copied().unwrap_or(0);
+    let round = |i: usize| {
+        let accepted = grown(&link.accepted, i);
+        let pacing = of(&flow.rate, i);
+        Round {
+            at: Time::from_nanos(of(&link.time, i)),
+            cwnd: of(&flow.cwnd, i) as f64 / mss,
+            pacing_mbit: (pacing > 0).then(|| pacing as f64 * 8.0 / 1e6),
+            srtt_ms: of(&flow.srtt, i) as f64 / 1e6,
+            delay_ms: (accepted > 0).then(|| grown(&link.sojourn_sum, i) as f64 / accepted as f64 / 1e6),
+            goodput_mbit: grown(&flow.received, i) as f64 * 8.0 / RTT.as_secs_f64() / 1e6,
+            drops: grown(&link.dropped, i),
+            marks: grown(&link.marked, i),
+        }
+    };
+    Ok((0..link.time.len()).map(round).collect())
+}
+
+/// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked, and got through on
+/// average, since the line above.
+pub fn rows(rounds: &[Round]) -> String {
+    let optional = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+    let mut rows = Vec::new();
+    let (mut drops, mut marks, mut goodput, mut since) = (0, 0, 0.0, 0);
+    for (n, round) in (1..).zip(rounds) {
+        (drops, marks) = (drops + round.drops, marks + round.marks);
+        (goodput, since) = (goodput + round.goodput_mbit, since + 1);
+        if n > ALL_ROUNDS && n % 10 != 0 {
+            continue;
+        }
+        rows.push(vec![
+            format!("{:.2}", round.at.as_secs_f64()),
+            format!("{:.1}", round.cwnd),
+            optional(round.pacing_mbit),
+            format!("{:.2}", round.srtt_ms),
+            optional(round.delay_ms),
+            format!("{:.2}", goodput / f64::from(since)),
+            drops.to_string(),
+            marks.to_string(),
+        ]);
+        (drops, marks, goodput, since) = (0, 0, 0.0, 0);
+    }
+    let headings = [
+        "time\ns",
+        "cwnd\nsegments",
+        "pacing\nMbit/s",
+        "srtt\nms",
+        "delay\nms",
+        "goodput\nMbit/s",
+        "drops\npackets",
+        "marks\npackets",
+    ];
+    table::render(&headings, &rows)
+}
+
+/// The window and the pacing rate, and the queueing delay below, over time.
+pub fn picture(name: &str, rounds: &[Round]) -> String {
+    let series = |value: fn(&Round) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
+        rounds.iter().map(|round| (round.at.as_secs_f64(), value(round))).collect()
+    };
+    let line = |label: &str, colour: usize, points| Line {
+        label: label.to_owned(),
+        colour,
+        points,
+        ..Line::default()
+    };
+    let bdp = RATE.bytes_in(RTT).get() as f64 / 1_500.0;
+    let seconds = || Axis::linear("time, s").from_to(0.0, LENGTH.as_secs_f64());
+    let paced = rounds.iter().any(|round| round.pacing_mbit.is_some());
+    // A rate is drawn as the window that it fills in an RTT, so that both have one axis.
+    let as_window = |mbit: f64| mbit * 1e6 / 8.0 * RTT.as_secs_f64() / 1_500.0;
+    let mut window = vec![line("window", 0, series(|round| Some(round.cwnd)))];
+    if paced {
+        let rate = rounds
+            .iter()
+            .map(|round| (round.at.as_secs_f64(), round.pacing_mbit.map(as_window)));
+        window.push(line("pacing rate × 20 ms", 1, rate.collect()));
+    }
+    // What a start that overshoots reaches would flatten all that follows.
+    let top = rounds.iter().skip(rounds.len() / 5);
+    let top = top
+        .map(|round| round.cwnd.max(round.pacing_mbit.map_or(0.0, as_window)))
+        .fold(2.0 * bdp, f64::max);
+    let charts = [
+        Chart {
+            title: format!("{name} alone on 96 Mbit/s, 20 ms: segments"),
+            x: seconds(),
+            y: Axis::linear("").from_to(0.0, (top * 1.1).min(4.0 * bdp)),
+            lines: window,
+            guides: vec![(bdp, "BDP".to_owned()), (2.0 * bdp, "queue full".to_owned())],
+        },
+        Chart {
+            title: "queueing delay, ms".to_owned(),
+            x: seconds(),
+            y: Axis::linear("").from_to(0.0, 22.0),
+            lines: vec![line("", 2, series(|round| round.delay_ms))],
+            guides: vec![(20.0, "queue full".to_owned())],
+        },
+    ];
+    svg::standalone(
+        &charts,
+        &format!("{name}: window, pacing rate and queueing delay over 15 s on the standard link"),
+    )
+}

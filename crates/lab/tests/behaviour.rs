@@ -1,0 +1,41 @@
+//! Every built-in algorithm alone on the standard link, round by round: the table is a snapshot, the picture in the book is
+//! what the simulator gives. A new algorithm is picked up by its name.
+//!
+//! After a change of behaviour that is meant: `INSTA_UPDATE=always cargo test -p ccplane-lab --test behaviour` for the
+//! tables, `cargo run --release -p ccplane-lab --example algorithm_pictures` for the pictures; the diff is the review.
+
+use std::fs;
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::behaviour::{alone, picture, rows};
+
+#[test]
+fn every_algorithm_does_what_it_did() {
+    let registry = Registry::builtin();
+    let mut differing = Vec::new();
+    for name in registry.names() {
+        let rounds = alone(&registry, name).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let goodput: f64 = rounds.iter().map(|round| round.goodput_mbit).sum();
+        assert!(rounds.len() == 750 && goodput > 0.0, "{name} got nothing through");
+        let page = picture(name, &rounds);
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/algorithms/{name}.svg"));
+        if fs::read_to_string(&kept).ok().as_deref() != Some(&page) {
+            differing.push(kept.display().to_string());
+        }
+        let table = rows(&rounds);
+        let mut settings = insta::Settings::clone_current();
+        settings.set_description(format!("{name} alone on 96mbit, 20ms, 1bdp"));
+        settings.set_omit_expression(true);
+        settings.bind(|| {
+            // Every difference is reported before the first one fails the test.
+            let _ = std::panic::catch_unwind(|| insta::assert_snapshot!(format!("behaviour_{name}"), table))
+                .map_err(|_| differing.push(format!("the snapshot of {name}")));
+        });
+    }
+    assert!(
+        differing.is_empty(),
+        "not what the simulator gives now: {differing:#?}\nif the change is meant: INSTA_UPDATE=always cargo test -p \
+         ccplane-lab --test behaviour, and cargo run --release -p ccplane-lab --example algorithm_pictures"
+    );
+}
