@@ -1,0 +1,70 @@
+//! The greatest value of a window.
+
+use std::collections::VecDeque;
+
+/// The greatest of the values of the last `window` units of a time that only updates move: while nothing is worth an update,
+/// nothing grows old (as Linux' `minmax_running_max`, which is exact for the greatest and approximates its successors; this
+/// is exact for all).
+#[derive(Clone, Debug)]
+pub(super) struct MaxFilter {
+    window: u64,
+    /// Times rising, values falling; at most one entry for each unit of time.
+    best: VecDeque<(u64, u64)>,
+}
+
+impl MaxFilter {
+    pub fn new(window: u64) -> MaxFilter {
+        MaxFilter {
+            window,
+            best: VecDeque::new(),
+        }
+    }
+
+    /// Takes a value; the greatest that is still young enough. Time does not go back.
+    pub fn update(&mut self, now: u64, value: u64) -> u64 {
+        self.best.retain(|(at, _)| now.saturating_sub(*at) <= self.window);
+        while self.best.back().is_some_and(|(_, last)| *last <= value) {
+            self.best.pop_back();
+        }
+        if self.best.back().is_none_or(|(at, _)| *at < now) {
+            self.best.push_back((now, value));
+        }
+        self.get()
+    }
+
+    /// The greatest; 0 before the first.
+    pub fn get(&self) -> u64 {
+        self.best.front().map_or(0, |(_, value)| *value)
+    }
+
+    /// From the next update on another window counts.
+    pub fn set_window(&mut self, window: u64) {
+        self.window = window;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_greatest_of_the_window(
+            window in 0u64..12,
+            values in prop::collection::vec((0u64..3, 0u64..20), 1..200),
+        ) {
+            let mut filter = MaxFilter::new(window);
+            let mut all: Vec<(u64, u64)> = Vec::new();
+            let mut now = 0;
+            for (step, value) in values {
+                now += step;
+                all.push((now, value));
+                let expected = all.iter().filter(|(at, _)| now - at <= window).map(|(_, value)| *value).max();
+                prop_assert_eq!(Some(filter.update(now, value)), expected);
+                prop_assert!(filter.best.len() as u64 <= window + 1);
+            }
+        }
+    }
+}

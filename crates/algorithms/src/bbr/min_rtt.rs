@@ -1,0 +1,114 @@
+//! The shortest RTT: believed for 10 s, then measured anew with a nearly empty pipe.
+
+use ccplane_datapath::INFINITY;
+
+/// How long the pipe is kept nearly empty (`bbr_probe_rtt_mode_ms`; BBR.ProbeRTTDuration), µs: long enough that flows that
+/// begin at different times overlap, 2 % of 10 s.
+const DIP_US: u64 = 200_000;
+
+/// The least RTT of the last `window_us`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MinRtt {
+    /// µs; [`INFINITY`] before the first sample.
+    pub us: u64,
+    since_us: u64,
+    window_us: u64,
+}
+
+impl MinRtt {
+    pub fn new(window_us: u64) -> MinRtt {
+        MinRtt {
+            us: INFINITY,
+            since_us: 0,
+            window_us,
+        }
+    }
+
+    /// Whether the estimate was too old, before `sample_us` (infinity: none) was taken. An old one is replaced by whatever
+    /// comes, a young one by a smaller one only.
+    pub fn update(&mut self, sample_us: u64, now_us: u64) -> bool {
+        let expired = self.us < INFINITY && now_us.saturating_sub(self.since_us) > self.window_us;
+        if sample_us < INFINITY && (sample_us < self.us || expired) {
+            self.us = sample_us.max(1);
+            self.since_us = now_us;
+        }
+        expired
+    }
+
+    /// The estimate is as good as new: it was just probed.
+    pub fn renew(&mut self, now_us: u64) {
+        self.since_us = now_us;
+    }
+}
+
+/// A dip of the window that lets the queue drain (PROBE_RTT).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dip {
+    /// The window during it, bytes.
+    pub window: u64,
+    /// The window before it, which returns.
+    pub before: u64,
+    /// When it may end, and the round that must have passed.
+    until: Option<(u64, u64)>,
+}
+
+impl Dip {
+    pub fn new(window: u64, before: u64) -> Dip {
+        Dip {
+            window,
+            before,
+            until: None,
+        }
+    }
+
+    /// Whether it is over: at least 200 ms and a round after what is in flight came down to the window of the dip.
+    pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
+        match self.until {
+            None if flight <= self.window => {
+                self.until = Some((now_us.saturating_add(DIP_US), rounds));
+                false
+            }
+            None => false,
+            Some((until_us, round)) => now_us > until_us && rounds > round,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_falls_at_once_and_rises_after_its_window() {
+        let mut rtt = MinRtt::new(10_000_000);
+        assert!(!rtt.update(20_000, 1_000));
+        assert!(!rtt.update(25_000, 10_000_000));
+        assert_eq!(rtt.us, 20_000);
+        assert!(
+            !rtt.update(20_000, 10_001_000),
+            "an equal one does not renew it, as in Linux"
+        );
+        assert!(
+            rtt.update(INFINITY, 10_001_001),
+            "expired, and nothing to put in its place"
+        );
+        assert_eq!(rtt.us, 20_000);
+        assert!(rtt.update(30_000, 10_001_002));
+        assert_eq!(rtt.us, 30_000);
+        assert!(!rtt.update(29_000, 10_001_003));
+        rtt.renew(15_000_000);
+        assert!(!rtt.update(40_000, 25_000_000));
+    }
+
+    #[test]
+    fn a_dip_takes_200_ms_and_a_round_from_when_the_pipe_is_empty() {
+        let mut dip = Dip::new(4, 100);
+        assert!(!dip.is_over(100, 7, 1_000));
+        assert!(!dip.is_over(4, 8, 2_000));
+        assert!(!dip.is_over(4, 9, 202_000), "200 ms are not over");
+        assert!(dip.is_over(4, 9, 202_001));
+        let mut slow = Dip::new(4, 100);
+        assert!(!slow.is_over(3, 8, 0));
+        assert!(!slow.is_over(3, 8, 900_000), "the round is not over");
+    }
+}

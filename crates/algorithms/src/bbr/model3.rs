@@ -1,0 +1,179 @@
+//! What losses say in version 3: bounds of rate and flight, on two time scales ("Network Path Model Parameters").
+//!
+//! The short term holds from a loss until the flow next refills the pipe, and follows what is delivered; the long term is
+//! the flight at which a probe lost too much.
+
+use super::{GAIN, LEAST_SEGMENTS, NONE, scale};
+
+/// BBR.LossThresh: more than 2 % of a flight lost, while probing, was too much. Lower gives way to random loss; higher
+/// keeps shallow buffers full.
+pub(super) const LOSS: (u64, u64) = (2, 100);
+/// BBR.Beta: no reduction goes below 0.7, which is Cubic's.
+const BETA: u64 = 7_000;
+/// BBR.Headroom: 15 % of the flight that was too much stay free for others, while the flow cruises.
+const HEADROOM: u64 = 1_500;
+
+/// Bounds; [`NONE`] where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// BBR.bw_shortterm, bytes/s.
+    pub bw_short: u64,
+    /// BBR.inflight_shortterm, bytes.
+    pub short: u64,
+    /// BBR.inflight_longterm, bytes.
+    pub long: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            bw_short: NONE,
+            short: NONE,
+            long: NONE,
+        }
+    }
+}
+
+impl Bounds {
+    /// ResetShortTermModel.
+    pub fn forget_short(&mut self) {
+        (self.bw_short, self.short) = (NONE, NONE);
+    }
+
+    /// AdaptLowerBoundsFromCongestion, once for each round with a loss in which the flow did not probe: down to what
+    /// was delivered, or to 0.7.
+    pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
+        if self.bw_short == NONE {
+            self.bw_short = max_bw;
+        }
+        if self.short == NONE {
+            self.short = window;
+        }
+        self.bw_short = delivered_bw.max(scale(self.bw_short, BETA, GAIN));
+        self.short = delivered.max(scale(self.short, BETA, GAIN));
+    }
+
+    /// HandleInflightTooHigh: a probe with so much in flight lost too much.
+    pub fn too_high(&mut self, flight: u64, target: u64) {
+        self.long = flight.max(scale(target, BETA, GAIN));
+    }
+
+    /// InflightWithHeadroom.
+    pub fn with_headroom(&self, mss: u64) -> u64 {
+        if self.long == NONE {
+            return NONE;
+        }
+        let headroom = scale(self.long, HEADROOM, GAIN).max(mss);
+        self.long.saturating_sub(headroom).max(LEAST_SEGMENTS * mss)
+    }
+
+    /// HandleSpuriousLossDetection: no bound is lower than before the losses that were none.
+    pub fn undo(&mut self, before: &Bounds) {
+        self.bw_short = self.bw_short.max(before.bw_short);
+        self.short = self.short.max(before.short);
+        self.long = self.long.max(before.long);
+    }
+}
+
+/// CheckFullBWReached: whether a rising rate still finds more bandwidth.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FullPipe {
+    /// The bandwidth that growth is measured from, bytes/s.
+    from: u64,
+    rounds: u64,
+    /// BBR.full_bw_now.
+    pub now: bool,
+}
+
+impl FullPipe {
+    /// Three rounds in which the bandwidth grows by less than a quarter.
+    const ROUNDS: u64 = 3;
+
+    /// ResetFullBW, with a bandwidth to begin from.
+    pub fn from(bw: u64) -> FullPipe {
+        FullPipe {
+            from: bw,
+            ..FullPipe::default()
+        }
+    }
+
+    /// Takes the bandwidth of so many rounds, which the application did not limit.
+    pub fn update(&mut self, bw: u64, rounds: u64) {
+        if self.now {
+            return;
+        }
+        if bw >= scale(self.from, 5, 4) {
+            *self = FullPipe::from(bw);
+            return;
+        }
+        self.rounds += rounds;
+        self.now = self.rounds >= FullPipe::ROUNDS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_with_losses_leads_to_what_was_delivered_but_not_below_beta() {
+        let mut bounds = Bounds::default();
+        bounds.shorten(1_000, 500, 990, 480);
+        assert_eq!((bounds.bw_short, bounds.short), (990, 480));
+        bounds.shorten(1_000, 500, 100, 100);
+        assert_eq!((bounds.bw_short, bounds.short), (693, 336), "0.7 of each");
+        bounds.shorten(1_000, 500, 800, 400);
+        assert_eq!(
+            (bounds.bw_short, bounds.short),
+            (800, 400),
+            "the latest delivery counts where it is more"
+        );
+        bounds.forget_short();
+        assert_eq!(bounds, Bounds::default());
+    }
+
+    #[test]
+    fn headroom_is_a_segment_at_least_and_leaves_four() {
+        let mut bounds = Bounds::default();
+        assert_eq!(bounds.with_headroom(1_000), NONE);
+        bounds.too_high(100_000, 50_000);
+        assert_eq!(bounds.with_headroom(1_000), 85_000);
+        bounds.too_high(10_000, 100_000);
+        assert_eq!(bounds.long, 70_000, "not below 0.7 of what the model asks for");
+        bounds.long = 6_000;
+        assert_eq!(bounds.with_headroom(1_000), 5_000);
+        bounds.long = 4_500;
+        assert_eq!(bounds.with_headroom(1_000), 4_000);
+    }
+
+    #[test]
+    fn an_undo_returns_what_was() {
+        let before = Bounds {
+            bw_short: 900,
+            short: NONE,
+            long: 700,
+        };
+        let mut bounds = Bounds {
+            bw_short: 630,
+            short: 400,
+            long: 800,
+        };
+        bounds.undo(&before);
+        assert_eq!((bounds.bw_short, bounds.short, bounds.long), (900, NONE, 800));
+    }
+
+    #[test]
+    fn a_plateau_of_three_rounds_is_a_full_pipe() {
+        let mut pipe = FullPipe::default();
+        for bw in [100, 200, 400, 499, 499] {
+            pipe.update(bw, 1);
+            assert!(!pipe.now);
+        }
+        pipe.update(499, 1);
+        assert!(pipe.now);
+        let mut pipe = FullPipe::from(400);
+        pipe.update(500, 1);
+        pipe.update(500, 2);
+        assert!(!pipe.now);
+    }
+}

@@ -1,0 +1,194 @@
+//! Long-term bandwidth: finding a policer, which passes bursts and then drops what is above a rate (`bbr_lt_bw_sampling`).
+//!
+//! Two intervals in a row, each at least 4 rounds long, bounded by losses, with a loss rate of a fifth, that agree on the
+//! delivery rate: then that rate is used, without gain, for 48 rounds. Rounds are the resolution here, where Linux looks at
+//! every ACK: an interval ends at the end of the round that meets the conditions.
+
+/// Shortest interval, rounds (`bbr_lt_intvl_min_rtts`). An interval four times as long is given up.
+const INTERVAL_ROUNDS: u64 = 4;
+/// 50 of 256 lost (`bbr_lt_loss_thresh`). Lower takes random loss for a policer; higher misses policers.
+const LOSS: (u64, u64) = (50, 256);
+/// Intervals agree within an eighth (`bbr_lt_bw_ratio`) or 4 kbit/s (`bbr_lt_bw_diff`), bytes/s.
+const AGREE: (u64, u64) = (8, 500);
+/// How long the rate is used before the flow probes again, rounds (`bbr_lt_bw_max_rtts`).
+const USED_ROUNDS: u64 = 48;
+
+/// A search for a policer, or its result.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Policer {
+    /// The rate of the last interval, bytes/s; 0: none.
+    rate: u64,
+    used: bool,
+    interval: Option<Interval>,
+    rounds: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    delivered: u64,
+    lost: u64,
+    start_us: u64,
+}
+
+/// What a round brought: totals, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    /// Rounds that began since the last look.
+    pub rounds: u64,
+    pub delivered: u64,
+    pub lost: u64,
+    /// Bytes lost since the last look.
+    pub newly_lost: u64,
+    pub app_limited: bool,
+    pub now_us: u64,
+}
+
+impl Policer {
+    /// The policer's rate, bytes/s, while it is used.
+    pub fn rate(&self) -> Option<u64> {
+        self.used.then_some(self.rate)
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        *self = Policer::default();
+    }
+
+    /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True when the use ended.
+    pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
+        if self.used {
+            self.rounds += if cycling { passed.rounds } else { 0 };
+            let over = self.rounds >= USED_ROUNDS;
+            if over {
+                self.reset();
+            }
+            return over;
+        }
+        let Some(interval) = self.interval else {
+            if passed.newly_lost > 0 {
+                self.begin(passed);
+            }
+            return false;
+        };
+        if passed.app_limited {
+            self.reset();
+            return false;
+        }
+        self.rounds += passed.rounds;
+        if self.rounds < INTERVAL_ROUNDS {
+            return false;
+        }
+        if self.rounds > 4 * INTERVAL_ROUNDS {
+            self.reset();
+            return false;
+        }
+        let lost = passed.lost.saturating_sub(interval.lost);
+        let delivered = passed.delivered.saturating_sub(interval.delivered);
+        let us = passed.now_us.saturating_sub(interval.start_us);
+        let heavy = lost.saturating_mul(LOSS.1) >= delivered.saturating_mul(LOSS.0);
+        if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
+            return false;
+        }
+        self.end(super::scale(delivered, 1_000_000, us), passed);
+        false
+    }
+
+    fn begin(&mut self, passed: &Passed) {
+        self.rounds = 0;
+        self.interval = Some(Interval {
+            delivered: passed.delivered,
+            lost: passed.lost,
+            start_us: passed.now_us,
+        });
+    }
+
+    fn end(&mut self, rate: u64, passed: &Passed) {
+        let apart = rate.abs_diff(self.rate);
+        if self.rate > 0 && (apart <= self.rate / AGREE.0 || apart <= AGREE.1) {
+            self.rate = u64::midpoint(self.rate, rate);
+            self.used = true;
+            self.rounds = 0;
+        } else {
+            self.rate = rate;
+            self.begin(passed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds of 100 ms of a path that delivers `rate` and drops `lost_percent` of what arrives.
+    fn rounds(policer: &mut Policer, n: u64, rate: u64, lost_percent: u64, from: u64) -> bool {
+        let delivered = rate / 10;
+        let lost = delivered * lost_percent / (100 - lost_percent);
+        (from..from + n).fold(false, |over, i| {
+            let passed = Passed {
+                rounds: 1,
+                delivered: i * delivered,
+                lost: i * lost,
+                newly_lost: lost,
+                app_limited: false,
+                now_us: i * 100_000,
+            };
+            over | policer.update(&passed, true)
+        })
+    }
+
+    #[test]
+    fn two_intervals_of_four_rounds_that_agree_find_it() {
+        let mut policer = Policer::default();
+        // The first round with a loss begins the first interval, which ends 4 rounds later; the second 4 after that.
+        assert!(!rounds(&mut policer, 8, 1_000_000, 25, 1));
+        assert_eq!(policer.rate(), None);
+        assert!(!rounds(&mut policer, 1, 1_000_000, 25, 9));
+        assert_eq!(policer.rate(), Some(1_000_000));
+        assert!(!rounds(&mut policer, 47, 1_000_000, 0, 10));
+        assert!(rounds(&mut policer, 1, 1_000_000, 0, 57), "over after 48 rounds");
+        assert_eq!(policer.rate(), None);
+    }
+
+    #[test]
+    fn a_tenth_lost_is_no_policer() {
+        let mut policer = Policer::default();
+        rounds(&mut policer, 100, 1_000_000, 10, 1);
+        assert_eq!(policer.rate(), None);
+    }
+
+    #[test]
+    fn rates_that_differ_by_more_than_an_eighth_do_not_agree() {
+        let mut policer = Policer {
+            rate: 1_000_000,
+            ..Policer::default()
+        };
+        let passed = Passed {
+            rounds: 1,
+            delivered: 0,
+            lost: 0,
+            newly_lost: 1,
+            app_limited: false,
+            now_us: 0,
+        };
+        policer.end(1_125_001, &passed);
+        assert_eq!((policer.rate(), policer.rate), (None, 1_125_001));
+        policer.end(1_000_001, &passed);
+        assert_eq!(policer.rate(), Some(1_062_501), "within an eighth: the mean");
+    }
+
+    #[test]
+    fn an_application_that_pauses_ends_the_search() {
+        let mut policer = Policer::default();
+        rounds(&mut policer, 3, 1_000_000, 25, 1);
+        let passed = Passed {
+            rounds: 1,
+            delivered: 0,
+            lost: 0,
+            newly_lost: 0,
+            app_limited: true,
+            now_us: 0,
+        };
+        policer.update(&passed, true);
+        assert!(policer.interval.is_none());
+    }
+}

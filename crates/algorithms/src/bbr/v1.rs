@@ -1,0 +1,522 @@
+//! BBR version 1, as Linux 6.x has it. Names in code quotes are those of `net/ipv4/tcp_bbr.c`.
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+
+use super::filter::MaxFilter;
+use super::min_rtt::{Dip, MinRtt};
+use super::policer::{Passed, Policer};
+use super::program::{self, Version};
+use super::seen::{Events, Seen};
+use super::{
+    Dice, GAIN, LEAST_SEGMENTS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, initial_rate, paced, probe_rtt_us, scale,
+    volume,
+};
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "bbr",
+    doc: "BBR version 1, as in Linux 6.x: sends at the bandwidth that it measures, and keeps two BDP in flight at most",
+    parameters: &[
+        PROBE_RTT_INTERVAL,
+        ParameterDoc {
+            name: "policer",
+            default: "true",
+            values: "true | false",
+            doc: "look for policers, and keep to their rate (Linux' long-term bandwidth)",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Bbr {
+        probe_rtt_us: probe_rtt_us(parameters)?,
+        policer: parameters.read("policer", true)?,
+    }))
+}
+
+/// `bbr_high_gain`, 2/ln 2: the least that doubles the rate each round while ACKs tell of it one round late.
+const STARTUP: u64 = 28_850;
+/// `bbr_drain_gain`, its inverse: the queue of a round of STARTUP drains in about a round.
+const DRAIN: u64 = 3_466;
+/// `bbr_pacing_gain`, the first two of the cycle of eight; the others are 1. More than 1.25 finds bandwidth faster and
+/// makes a deeper queue; the second takes away what the first made.
+const UP: u64 = 12_500;
+const DOWN: u64 = 7_500;
+/// `CYCLE_LEN`; as a phase it means that there is no cycle.
+const CYCLE: u64 = 8;
+/// `bbr_cwnd_gain`: one BDP for the pipe, one for ACKs that are delayed or come in lumps.
+const WINDOW: u64 = 20_000;
+/// `bbr_bw_rtts`: a cycle and two rounds. Shorter forgets the bandwidth found by the last probe before the next.
+const BANDWIDTH_ROUNDS: u64 = CYCLE + 2;
+/// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: the pipe is full when the bandwidth did not grow by a quarter in 3 rounds. Fewer
+/// rounds take a receive window that is still growing for a full pipe.
+const FULL_GROWTH: (u64, u64) = (5, 4);
+const FULL_ROUNDS: u64 = 3;
+/// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the greater counts.
+const EXTRA_ROUNDS: u64 = 5;
+/// `bbr_extra_acked_max_us`: at most what is delivered in 100 ms.
+const EXTRA_MAX_US: u64 = 100_000;
+
+/// BBR version 1.
+pub struct Bbr {
+    probe_rtt_us: u64,
+    policer: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mode {
+    Startup,
+    Drain,
+    ProbeBw,
+    ProbeRtt(Dip),
+}
+
+/// A flow's model of its path.
+pub struct Flow {
+    mss: u64,
+    pub(super) mode: Mode,
+    dice: Dice,
+    last: Seen,
+    bandwidth: MaxFilter,
+    /// Samples count from this round on: the dip of PROBE_RTT does not say what the path can carry.
+    samples_from: u64,
+    min_rtt: MinRtt,
+    full: bool,
+    /// The bandwidth that growth is measured from, and rounds since it grew.
+    full_bw: u64,
+    full_rounds: u64,
+    extra: [u64; 2],
+    extra_rounds: u64,
+    policer: Policer,
+    /// A pacing rate that rests on an RTT was set.
+    paced: bool,
+    /// What the program holds: its greatest bandwidth, the policer's rate, the window's surplus.
+    told_bw: u64,
+    told_cap: u64,
+    told_bonus: u64,
+}
+
+impl Flow {
+    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Flow {
+        Flow {
+            mss: mss.max(1),
+            mode: Mode::Startup,
+            dice,
+            last: Seen::default(),
+            bandwidth: MaxFilter::new(BANDWIDTH_ROUNDS),
+            samples_from: 0,
+            min_rtt: MinRtt::new(probe_rtt_us),
+            full: false,
+            full_bw: 0,
+            full_rounds: 0,
+            extra: [0; 2],
+            extra_rounds: 0,
+            policer: Policer::default(),
+            paced: false,
+            told_bw: 0,
+            told_cap: NONE,
+            told_bonus: 0,
+        }
+    }
+}
+
+impl Algorithm for Bbr {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("bbr", text())
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::DELIVERY_RATE)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        let dice = control.this().map_or(Dice(0), Dice::of);
+        control.program("bbr", &[]);
+        let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
+        let window = if info.live { info.cwnd } else { info.init_cwnd };
+        flow.begin(window.get(), info.srtt.as_micros(), control);
+        flow
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        if let Some(seen) = Seen::read(report.fields()) {
+            self.decide(flow, &seen, control);
+        }
+    }
+}
+
+impl Bbr {
+    #[cfg(test)]
+    pub(super) fn standard() -> Bbr {
+        Bbr {
+            probe_rtt_us: 10_000_000,
+            policer: true,
+        }
+    }
+
+    pub(super) fn decide(&self, flow: &mut Flow, seen: &Seen, orders: &mut impl Orders) {
+        let rounds = seen.rounds.saturating_sub(flow.last.rounds);
+        if !flow.paced && seen.rtt < INFINITY {
+            let window = seen.window.max(10 * flow.mss);
+            flow.begin(window, seen.rtt, orders);
+        }
+        flow.measure_bandwidth(seen, orders);
+        if self.policer {
+            flow.look_for_policer(seen, rounds, orders);
+        }
+        flow.measure_aggregation(seen, rounds, orders);
+        if seen.events.has(Events::TIMEOUT) || seen.events.has(Events::UNDO) {
+            (flow.full_bw, flow.full_rounds) = (0, 0);
+        }
+        flow.check_full(seen, rounds, orders);
+        flow.check_drain(seen, orders);
+        flow.check_rtt(seen, orders);
+        flow.last = *seen;
+    }
+}
+
+/// What `bbr_update_model` has, report by report.
+impl Flow {
+    /// The pacing rate of a flow whose bandwidth is not known.
+    fn begin(&mut self, window: u64, rtt_us: u64, orders: &mut impl Orders) {
+        self.paced = rtt_us > 0;
+        orders.pace(initial_rate(window, rtt_us, STARTUP));
+    }
+
+    fn bw(&self) -> u64 {
+        self.policer.rate().unwrap_or(NONE).min(self.bandwidth.get())
+    }
+
+    fn measure_bandwidth(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.told_bw = self.told_bw.max(seen.bw);
+        if seen.bw > 0 && (seen.rounds >= self.samples_from || seen.bw >= self.bandwidth.get()) {
+            self.bandwidth.update(seen.rounds, seen.bw);
+        }
+        if self.bandwidth.get() != self.told_bw {
+            self.told_bw = self.bandwidth.get();
+            orders.set("max_bw", self.told_bw);
+        }
+    }
+
+    fn look_for_policer(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        if seen.events.has(Events::UNDO) {
+            self.policer.reset();
+        }
+        let passed = Passed {
+            rounds,
+            delivered: seen.delivered,
+            lost: seen.lost,
+            newly_lost: seen.lost.saturating_sub(self.last.lost),
+            app_limited: rounds > 0 && seen.bw == 0 && !seen.events.has(Events::TIMEOUT),
+            now_us: seen.now,
+        };
+        let cycling = matches!(self.mode, Mode::ProbeBw);
+        let ended = self.policer.update(&passed, cycling);
+        let cap = self.policer.rate().unwrap_or(NONE);
+        let changed = cap != self.told_cap;
+        if changed {
+            self.told_cap = cap;
+            orders.set("cap_bw", cap);
+        }
+        if cycling && (ended || changed) {
+            self.cycle(seen, orders);
+        }
+    }
+
+    fn measure_aggregation(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        self.extra_rounds += rounds;
+        if self.extra_rounds >= EXTRA_ROUNDS {
+            self.extra_rounds = 0;
+            self.extra = [0, self.extra[0]];
+        }
+        self.extra[0] = self.extra[0].max(seen.extra);
+        if self.full {
+            let extra = self.extra[0].max(self.extra[1]);
+            let bonus = extra.min(volume(self.bw(), EXTRA_MAX_US));
+            if bonus != self.told_bonus {
+                self.told_bonus = bonus;
+                orders.set("bonus", bonus);
+            }
+        }
+    }
+
+    /// `bbr_check_full_bw_reached`. Several rounds in one report without growth count as so many.
+    fn check_full(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        if self.full || rounds == 0 || seen.bw == 0 || matches!(self.mode, Mode::ProbeRtt(_)) {
+            return;
+        }
+        let bw = self.bandwidth.get();
+        if bw >= scale(self.full_bw, FULL_GROWTH.0, FULL_GROWTH.1) {
+            (self.full_bw, self.full_rounds) = (bw, 0);
+            return;
+        }
+        self.full_rounds += rounds;
+        if self.full_rounds >= FULL_ROUNDS {
+            self.full = true;
+            orders.set("full", 1);
+        }
+    }
+
+    fn check_drain(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        match self.mode {
+            Mode::Startup if self.full => {
+                self.mode = Mode::Drain;
+                orders.set("gain", paced(DRAIN));
+                orders.set("draining", NONE);
+            }
+            // The program saw it, and paces at the bandwidth since.
+            Mode::Drain if seen.events.has(Events::DRAINED) => self.probe_bandwidth(seen, orders),
+            _ => {}
+        }
+    }
+
+    /// `bbr_update_min_rtt`.
+    fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        let before = self.min_rtt.us;
+        let expired = self.min_rtt.update(seen.rtt, seen.now);
+        if self.min_rtt.us > before {
+            orders.set("min_rtt", self.min_rtt.us);
+        }
+        // After an idle time the first samples are as good as those of a dip.
+        let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
+        if let Mode::ProbeRtt(dip) = &mut self.mode {
+            if dip.is_over(seen.flight, seen.rounds, seen.now) {
+                let before = dip.before;
+                self.end_probe_rtt(before, seen, orders);
+            }
+        } else if expired && !idle {
+            let window = LEAST_SEGMENTS * self.mss;
+            self.mode = Mode::ProbeRtt(Dip::new(window, seen.window));
+            orders.set("gain", UNITY);
+            orders.set("draining", 0);
+            orders.set("phase", CYCLE);
+            orders.set("cap", window);
+            self.samples_from = u64::MAX;
+        }
+    }
+
+    fn end_probe_rtt(&mut self, window: u64, seen: &Seen, orders: &mut impl Orders) {
+        self.min_rtt.renew(seen.now);
+        orders.set("cap", NONE);
+        orders.window(window.max(seen.window));
+        // A round until what is sent from now on is acknowledged, and one until that round's ACKs are all in.
+        self.samples_from = seen.rounds + 2;
+        if self.full {
+            self.probe_bandwidth(seen, orders);
+        } else {
+            self.mode = Mode::Startup;
+            orders.set("gain", paced(STARTUP));
+        }
+    }
+
+    fn probe_bandwidth(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.mode = Mode::ProbeBw;
+        orders.set("cwnd_gain", WINDOW);
+        self.cycle(seen, orders);
+    }
+
+    /// `bbr_reset_probe_bw_mode`: the cycle begins anywhere but in the phase that drains, so that flows differ. While a policer's
+    /// rate is used there is no cycle.
+    fn cycle(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        let phase = match self.policer.rate() {
+            Some(_) => CYCLE,
+            None => (CYCLE - self.dice.below(CYCLE - 1)) % CYCLE,
+        };
+        orders.set("phase", phase);
+        orders.set("stamp", seen.now);
+        orders.set("gain", paced(if phase == 0 { UP } else { GAIN }));
+    }
+}
+
+/// The gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the shortest RTT; the first also until there is a loss or
+/// 1.25 BDP in flight, the second not longer than until there is no more than a BDP.
+fn text() -> String {
+    let (up, down) = (paced(UP), paced(DOWN));
+    program::text(&Version {
+        gains: (paced(STARTUP), STARTUP),
+        report: "",
+        control: " (phase 8) (stamp 0)",
+        sample: "",
+        clauses: format!(
+            "
+# The gain cycle.
+(when (< phase 8)
+    (:= next (> (diff Ack.now stamp) min_rtt))
+    (if (== phase 0)
+        (:= next (&& next (|| (> Ack.lost_pkts_sample 0) (>= Report.flight (+ (* bdp 1.25) budget (* 2 Flow.mss)))))))
+    (if (== phase 1) (:= next (|| next (<= Report.flight (+ bdp budget)))))
+    (if next
+        (do (:= phase (if (== phase 7) 0 (+ phase 1)))
+            (:= stamp Ack.now)
+            (:= gain (if (== phase 0) {up} (if (== phase 1) {down} {UNITY})))))
+    (fallthrough))"
+        ),
+        drained: "(+ bdp budget)",
+        target: "(+ (/ (* bdp cwnd_gain) 10000) bonus budget (if (== phase 0) (* 2 Flow.mss) 0))",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bbr::tests::Recorder;
+
+    pub(super) const MSS: u64 = 1448;
+
+    fn bbr() -> (Bbr, Flow) {
+        (Bbr::standard(), Flow::new(MSS, Dice(1), 10_000_000))
+    }
+
+    /// A report of one round.
+    fn round(n: u64, bw: u64) -> Seen {
+        Seen {
+            bw,
+            rtt: 20_000,
+            rounds: n,
+            delivered: n * 200_000,
+            now: n * 20_000,
+            flight: 200_000,
+            window: 400_000,
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn it_starts_at_the_window_in_a_round_trip_times_the_gain() {
+        // 10 * 1448 bytes in 20 ms are 724,000 bytes/s.
+        assert_eq!(initial_rate(10 * MSS, 20_000, STARTUP), 724_000 * 2885 / 1000);
+        assert_eq!(initial_rate(10 * MSS, 0, STARTUP), 14_480_000 * 2885 / 1000);
+    }
+
+    #[test]
+    fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
+        let (bbr, mut flow) = bbr();
+        let mut orders = Recorder::default();
+        for (n, bw) in [(1, 1000), (2, 2000), (3, 4000), (4, 4999), (5, 4999)] {
+            bbr.decide(&mut flow, &round(n, bw), &mut orders);
+            assert!(!flow.full, "round {n}");
+        }
+        // 4999 is less than 1.25 * 4000, three times.
+        bbr.decide(&mut flow, &round(6, 4999), &mut orders);
+        assert!(flow.full && matches!(flow.mode, Mode::Drain));
+        assert_eq!(orders.get("full"), Some(1));
+        assert_eq!(orders.get("gain"), Some(3431), "0.3466 * 0.99");
+        assert_eq!(orders.get("draining"), Some(NONE));
+
+        let mut drained = round(7, 4999);
+        drained.events = Events(Events::DRAINED);
+        bbr.decide(&mut flow, &drained, &mut orders);
+        assert!(matches!(flow.mode, Mode::ProbeBw));
+        assert_eq!(orders.get("cwnd_gain"), Some(20_000));
+        let phase = orders.get("phase").unwrap();
+        assert!(phase < 8 && phase != 1, "never begins with the phase that drains");
+    }
+
+    #[test]
+    fn a_round_that_the_application_limited_says_nothing_of_the_pipe() {
+        let (bbr, mut flow) = bbr();
+        let mut orders = Recorder::default();
+        bbr.decide(&mut flow, &round(1, 1000), &mut orders);
+        (2..20).for_each(|n| bbr.decide(&mut flow, &round(n, 0), &mut orders));
+        assert!(!flow.full);
+        assert_eq!(flow.bandwidth.get(), 1000);
+    }
+
+    #[test]
+    fn several_rounds_in_one_report_count() {
+        let (bbr, mut flow) = bbr();
+        let mut orders = Recorder::default();
+        bbr.decide(&mut flow, &round(10, 1000), &mut orders);
+        bbr.decide(&mut flow, &round(20, 1000), &mut orders);
+        assert!(flow.full);
+    }
+
+    #[test]
+    fn the_bandwidth_is_that_of_ten_rounds_and_the_program_hears_when_it_falls() {
+        let (bbr, mut flow) = bbr();
+        let mut orders = Recorder::default();
+        bbr.decide(&mut flow, &round(1, 2000), &mut orders);
+        for n in 2..=11 {
+            bbr.decide(&mut flow, &round(n, 1000), &mut orders);
+            assert_eq!(
+                orders.get("max_bw"),
+                None,
+                "round {n}: the program knows the greater one itself"
+            );
+        }
+        bbr.decide(&mut flow, &round(12, 1000), &mut orders);
+        assert_eq!(orders.get("max_bw"), Some(1000));
+    }
+
+    fn cruising() -> (Bbr, Flow) {
+        let (bbr, mut flow) = bbr();
+        let mut orders = Recorder::default();
+        (1..6).for_each(|n| bbr.decide(&mut flow, &round(n, 10_000_000), &mut orders));
+        let mut drained = round(6, 10_000_000);
+        drained.events = Events(Events::DRAINED);
+        bbr.decide(&mut flow, &drained, &mut orders);
+        (bbr, flow)
+    }
+
+    #[test]
+    fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
+        let (bbr, mut flow) = cruising();
+        let mut orders = Recorder::default();
+        bbr.decide(&mut flow, &round(501, 10_000_000), &mut orders);
+        assert_eq!(orders.get("cap"), None, "10 s after the first sample are not over");
+        bbr.decide(&mut flow, &round(502, 10_000_000), &mut orders);
+        assert!(matches!(flow.mode, Mode::ProbeRtt(_)));
+        assert_eq!((orders.get("cap"), orders.get("gain")), (Some(4 * MSS), Some(9900)));
+
+        // The queue drains, then 200 ms and a round at four segments; their rate is no bandwidth.
+        orders.clear();
+        for n in 503..=514 {
+            let mut dip = round(n, 300_000);
+            (dip.flight, dip.window) = (4 * MSS, 4 * MSS);
+            bbr.decide(&mut flow, &dip, &mut orders);
+            assert_eq!(matches!(flow.mode, Mode::ProbeRtt(_)), n < 514, "round {n}");
+        }
+        assert_eq!(orders.get("cap"), Some(NONE));
+        assert_eq!(orders.get("window"), Some(400_000), "what it was");
+        assert_eq!(flow.bandwidth.get(), 10_000_000);
+        assert_eq!(orders.get("max_bw"), None);
+    }
+
+    #[test]
+    fn no_dip_after_an_idle_time() {
+        let (bbr, mut flow) = cruising();
+        let mut idle = round(7, 0);
+        idle.events = Events(Events::IDLE);
+        let mut orders = Recorder::default();
+        bbr.decide(&mut flow, &idle, &mut orders);
+        let mut later = round(1000, 0);
+        later.rtt = 25_000;
+        bbr.decide(&mut flow, &later, &mut orders);
+        assert!(matches!(flow.mode, Mode::ProbeBw));
+        assert_eq!(orders.get("min_rtt"), Some(25_000), "but the estimate is renewed");
+    }
+
+    #[test]
+    fn a_policer_s_rate_is_used_without_gain() {
+        let (bbr, mut flow) = cruising();
+        let mut orders = Recorder::default();
+        for n in 7..=15 {
+            let mut lossy = round(n, 10_000_000);
+            lossy.lost = (n - 6) * 100_000;
+            bbr.decide(&mut flow, &lossy, &mut orders);
+        }
+        // 200,000 bytes each 20 ms.
+        assert_eq!(orders.get("cap_bw"), Some(10_000_000));
+        assert_eq!((orders.get("phase"), orders.get("gain")), (Some(8), Some(9900)));
+    }
+}

@@ -1,0 +1,627 @@
+//! BBR version 3. Names in code quotes are those of draft-ietf-ccwg-bbr (see [`super`]).
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+
+use super::filter::MaxFilter;
+use super::min_rtt::{Dip, MinRtt};
+use super::model3::{Bounds, FullPipe, LOSS};
+use super::program::{self, Version};
+use super::seen::{Events, Seen};
+use super::{
+    Dice, GAIN, LEAST_SEGMENTS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, initial_rate, paced, probe_rtt_us, scale,
+    volume,
+};
+use crate::{AlgorithmDoc, BadParameter, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "bbr3",
+    doc: "BBR version 3 (draft-ietf-ccwg-bbr): as version 1, and bounded by what losses say",
+    parameters: &[PROBE_RTT_INTERVAL],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Bbr3 {
+        probe_rtt_us: probe_rtt_us(parameters)?,
+    }))
+}
+
+/// `BBR.StartupPacingGain`, 4 ln 2: the least that doubles the rate each round.
+const STARTUP: u64 = 27_700;
+/// `BBR.DrainPacingGain`, one over the window's gain: the queue that the start made drains in about a round.
+const DRAIN: u64 = 5_000;
+/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"): 0.9 is the least that lets flows converge with 1.25.
+const DOWN: u64 = 9_000;
+const UP: u64 = 12_500;
+/// `BBR.DefaultCwndGain`; in ProbeBW_UP 2.25, so that the window does not keep the probe from sending faster.
+const WINDOW: u64 = 20_000;
+const UP_WINDOW: u64 = 22_500;
+/// `BBR.ProbeRTTCwndGain`: half a BDP drains the queue and keeps the link half busy.
+const PROBE_RTT_WINDOW: u64 = 5_000;
+/// `BBRStartupFullLossCnt`: ranges lost in a round that end the start; here ACKs that told of losses, as in Linux' version 3.
+const STARTUP_LOSSES: u64 = 6;
+/// Drain gives up after 3 rounds, when the bandwidth was overestimated ("Drain").
+const DRAIN_ROUNDS: u64 = 3;
+/// `BBR.ExtraAckedFilterLen`; a round only during the start.
+const EXTRA_ROUNDS: u64 = 10;
+/// T_bbr is 2 to 3 s, T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing"): longer finds free bandwidth
+/// late, shorter takes from Reno and Cubic what they need long times without loss to reach.
+const WAIT_US: u64 = 2_000_000;
+const WAIT_RANDOM_US: u64 = 1_000_000;
+const RENO_ROUNDS: u64 = 63;
+
+/// BBR version 3.
+pub struct Bbr3 {
+    probe_rtt_us: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    Startup,
+    Drain,
+    Down,
+    Cruise,
+    Refill,
+    Up,
+    ProbeRtt(Dip),
+}
+
+/// What the ACKs that come now tell of (`BBR.ack_phase`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Acks {
+    Ordinary,
+    Starting,
+    Feedback,
+    Stopping,
+}
+
+/// What a reaction to losses changed, in case they were none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Undo {
+    bounds: Bounds,
+    from_startup: bool,
+    from_up: bool,
+}
+
+/// What the program holds, of what the agent alone sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    cap: u64,
+    cap_bw: u64,
+    bonus: u64,
+    probing: u64,
+}
+
+/// A flow's model of its path.
+pub struct Flow {
+    mss: u64,
+    pub(super) state: State,
+    acks: Acks,
+    dice: Dice,
+    last: Seen,
+    /// Greatest bandwidth of the cycle before, and of this one (`BBR.max_bw_filter`).
+    bandwidth: [u64; 2],
+    told_bw: u64,
+    min_rtt: MinRtt,
+    extra: MaxFilter,
+    pipe: FullPipe,
+    full: bool,
+    bounds: Bounds,
+    undo: Undo,
+    /// A round of losses is under way; ACKs that told of losses in it; what was lost or marked before it.
+    losing: bool,
+    losses: u64,
+    lost_before: u64,
+    /// `BBR.bw_latest` and `BBR.inflight_latest`.
+    latest: (u64, u64),
+    /// At the beginning of this round: in flight; lost or marked so far.
+    round_flight: u64,
+    round_lost: u64,
+    /// The round in which the state began: a round later its first packets are acknowledged.
+    since_round: u64,
+    /// `BBR.cycle_stamp`, `BBR.bw_probe_wait`, `BBR.rounds_since_probe_up`.
+    cycle_us: u64,
+    wait_us: u64,
+    rounds_since_up: u64,
+    /// `BBR.bw_probe_up_rounds`.
+    up_rounds: u32,
+    /// `BBR.is_bw_probe_sample`, `BBR.prev_probe_too_high`, `BBR.prev_probe_precautionary`.
+    probe_sample: bool,
+    too_high: bool,
+    precautionary: bool,
+    paced: bool,
+    told: Told,
+}
+
+impl Flow {
+    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Flow {
+        Flow {
+            mss: mss.max(1),
+            state: State::Startup,
+            acks: Acks::Ordinary,
+            dice,
+            last: Seen::default(),
+            bandwidth: [0; 2],
+            told_bw: 0,
+            min_rtt: MinRtt::new(probe_rtt_us),
+            extra: MaxFilter::new(1),
+            pipe: FullPipe::default(),
+            full: false,
+            bounds: Bounds::default(),
+            undo: Undo::default(),
+            losing: false,
+            losses: 0,
+            lost_before: 0,
+            latest: (0, 0),
+            round_flight: 0,
+            round_lost: 0,
+            since_round: 0,
+            cycle_us: 0,
+            wait_us: 0,
+            rounds_since_up: 0,
+            up_rounds: 0,
+            probe_sample: false,
+            too_high: false,
+            precautionary: false,
+            paced: false,
+            told: Told {
+                cap: NONE,
+                cap_bw: NONE,
+                bonus: 0,
+                probing: 1,
+            },
+        }
+    }
+}
+
+impl Algorithm for Bbr3 {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("bbr3", text())
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::DELIVERY_RATE)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        let dice = control.this().map_or(Dice(0), Dice::of);
+        control.program("bbr3", &[]);
+        let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
+        let window = if info.live { info.cwnd } else { info.init_cwnd };
+        flow.begin(window.get(), info.srtt.as_micros(), control);
+        flow
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        if let Some(seen) = Seen::read(report.fields()) {
+            flow.decide(&seen, control);
+        }
+    }
+}
+
+impl Flow {
+    /// UpdateModelAndState, report by report.
+    pub(super) fn decide(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        let rounds = seen.rounds.saturating_sub(self.last.rounds);
+        if !self.paced && seen.rtt < INFINITY {
+            self.begin(seen.window.max(10 * self.mss), seen.rtt, orders);
+        }
+        self.measure(seen, rounds);
+        self.note_losses(seen);
+        if seen.events.has(Events::UNDO) {
+            self.take_back(seen, orders);
+        }
+        self.check_full(seen, rounds, orders);
+        self.check_start_and_drain(seen, orders);
+        if self.full && !self.adapt_long_term(seen, rounds, orders) {
+            self.probe_bandwidth(seen, rounds, orders);
+        }
+        self.check_rtt(seen, orders);
+        if rounds > 0 {
+            (self.round_flight, self.round_lost) = (seen.flight, troubles(seen));
+        }
+        self.tell(seen, orders);
+        self.last = *seen;
+    }
+
+    /// `InitPacingRate`.
+    fn begin(&mut self, window: u64, rtt_us: u64, orders: &mut impl Orders) {
+        self.paced = rtt_us > 0;
+        orders.pace(initial_rate(window, rtt_us, STARTUP));
+    }
+
+    fn max_bw(&self) -> u64 {
+        self.bandwidth[0].max(self.bandwidth[1])
+    }
+
+    /// `BBR.bdp`, bytes; before the first RTT nobody asks.
+    fn bdp(&self) -> u64 {
+        if self.min_rtt.us == INFINITY {
+            return 10 * self.mss;
+        }
+        volume(self.max_bw().min(self.bounds.bw_short), self.min_rtt.us)
+    }
+
+    /// `UpdateMaxBw`, `UpdateACKAggregation`, `UpdateLatestDeliverySignals`.
+    fn measure(&mut self, seen: &Seen, rounds: u64) {
+        self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
+        self.told_bw = self.told_bw.max(seen.bw);
+        self.rounds_since_up = self.rounds_since_up.saturating_add(rounds);
+        self.extra.set_window(if self.full { EXTRA_ROUNDS } else { 1 });
+        self.extra.update(seen.rounds, seen.extra);
+        // A round without trouble begins the measurement anew; one with trouble goes on to the end of its round of losses.
+        if rounds > 0 && !self.losing {
+            self.latest = (0, 0);
+        }
+        self.latest.0 = self.latest.0.max(seen.losses.bw);
+        self.latest.1 = self.latest.1.max(seen.losses.volume);
+    }
+
+    /// `NoteLoss`, and at the end of a round with losses `AdaptLowerBoundsFromCongestion`. An ECN mark is a loss here ("ECN").
+    fn note_losses(&mut self, seen: &Seen) {
+        let new = troubles(seen) > troubles(&self.last);
+        if new && !self.losing {
+            self.losing = true;
+            self.losses = 0;
+            self.lost_before = troubles(&self.last);
+            self.undo = Undo {
+                bounds: self.bounds,
+                ..Undo::default()
+            };
+        }
+        self.losses += u64::from(new);
+        if self.losing && seen.losses.rounds > self.last.losses.rounds {
+            let probing = matches!(self.state, State::Startup | State::Refill | State::Up);
+            if !probing {
+                let (bw, volume) = self.latest;
+                self.bounds.shorten(self.max_bw(), seen.window, bw, volume);
+            } else if matches!(self.state, State::Startup) {
+                self.check_start_losses(seen);
+            }
+            self.losing = false;
+            self.latest = (0, 0);
+        }
+    }
+
+    /// `CheckStartupHighLoss`: a round of losses is over, of more than 2 %, in at least six ACKs.
+    fn check_start_losses(&mut self, seen: &Seen) {
+        let lost = troubles(seen).saturating_sub(self.lost_before);
+        if self.losses >= STARTUP_LOSSES && is_too_much(lost, self.round_flight) {
+            self.undo.from_startup = true;
+            self.full = true;
+            self.bounds.long = self.bdp().max(self.latest.1);
+        }
+    }
+
+    /// `HandleSpuriousLossDetection`.
+    fn take_back(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        let Undo {
+            bounds,
+            from_startup,
+            from_up,
+        } = self.undo;
+        self.losing = false;
+        self.pipe = FullPipe::default();
+        self.bounds.undo(&bounds);
+        let dips = matches!(self.state, State::ProbeRtt(_));
+        if from_startup {
+            self.full = false;
+            orders.set("full", 0);
+            if !dips {
+                self.start(orders);
+            }
+        } else if from_up && !dips && !matches!(self.state, State::Up) {
+            self.refill(seen, orders);
+        }
+        (self.undo.from_startup, self.undo.from_up) = (false, false);
+    }
+
+    fn check_full(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        let accelerates = matches!(self.state, State::Startup | State::Up);
+        if rounds > 0 && seen.bw > 0 && accelerates {
+            self.pipe.update(seen.bw, rounds);
+            self.full |= self.pipe.now;
+        }
+        if self.full && matches!(self.state, State::Startup) {
+            orders.set("full", 1);
+        }
+    }
+
+    /// `CheckStartupDone`, `CheckDrainDone`.
+    fn check_start_and_drain(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        match self.state {
+            State::Startup if self.full => {
+                self.state = State::Drain;
+                self.since_round = seen.rounds;
+                orders.set("gain", paced(DRAIN));
+                orders.set("draining", NONE);
+            }
+            State::Drain if seen.events.has(Events::DRAINED) || seen.rounds > self.since_round + DRAIN_ROUNDS => {
+                self.down(seen, orders);
+            }
+            _ => {}
+        }
+    }
+
+    /// `AdaptLongTermModel`; true where it decided the next state.
+    fn adapt_long_term(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) -> bool {
+        let probes = matches!(self.state, State::Down | State::Cruise | State::Refill | State::Up);
+        let round_passed = rounds > 0 && seen.rounds > self.since_round;
+        if self.acks == Acks::Starting && round_passed {
+            self.acks = Acks::Feedback;
+        }
+        if self.acks == Acks::Stopping && round_passed {
+            self.probe_sample = false;
+            self.acks = Acks::Ordinary;
+            if probes && seen.bw > 0 {
+                // `AdvanceMaxBwFilter`
+                self.bandwidth = [self.bandwidth[1], 0];
+            }
+            if probes && self.precautionary && !self.too_high {
+                self.refill(seen, orders);
+                return true;
+            }
+        }
+        let lost = troubles(seen).saturating_sub(self.round_lost);
+        if is_too_much(lost, self.round_flight) {
+            return self.probe_sample && self.handle_too_high(seen, orders);
+        }
+        if self.bounds.long < NONE && rounds > 0 {
+            self.bounds.long = self.bounds.long.max(self.round_flight);
+            if matches!(self.state, State::Up) && self.is_limited_by_long_term(seen) {
+                self.raise_long_term();
+            }
+        }
+        false
+    }
+
+    /// `HandleInflightTooHigh`. In flight when the lost packets were sent was what the round began with.
+    fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
+        self.too_high = true;
+        self.probe_sample = false;
+        let target = self.bdp().min(seen.window);
+        self.bounds.too_high(self.round_flight, target);
+        if matches!(self.state, State::Up) {
+            self.undo.from_up = true;
+            self.down(seen, orders);
+            return true;
+        }
+        false
+    }
+
+    /// The window is as large as the long-term bound, and in use.
+    fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
+        let used = seen.flight + LEAST_SEGMENTS * self.mss >= seen.window;
+        used && seen.window >= self.bounds.long
+    }
+
+    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4… segments, round by round. The draft spreads
+    /// them over the round; here they come at its beginning.
+    fn raise_long_term(&mut self) {
+        let growth = self.mss.saturating_mul(1 << self.up_rounds);
+        self.bounds.long = self.bounds.long.saturating_add(growth);
+        self.up_rounds = (self.up_rounds + 1).min(30);
+    }
+
+    /// `UpdateProbeBWCyclePhase`.
+    fn probe_bandwidth(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        match self.state {
+            State::Down | State::Cruise if self.is_time_to_probe(seen) => self.refill(seen, orders),
+            State::Down if seen.events.has(Events::DRAINED) => self.cruise(orders),
+            State::Refill if rounds > 0 && seen.rounds > self.since_round => {
+                self.probe_sample = true;
+                self.up(seen, orders);
+            }
+            State::Up => {
+                if seen.events.has(Events::STOPPED) {
+                    self.precautionary = true;
+                    self.too_high = false;
+                    self.down(seen, orders);
+                } else if self.bounds.long < NONE && self.is_limited_by_long_term(seen) {
+                    self.pipe = FullPipe::from(seen.bw.max(self.last.bw));
+                } else if self.pipe.now {
+                    self.too_high = false;
+                    self.down(seen, orders);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `IsTimeToProbeBW`.
+    fn is_time_to_probe(&self, seen: &Seen) -> bool {
+        let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS);
+        seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
+    }
+
+    fn start(&mut self, orders: &mut impl Orders) {
+        self.state = State::Startup;
+        self.pipe = FullPipe::default();
+        orders.set("gain", paced(STARTUP));
+        orders.set("cwnd_gain", WINDOW);
+        orders.set("draining", 0);
+    }
+
+    fn down(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.losing = false;
+        self.latest = (0, 0);
+        self.pick_wait(seen);
+        self.acks = Acks::Stopping;
+        self.since_round = seen.rounds;
+        self.state = State::Down;
+        orders.set("gain", paced(DOWN));
+        orders.set("cwnd_gain", WINDOW);
+        orders.set("draining", self.bounds.with_headroom(self.mss));
+    }
+
+    /// `PickProbeWait`.
+    fn pick_wait(&mut self, seen: &Seen) {
+        self.rounds_since_up = self.dice.below(2);
+        self.wait_us = WAIT_US + self.dice.below(WAIT_RANDOM_US);
+        self.cycle_us = seen.now;
+    }
+
+    fn cruise(&mut self, orders: &mut impl Orders) {
+        self.state = State::Cruise;
+        orders.set("gain", UNITY);
+        orders.set("draining", 0);
+    }
+
+    fn refill(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.bounds.forget_short();
+        self.up_rounds = 0;
+        self.precautionary = false;
+        self.acks = Acks::Ordinary;
+        self.since_round = seen.rounds;
+        self.state = State::Refill;
+        orders.set("gain", UNITY);
+        orders.set("draining", 0);
+    }
+
+    fn up(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.acks = Acks::Starting;
+        self.pipe = FullPipe::from(seen.bw);
+        self.since_round = seen.rounds;
+        self.state = State::Up;
+        orders.set("gain", paced(UP));
+        orders.set("cwnd_gain", UP_WINDOW);
+    }
+
+    /// `UpdateMinRTT`, `CheckProbeRTT`.
+    fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        let before = self.min_rtt.us;
+        // From the RTT before it expires: a queue that stands would make the dip too wide to drain it.
+        let dip_window = scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(LEAST_SEGMENTS * self.mss);
+        let expired = self.min_rtt.update(seen.rtt, seen.now);
+        if self.min_rtt.us > before {
+            orders.set("min_rtt", self.min_rtt.us);
+        }
+        let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
+        if let State::ProbeRtt(dip) = &mut self.state {
+            if dip.is_over(seen.flight, seen.rounds, seen.now) {
+                let before = dip.before;
+                self.end_probe_rtt(before, seen, orders);
+            }
+        } else if expired && !idle {
+            self.state = State::ProbeRtt(Dip::new(dip_window, seen.window));
+            self.acks = Acks::Stopping;
+            self.since_round = seen.rounds;
+            orders.set("gain", UNITY);
+            orders.set("draining", 0);
+        }
+    }
+
+    /// `ExitProbeRTT`.
+    fn end_probe_rtt(&mut self, window: u64, seen: &Seen, orders: &mut impl Orders) {
+        self.min_rtt.renew(seen.now);
+        self.bounds.forget_short();
+        orders.window(window.max(seen.window));
+        if self.full {
+            self.down(seen, orders);
+            self.cruise(orders);
+        } else {
+            self.start(orders);
+        }
+    }
+
+    /// `BoundCwndForModel`.
+    fn cap(&self) -> u64 {
+        let cap = match self.state {
+            State::Startup | State::Drain => NONE,
+            State::Down | State::Refill | State::Up => self.bounds.long,
+            State::Cruise => self.bounds.with_headroom(self.mss),
+            State::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
+        };
+        cap.min(self.bounds.short).max(LEAST_SEGMENTS * self.mss)
+    }
+
+    /// Sets what changed.
+    fn tell(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        // While the flow starts, and while it probes, each ACK with losses is of interest; a precautionary probe ends where
+        // the last one lost too much.
+        let probing = match self.state {
+            State::Up if self.too_high && self.bounds.long < NONE => 2,
+            State::Startup => 1,
+            _ => u64::from(self.probe_sample),
+        };
+        let told = Told {
+            cap: self.cap(),
+            cap_bw: self.bounds.bw_short,
+            bonus: self.extra.get().min(seen.window),
+            probing,
+        };
+        for (name, new, old) in [
+            ("cap", told.cap, self.told.cap),
+            ("cap_bw", told.cap_bw, self.told.cap_bw),
+            ("bonus", told.bonus, self.told.bonus),
+            ("probing", told.probing, self.told.probing),
+        ] {
+            if new != old {
+                orders.set(name, new);
+            }
+        }
+        self.told = told;
+        if self.max_bw() != self.told_bw {
+            self.told_bw = self.max_bw();
+            orders.set("max_bw", self.told_bw);
+        }
+    }
+}
+
+/// Lost or marked so far, bytes.
+fn troubles(seen: &Seen) -> u64 {
+    seen.lost.saturating_add(seen.losses.marked)
+}
+
+/// `IsInflightTooHigh`.
+fn is_too_much(lost: u64, flight: u64) -> bool {
+    lost > scale(flight, LOSS.0, LOSS.1)
+}
+
+/// Version 3 measures rounds of losses too: from a first loss until what is sent after it is acknowledged.
+fn text() -> String {
+    let stopped = Events::STOPPED;
+    let down = paced(DOWN);
+    program::text(&Version {
+        gains: (paced(STARTUP), WINDOW),
+        report: "
+        (loss_rounds 0) (volatile latest 0) (volatile volume 0) (marked 0)",
+        control: " (probing 1)",
+        sample: "
+    (:= Report.latest (max Report.latest bw))
+    (if (< Flow.rtt_sample_us +infinity)
+        (:= Report.volume (max Report.volume (/ (* bw Flow.rtt_sample_us) 1000000))))
+    (:= Report.marked (+ Report.marked Ack.ecn_bytes))",
+        clauses: format!(
+            "
+# A round of losses begins with the first, and is over when what was in flight then is not any more.
+(when (&& (> loss_end 0) (> (+ Report.delivered Report.lost) loss_end))
+    (:= loss_end 0)
+    (:= Report.loss_rounds (+ Report.loss_rounds 1))
+    (report)
+    (fallthrough))
+(when (> (+ Ack.lost_pkts_sample Ack.ecn_packets) 0)
+    (if (== loss_end 0) (:= loss_end (+ Report.delivered Report.lost Flow.bytes_in_flight)))
+    (if (> probing 0) (report))
+    (fallthrough))
+# A precautionary probe came to where the last one lost too much.
+(when (&& (== probing 2) (>= Report.flight cap))
+    (:= probing 1)
+    (:= gain {down})
+    (:= Report.events (+ Report.events {stopped}))
+    (report)
+    (fallthrough))"
+        ),
+        drained: "(max bdp budget)",
+        target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
+    })
+}
