@@ -1,7 +1,7 @@
 //! What an owner chooses for a connection.
 
 use ccplane_qdisc::Ecn;
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 
 /// What an owner chooses for a connection. Connections share it by `Arc`, so that each of a hundred thousand costs 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,13 @@ pub struct Config {
     /// Spread packets over the RTT: at 200 % of cwnd/srtt in slow start and 120 % after it, as Linux. A rate that the
     /// congestion control sets is kept to in any case.
     pub pacing: bool,
-    /// What pacing would let leave within this time may leave together: a driver that wakes up late, or sends in batches,
-    /// loses its rate without. Larger makes longer bursts. Linux sizes bursts for about 1 ms.
+    /// What pacing would let leave within this time leaves together, and the next after it: a driver that wakes up late, or
+    /// sends in batches, loses its rate without. At most a quarter of the RTT and 64 KiB. Larger makes longer bursts, smaller
+    /// wakes the driver more often. Linux sizes bursts for about 1 ms.
     pub pacing_quantum: Duration,
+    /// The owner's limit on what leaves, headers included: no control sends faster over any time longer than two quanta.
+    /// A connection under a limit is always paced.
+    pub max_rate: Option<Rate>,
     /// What data carries in its ECN field; [`Ecn::NotEct`] switches ECN off.
     pub ecn: Ecn,
     /// Put time stamps t1..t4 on data and acknowledgements. Both ends have to.
@@ -77,11 +81,20 @@ impl Default for Config {
             idle_timeout: Duration::MAX,
             pacing: false,
             pacing_quantum: Duration::ZERO,
+            max_rate: None,
             ecn: Ecn::NotEct,
             stamps: false,
             restart_after_idle: true,
             tail_class: 0,
             first_number: 0,
         }
+    }
+}
+
+impl Config {
+    /// [`max_rate`](Config::max_rate) in bytes/s; `u64::MAX`: no limit.
+    #[inline(always)]
+    pub(crate) fn max_bytes_per_sec(&self) -> u64 {
+        self.max_rate.map_or(u64::MAX, Rate::bytes_per_sec)
     }
 }

@@ -193,7 +193,7 @@ impl Connection {
             progress: now,
             sent: now,
             deadline: Time::MAX,
-            pacer: Pacer::default(),
+            pacer: Pacer::new(config.max_bytes_per_sec()),
             receiver: Receiver::new(config),
             repair: None,
             most_out: 0,
@@ -282,7 +282,7 @@ impl Connection {
     }
 
     fn is_held_back(&self, now: Time) -> bool {
-        !self.pacer.allows(now, self.config.pacing_quantum) && self.wants_to_send()
+        !self.pacer.allows(now) && (self.wants_to_send() || (self.config.max_rate.is_some() && self.tail_waits()))
     }
 
     /// The control's deadline has come ([`Control::next_deadline`]).
@@ -460,6 +460,15 @@ impl Connection {
     /// There may be something to send.
     pub(crate) fn stir(&mut self) {
         (self.quota, self.quiet) = (0, false);
+    }
+
+    /// Where pacing is on, its rate follows the window.
+    #[inline(always)]
+    pub(crate) fn follow_window(&mut self) {
+        if self.config.pacing {
+            let limit = self.config.max_bytes_per_sec();
+            self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed(), limit);
+        }
     }
 
     pub(crate) fn fail(&mut self, failure: Failure) {

@@ -126,9 +126,7 @@ impl Connection {
         self.unanswered = 0;
         self.progress = now;
         self.sent = now;
-        if self.config.pacing {
-            self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed());
-        }
+        self.follow_window();
         self.rearm();
     }
 }

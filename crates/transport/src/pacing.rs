@@ -1,6 +1,12 @@
-//! Pacing without tokens: when the next packet may leave.
+//! Pacing without tokens: when the next packet may leave, and how many leave with it.
+//!
+//! A driver of a real clock cannot send each packet at its time: waking up costs more than the packet. So packets leave in
+//! batches. One begins when everything before it has left at the rate, and takes what is due within the batch's time; then
+//! nothing leaves until that time is over, however many acknowledgements come. The long-term rate does not depend on the batch.
 
 use ccplane_units::{Duration, Time};
+
+use crate::rtt::Rtt;
 
 /// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`: in slow start room to double each round,
 /// after it enough that the window and not the pacing limits.
@@ -10,10 +16,21 @@ const AVOIDANCE: u64 = 120;
 /// Nanoseconds a byte are kept times 2^this.
 const FRACTION: u32 = 20;
 
+/// A batch has 2^this bytes at most: 64 KiB, what one system call takes and the longest burst of Linux' `tcp_tso_autosize`. More
+/// overflows short queues, less wakes a fast sender more often.
+const LONGEST: u32 = 16;
+
+/// A batch takes this part of the smoothed RTT at most, so that a round is at least so many batches.
+const PART: u64 = 4;
+
+/// On a path of a least RTT below 2^9 µs [`LONGEST`] counts and not [`PART`], and half as much for every 2^9 µs more: Linux'
+/// `tcp_tso_rtt_log`. Such a path stays within a room, where a loss is repaired as soon; a quarter of its RTT would be a packet or two.
+const NEAR_MICROS_LOG: u32 = 9;
+
 /// When packets may leave. The rate is beside, as most flows have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
-    /// The next packet leaves not before.
+    /// Nothing leaves before.
     pub next: Time,
     pace: Option<Box<Pace>>,
 }
@@ -24,46 +41,63 @@ struct Pace {
     rate: u64,
     /// What a byte takes, ns times 2^FRACTION.
     per_byte: u64,
+    /// When everything sent so far would have left, had it left at the rate.
+    due: Time,
     /// The rate comes from the congestion control and holds until it says another.
     ordered: bool,
 }
 
 impl Pacer {
+    /// Keeps to the owner's limit, bytes/s, from the first packet on; `u64::MAX`: there is none.
+    pub fn new(limit: u64) -> Pacer {
+        let mut pacer = Pacer::default();
+        if limit != u64::MAX {
+            pacer.set(limit, false);
+        }
+        pacer
+    }
+
     /// The rate in force, bytes/s; 0: not paced.
     #[inline(always)]
     pub fn rate(&self) -> u64 {
         self.pace.as_ref().map_or(0, |pace| pace.rate)
     }
 
-    /// What is due within `quantum` may leave now.
+    /// A packet may leave.
     #[inline(always)]
-    pub fn allows(&self, now: Time, quantum: Duration) -> bool {
-        self.next <= now + quantum
+    pub fn allows(&self, now: Time) -> bool {
+        self.next <= now
     }
 
-    /// A packet of so many bytes leaves. A driver that is late by less than a packet, or the quantum, does not lose the time.
+    /// A packet of so many bytes leaves. A batch takes `quantum` at most. A driver that is late by less than a packet, or the
+    /// quantum, does not lose the time.
     #[inline(always)]
-    pub fn on_send(&mut self, bytes: u64, now: Time, quantum: Duration) {
-        if let Some(pace) = self.pace.as_deref() {
+    pub fn on_send(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
+        if let Some(pace) = self.pace.as_deref_mut() {
             let gap = Duration::from_nanos(bytes.saturating_mul(pace.per_byte) >> FRACTION);
-            let late = now.since(self.next) > gap.max(quantum);
-            self.next = if late { now - quantum } else { self.next } + gap;
+            let late = now.since(pace.due) > gap.max(quantum);
+            pace.due = if late { now - quantum } else { pace.due } + gap;
+            if pace.due > now + pace.batch(quantum, rtt) {
+                self.next = pace.due;
+            }
         }
     }
 
-    /// The congestion control orders a rate, in bytes/s; 0 ends pacing.
+    /// The congestion control orders a rate, in bytes/s; 0 is none of its own, which leaves the owner's limit.
     #[cold]
-    pub fn order(&mut self, rate: u64) {
-        if rate == 0 {
-            *self = Pacer::default();
+    pub fn order(&mut self, rate: u64, limit: u64) {
+        if rate != 0 {
+            self.set(rate.min(limit), true);
+        } else if limit != u64::MAX {
+            self.set(limit, false);
         } else {
-            self.set(rate, true);
+            *self = Pacer::default();
         }
     }
 
     /// Follows window and RTT, where nobody ordered a rate.
     #[inline]
-    pub fn follow(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration) {
+    pub fn follow(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration, limit: u64) {
         if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.ordered) {
             return;
         }
@@ -72,13 +106,15 @@ impl Pacer {
             Some(scaled) => scaled / srtt.as_nanos(),
             None => (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos())) as u64,
         };
-        self.set(rate.max(1), false);
+        self.set(rate.min(limit), false);
     }
 
     fn set(&mut self, rate: u64, ordered: bool) {
+        let rate = rate.max(1);
         let pace = Pace {
             rate,
             per_byte: (1_000_000_000 << FRACTION) / rate,
+            due: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.due),
             ordered,
         };
         match &mut self.pace {
@@ -88,22 +124,54 @@ impl Pacer {
     }
 }
 
+impl Pace {
+    /// How far ahead of the rate a batch may go.
+    #[inline]
+    fn batch(&self, quantum: Duration, rtt: &Rtt) -> Duration {
+        if quantum == Duration::ZERO {
+            return quantum;
+        }
+        let takes = |log: u32| Duration::from_nanos(self.per_byte >> (FRACTION - log));
+        let shrinks = (rtt.least().as_micros() >> NEAR_MICROS_LOG).min(u64::from(LONGEST)) as u32;
+        let part = (rtt.smoothed() / PART).max(takes(LONGEST - shrinks));
+        quantum.min(takes(LONGEST)).min(part)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const UNLIMITED: u64 = u64::MAX;
+
+    fn rtt(micros: u64) -> Rtt {
+        let mut rtt = Rtt::default();
+        rtt.sample(Duration::from_micros(micros), Time::ZERO);
+        rtt
+    }
+
+    /// How many packets of so many bytes leave now.
+    fn batch(pacer: &mut Pacer, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) -> u64 {
+        let mut sent = 0;
+        while pacer.allows(now) {
+            pacer.on_send(bytes, now, quantum, rtt);
+            sent += 1;
+        }
+        sent
+    }
+
     #[test]
     fn packets_leave_at_the_rate() {
         let mut pacer = Pacer::default();
-        assert!(pacer.allows(Time::ZERO, Duration::ZERO));
-        pacer.follow(100_000, u64::MAX, Duration::from_millis(100));
+        assert!(pacer.allows(Time::ZERO));
+        pacer.follow(100_000, u64::MAX, Duration::from_millis(100), UNLIMITED);
         assert_eq!(pacer.rate(), 2_000_000, "200 % of 1 MB/s in slow start");
-        pacer.follow(100_000, 100_000, Duration::from_millis(100));
+        pacer.follow(100_000, 100_000, Duration::from_millis(100), UNLIMITED);
         assert_eq!(pacer.rate(), 1_200_000, "120 % after it");
         let mut now = Time::from_micros(1_000_000);
         for _ in 0..1200 {
-            pacer.on_send(1000, now, Duration::ZERO);
-            assert!(!pacer.allows(now, Duration::ZERO));
+            pacer.on_send(1000, now, Duration::ZERO, &rtt(100_000));
+            assert!(!pacer.allows(now));
             now = pacer.next;
         }
         let took = now.since(Time::from_micros(1_000_000)).as_micros();
@@ -115,26 +183,89 @@ mod tests {
 
     #[test]
     fn a_late_driver_catches_up_within_its_quantum() {
-        let (mut pacer, quantum) = (Pacer::default(), Duration::from_micros(500));
-        pacer.order(1_000_000_000); // 1 µs for 1000 bytes
+        let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
+        pacer.order(100_000_000, UNLIMITED); // 10 µs for 1000 bytes
         let mut now = Time::from_micros(10_000);
         let mut sent = 0;
-        for _ in 0..1000 {
-            while pacer.allows(now, quantum) {
-                pacer.on_send(1000, now, quantum);
-                sent += 1;
-            }
-            now = pacer.next + Duration::from_micros(60);
+        for round in 0..1000 {
+            sent += batch(&mut pacer, 1000, now, quantum, &rtt);
+            now = pacer.next + Duration::from_micros(60 + round % 400);
         }
         let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
-        assert!((980..=1010).contains(&rate), "{rate} instead of 1000 bytes a µs");
+        assert!((98..=101).contains(&rate), "{rate} instead of 100 bytes a µs");
+    }
+
+    #[test]
+    fn what_was_not_sent_in_time_is_not_sent_later() {
+        let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
+        pacer.order(100_000_000, UNLIMITED);
+        let now = Time::from_micros(10_000);
+        batch(&mut pacer, 1000, now, quantum, &rtt);
+        let later = now + Duration::from_secs(1);
+        let burst = batch(&mut pacer, 1000, later, quantum, &rtt);
+        assert_eq!(
+            burst, 101,
+            "the quantum that it missed, its own, and the packet that ends it"
+        );
+    }
+
+    #[test]
+    fn a_batch_leaves_at_once_and_nothing_until_it_would_have_left_at_the_rate() {
+        let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
+        pacer.order(100_000_000, UNLIMITED);
+        let mut now = Time::from_micros(10_000);
+        batch(&mut pacer, 1000, now, quantum, &rtt); // the first has the quantum before it too
+        for _ in 0..10 {
+            now = pacer.next;
+            assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 51);
+            assert!(
+                !pacer.allows(now + Duration::from_micros(509)),
+                "however often it is asked"
+            );
+            assert_eq!(pacer.next, now + Duration::from_micros(510));
+        }
+    }
+
+    #[test]
+    fn a_batch_is_a_part_of_the_round_trip_and_what_the_kernel_takes_at_once() {
+        let quantum = Duration::from_micros(500);
+        let batch = |rate: u64, rtt: &Rtt| {
+            let mut pacer = Pacer::default();
+            pacer.order(rate, UNLIMITED);
+            let pace = pacer.pace.unwrap();
+            pace.batch(quantum, rtt).as_micros()
+        };
+        let gigabit = 125_000_000;
+        assert_eq!(batch(gigabit, &rtt(20_000)), 500);
+        assert_eq!(batch(gigabit, &rtt(1_600)), 400, "a quarter");
+        assert_eq!(batch(gigabit, &rtt(50)), 500, "64 KiB where the path is short");
+        assert_eq!(batch(gigabit, &rtt(600)), 262, "32 KiB");
+        assert_eq!(batch(10 * gigabit, &rtt(20_000)), 52, "64 KiB");
+        assert_eq!(batch(10 * gigabit, &rtt(1_600)), 52);
+        assert_eq!(batch(gigabit, &Rtt::default()), 500);
+        assert_eq!(batch(1, &rtt(u64::MAX >> 16)), 500);
+        assert_eq!(batch(u64::MAX, &rtt(20_000)), 0);
     }
 
     #[test]
     fn an_order_holds() {
         let mut pacer = Pacer::default();
-        pacer.order(5);
-        pacer.follow(100_000, u64::MAX, Duration::from_millis(1));
+        pacer.order(5, UNLIMITED);
+        pacer.follow(100_000, u64::MAX, Duration::from_millis(1), UNLIMITED);
         assert_eq!(pacer.rate(), 5);
+        pacer.order(0, UNLIMITED);
+        assert_eq!(pacer.rate(), 0);
+    }
+
+    #[test]
+    fn the_owners_limit_stands_above_every_order() {
+        let mut pacer = Pacer::new(1000);
+        assert_eq!(pacer.rate(), 1000);
+        pacer.follow(100_000, u64::MAX, Duration::from_millis(1), 1000);
+        assert_eq!(pacer.rate(), 1000);
+        for (order, rate) in [(5, 5), (2000, 1000), (u64::MAX, 1000), (0, 1000)] {
+            pacer.order(order, 1000);
+            assert_eq!(pacer.rate(), rate, "ordered {order}");
+        }
     }
 }

@@ -104,14 +104,16 @@ impl Receiver {
         self.offset - self.read
     }
 
-    /// The application takes up to so many bytes. A window that opens is announced at once.
+    /// The application takes up to so many bytes. A window that opens is announced at once where the sender may soon need it:
+    /// it has half of the buffer or less to go, and would have twice that (Linux' `tcp_cleanup_rbuf`). Else the next
+    /// acknowledgement says it.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
-        let step = (u64::from(config.mss) * 2)
-            .min(u64::from(config.receive_buffer) / 2)
-            .max(1);
-        if bytes > 0 && !self.ended() && self.limit(config) >= self.edge.saturating_add(step) {
+        let known = self.edge.saturating_sub(self.offset);
+        let short = known <= u64::from(config.receive_buffer) / 2;
+        if bytes > 0 && short && !self.ended() && self.opens(config).is_some_and(|edge| edge - self.offset >= 2 * known)
+        {
             self.owed |= 1;
         }
         bytes

@@ -190,7 +190,7 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
-            self.pacer.order(rate);
+            self.pacer.order(rate, self.config.max_bytes_per_sec());
         }
         if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
             let safe = ack.bytes > 0 && ack.lost == 0;
@@ -206,9 +206,7 @@ impl Connection {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
-        if self.config.pacing {
-            self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed());
-        }
+        self.follow_window();
     }
 
     /// While a repair runs, a control sees and sets the window that will hold after it. It may lower it there; a program

@@ -14,15 +14,13 @@ impl Connection {
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         if class != 0 {
-            return self.has_low(class);
+            return self.has_low(now, class);
         }
         self.quota != 0 || self.receiver.owes(0) || (!self.quiet && self.has_other(now))
     }
 
     fn has_other(&self, now: Time) -> bool {
-        self.flags.handshake
-            || self.flags.window_probe
-            || (self.wants_to_send() && self.pacer.allows(now, self.config.pacing_quantum))
+        self.flags.handshake || self.flags.window_probe || (self.wants_to_send() && self.pacer.allows(now))
     }
 
     /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
@@ -128,7 +126,7 @@ impl Connection {
     fn transmit_other(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
         *segment = Segment::default();
         segment.class = class;
-        if class == 0 && self.wants_to_send() && self.pacer.allows(now, self.config.pacing_quantum) {
+        if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
             self.send_data(now, segment, side);
             self.allot();
         } else if self.flags.handshake && class == 0 {
@@ -219,12 +217,18 @@ impl Connection {
         self.rate.on_send(sent, now, idle);
         self.fill(now, number, segment, side);
         segment.ecn = self.config.ecn;
-        let bytes = u64::from(segment.length) + u64::from(self.config.header_bytes);
-        self.pacer.on_send(bytes, now, self.config.pacing_quantum);
+        self.pace(now, segment.length);
         if self.next != self.cut {
             self.pass_arrived();
         }
         self.note_usage();
+    }
+
+    /// A segment of so many bytes of payload leaves.
+    #[inline(always)]
+    fn pace(&mut self, now: Time, length: u16) {
+        let bytes = u64::from(length) + u64::from(self.config.header_bytes);
+        self.pacer.on_send(bytes, now, self.config.pacing_quantum, &self.rtt);
     }
 
     /// Writes down that the segment is sent once more, and what it says.
@@ -372,8 +376,18 @@ impl Connection {
 /// have no RTT and no loss; when class 0 comes to one that has not arrived, it sends it as if it were new.
 impl Connection {
     #[cold]
-    fn has_low(&self, class: u8) -> bool {
-        self.receiver.owes(class) || (self.tail_open(class) && (self.low_left() || self.has_uncut()))
+    fn has_low(&self, now: Time, class: u8) -> bool {
+        self.receiver.owes(class) || (class == self.config.tail_class && self.tail_waits() && self.tail_may_leave(now))
+    }
+
+    /// There is something of the tail to send. Pacing apart.
+    pub(crate) fn tail_waits(&self) -> bool {
+        self.tail_open(self.config.tail_class) && (self.low_left() || self.has_uncut())
+    }
+
+    /// The tail is paced only by the owner's limit: to use what class 0 leaves is what it is for.
+    fn tail_may_leave(&self, now: Time) -> bool {
+        self.config.max_rate.is_none() || self.pacer.allows(now)
     }
 
     fn tail_open(&self, class: u8) -> bool {
@@ -396,7 +410,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn send_low(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
-        if !self.tail_open(segment.class) {
+        if !self.tail_open(segment.class) || !self.tail_may_leave(now) {
             return None;
         }
         if self.has_uncut() {
@@ -416,6 +430,9 @@ impl Connection {
         let sent = self.board.get_mut(number);
         sent.set(Sent::TAIL);
         self.fill(now, number, segment, side);
+        if self.config.max_rate.is_some() {
+            self.pace(now, segment.length);
+        }
         segment.ecn = Ecn::NotEct;
         Some(())
     }

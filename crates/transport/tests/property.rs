@@ -6,7 +6,7 @@
 mod wire;
 
 use ccplane_transport::{Config, Ecn, Native, Segment, State};
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 use wire::{Pair, Path, secs};
@@ -83,6 +83,8 @@ fn schedule(number: u64) -> bool {
         quick_acks: pick(r, &[0, 16]),
         min_rto: pick(r, &[Duration::from_millis(1), Duration::from_millis(200)]),
         pacing: pick(r, &[true, false, false]),
+        pacing_quantum: pick(r, &[Duration::ZERO, Duration::from_micros(500)]),
+        max_rate: pick(r, &[None, None, Some(100_000), Some(10_000_000)]).map(Rate::from_bytes_per_sec),
         ecn: pick(r, &[Ecn::NotEct, Ecn::Ect0]),
         stamps: pick(r, &[true, false, false]),
         tail_class: pick(r, &[0, 0, 0, 1]),

@@ -38,7 +38,9 @@ use crate::{Kind, MAX_RANGES, Number, Range, Segment, Side};
 
 /// Bytes of the longest header of a segment of data without SACK ranges, as [`write`] makes it when `room` is short.
 pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + STAMPS;
-/// Bytes of it that time stamps take.
+/// Bytes of an ordinary one: neither an echo nor ECN counts.
+pub const DATA_HEADER: usize = COMMON + OFFSET;
+/// Bytes of [`MAX_DATA_HEADER`] that time stamps take.
 pub const STAMPS: usize = 1 + STAMP;
 /// Bytes of the longest header of any segment.
 pub const MAX_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;

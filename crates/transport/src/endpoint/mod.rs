@@ -12,7 +12,7 @@ mod session;
 mod tests;
 
 pub use cookie::{Cookies, VALID};
-pub use session::mss;
+pub use session::{mss, overhead};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -13,12 +13,18 @@ use super::Dropped;
 /// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to echo and no marks to count (13)
 /// before that: no datagram has both.
 pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
+    let reserve = codec::MAX_DATA_HEADER - codec::DATA_HEADER - codec::STAMPS;
+    size.saturating_sub(usize::from(overhead(sealed, stamps)) + reserve)
+        .clamp(1, usize::from(u16::MAX)) as u16
+}
+
+/// What a segment of data takes in its datagram beside the payload, bytes: of a sender that knows its peer, and gets neither data
+/// nor marks from it.
+pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     const NAME: usize = 10;
     let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { 8 };
-    let header = codec::MAX_DATA_HEADER - if stamps { 0 } else { codec::STAMPS };
-    let tag = if sealed { TAG } else { 0 };
-    size.saturating_sub(envelope + header + tag)
-        .clamp(1, usize::from(u16::MAX)) as u16
+    let header = codec::DATA_HEADER + if stamps { codec::STAMPS } else { 0 };
+    (envelope + header + if sealed { TAG } else { 0 }) as u16
 }
 
 /// What a datagram is written into and read from. See [`Endpoint`](super::Endpoint).

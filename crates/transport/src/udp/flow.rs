@@ -4,7 +4,7 @@ use ccplane_units::Time;
 
 use super::ring::Ring;
 use super::steer::Steering;
-use crate::{Connection, Kind, Native, Segment, Side};
+use crate::{Connection, Kind, MAX_CLASSES, Native, Segment, Side};
 
 /// What decides a connection's window.
 #[derive(Clone, Debug)]
@@ -80,6 +80,17 @@ impl Flow {
         if offset >= self.taken && end <= self.taken + self.receiving.capacity() as u64 {
             self.receiving.copy_from(offset, payload);
         }
+    }
+
+    /// The next segment to send, of a class only where those above it have nothing.
+    #[inline]
+    pub fn transmit(&mut self, now: Time, side: &mut Side) -> Option<Segment> {
+        for class in 0..MAX_CLASSES {
+            if self.connection.has(now, class) {
+                return self.connection.transmit(now, class, side);
+            }
+        }
+        None
     }
 
     /// Copies payload that is to be sent.

@@ -18,8 +18,8 @@ use super::flow::{Congestion, Flow};
 use super::socket::{Inbox, Marks, Socket};
 use super::steer::Steering;
 use crate::crypto::Key;
-use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss};
-use crate::{Config, Connection, Ecn, MAX_CLASSES, Native, Segment, Side, State, Stats};
+use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss, overhead};
+use crate::{Config, Connection, Ecn, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
 /// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.
@@ -55,7 +55,7 @@ pub struct Options {
     pub key: Option<Key>,
     /// The Differentiated Services codepoint of what leaves, 0 to 63.
     pub dscp: u8,
-    /// The rest; MSS, receive buffer and pacing quantum follow from the above.
+    /// The rest; MSS, header, receive buffer and pacing quantum follow from the above.
     pub config: Config,
     /// What controls connections that others open.
     pub accepted: Native,
@@ -90,8 +90,11 @@ impl Host {
         let socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
         let datagram = options.datagram.clamp(LEAST, super::socket::LARGEST);
         let window = options.window.next_power_of_two();
+        let (sealed, stamps) = (options.key.is_some(), options.config.stamps);
+        let headers = if local.is_ipv4() { 28 } else { 48 }; // of IP and UDP
         let config = Arc::new(Config {
-            mss: mss(datagram, options.key.is_some(), options.config.stamps),
+            mss: mss(datagram, sealed, stamps),
+            header_bytes: headers + overhead(sealed, stamps),
             receive_buffer: u32::try_from(window).unwrap_or(u32::MAX),
             pacing_quantum: QUANTUM,
             discard: false,
@@ -276,26 +279,28 @@ impl Host {
 
     /// Takes what has arrived; whether there was anything.
     fn receive(&mut self) -> Result<bool, UdpError> {
-        for call in 0..CALLS {
-            if !self.receive_some()? {
-                return Ok(call > 0);
+        let mut busy = false;
+        for _ in 0..CALLS {
+            let (some, more) = self.receive_some()?;
+            busy |= some;
+            if !more {
+                break;
             }
         }
-        Ok(true)
+        Ok(busy)
     }
 
-    fn receive_some(&mut self) -> Result<bool, UdpError> {
+    /// Whether something came, and whether there may be more.
+    fn receive_some(&mut self) -> Result<(bool, bool), UdpError> {
         let now = self.clock.now();
         let received = match self.socket.receive(&mut self.inbox) {
             Ok(received) => received,
             Err(why) => {
                 self.hear(why, "receive")?;
-                return Ok(true);
+                return Ok((true, true));
             }
         };
-        if received.is_empty() {
-            return Ok(false);
-        }
+        let came = (!received.is_empty(), received.is_full());
         let mut side = Side::default();
         received.each(|address, ecn, datagram| {
             let arrival = self
@@ -331,7 +336,7 @@ impl Host {
                 flow.handle(now, id, &segment, &side, &datagram[payload], &mut self.steering);
             }
         });
-        Ok(true)
+        Ok(came)
     }
 
     /// Sends what the connections have to send; whether there was anything.
@@ -343,9 +348,7 @@ impl Host {
         let mut after = None;
         while let Some(id) = self.next_flow(after) {
             after = Some(id);
-            for class in 0..MAX_CLASSES {
-                busy |= self.transmit_class(id, class)?;
-            }
+            busy |= self.transmit_flow(id)?;
         }
         if !self.blocked {
             self.flush()?;
@@ -359,31 +362,27 @@ impl Host {
         self.flows.range((from, Unbounded)).next().map(|(id, _)| *id)
     }
 
-    fn transmit_class(&mut self, id: u64, class: u8) -> Result<bool, UdpError> {
+    /// Sends what a connection has to send now; whether there was anything.
+    fn transmit_flow(&mut self, id: u64) -> Result<bool, UdpError> {
         let now = self.clock.now();
-        let mut busy = false;
         let mut side = Side::default();
-        for _ in 0..BURST {
-            if self.blocked {
-                break;
-            }
-            let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.connection.has(now, class)) else {
-                break;
-            };
-            let Some(segment) = flow.connection.transmit(now, class, &mut side) else {
-                break;
-            };
-            busy = true;
+        let mut sent = 0;
+        while sent < BURST
+            && !self.blocked
+            && let Some(flow) = self.flows.get_mut(&id)
+            && let Some(segment) = flow.transmit(now, &mut side)
+        {
+            sent += 1;
             let marks = Marks {
                 ecn: segment.ecn as u8,
-                dscp: dscp(self.dscp, class),
+                dscp: dscp(self.dscp, segment.class),
             };
             self.send(id, &segment, &mut side, marks)?;
             if segment.has_side() {
                 side = Side::default();
             }
         }
-        Ok(busy)
+        Ok(sent > 0)
     }
 
     /// Puts a segment into the batch, and sends the batch first where it does not belong to it.

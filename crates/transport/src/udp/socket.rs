@@ -175,6 +175,11 @@ impl Received<'_> {
         self.meta.is_empty()
     }
 
+    /// As much as one call takes: there may be more.
+    pub fn is_full(&self) -> bool {
+        self.meta.len() == BUFFERS
+    }
+
     /// Gives each datagram to `take`, with its sender's address and ECN bits.
     pub fn each(self, mut take: impl FnMut(SocketAddr, u8, &mut [u8])) {
         for (buffer, meta) in self.buffers.chunks_exact_mut(BUFFER).zip(self.meta) {

@@ -1,0 +1,171 @@
+//! What pacing lets leave, and when: the rate over any time, batches of a quantum, and nothing lost where the window limits.
+
+mod wire;
+
+use ccplane_datapath::Outcome;
+use ccplane_transport::{Config, Control, Event, Kind, Native, Segment};
+use ccplane_units::{Duration, Rate, Time};
+use wire::{Delay, Pair, Path, ms, secs};
+
+const QUANTUM: Duration = Duration::from_micros(500);
+
+fn limited(mbit: u64, quantum: Duration) -> Config {
+    Config {
+        max_rate: Some(Rate::from_bits_per_sec(mbit * 1_000_000)),
+        pacing_quantum: quantum,
+        ack_every: 1,
+        ..Config::default()
+    }
+}
+
+/// When data left end 0, and how many bytes with headers.
+fn departures<P: Path, C: Control>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
+    let log = pair.log.as_deref().unwrap_or_default();
+    let data = |(at, from, segment): &(Time, usize, Segment)| {
+        (*from == 0 && segment.kind == Kind::Data).then_some((*at, u64::from(segment.length) + 52))
+    };
+    log.iter().filter_map(data).collect()
+}
+
+/// Most bytes that left in any time beyond what the rate lets pass in it.
+fn largest_burst(departures: &[(Time, u64)], rate: Rate) -> u64 {
+    let (mut level, mut last, mut most) = (0, Time::ZERO, 0);
+    for (at, bytes) in departures {
+        level = rate.bytes_in(at.since(last)).get().min(level).abs_diff(level) + bytes;
+        (last, most) = (*at, most.max(level));
+    }
+    most
+}
+
+/// Bytes/s from a time on.
+fn rate_from(departures: &[(Time, u64)], from: Time, to: Time) -> f64 {
+    let bytes: u64 = departures
+        .iter()
+        .filter(|(at, _)| *at > from)
+        .map(|(_, bytes)| bytes)
+        .sum();
+    bytes as f64 / to.since(from).as_secs_f64()
+}
+
+#[test]
+fn a_limit_holds_over_any_time_and_is_used_to_the_full() {
+    let natives = [
+        (Native::new_reno(), false),
+        (Native::cubic(), false),
+        (Native::cubic(), true),
+    ];
+    for (mbit, one_way, quantum) in [
+        (1, 10_000, QUANTUM),
+        (100, 10_000, QUANTUM),
+        (1000, 10_000, QUANTUM),
+        (1000, 25, QUANTUM),
+        (1000, 500, QUANTUM),
+        (100, 10_000, Duration::ZERO),
+        (1000, 100, Duration::ZERO),
+    ] {
+        for (native, pacing) in natives.clone() {
+            let config = Config {
+                pacing,
+                ..limited(mbit, quantum)
+            };
+            let what = format!("{mbit} Mbit/s, {one_way} µs, {quantum}, {native:?}, pacing {pacing}");
+            let rate = config.max_rate.unwrap();
+            let path = Delay(Duration::from_micros(one_way));
+            let mut pair = Pair::new(&config, [native, Native::new_reno()], path, [1 << 40, 0]);
+            pair.log = Some(Vec::new());
+            pair.run(secs(1));
+            let sent = departures(&pair);
+            let burst = largest_burst(&sent, rate);
+            let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
+            assert!(burst <= allowed, "{burst} bytes at once, {allowed} are allowed: {what}");
+            let used = rate_from(&sent, Time::ZERO + ms(500), secs(1)) / rate.bytes_per_sec() as f64;
+            assert!((0.97..1.01).contains(&used), "{used:.3} of the limit is used: {what}");
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_between_batches_let_nothing_leave() {
+    let config = limited(1000, QUANTUM);
+    let mut pair = Pair::new(
+        &config,
+        [Native::cubic(), Native::new_reno()],
+        Delay(ms(10)),
+        [1 << 40, 0],
+    );
+    pair.log = Some(Vec::new());
+    pair.run(secs(1));
+    let mut times: Vec<Time> = departures(&pair).iter().map(|(at, _)| *at).collect();
+    times.retain(|at| *at > Time::ZERO + ms(500));
+    let packets = times.len();
+    times.dedup();
+    let shortest = times.windows(2).map(|pair| pair[1].since(pair[0])).min().unwrap();
+    assert!(shortest >= QUANTUM, "two batches within {shortest}");
+    let each = packets / times.len();
+    assert!((41..=44).contains(&each), "{each} packets a batch");
+}
+
+/// A window that does not change.
+struct Fixed(u64);
+
+impl Control for Fixed {
+    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+        Outcome {
+            cwnd: Some(self.0 * event.connection().mss()),
+            ..Outcome::default()
+        }
+    }
+}
+
+#[test]
+fn a_window_that_limits_loses_nothing_by_batches() {
+    for one_way in [25, 100, 250, 500, 1000, 10_000] {
+        for window in [2, 10, 20, 40, 50, 80, 150, 1000, 3000] {
+            let with = |quantum| {
+                let config = limited(1000, quantum);
+                let path = Delay(Duration::from_micros(one_way));
+                let mut pair = Pair::new(&config, [Fixed(window), Fixed(10)], path, [1 << 40, 0]);
+                pair.log = Some(Vec::new());
+                pair.run(Time::ZERO + ms(150));
+                rate_from(&departures(&pair), Time::ZERO + ms(50), Time::ZERO + ms(150))
+            };
+            let (smooth, batched) = (with(Duration::ZERO), with(QUANTUM));
+            let part = batched / smooth;
+            assert!(
+                (0.97..1.03).contains(&part),
+                "{part:.3} of the throughput, {one_way} µs each way, a window of {window}"
+            );
+        }
+    }
+}
+
+/// RC3's tail is outside of the window, but not of the owner's limit; and it yields to class 0.
+#[test]
+fn the_tail_keeps_to_the_limit_and_leaves_last() {
+    let config = Config {
+        tail_class: 1,
+        ..limited(10, QUANTUM)
+    };
+    let rate = config.max_rate.unwrap();
+    let mut pair = Pair::new(
+        &config,
+        [Native::cubic(), Native::new_reno()],
+        Delay(ms(10)),
+        [500_000, 0],
+    );
+    pair.log = Some(Vec::new());
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(10)));
+    }
+    let low =
+        |(_, from, segment): &&(Time, usize, Segment)| *from == 0 && segment.class == 1 && segment.kind == Kind::Data;
+    let tail = pair.log.iter().flatten().filter(low).count();
+    assert!(tail > 4, "{tail} segments of the tail");
+    let burst = largest_burst(&departures(&pair), rate);
+    assert!(
+        burst <= rate.bytes_in(QUANTUM * 2).get() + 2 * 1500,
+        "{burst} bytes at once"
+    );
+    let took = pair.now.since(Time::ZERO).as_secs_f64();
+    assert!((0.4..0.6).contains(&took), "500 kB at 10 Mbit/s took {took} s");
+}
