@@ -54,7 +54,7 @@ pub struct SendArgs {
     /// Let the agent that serves at this Unix socket (`ccplane agent --unix PATH`) run the algorithm, not this process.
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
-    /// Owner's limit: never faster, whatever the algorithm says.
+    /// Owner's limit on packets with their headers: never faster, whatever is in control.
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
     /// Differentiated Services codepoint of what is sent, 0 to 63.
@@ -74,6 +74,11 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
             println!("{}: a new key; copy it to the other side by a safe way", path.display());
         }
         return Ok(());
+    }
+    if args.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
+        return Err(
+            Failure::text(Kind::Usage, "--max-rate 0 lets nothing through").hint("without it there is no limit")
+        );
     }
     let source = Source::open(args)?;
     let to = resolve(args.to.as_deref().unwrap_or_default())?;
@@ -107,7 +112,8 @@ fn transfer(
         (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
     };
     let fail = |e| Failure::new(Kind::Failed, e);
-    let options = args.transfer.options(any, args.dscp)?;
+    let mut options = args.transfer.options(any, args.dscp)?;
+    options.config.max_rate = args.max_rate;
     let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(fail)?;
     let congestion = congestion(args, registry, &mut host)?;
@@ -219,16 +225,7 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
         ..Limits::default()
     };
     let steering = match (&args.alg, &args.agent) {
-        (Contender::Native { name }, None) => {
-            if args.max_rate.is_some() {
-                return Err(Failure::text(
-                    Kind::Usage,
-                    "--max-rate limits ccplane's algorithms, not the transport's own",
-                )
-                .hint(format!("--alg {name} is the same under an agent, and takes it")));
-            }
-            return native(name).map(Congestion::Native);
-        }
+        (Contender::Native { name }, None) => return native(name).map(Congestion::Native),
         (Contender::Native { .. }, Some(_)) => {
             return Err(Failure::text(
                 Kind::Usage,
@@ -416,13 +413,18 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
             "mss": done.mss, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
+            "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
         });
         println!("{object}");
     } else {
         let hash = &hex(&done.hash)[..16];
         println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        let paced = match stats.pacing_rate {
+            0 => String::new(),
+            rate => format!(", paced at {}", Rate::from_bytes_per_sec(rate)),
+        };
         println!(
-            "{} segments sent again, RTT {:.2} ms (least {:.2}), {:.2} s of CPU",
+            "{} segments sent again, RTT {:.2} ms (least {:.2}){paced}, {:.2} s of CPU",
             stats.retransmitted,
             ms(stats.srtt),
             ms(stats.min_rtt),

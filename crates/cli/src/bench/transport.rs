@@ -12,7 +12,7 @@ use ccplane_lab::traffic::{self, Plan};
 use ccplane_transport::endpoint::{Arrival, Endpoint, mss};
 use ccplane_transport::udp::{Congestion, Host, Options};
 use ccplane_transport::{Config, Connection, Native, Side};
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Duration, Rate, Time};
 
 use super::{Aim, Figures};
 use crate::exit::{Failure, Kind};
@@ -26,11 +26,13 @@ const PACKETS: u64 = 500_000;
 /// Packets handed over at once, as many as the kernel joins of this size, and the virtual time between two such rounds.
 const ROUND: usize = 44;
 const BETWEEN: Duration = Duration::from_micros(50);
+/// The limit of a paced run.
+const LIMIT: Rate = Rate::from_bits_per_sec(1_000_000_000);
 /// For how long the sockets run each time, and how often; figures are medians.
 const RUN: Duration = Duration::from_secs(2);
 const RUNS: usize = 3;
 
-/// Runs the benchmark: some 15 s.
+/// Runs the benchmark: some 20 s.
 pub fn run() -> Result<Figures, Failure> {
     let mut figures = Figures::default();
     let mut pair = Pair::new()?;
@@ -68,9 +70,10 @@ pub fn run() -> Result<Figures, Failure> {
         "both ends under native Cubic, idle",
     );
 
-    let (mut udp, mut tcp) = (Vec::new(), Vec::new());
+    let (mut udp, mut paced, mut tcp) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        udp.push(over_udp()?);
+        udp.push(over_udp(None)?);
+        paced.push(over_udp(Some(LIMIT))?);
         tcp.push(over_tcp()?);
     }
     let aim = Some(Aim::AtLeast(3.0));
@@ -80,6 +83,21 @@ pub fn run() -> Result<Figures, Failure> {
         median(&udp, |run| run.cpu_s_per_gb),
         "s/GB",
         None,
+        "both ends, user and system",
+    );
+    figures.add(
+        "udp_limited_gbps",
+        median(&paced, |run| run.gbps),
+        "Gbit/s",
+        // 98 % of 1429 bytes in 1487.
+        Some(Aim::AtLeast(0.942)),
+        "payload under a limit of 1 Gbit/s with headers",
+    );
+    figures.add(
+        "udp_limited_cpu_s_per_gb",
+        median(&paced, |run| run.cpu_s_per_gb),
+        "s/GB",
+        Some(Aim::AtMost(1.0)),
         "both ends, user and system",
     );
     figures.add(
@@ -344,7 +362,7 @@ fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
 }
 
 /// Our own transport, a thread an end.
-fn over_udp() -> Result<Run, Failure> {
+fn over_udp(max_rate: Option<Rate>) -> Result<Run, Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
     let options = || Options {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -352,7 +370,10 @@ fn over_udp() -> Result<Run, Failure> {
         window: 4 << 20,
         key: None,
         dscp: 0,
-        config: Config::default(),
+        config: Config {
+            max_rate,
+            ..Config::default()
+        },
         accepted: Native::cubic(),
     };
     let mut server = Host::bind(options()).map_err(fail)?;
