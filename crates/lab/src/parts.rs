@@ -1,0 +1,52 @@
+//! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it stopped.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// Keeps a part's result: the file `name` in `directory` holds `value` and the `key` that it was made under.
+pub(crate) fn keep<T: Serialize>(directory: &Path, name: &str, key: &str, value: &T) -> Result<(), Error> {
+    let path = directory.join(name);
+    let text = serde_json::json!({ "key": key, "value": value }).to_string();
+    let fail = |source| Error::Part {
+        path: path.clone(),
+        source,
+    };
+    std::fs::create_dir_all(directory).map_err(fail)?;
+    // Whole or not at all: an interrupted write must not pass for a part.
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).map_err(fail)?;
+    std::fs::rename(&draft, &path).map_err(fail)
+}
+
+/// A part kept under the same key; `None` for one that is missing, of another key, or unreadable.
+pub(crate) fn kept<T: DeserializeOwned>(directory: &Path, name: &str, key: &str) -> Option<T> {
+    #[derive(serde::Deserialize)]
+    struct Part<T> {
+        key: String,
+        value: T,
+    }
+    let text = std::fs::read_to_string(directory.join(name)).ok()?;
+    let part: Part<T> = serde_json::from_str(&text).ok()?;
+    (part.key == key).then_some(part.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_used_again_only_under_their_own_key() {
+        let directory = std::env::temp_dir().join(format!("ccplane-parts-{}", std::process::id()));
+        keep(&directory, "a.json", "30 s", &vec![1.5, 2.0]).unwrap();
+        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), Some(vec![1.5, 2.0]));
+        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "8 s"), None);
+        assert_eq!(kept::<Vec<f64>>(&directory, "b.json", "30 s"), None);
+        std::fs::write(directory.join("a.json"), "{\"key\":\"30 s\",\"val").unwrap();
+        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), None);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
