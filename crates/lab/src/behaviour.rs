@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{Ecn, QueueSpec, Size};
 use ccplane_sim::{
     Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, SteerOptions, settings,
@@ -55,7 +54,7 @@ pub struct Round {
 /// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue that marks.
 pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
-    let ecn = Capabilities::ECN.missing_from(algorithm.needs()).is_empty();
+    let ecn = crate::run::needs_ecn(registry, name, &[])?;
     let mut agent = Agent::new(ccplane_agent::Options::default());
     agent.add_boxed(algorithm)?;
     simulate(agent, name, ecn).map_err(|error| Error::Broken {

@@ -40,6 +40,16 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
+    /// There is no such question.
+    #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
+    UnknownQuestion {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+        /// What may have been meant.
+        near: Vec<String>,
+    },
     /// The scenario cannot be run as it is written.
     #[error(transparent)]
     Scenario(crate::scenario::Problem),
@@ -123,6 +133,17 @@ pub enum Error {
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The folder for results holds those of something else.
+    #[error(
+        "{} holds {}; choose another folder with --out, or write over it with --force", .directory.display(),
+        if .holds.is_empty() { "something that is no experiment of ours".to_owned() } else { format!("the experiment `{}`", .holds) }
+    )]
+    Occupied {
+        /// The folder.
+        directory: PathBuf,
+        /// The experiment in it; empty where it is something else.
+        holds: String,
     },
     /// The results could not be written.
     #[error(transparent)]

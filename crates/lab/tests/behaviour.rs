@@ -29,7 +29,7 @@ fn every_algorithm_does_what_it_did() {
         settings.set_omit_expression(true);
         settings.bind(|| {
             // Every difference is reported before the first one fails the test.
-            let _ = std::panic::catch_unwind(|| insta::assert_snapshot!(format!("behaviour_{name}"), table))
+            let _ = std::panic::catch_unwind(|| insta::assert_snapshot!(name, table))
                 .map_err(|_| differing.push(format!("the snapshot of {name}")));
         });
     }

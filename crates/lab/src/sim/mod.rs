@@ -197,6 +197,11 @@ fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<
     }
 }
 
+/// Whether the simulator's transport has a control of this name.
+pub(crate) fn known_control(name: &str) -> Result<(), Error> {
+    one::native(name).map(drop)
+}
+
 /// Every algorithm that the scenario names, before anything runs.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
     let own = scenario

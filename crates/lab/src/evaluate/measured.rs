@@ -1,0 +1,206 @@
+//! What a run leaves for its judge: figures, and courses of a few hundred points.
+
+use serde::{Deserialize, Serialize};
+
+use super::sketch::LOOKS;
+use crate::metrics;
+use crate::result::{ContenderResult, Figures, RunResult, Sample};
+
+/// The figures and courses of one run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// Of the whole run.
+    pub figures: Figures,
+    /// How long it was.
+    pub duration_s: f64,
+    /// The bottleneck's rate, or its mean.
+    pub rate_mbit: f64,
+    /// Without a queue.
+    pub rtt_ms: f64,
+    /// Packets of full size that left the bottleneck.
+    pub delivered: f64,
+    /// Delivered by the link, in bins of equal length over the run.
+    pub throughput: Vec<f64>,
+    /// Mean queueing delay in the same bins.
+    pub delay: Vec<Option<f64>>,
+    /// Goodput of every flow that lasts, in bins of equal length, in the order in which they began.
+    pub flows: Vec<Vec<f64>>,
+    /// What the datapath complained about.
+    pub complaints: Vec<String>,
+}
+
+impl Measured {
+    /// The first contender's.
+    pub(super) fn of(result: RunResult) -> Measured {
+        let setup = result.setup;
+        let Some(contender) = result.contenders.into_iter().next() else {
+            return Measured::default();
+        };
+        let span = setup.duration_s * 1e9;
+        let flows = |c: &ContenderResult| c.series.flows.iter().map(|flow| goodputs(flow, span)).collect();
+        let delivered: f64 = contender.series.throughput_mbit.iter().sum();
+        Measured {
+            duration_s: setup.duration_s,
+            rate_mbit: setup.rate_mbit,
+            rtt_ms: setup.rtt_ms,
+            delivered: delivered * 1e6 / 8.0 * contender.series.bin_ns as f64 / 1e9 / 1_500.0,
+            flows: flows(&contender),
+            throughput: thin(&contender.series.throughput_mbit, |bins| {
+                bins.iter().sum::<f64>() / bins.len() as f64
+            }),
+            delay: thin(&contender.series.delay_ms, |bins| {
+                let known: Vec<f64> = bins.iter().flatten().copied().collect();
+                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            }),
+            complaints: contender.audit.complaints,
+            figures: contender.figures,
+        }
+    }
+
+    /// As a file gives it back: a number's last bit may differ from what was written, and an evaluation that was interrupted
+    /// must not differ from one that was not.
+    pub(super) fn as_kept(self) -> Measured {
+        let text = serde_json::to_string(&self);
+        text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(self)
+    }
+
+    /// Goodput of a flow between two shares of the run's time, Mbit/s.
+    pub(super) fn goodput(&self, flow: usize, from: f64, to: f64) -> f64 {
+        self.flows.get(flow).map_or(0.0, |bins| mean(window(bins, from, to)))
+    }
+
+    /// What the link delivered between two shares of the run's time, of its rate.
+    pub(super) fn utilisation(&self, from: f64, to: f64) -> f64 {
+        if self.rate_mbit > 0.0 {
+            mean(window(&self.throughput, from, to)) / self.rate_mbit
+        } else {
+            0.0
+        }
+    }
+
+    /// Mean of the bins' queueing delays between two shares of the run's time, ms.
+    pub(super) fn delay(&self, from: f64, to: f64) -> f64 {
+        let known: Vec<f64> = window(&self.delay, from, to).iter().flatten().copied().collect();
+        mean(&known)
+    }
+
+    /// Packets that the queue dropped, of all that came to it.
+    pub(super) fn dropped(&self) -> f64 {
+        let drops = self.figures.queue_drops as f64;
+        if drops > 0.0 { drops / (drops + self.delivered) } else { 0.0 }
+    }
+
+    /// The 99th percentile of the slowdowns of flows that ended, of all sizes or of the smallest class.
+    pub(super) fn slowdown_p99(&self, smallest: bool) -> f64 {
+        let classes = self.figures.completions.as_ref().map(|c| c.classes.as_slice()).unwrap_or_default();
+        let class = if smallest { classes.first() } else { classes.last() };
+        class.map_or(0.0, |class| class.slowdown_p99)
+    }
+
+    /// The first share of the time from which on a flow's or the link's `bins` were at least `level` over `width` bins on
+    /// average, after `after`.
+    pub(super) fn reached(bins: &[f64], level: f64, width: usize, after: f64) -> Option<f64> {
+        let first = (after * bins.len() as f64) as usize;
+        bins.windows(width.max(1))
+            .enumerate()
+            .skip(first)
+            .find(|(_, window)| mean(window) >= level)
+            .map(|(i, _)| i as f64 / bins.len() as f64)
+    }
+
+    /// The link's throughput over time, for a chart.
+    pub(super) fn course(&self) -> Vec<(f64, f64)> {
+        points(&self.throughput, self.duration_s)
+    }
+
+    /// A flow's goodput over time, for a chart, smoothed over five bins.
+    pub(super) fn flow_course(&self, flow: usize) -> Vec<(f64, f64)> {
+        let bins = self.flows.get(flow).map_or(&[][..], Vec::as_slice);
+        points(&metrics::smooth(bins, 2), self.duration_s)
+    }
+
+    /// The queueing delay over time, for a chart.
+    pub(super) fn delay_course(&self) -> Vec<(f64, Option<f64>)> {
+        let step = self.duration_s / self.delay.len().max(1) as f64;
+        (0..).zip(&self.delay).map(|(i, ms)| ((f64::from(i) + 0.5) * step, *ms)).collect()
+    }
+}
+
+fn points(bins: &[f64], duration_s: f64) -> Vec<(f64, f64)> {
+    let step = duration_s / bins.len().max(1) as f64;
+    (0..).zip(bins).map(|(i, y)| ((f64::from(i) + 0.5) * step, *y)).collect()
+}
+
+/// The bins between two shares.
+fn window<T>(bins: &[T], from: f64, to: f64) -> &[T] {
+    let at = |share: f64| (share * bins.len() as f64).round() as usize;
+    bins.get(at(from)..at(to).min(bins.len())).unwrap_or_default()
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+}
+
+/// At most so many, each of as many neighbours.
+fn thin<T, U>(bins: &[T], together: impl Fn(&[T]) -> U) -> Vec<U> {
+    let each = bins.len().div_ceil(LOOKS as usize).max(1);
+    bins.chunks(each).map(together).collect()
+}
+
+/// A flow's goodput, Mbit/s, in bins of equal length over the run.
+fn goodputs(samples: &[Sample], span_ns: f64) -> Vec<f64> {
+    let width = span_ns / LOOKS as f64;
+    let mut at = 0;
+    let mut had = 0;
+    (1..=LOOKS)
+        .map(|bin| {
+            let until = bin as f64 * width + 0.5;
+            while samples.get(at).is_some_and(|s| s.at_ns as f64 <= until) {
+                at += 1;
+            }
+            let now = at.checked_sub(1).and_then(|i| samples.get(i)).map_or(0, |s| s.received);
+            let mbit = (now - had) as f64 * 8e3 / width;
+            had = now;
+            mbit
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_counts_from_when_it_begins() {
+        let sample = |s: u64, received| Sample {
+            at_ns: s * 1_000_000_000,
+            received,
+            ..Sample::default()
+        };
+        // 300 s in bins of 1 s: 1 MB a second from 100 s on.
+        let samples: Vec<Sample> = (100..=300).map(|s| sample(s, (s - 100) * 1_000_000)).collect();
+        let measured = Measured {
+            flows: vec![goodputs(&samples, 300e9)],
+            duration_s: 300.0,
+            ..Measured::default()
+        };
+        assert_eq!(measured.flows[0].len(), 300);
+        assert_eq!(measured.goodput(0, 0.0, 1.0 / 3.0), 0.0);
+        assert_eq!(measured.goodput(0, 0.5, 1.0), 8.0);
+        assert_eq!(measured.goodput(1, 0.0, 1.0), 0.0);
+        assert_eq!(Measured::reached(&measured.flows[0], 7.9, 5, 0.0), Some(1.0 / 3.0));
+        assert_eq!(Measured::reached(&measured.flows[0], 9.0, 5, 0.0), None);
+    }
+
+    #[test]
+    fn bins_are_put_together() {
+        let bins: Vec<f64> = (0..600).map(f64::from).collect();
+        let thinned = thin(&bins, mean);
+        assert_eq!((thinned.len(), thinned[0], thinned[299]), (300, 0.5, 598.5));
+        assert_eq!(thin(&[1.0, 2.0], mean), [1.0, 2.0]);
+    }
+}

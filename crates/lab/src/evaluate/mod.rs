@@ -1,0 +1,343 @@
+//! The questions that RFC 9743 (Specifying New Congestion Control Algorithms, BCP 133) asks of an algorithm, each as a set
+//! of runs with a verdict and a picture.
+//!
+//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, and judges what was measured in them;
+//! it says where the criterion comes from, and most criteria are a comparison with what Reno or Cubic does in the same
+//! place, because that is what the RFC compares with. [`run`](run()) does all runs of all questions on all cores. A verdict
+//! is a function of algorithm and questions alone: threads, order and interruptions change nothing.
+
+mod aqm;
+mod buffers;
+mod compete;
+mod flows;
+mod loss;
+mod measured;
+mod own;
+mod page;
+mod path;
+mod ranges;
+mod run;
+mod sketch;
+mod sweep;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::experiment::Contender;
+use crate::scenario::Scenario;
+use crate::svg::Chart;
+
+pub use measured::Measured;
+pub use page::page;
+pub use run::{Datapath, Options, Watch, run};
+
+/// What is asked.
+#[derive(Debug)]
+pub struct Question {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What is asked, in a few words.
+    pub title: &'static str,
+    /// What is done to find out, for a reader of the page.
+    pub about: &'static str,
+    /// Where the question comes from.
+    pub source: &'static str,
+    /// What passes, what is a caution, what fails; and why there.
+    pub criterion: &'static str,
+    plan: fn(&Setting) -> Plan,
+    judge: fn(&Setting, &Outcomes) -> Answer,
+}
+
+/// Every question, in the order of the page.
+pub const QUESTIONS: &[Question] = &[
+    flows::START_UP,
+    buffers::BUFFERBLOAT,
+    buffers::SHALLOW,
+    own::FAIRNESS,
+    own::RTT_FAIRNESS,
+    own::OVERLOAD,
+    compete::CUBIC,
+    compete::RENO,
+    compete::BBR,
+    flows::SHORT_FLOWS,
+    flows::APPLICATION,
+    loss::RANDOM,
+    loss::BURSTS,
+    aqm::AQM,
+    path::REORDERING,
+    path::POLICER,
+    path::CELLULAR,
+    path::ACKS,
+    path::CHANGES,
+    ranges::DELAYS,
+    ranges::RATES,
+];
+
+/// The question of that name.
+pub fn by_name(name: &str) -> Option<&'static Question> {
+    QUESTIONS.iter().find(|question| question.name == name)
+}
+
+/// Who is asked, and how thoroughly.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The algorithm with its parameters.
+    pub algorithm: Contender,
+    /// Shorter and fewer runs, to see where an algorithm stands while it is written.
+    pub quick: bool,
+    /// BBR, where the registry has it.
+    bbr: Option<Contender>,
+}
+
+impl Setting {
+    /// The first where there is time, the second with `quick`.
+    fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// The algorithm as a scenario names it.
+    fn name(&self) -> String {
+        self.algorithm.to_string()
+    }
+}
+
+/// The runs of a question.
+enum Plan {
+    /// These.
+    Runs(Vec<Run>),
+    /// There is nobody to ask it against.
+    Cannot(String),
+}
+
+/// One run.
+struct Run {
+    /// How its judge finds it; also the name of its file of a run that was interrupted.
+    key: String,
+    scenario: Scenario,
+}
+
+/// What became of a question's runs.
+struct Outcomes(Vec<(String, Measured)>);
+
+impl Outcomes {
+    /// The run of that key. The judge asks for what its own plan named.
+    fn of(&self, key: &str) -> &Measured {
+        static NOTHING: std::sync::LazyLock<Measured> = std::sync::LazyLock::new(Measured::default);
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map_or(&NOTHING, |(_, measured)| measured)
+    }
+}
+
+/// How an algorithm did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It meets the criterion.
+    Pass,
+    /// Worse than what is in use, within bounds; read the figures before deploying it where this matters.
+    Caution,
+    /// It would hurt others, or not work, where this matters.
+    Fail,
+    /// The question could not be asked, and the finding says why.
+    Unanswered,
+}
+
+impl Verdict {
+    /// As the page and the table have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Caution => "caution",
+            Verdict::Fail => "fail",
+            Verdict::Unanswered => "unanswered",
+        }
+    }
+
+    /// By a figure of which more is better.
+    fn at_least(value: f64, pass: f64, caution: f64) -> Verdict {
+        if value >= pass {
+            Verdict::Pass
+        } else if value >= caution {
+            Verdict::Caution
+        } else {
+            Verdict::Fail
+        }
+    }
+
+    /// By a figure of which less is better.
+    fn at_most(value: f64, pass: f64, caution: f64) -> Verdict {
+        Verdict::at_least(-value, -pass, -caution)
+    }
+
+    /// At worst a caution.
+    fn no_worse_than_caution(self) -> Verdict {
+        self.min(Verdict::Caution)
+    }
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// How it did.
+    pub verdict: Verdict,
+    /// What was found, in a sentence or two with its figures.
+    pub finding: String,
+    /// The figures that a script reads, by name; units are in the names.
+    pub figures: Vec<(String, f64)>,
+    /// Headings and rows; the first column is text.
+    pub table: (Vec<&'static str>, Vec<Vec<String>>),
+    /// The picture.
+    pub charts: Vec<Chart>,
+}
+
+impl Answer {
+    fn unanswered(finding: String) -> Answer {
+        Answer {
+            verdict: Verdict::Unanswered,
+            finding,
+            figures: Vec::new(),
+            table: (Vec::new(), Vec::new()),
+            charts: Vec::new(),
+        }
+    }
+}
+
+/// All answers about one algorithm.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The algorithm with its parameters.
+    pub algorithm: String,
+    /// What its author says it is.
+    pub about: String,
+    /// The command line that does this again.
+    pub command: String,
+    /// Where it ran.
+    pub datapath: &'static str,
+    /// With shorter and fewer runs.
+    pub quick: bool,
+    /// In the order of [`QUESTIONS`].
+    pub answers: Vec<(&'static Question, Answer)>,
+    /// Questions that cannot be asked on this datapath.
+    pub left_out: Vec<&'static str>,
+    /// Simulated or real time of all runs together, seconds.
+    pub duration_s: f64,
+}
+
+impl Evaluation {
+    /// How many answers have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.answers.iter().filter(|(_, answer)| answer.verdict == verdict).count()
+    }
+
+    /// For scripts: the verdict and the figures of every question.
+    pub fn json(&self) -> Value {
+        let figure = |(name, value): &(String, f64)| (name.clone(), json!(rounded(*value)));
+        let question = |(question, answer): &(&'static Question, Answer)| {
+            let figures: serde_json::Map<String, Value> = answer.figures.iter().map(figure).collect();
+            json!({
+                "name": question.name,
+                "verdict": answer.verdict,
+                "finding": answer.finding,
+                "figures": figures,
+            })
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "algorithm": self.algorithm,
+            "datapath": self.datapath,
+            "quick": self.quick,
+            "pass": self.count(Verdict::Pass),
+            "caution": self.count(Verdict::Caution),
+            "fail": self.count(Verdict::Fail),
+            "unanswered": self.count(Verdict::Unanswered),
+            "left_out": self.left_out,
+            "questions": self.answers.iter().map(question).collect::<Vec<_>>(),
+        })
+    }
+
+    /// For a terminal: verdicts and findings.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for (question, answer) in &self.answers {
+            out += &format!("{:<11} {:<13} {}\n", answer.verdict.word(), question.name, question.title);
+            for line in crate::table::wrap(&answer.finding, 92).lines() {
+                out += &format!("{:25} {line}\n", "");
+            }
+        }
+        let mut counts = Vec::new();
+        for verdict in [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered] {
+            match self.count(verdict) {
+                0 => {}
+                n => counts.push(format!("{n} {}", verdict.word())),
+            }
+        }
+        out + &format!("\n{}: {}\n", self.algorithm, counts.join(", "))
+    }
+}
+
+/// Four digits behind the point: as many as a figure of a simulated minute means something.
+fn rounded(value: f64) -> f64 {
+    if value.is_finite() { (value * 1e4).round() / 1e4 } else { -1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_have_names_of_their_own_and_say_where_they_come_from() {
+        for (i, question) in QUESTIONS.iter().enumerate() {
+            assert_eq!(QUESTIONS.iter().position(|other| other.name == question.name), Some(i));
+            assert_eq!(by_name(question.name).map(|q| q.title), Some(question.title));
+            assert!(question.source.contains("RFC") && question.criterion.contains("Pass"), "{}", question.name);
+        }
+    }
+
+    #[test]
+    fn every_plan_is_of_sound_scenarios_with_keys_of_their_own() {
+        for quick in [false, true] {
+            let setting = Setting {
+                algorithm: "cubic".parse().unwrap(),
+                quick,
+                bbr: Some("bbr".parse().unwrap()),
+            };
+            for question in QUESTIONS {
+                // A scenario that could not be read would have panicked while the plan was made.
+                let Plan::Runs(runs) = (question.plan)(&setting) else {
+                    panic!("{} has no runs", question.name)
+                };
+                for (i, run) in runs.iter().enumerate() {
+                    assert_eq!(runs.iter().position(|other| other.key == run.key), Some(i), "{}", run.key);
+                    assert!(run.key.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)), "{}", run.key);
+                }
+                // Without anything measured there is a judgement, and no panic.
+                let nothing = (question.judge)(&setting, &Outcomes(Vec::new()));
+                assert!(!nothing.finding.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn without_bbr_the_question_says_so() {
+        let setting = Setting {
+            algorithm: "cubic".parse().unwrap(),
+            quick: true,
+            bbr: None,
+        };
+        let Plan::Cannot(why) = (by_name("bbr").unwrap().plan)(&setting) else {
+            panic!("there is no BBR")
+        };
+        assert!(why.contains("BBR"), "{why}");
+    }
+
+    #[test]
+    fn a_verdict_follows_its_bounds() {
+        let verdicts = [0.9, 0.5, 0.1].map(|value| Verdict::at_least(value, 0.8, 0.4));
+        assert_eq!(verdicts, [Verdict::Pass, Verdict::Caution, Verdict::Fail]);
+        assert_eq!(Verdict::at_most(2.0, 2.0, 3.0), Verdict::Pass);
+        assert_eq!(Verdict::Fail.no_worse_than_caution(), Verdict::Caution);
+        assert_eq!([Verdict::Caution, Verdict::Pass].into_iter().max(), Some(Verdict::Caution));
+    }
+}
