@@ -16,7 +16,8 @@ use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
 use nix::time::ClockId;
 
-use crate::flow::{End, Flow};
+use crate::end::End;
+use crate::flow::Flow;
 use crate::{
     Config, Congestion, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation, SteerOptions, parallel,
     settings, topology,

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Connection, Control, Event, Failure, Native};
+use ccplane_transport::{Config, Failure, Native};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
@@ -181,106 +180,4 @@ pub(crate) enum Rest {
 pub(crate) enum Wanted {
     Native(Native),
     Steered { agent: u32, algorithm: Arc<str> },
-}
-
-/// One end of a flow.
-#[derive(Debug)]
-pub(crate) struct End {
-    /// None at the receiving end before it is asked.
-    pub connection: Option<Connection>,
-    /// The earliest look at the timers that is planned, and a later one that is planned as well.
-    pub armed: Time,
-    pub armed_later: Time,
-    /// When the next paced packet is planned.
-    pub paced: Time,
-    /// Bytes that were written at the other end.
-    pub written: u64,
-    pub flow: u32,
-    /// The host at the other end, and the link by which this one sends.
-    pub to: u32,
-    pub nic: u32,
-    /// By which the paths of its packets are chosen.
-    pub hash: u32,
-    pub control: Controller,
-    /// Bytes of headers.
-    pub header: u16,
-    /// A set of the `End::` constants.
-    pub flags: u8,
-}
-
-impl End {
-    /// It waits for its turn at the host's link.
-    pub const QUEUED: u8 = 1;
-    /// The application has to read what arrives.
-    pub const READS: u8 = 2;
-    /// Someone wants to know when all that was written has come.
-    pub const AWAITS: u8 = 4;
-
-    #[inline(always)]
-    pub fn is(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-
-    #[inline(always)]
-    pub fn set(&mut self, flag: u8, to: bool) {
-        self.flags = if to { self.flags | flag } else { self.flags & !flag };
-    }
-}
-
-/// What controls an end, in four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Controller(u32);
-
-/// The same, to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Steer {
-    /// Nothing: it only receives.
-    Nobody,
-    /// Place of the native control.
-    Native(usize),
-    /// Place of the steered flow.
-    Agent(usize),
-}
-
-impl Controller {
-    pub const NOBODY: Controller = Controller(u32::MAX);
-    const STEERED: u32 = 1 << 31;
-
-    pub fn native(place: usize) -> Controller {
-        Controller(place as u32)
-    }
-
-    pub fn agent(place: usize) -> Controller {
-        Controller(place as u32 | Controller::STEERED)
-    }
-
-    #[inline(always)]
-    pub fn get(self) -> Steer {
-        if self.0 & Controller::STEERED == 0 {
-            Steer::Native(self.0 as usize)
-        } else if self == Controller::NOBODY {
-            Steer::Nobody
-        } else {
-            Steer::Agent((self.0 & !Controller::STEERED) as usize)
-        }
-    }
-}
-
-/// The control of an end that only receives. The end of its empty stream is all that it ever sends.
-pub(crate) struct Nobody;
-
-impl Control for Nobody {
-    #[inline(always)]
-    fn on_event(&mut self, _event: &Event<'_>) -> Outcome {
-        Outcome::default()
-    }
-}
-
-/// A fresh control of the same kind.
-pub(crate) fn same_kind(native: &Native) -> Native {
-    match native {
-        Native::NewReno(_) => Native::new_reno(),
-        Native::Cubic(_) => Native::cubic(),
-        Native::Dctcp(_) => Native::dctcp(),
-    }
 }

@@ -16,10 +16,12 @@ mod change;
 mod check;
 mod datagram;
 mod digest;
+mod end;
 mod error;
 mod event;
 mod flow;
 mod host;
+mod life;
 mod link;
 mod network;
 mod packet;
@@ -32,6 +34,8 @@ mod simulation;
 mod steer;
 pub mod topology;
 mod trace;
+mod travel;
+mod view;
 mod workload;
 mod world;
 
@@ -50,8 +54,9 @@ pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec, Sojourns};
 pub use simulation::Simulation;
 pub use steer::{AgentId, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};
+pub use view::{Counters, Path};
 pub use workload::{
     Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadApp,
     WorkloadError, WorkloadSpec,
 };
-pub use world::{Counters, Path, SimOptions, World};
+pub use world::{SimOptions, World};

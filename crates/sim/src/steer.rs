@@ -7,9 +7,14 @@ use std::collections::VecDeque;
 
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, FlowInfo, FlowStats, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 use ccplane_datapath::{self as datapath, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{CAPABILITIES, Control, Event as Happened, Native};
+use ccplane_transport::{CAPABILITIES, Control, Event as Happened, Native, State};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
+
+use crate::end::{Controller, Steer};
+use crate::event::Kind;
+use crate::packet::NONE;
+use crate::{Simulation, Tracer, World};
 
 /// An agent of a simulation, numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -278,5 +283,89 @@ impl Control for Steering<'_> {
         self.answer(event.now, |flow, programs| {
             flow.on_deadline(&event.transport(), programs)
         })
+    }
+}
+
+impl World {
+    /// Adds an agent and its algorithms.
+    pub fn host_agent(&mut self, agent: Agent, options: SteerOptions) -> AgentId {
+        let id = self.hosts.len() as u32;
+        let host = Host::new(agent, options, id);
+        self.hosts.push(host);
+        self.plan_agent(id);
+        AgentId(id)
+    }
+
+    /// What an algorithm of an agent did so far.
+    pub fn algorithm(&self, agent: AgentId, algorithm: &str) -> Option<AlgorithmStats> {
+        self.hosts.get(agent.0 as usize)?.stats(algorithm)
+    }
+
+    /// The agent itself.
+    pub fn agent(&self, agent: AgentId) -> Option<&Agent> {
+        Some(self.hosts.get(agent.0 as usize)?.agent())
+    }
+
+    /// Sees that what goes to and from an agent has its event, and the agent's deadline.
+    pub(crate) fn plan_agent(&mut self, agent: u32) {
+        let host = &mut self.hosts[agent as usize];
+        let due = host.next_due();
+        if due < host.due {
+            host.due = due;
+            self.events.push(due, Kind::Steer, agent);
+        }
+        let deadline = host.next_deadline();
+        if deadline < host.deadline {
+            host.deadline = deadline;
+            self.events.push(deadline, Kind::AgentDeadline, agent);
+        }
+    }
+
+    pub(crate) fn add_steered(&mut self, steered: Steered) -> Controller {
+        Controller::agent(match self.free_steered.pop() {
+            Some(place) => {
+                self.steered[place as usize] = Some(steered);
+                place as usize
+            }
+            None => {
+                self.steered.push(Some(steered));
+                self.steered.len() - 1
+            }
+        })
+    }
+}
+
+impl<T: Tracer> Simulation<T> {
+    /// Reports come to an agent, commands to its flows.
+    pub(crate) fn steer(&mut self, agent: u32) {
+        let now = self.world.now;
+        let host = &mut self.world.hosts[agent as usize];
+        if host.due != now {
+            return;
+        }
+        host.due = Time::MAX;
+        host.deliver(now);
+        while let Some((number, command)) = self.world.hosts[agent as usize].next_command(now) {
+            let world = &mut self.world;
+            let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
+            let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
+            let place = match end.as_ref().map(|end| end.control.get()) {
+                Some(Steer::Agent(place)) => place,
+                _ => usize::MAX,
+            };
+            let host = &mut world.hosts[agent as usize];
+            let Some(steered) = world.steered.get_mut(place).and_then(Option::as_mut) else {
+                host.take(now, &command, None);
+                continue;
+            };
+            host.take(now, &command, Some(steered));
+            if let Some(connection) = end.and_then(|end| end.connection.as_mut())
+                && matches!(connection.state(), State::Open)
+            {
+                connection.on_control_deadline(now, &mut Steering { steered, host, number });
+                self.pump(pair);
+            }
+        }
+        self.world.plan_agent(agent);
     }
 }

@@ -1,0 +1,301 @@
+//! One end of a flow: what comes to it, what its timers do, what it sends.
+
+use std::sync::Arc;
+
+use ccplane_datapath::Outcome;
+use ccplane_transport::{Connection, Control, Event as Happened, Kind as SegmentKind, Native, State};
+use ccplane_units::Time;
+
+use crate::event::{Events, Kind};
+use crate::packet::{NONE, Packets};
+use crate::random;
+use crate::steer::{Steered, Steering};
+use crate::{Simulation, Tracer, World};
+
+/// One end of a flow.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// None at the receiving end before it is asked.
+    pub connection: Option<Connection>,
+    /// The earliest look at the timers that is planned, and a later one that is planned as well.
+    pub armed: Time,
+    pub armed_later: Time,
+    /// When the next paced packet is planned.
+    pub paced: Time,
+    /// Bytes that were written at the other end.
+    pub written: u64,
+    pub flow: u32,
+    /// The host at the other end, and the link by which this one sends.
+    pub to: u32,
+    pub nic: u32,
+    /// By which the paths of its packets are chosen.
+    pub hash: u32,
+    pub control: Controller,
+    /// Bytes of headers.
+    pub header: u16,
+    /// A set of the `End::` constants.
+    pub flags: u8,
+}
+
+impl End {
+    /// It waits for its turn at the host's link.
+    pub const QUEUED: u8 = 1;
+    /// The application has to read what arrives.
+    pub const READS: u8 = 2;
+    /// Someone wants to know when all that was written has come.
+    pub const AWAITS: u8 = 4;
+
+    #[inline(always)]
+    pub fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline(always)]
+    pub fn set(&mut self, flag: u8, to: bool) {
+        self.flags = if to { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// Whether it has something to send.
+    #[inline(always)]
+    pub fn has(&self, now: Time) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.has(now, 0))
+    }
+
+    /// The next packet that it sends, to the other end of its flow, and its bytes. With `spray`, each packet has a path of
+    /// its own.
+    #[inline(always)]
+    pub fn send(&mut self, now: Time, e: u32, packets: &mut Packets, spray: &mut Option<u64>) -> Option<(u32, u32)> {
+        let connection = self.connection.as_mut().filter(|connection| !connection.rests())?;
+        let (id, packet, side) = packets.place();
+        if !connection.transmit_into(now, 0, &mut packet.segment, side) {
+            return None;
+        }
+        let data = match packet.segment.kind {
+            SegmentKind::Data => packet.segment.length,
+            _ => 0,
+        };
+        let bytes = u32::from(self.header) + u32::from(data);
+        let with_side = packet.segment.has_side();
+        (packet.bytes, packet.side) = (bytes, NONE);
+        (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
+        if let Some(spray) = spray {
+            *spray += 1;
+            packet.hash = random::mix(u64::from(packet.hash) ^ *spray) as u32;
+        }
+        packets.made(id, with_side);
+        Some((id, bytes))
+    }
+
+    /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
+    /// earlier event.
+    #[inline(always)]
+    pub fn plan(&mut self, now: Time, e: u32, steered: &[Option<Steered>], events: &mut Events) -> bool {
+        let Some(connection) = &self.connection else {
+            return false;
+        };
+        let mut due = connection.next_timeout().unwrap_or(Time::MAX);
+        if let Steer::Agent(place) = self.control.get()
+            && let Some(Some(steered)) = steered.get(place)
+        {
+            due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
+        }
+        if due < self.armed {
+            self.armed_later = self.armed_later.min(self.armed);
+            self.armed = due.max(now);
+            events.push(self.armed, Kind::Timeout, e);
+        }
+        if let Some(next) = connection.next_send(now)
+            && next < self.paced
+        {
+            self.paced = next;
+            events.push(next, Kind::Pace, e);
+        }
+        connection.state() == State::Closed
+    }
+}
+
+impl<T: Tracer> Simulation<T> {
+    /// A packet has come to its host.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, id: u32) {
+        let world = &mut self.world;
+        world.counters.taken += 1;
+        let packet = world.packets.get(id);
+        let side = world.packets.side(packet.side).unwrap_or(&world.packets.no_side);
+        let e = packet.end;
+        let Some(end) = world.ends.get_mut(e as usize).filter(|end| end.flow == packet.flow) else {
+            return world.take_other(id);
+        };
+        let Some(connection) = &mut end.connection else {
+            return self.accept(id);
+        };
+        let (now, segment) = (world.now, &packet.segment);
+        let awaited = segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
+        match end.control.get() {
+            Steer::Native(place) => connection.handle(now, segment, side, &mut world.natives[place]),
+            Steer::Nobody => connection.handle(now, segment, side, &mut Nobody),
+            Steer::Agent(place) => {
+                let number = end.flow;
+                if let Some(steered) = &mut world.steered[place] {
+                    let agent = steered.host;
+                    let host = &mut world.hosts[agent as usize];
+                    connection.handle(now, segment, side, &mut Steering { steered, host, number });
+                    if host.next_due() < host.due {
+                        world.plan_agent(agent);
+                    }
+                }
+            }
+        }
+        world.packets.drop(id);
+        if awaited {
+            self.received(e);
+        }
+        self.pump(e);
+    }
+
+    /// Data has come: is it all that was awaited?
+    fn received(&mut self, e: u32) {
+        let end = &mut self.world.ends[e as usize];
+        let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
+        let Some(connection) = &mut end.connection else { return };
+        if reads {
+            connection.read(u64::MAX);
+        }
+        if awaits && connection.stats().received >= end.written {
+            self.world.all_received(e);
+        }
+    }
+
+    /// A server is asked for a connection.
+    #[cold]
+    fn accept(&mut self, id: u32) {
+        let now = self.world.now;
+        let packet = *self.world.packets.get(id);
+        self.world.packets.drop(id);
+        let end = &mut self.world.ends[packet.end as usize];
+        let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
+        match Connection::accept(&config, now, &packet.segment) {
+            Some(connection) => {
+                end.connection = Some(connection);
+                self.pump(packet.end);
+            }
+            None => self.world.counters.late += 1,
+        }
+    }
+
+    #[cold]
+    pub(crate) fn on_timeout(&mut self, e: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let end = &mut world.ends[e as usize];
+        if now == end.armed {
+            end.armed = std::mem::replace(&mut end.armed_later, Time::MAX);
+        } else {
+            return;
+        }
+        let Some(connection) = &mut end.connection else { return };
+        let due = connection.next_timeout().is_some_and(|due| due <= now);
+        match end.control.get() {
+            Steer::Native(place) => {
+                if due {
+                    connection.on_timeout(now, &mut world.natives[place]);
+                }
+            }
+            Steer::Nobody => {
+                if due {
+                    connection.on_timeout(now, &mut Nobody);
+                }
+            }
+            Steer::Agent(place) => {
+                let number = end.flow;
+                if let Some(steered) = &mut world.steered[place] {
+                    let agent = steered.host;
+                    let host = &mut world.hosts[agent as usize];
+                    let mut steering = Steering { steered, host, number };
+                    if due {
+                        connection.on_timeout(now, &mut steering);
+                    }
+                    if steering.steered.flow.next_deadline().is_some_and(|due| due <= now) {
+                        connection.on_control_deadline(now, &mut steering);
+                    }
+                    world.plan_agent(agent);
+                }
+            }
+        }
+        self.pump(e);
+    }
+}
+
+impl World {
+    /// A packet that no end of a flow takes.
+    #[cold]
+    fn take_other(&mut self, id: u32) {
+        let packet = self.packets.get(id);
+        if packet.end == NONE {
+            self.datagrams.arrived(self.now, packet);
+        } else {
+            self.counters.late += 1;
+        }
+        self.packets.drop(id);
+    }
+}
+
+/// What controls an end, in four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Controller(u32);
+
+/// The same, to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Steer {
+    /// Nothing: it only receives.
+    Nobody,
+    /// Place of the native control.
+    Native(usize),
+    /// Place of the steered flow.
+    Agent(usize),
+}
+
+impl Controller {
+    pub const NOBODY: Controller = Controller(u32::MAX);
+    const STEERED: u32 = 1 << 31;
+
+    pub fn native(place: usize) -> Controller {
+        Controller(place as u32)
+    }
+
+    pub fn agent(place: usize) -> Controller {
+        Controller(place as u32 | Controller::STEERED)
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> Steer {
+        if self.0 & Controller::STEERED == 0 {
+            Steer::Native(self.0 as usize)
+        } else if self == Controller::NOBODY {
+            Steer::Nobody
+        } else {
+            Steer::Agent((self.0 & !Controller::STEERED) as usize)
+        }
+    }
+}
+
+/// The control of an end that only receives. The end of its empty stream is all that it ever sends.
+pub(crate) struct Nobody;
+
+impl Control for Nobody {
+    #[inline(always)]
+    fn on_event(&mut self, _event: &Happened<'_>) -> Outcome {
+        Outcome::default()
+    }
+}
+
+/// A fresh control of the same kind.
+pub(crate) fn same_kind(native: &Native) -> Native {
+    match native {
+        Native::NewReno(_) => Native::new_reno(),
+        Native::Cubic(_) => Native::cubic(),
+        Native::Dctcp(_) => Native::dctcp(),
+    }
+}

@@ -1,0 +1,311 @@
+//! The life of a flow: it is added, begins when its time comes, may be written to, and ends.
+
+use std::sync::Arc;
+
+use ccplane_agent::{FlowInfo, FlowStats};
+use ccplane_transport::{Connection, Native, State};
+use ccplane_units::{Bytes, Time};
+
+use crate::app::{AppId, Cause};
+use crate::end::{Controller, End, Steer, same_kind};
+use crate::event::{Kind, MOST};
+use crate::flow::{Congestion, Direction, Flow, FlowId, FlowSpec, Rest, Wanted};
+use crate::network::Spread;
+use crate::packet::NONE;
+use crate::random::{self, Purpose};
+use crate::steer::Steered;
+use crate::{SimError, Simulation, Tracer, World};
+
+impl World {
+    /// Adds a flow. One whose time has passed begins at once.
+    pub fn add_flow(&mut self, spec: FlowSpec) -> Result<FlowId, SimError> {
+        self.add(NONE, spec)
+    }
+
+    /// Adds a flow whose application is told what becomes of it.
+    pub fn add_flow_of(&mut self, app: AppId, spec: FlowSpec) -> Result<FlowId, SimError> {
+        self.add(app.0, spec)
+    }
+
+    fn add(&mut self, app: u32, spec: FlowSpec) -> Result<FlowId, SimError> {
+        let (from, to) = (self.host_of(spec.from)?, self.host_of(spec.to)?);
+        let wrong = |why: &str| SimError::Flow {
+            from: self.network.name(spec.from).into(),
+            to: self.network.name(spec.to).into(),
+            why: why.into(),
+        };
+        if from == to {
+            return Err(wrong("it would lead from a host to itself; take two hosts"));
+        }
+        if spec.transport.mss == 0 {
+            return Err(wrong(
+                "its segments carry nothing; give `mss` in the transport's settings",
+            ));
+        }
+        if self.flows.len() + 1 >= MOST / 2 {
+            return Err(SimError::TooLong("it has more than 134 million flows"));
+        }
+        self.routing.path(&self.network, from, to, 0)?;
+        self.routing.path(&self.network, to, from, 0)?;
+        let control = match spec.congestion {
+            Congestion::Native(native) => Wanted::Native(native),
+            Congestion::Steered(agent, algorithm) => {
+                let host = self.hosts.get(agent.0 as usize).ok_or(SimError::Unknown {
+                    what: "agent",
+                    number: agent.0,
+                    count: self.hosts.len(),
+                })?;
+                if !host.offers(&algorithm) {
+                    return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
+                }
+                Wanted::Steered {
+                    agent: agent.0,
+                    algorithm,
+                }
+            }
+        };
+        let id = FlowId(self.flows.len() as u32);
+        self.unfinished += u64::from(spec.bytes.is_some());
+        self.flows.push(Flow {
+            from,
+            to,
+            start: spec.start.max(self.now),
+            finished: Time::MAX,
+            bytes: spec.bytes.unwrap_or(u64::MAX),
+            finish: spec.finish,
+            ends: NONE,
+            app,
+            transport: spec.transport,
+            rest: Some(Box::new(Rest::Waiting(control))),
+        });
+        self.events.push(spec.start.max(self.now), Kind::Start, id.0);
+        Ok(id)
+    }
+
+    /// Adds bytes to a stream of a flow that lives; with `finish` they are its last. False when the flow has not begun
+    /// or is over.
+    pub fn write(&mut self, flow: FlowId, direction: Direction, bytes: u64, finish: bool) -> bool {
+        let Some(pair) = self
+            .flows
+            .get(flow.index())
+            .map(|flow| flow.ends)
+            .filter(|ends| *ends != NONE)
+        else {
+            return false;
+        };
+        let (writer, reader) = match direction {
+            Direction::Forward => (pair, pair + 1),
+            Direction::Backward => (pair + 1, pair),
+        };
+        let Some(connection) = &mut self.ends[writer as usize].connection else {
+            return false;
+        };
+        connection.write(bytes);
+        if finish {
+            connection.finish();
+        }
+        let end = &mut self.ends[reader as usize];
+        end.written = end.written.saturating_add(bytes);
+        end.set(End::AWAITS, true);
+        if self.ends[writer as usize].control == Controller::NOBODY {
+            // An end that was only to receive answers under a control of the same kind.
+            let native = match self.ends[pair as usize].control.get() {
+                Steer::Native(place) => same_kind(&self.natives[place]),
+                Steer::Agent(_) | Steer::Nobody => Native::cubic(),
+            };
+            self.ends[writer as usize].control = self.add_native(native);
+        }
+        self.events.push(self.now, Kind::Kick, writer);
+        true
+    }
+
+    /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not begun or is over.
+    pub fn abort(&mut self, flow: FlowId) -> bool {
+        let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
+        let sender = self.ends.get_mut(pair as usize).and_then(|end| end.connection.as_mut());
+        let Some(connection) = sender else { return false };
+        connection.abort();
+        self.events.push(self.now, Kind::Kick, pair);
+        true
+    }
+}
+
+impl<T: Tracer> Simulation<T> {
+    /// A flow begins.
+    #[cold]
+    pub(crate) fn start(&mut self, number: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let flow = &mut world.flows[number as usize];
+        let config = Arc::clone(&flow.transport);
+        let (from, to, bytes, finish) = (flow.from, flow.to, flow.bytes, flow.finish);
+        let Some(Rest::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
+            return;
+        };
+        let pair = world.free.pop().unwrap_or(world.ends.len() as u32);
+        let control = match wanted {
+            Wanted::Native(native) => world.add_native(native),
+            Wanted::Steered { agent, algorithm } => {
+                let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
+                let info = FlowInfo {
+                    algorithm: algorithm.as_ref().to_owned(),
+                    init_cwnd: window,
+                    mss: Bytes::new(u64::from(config.mss)),
+                    cwnd: window,
+                    ..FlowInfo::default()
+                };
+                world.hosts[agent as usize].open(now, number, info);
+                world.plan_agent(agent);
+                world.add_steered(Steered::new(now, agent, window))
+            }
+        };
+        let mut connection = Connection::connect(&config, now);
+        if bytes > 0 {
+            connection.write(bytes);
+        }
+        if finish {
+            connection.finish();
+        }
+        let end = |from: u32, to: u32, backward: bool, world: &World| {
+            let hash = world.hash_of(number, backward);
+            let link = world.routing.next(from, to, hash);
+            End {
+                connection: None,
+                armed: Time::MAX,
+                armed_later: Time::MAX,
+                paced: Time::MAX,
+                written: 0,
+                flow: number,
+                to,
+                nic: world.nic_at(from, link),
+                hash,
+                control: Controller::NOBODY,
+                header: config.header_bytes,
+                flags: if config.discard { 0 } else { End::READS },
+            }
+        };
+        let mut sender = end(from, to, false, world);
+        let mut receiver = end(to, from, true, world);
+        sender.connection = Some(connection);
+        sender.control = control;
+        if bytes != u64::MAX {
+            receiver.written = bytes;
+            receiver.set(End::AWAITS, true);
+        }
+        world.flows[number as usize].ends = pair;
+        match world.ends.get_mut(pair as usize..pair as usize + 2) {
+            Some([first, second]) => (*first, *second) = (sender, receiver),
+            _ => world.ends.extend([sender, receiver]),
+        }
+        self.pump(pair);
+    }
+}
+
+impl World {
+    /// All that was awaited has come to an end of a flow.
+    #[cold]
+    pub(crate) fn all_received(&mut self, e: u32) {
+        let end = &mut self.ends[e as usize];
+        end.set(End::AWAITS, false);
+        let (number, forward) = (end.flow, e & 1 == 1);
+        let flow = &mut self.flows[number as usize];
+        if forward && flow.finished == Time::MAX {
+            flow.finished = self.now;
+            self.unfinished -= 1;
+        }
+        if forward
+            && flow.finish
+            && let Some(connection) = &mut end.connection
+        {
+            connection.finish();
+        }
+        let app = flow.app;
+        let direction = if forward {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
+        if app != NONE {
+            self.wake(app, Cause::Received(FlowId(number), direction));
+        }
+    }
+
+    /// An end is over; when both are, their place is free.
+    #[cold]
+    pub(crate) fn closed(&mut self, e: u32) {
+        let pair = e & !1;
+        let number = self.ends[e as usize].flow;
+        let Some([sender, receiver]) = self.ends.get(pair as usize..pair as usize + 2) else {
+            return;
+        };
+        let over = |end: &End| end.connection.as_ref().is_none_or(|c| c.state() == State::Closed);
+        if !over(sender) || !over(receiver) || sender.flow == NONE {
+            return;
+        }
+        let view = self.flow_view(&self.flows[number as usize]);
+        let flow = &mut self.flows[number as usize];
+        let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
+        self.unfinished -= u64::from(failed);
+        flow.rest = Some(Box::new(Rest::Over(view)));
+        flow.ends = NONE;
+        let app = flow.app;
+        for end in [pair, pair + 1] {
+            let end = &mut self.ends[end as usize];
+            end.connection = None;
+            end.flow = NONE;
+            let control = std::mem::replace(&mut end.control, Controller::NOBODY);
+            if let Steer::Native(place) = control.get() {
+                self.free_natives.push(place as u32);
+            }
+            if let Steer::Agent(place) = control.get()
+                && let Some(steered) = self.steered[place].take()
+            {
+                self.free_steered.push(place as u32);
+                let stats = FlowStats {
+                    bytes_acked: Bytes::new(view.acked),
+                    packets_lost: view.lost,
+                    lifetime: self.now.since(view.started),
+                    ..FlowStats::default()
+                };
+                self.hosts[steered.host as usize].close(self.now, number, stats);
+                self.plan_agent(steered.host);
+            }
+        }
+        // One of them may still wait for its turn at a link: it has nothing to send, and is passed over.
+        self.free.push(pair);
+        if failed && app != NONE {
+            self.wake(app, Cause::Failed(FlowId(number)));
+        }
+    }
+
+    fn add_native(&mut self, native: Native) -> Controller {
+        Controller::native(match self.free_natives.pop() {
+            Some(place) => {
+                self.natives[place as usize] = native;
+                place as usize
+            }
+            None => {
+                self.natives.push(native);
+                self.natives.len() - 1
+            }
+        })
+    }
+
+    /// The place among the hosts' links of this one, or, where there is no way now, of the host's first.
+    fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
+        let links = &self.network.links;
+        let first = || links.iter().position(|wire| wire.from == host).map(|link| link as u32);
+        link.or_else(first)
+            .and_then(|link| self.nic_of.get(link as usize).copied())
+            .unwrap_or(0)
+    }
+
+    /// By which the paths of an end's packets are chosen.
+    fn hash_of(&self, flow: u32, backward: bool) -> u32 {
+        let which = match self.network.spread {
+            Spread::Symmetric => flow * 2,
+            Spread::PerFlow | Spread::PerPacket => flow * 2 + u32::from(backward),
+        };
+        random::seed(self.options.seed, Purpose::Paths, which) as u32
+    }
+}

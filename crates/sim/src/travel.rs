@@ -1,0 +1,126 @@
+//! A packet's way through the network: over links, past switches, to its host or to its end.
+
+use crate::link::Offered;
+use crate::packet::NONE;
+use crate::trace::{Seen, Step};
+use crate::{FlowId, LinkId, NodeId, Simulation, Tracer};
+
+impl<T: Tracer> Simulation<T> {
+    /// A packet comes to the end of a link.
+    #[inline(always)]
+    pub(crate) fn arrive(&mut self, link: u32) {
+        let world = &mut self.world;
+        let Some((id, node)) = world.links.arrive(world.now, link, &mut world.events) else {
+            return;
+        };
+        if T::ON {
+            self.see(Step::Arrived, link, id);
+        }
+        if self.world.packets.get(id).to == node {
+            self.take(id);
+        } else {
+            self.forward(node, id);
+        }
+    }
+
+    /// A packet at a node goes on its way.
+    #[inline(always)]
+    pub(crate) fn forward(&mut self, node: u32, id: u32) {
+        let world = &mut self.world;
+        let packet = world.packets.get(id);
+        match world.routing.next(node, packet.to, packet.hash) {
+            Some(link) => {
+                let bytes = packet.bytes;
+                self.offer(link, id, bytes);
+            }
+            None => {
+                world.counters.unroutable += 1;
+                world.packets.drop(id);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, link: u32, id: u32, bytes: u32) {
+        let world = &mut self.world;
+        let offered = world
+            .links
+            .offer(world.now, link, (id, bytes), &mut world.packets, &mut world.events);
+        if T::ON || !matches!(offered, Offered::Departs(_)) {
+            self.note(link, id, offered);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn on_link_ready(&mut self, link: u32) {
+        let world = &mut self.world;
+        world
+            .links
+            .ready(world.now, link, &mut world.packets, &mut world.events);
+        self.drop_from(link);
+        let nic = self.world.nic_of[link as usize];
+        if nic != NONE {
+            self.world.note_room(nic);
+            self.fetch(nic);
+        }
+    }
+
+    /// The tracer sees what became of a packet at a link; what was dropped is no more.
+    #[cold]
+    pub(crate) fn note(&mut self, link: u32, id: u32, offered: Offered) {
+        if T::ON {
+            let step = match offered {
+                Offered::Departs(_) | Offered::Waits => Step::Queued,
+                Offered::Dropped(why) => Step::Dropped(why),
+            };
+            self.see(step, link, id);
+        }
+        match offered {
+            Offered::Departs(_) => {}
+            Offered::Waits => self.drop_from(link),
+            Offered::Dropped(_) => {
+                self.world.counters.dropped += 1;
+                self.world.packets.drop(id);
+            }
+        }
+    }
+
+    /// What a queue that decides at departure has dropped is no more.
+    #[cold]
+    fn drop_from(&mut self, link: u32) {
+        while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
+            if T::ON {
+                self.see(Step::Dropped(why), link, id);
+            }
+            self.world.counters.dropped += 1;
+            self.world.packets.drop(id);
+        }
+    }
+
+    #[cold]
+    fn see(&mut self, step: Step, link: u32, id: u32) {
+        let world = &self.world;
+        let packet = world.packets.get(id);
+        let backward = packet.end & 1 == 0;
+        let flow = world.flows.get(packet.flow as usize).filter(|_| packet.end != NONE);
+        let from = match flow {
+            Some(flow) if backward => flow.to,
+            Some(flow) => flow.from,
+            // See `World::datagram`.
+            None => packet.segment.echo.0,
+        };
+        let seen = Seen {
+            step,
+            link: LinkId(link),
+            id,
+            flow: (packet.end != NONE).then_some(FlowId(packet.flow)),
+            backward,
+            from: NodeId(from),
+            to: NodeId(packet.to),
+            bytes: packet.bytes,
+            segment: &packet.segment,
+            side: world.packets.side(packet.side),
+        };
+        self.tracer.see(world.now, &seen);
+    }
+}

@@ -1,0 +1,256 @@
+//! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
+
+use ccplane_transport::{Connection, Native};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::app::AppId;
+use crate::digest::Digest;
+use crate::end::{End, Steer};
+use crate::flow::{Flow, FlowId, FlowView, Rest};
+use crate::host::Nic;
+use crate::link::{Crossing, LinkView};
+use crate::network::{LinkId, NodeId};
+use crate::packet::NONE;
+use crate::probe::Sojourns;
+use crate::steer::Steered;
+use crate::{SimError, World};
+
+/// What a simulation did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events that happened.
+    pub events: u64,
+    /// Packets that crossed a link.
+    pub hops: u64,
+    /// Packets that hosts sent.
+    pub sent: u64,
+    /// Packets that hosts took.
+    pub taken: u64,
+    /// Packets dropped by links.
+    pub dropped: u64,
+    /// Packets that came to a switch that knew no way on.
+    pub unroutable: u64,
+    /// Packets of flows that were over.
+    pub late: u64,
+}
+
+/// A path through the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Links on it.
+    pub links: usize,
+    /// Sum of the delays.
+    pub delay: Duration,
+    /// The lowest rate; `None` where no link has one.
+    pub rate: Option<Rate>,
+}
+
+impl World {
+    /// Records every packet that crosses this link from now on: see [`World::crossings`]. It has to be called before the
+    /// link's first packet.
+    pub fn observe(&mut self, link: LinkId) -> Result<(), SimError> {
+        self.known_link(link)?;
+        if self.links.used(link.0) {
+            return Err(SimError::LateChange(self.network.link_name(link)));
+        }
+        self.links.observe(link.0);
+        Ok(())
+    }
+
+    /// Keeps a histogram of the times that packets take through this link from now on: see [`World::sojourns`]. It has to
+    /// be called before the link's first packet.
+    pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
+        self.known_link(link)?;
+        if self.links.used(link.0) {
+            return Err(SimError::LateChange(self.network.link_name(link)));
+        }
+        self.links.observe_sojourns(link.0);
+        Ok(())
+    }
+
+    /// The times that packets took through a link; `None` for one that is not observed.
+    pub fn sojourns(&self, link: LinkId) -> Option<&Sojourns> {
+        self.links.sojourns(link.0)
+    }
+
+    /// What crossed an observed link, in order.
+    pub fn crossings(&self, link: LinkId) -> &[Crossing] {
+        self.links.crossings(link.0)
+    }
+
+    /// What a link did so far; `None` for a link of another simulation.
+    pub fn link(&self, link: LinkId) -> Option<LinkView> {
+        self.known_link(link).ok()?;
+        Some(self.links.view(self.now, link.0))
+    }
+
+    /// What a flow did so far; `None` for a flow of another simulation.
+    pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
+        let flow = self.flows.get(flow.index())?;
+        Some(match flow.rest.as_deref() {
+            Some(Rest::Over(view)) => *view,
+            _ => self.flow_view(flow),
+        })
+    }
+
+    /// All flows.
+    pub fn flows(&self) -> impl ExactSizeIterator<Item = FlowId> + use<> {
+        (0..self.flows.len() as u32).map(FlowId)
+    }
+
+    /// The path of most flows from one host to another, without queues.
+    pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path, SimError> {
+        let (from, to) = (self.host_of(from)?, self.host_of(to)?);
+        let links = self.routing.path(&self.network, from, to, 0)?;
+        Ok(Path {
+            links: links.len(),
+            delay: links
+                .iter()
+                .fold(Duration::ZERO, |sum, link| sum + self.links.delay(*link)),
+            rate: links.iter().filter_map(|link| self.links.rate(*link)).min(),
+        })
+    }
+
+    /// What the simulation did so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            events: self.events.happened(),
+            hops: self.links.hops(),
+            sent: self.packets.made,
+            ..self.counters
+        }
+    }
+
+    /// Bytes of memory that the simulation takes, by the capacity of everything that it holds.
+    pub fn memory(&self) -> usize {
+        let live = self.ends.iter().filter_map(|end| end.connection.as_ref());
+        let connections: usize = live.map(|c| c.memory_bytes() - size_of::<Connection>()).sum();
+        self.network.memory()
+            + self.routing.memory()
+            + self.links.memory()
+            + self.packets.memory()
+            + self.events.memory()
+            + self
+                .nics
+                .iter()
+                .map(|nic| size_of::<Nic>() + nic.waiting.capacity() * 4)
+                .sum::<usize>()
+            + self.nic_of.capacity() * 4
+            + self.ends.capacity() * size_of::<End>()
+            + connections
+            + self.flows.capacity() * size_of::<Flow>()
+            + self.natives.capacity() * size_of::<Native>()
+            + self.steered.capacity() * size_of::<Option<Steered>>()
+    }
+
+    /// Bytes on the heap that the connections of these flows take.
+    pub(crate) fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
+        let pairs = self
+            .flows
+            .get(flows)
+            .unwrap_or_default()
+            .iter()
+            .map(|flow| flow.ends as usize);
+        let ends = pairs.filter_map(|pair| self.ends.get(pair..pair + 2)).flatten();
+        let live = ends.filter_map(|end| end.connection.as_ref());
+        live.map(|c| c.memory_bytes() - size_of::<Connection>()).sum()
+    }
+
+    /// A number that stands for everything that was simulated: the same for the same scenario and seed, anywhere.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Digest::default();
+        let counters = self.counters();
+        digest.add(self.now.as_nanos());
+        for value in [
+            counters.events,
+            counters.hops,
+            counters.sent,
+            counters.taken,
+            counters.dropped,
+        ] {
+            digest.add(value);
+        }
+        for link in 0..self.network.links.len() as u32 {
+            let view = self.links.view(self.now, link);
+            for value in [
+                view.arrived,
+                view.delivered,
+                view.accepted_bytes,
+                view.queue_drops,
+                view.losses,
+                view.marked,
+                view.backlog.bytes,
+                view.sojourn_sum.as_nanos(),
+                view.sojourn_max.as_nanos(),
+            ] {
+                digest.add(value);
+            }
+        }
+        for id in self.flows() {
+            let Some(view) = self.flow(id) else { continue };
+            for value in [
+                view.started.as_nanos(),
+                view.finished.map_or(u64::MAX, Time::as_nanos),
+                view.received,
+                view.acked,
+                view.retransmitted,
+                view.timeouts,
+                view.cwnd,
+                view.ssthresh,
+                view.srtt.as_nanos(),
+                view.min_rtt.as_nanos(),
+                view.rate,
+            ] {
+                digest.add(value);
+            }
+        }
+        digest.value()
+    }
+
+    pub(crate) fn flow_view(&self, flow: &Flow) -> FlowView {
+        let mut view = FlowView {
+            from: NodeId(flow.from),
+            to: NodeId(flow.to),
+            started: flow.start,
+            finished: (flow.finished != Time::MAX).then_some(flow.finished),
+            failure: None,
+            bytes: (flow.bytes != u64::MAX).then_some(flow.bytes),
+            app: (flow.app != NONE).then_some(AppId(flow.app)),
+            received: 0,
+            acked: 0,
+            retransmitted: 0,
+            lost: 0,
+            timeouts: 0,
+            cwnd: 0,
+            ssthresh: u64::MAX,
+            srtt: Duration::ZERO,
+            min_rtt: Duration::ZERO,
+            rate: 0,
+            in_flight: 0,
+            in_fallback: false,
+        };
+        let pair = self.ends.get(flow.ends as usize..flow.ends.saturating_add(2) as usize);
+        if let Some([sender, receiver]) = pair {
+            if let Some(connection) = &sender.connection {
+                let stats = connection.stats();
+                view.failure = connection.failure();
+                view.acked = stats.acked;
+                view.retransmitted = u64::from(stats.retransmitted);
+                view.lost = u64::from(stats.lost);
+                view.timeouts = u64::from(stats.timeouts);
+                view.cwnd = connection.cwnd();
+                view.ssthresh = connection.ssthresh();
+                view.srtt = connection.srtt();
+                view.min_rtt = connection.min_rtt();
+                view.rate = connection.rate();
+                view.in_flight = connection.in_flight();
+            }
+            view.received = receiver.connection.as_ref().map_or(0, |c| c.stats().received);
+            if let Steer::Agent(place) = sender.control.get() {
+                let steered = self.steered.get(place).and_then(Option::as_ref);
+                view.in_fallback = steered.is_some_and(|steered| steered.in_fallback);
+            }
+        }
+        view
+    }
+}
