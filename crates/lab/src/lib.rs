@@ -10,6 +10,7 @@ pub mod cellular;
 mod cpu;
 mod diag;
 mod error;
+pub mod evaluate;
 mod experiment;
 mod figures;
 pub mod files;
