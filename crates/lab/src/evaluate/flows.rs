@@ -10,7 +10,7 @@ pub(super) const START_UP: Question = Question {
     name: "start-up",
     title: "Start-up",
     about: "The first 150 round trips of one flow on three links with a buffer of 1 BDP (0.25 BDP on the last): until the link \
-        delivers 90 % of its rate over three bins of half a round trip, and what is dropped meanwhile and after.",
+        delivers 90 % of its rate over three round trips, and what is dropped meanwhile and after.",
     source: "RFC 9743, 5.1.3: to avoid excessive increases in sending rate; slow start is RFC 5681, 3.1, HyStart++ RFC 9406",
     criterion: "Pass: at most 1.5 times as long as Cubic takes and a second more, and at most twice its drops or 2 % of the packets. \
         Caution: at most 5 times and three seconds, or more drops than that. Fail: longer.",

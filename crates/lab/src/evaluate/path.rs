@@ -184,7 +184,8 @@ pub(super) const ACKS: Question = Question {
     criterion: "Pass: at least 85 % of Cubic's goodput in every place, or 80 % of the link. Caution: at least 50 %. Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &acks(), "bulk = {}", |case| {
+        let bulk = "from = \"a\"\nto = \"b\"\nbulk = {}";
+        Plan::Runs(sweep::runs(setting, CUBIC, &acks(), bulk, |case| {
             let (rate, loss, queue) = match case.key.as_str() {
                 "clean" => ("96mbit", "0%", "droptail:1000p"),
                 "slow" => ("1mbit", "0%", "droptail:50p"),
@@ -204,7 +205,7 @@ link = [
 ]
 "#
             );
-            let sketch = Sketch::network(network).seconds(seconds);
+            let sketch = Sketch::network(network).seconds(seconds).look_at("there");
             if case.key == "congested" {
                 sketch.flow("native:cubic", "bulk = {}", "from = \"c\"\nto = \"d\"")
             } else {

@@ -176,7 +176,6 @@ fn real(mut runs: Vec<Run>) -> Option<Vec<Run>> {
     // What it is compared with is the kernel's own there, under the same names.
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
-        run.scenario.transport = crate::scenario::TransportOptions::default();
         let experiment = run.scenario.experiment(Seeds::one(1), String::new()).ok()?;
         let mbit = experiment.line.mean_rate()?.bytes_per_sec() as f64 * 8.0 / 1e6;
         if mbit > FASTEST_REAL_MBIT {
@@ -276,13 +275,12 @@ fn all(
 fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
-        "{} {} {:?} {} {} {:?}\n{}",
+        "{} {} {:?} {} {}\n{}",
         env!("CARGO_PKG_VERSION"),
         options.build,
         options.datapath,
         options.algorithm,
         job.run.scenario.duration,
-        job.run.scenario.topology,
         job.run.scenario.text
     );
     if let Some(directory) = &options.parts

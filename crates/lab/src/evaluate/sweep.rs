@@ -45,7 +45,7 @@ pub(super) const RENO: Reference = Reference {
     name: "Reno",
 };
 
-/// Both in every place. The sketch is what they share; `kind` is what they send.
+/// Both in every place. The sketch is what they share; `kind` is what they send, and from where where that is a question.
 pub(super) fn runs(
     setting: &Setting,
     reference: Reference,

@@ -1,0 +1,123 @@
+//! `evaluate` against what the literature says of known algorithms, and its own promises: the same bytes on any number of
+//! threads, also after an interruption.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::evaluate::{self, Datapath, Evaluation, Options, Verdict, Watch, run};
+use ccplane_lab::{Error, Quiet};
+
+fn options(algorithm: &str, only: &[&str]) -> Options {
+    Options {
+        algorithm: algorithm.parse().unwrap(),
+        only: only.iter().map(|name| (*name).to_owned()).collect(),
+        quick: true,
+        datapath: Datapath::Sim,
+        threads: 2,
+        parts: None,
+        build: String::new(),
+        command: format!("ccplane evaluate --alg {algorithm} --quick"),
+    }
+}
+
+fn ask(algorithm: &str, only: &[&str]) -> Evaluation {
+    run(&options(algorithm, only), &Registry::builtin(), &Quiet).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn verdict(evaluation: &Evaluation, question: &str) -> Verdict {
+    let answer = evaluation.answers.iter().find(|(asked, _)| asked.name == question);
+    let (_, answer) = answer.unwrap_or_else(|| panic!("{question} was not asked"));
+    println!("{question}: {:?}, {}", answer.verdict, answer.finding);
+    answer.verdict
+}
+
+fn figure(evaluation: &Evaluation, question: &str, name: &str) -> f64 {
+    let mut answers = evaluation.answers.iter().filter(|(asked, _)| asked.name == question);
+    let figures = answers.next().map(|(_, answer)| &answer.figures).unwrap();
+    let found = figures.iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("{question} has no {name}: {figures:?}")).1
+}
+
+#[test]
+fn cubic_shares_with_reno_and_with_itself() {
+    // RFC 9438, 4.3: where Reno does well, as at 20 ms, Cubic has Reno's mean window.
+    let cubic = ask("cubic", &["reno", "cubic", "loss"]);
+    assert_eq!(verdict(&cubic, "reno"), Verdict::Pass);
+    assert_eq!(verdict(&cubic, "cubic"), Verdict::Pass);
+    // RFC 9438, 5.2 (its response function is never below Reno's).
+    assert_eq!(verdict(&cubic, "loss"), Verdict::Pass);
+}
+
+#[test]
+fn cubic_fills_any_buffer() {
+    // RFC 9743, 5.1.2, says so of Reno and Cubic.
+    let cubic = ask("cubic", &["bufferbloat"]);
+    assert_eq!(verdict(&cubic, "bufferbloat"), Verdict::Caution);
+    assert!(figure(&cubic, "bufferbloat", "delay_10bdp_ms") > 60.0);
+}
+
+#[test]
+fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
+    let evaluation = run(
+        &options("native:cubic", &["bbr"]),
+        &Registry::empty(),
+        &Quiet,
+    );
+    let evaluation = evaluation.unwrap();
+    assert_eq!(verdict(&evaluation, "bbr"), Verdict::Unanswered);
+    assert!(evaluation.answers[0].1.finding.contains("BBR"));
+    if Registry::builtin().names().any(|name| name == "bbr") {
+        assert_ne!(verdict(&ask("native:cubic", &["bbr"]), "bbr"), Verdict::Unanswered);
+    }
+}
+
+#[test]
+fn threads_and_interruptions_change_nothing() {
+    let only = ["start-up", "loss", "reno"];
+    let parts = std::env::temp_dir().join(format!("ccplane-evaluate-{}", std::process::id()));
+    let both = |evaluation: &Evaluation| (evaluation.json().to_string(), evaluate::page(evaluation));
+    let with = |threads, parts: Option<&std::path::Path>, watch: &dyn Watch| {
+        let options = Options {
+            threads,
+            parts: parts.map(Into::into),
+            ..options("reno", &only)
+        };
+        run(&options, &Registry::builtin(), watch)
+    };
+    let one = both(&with(1, None, &Quiet).unwrap());
+    assert_eq!(one, both(&with(3, None, &Quiet).unwrap()));
+
+    /// Stops after so many looks.
+    struct Stopping(AtomicUsize);
+    impl Watch for Stopping {
+        fn cancelled(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed) > 4_000
+        }
+    }
+    let interrupted = with(2, Some(&parts), &Stopping(AtomicUsize::new(0)));
+    assert!(matches!(interrupted, Err(Error::Interrupted)), "it was stopped");
+    let kept = std::fs::read_dir(&parts).unwrap().count();
+    assert!(kept > 0, "finished runs are kept");
+    // A kept run is used again: one with another result than the run's own shows.
+    assert_eq!(one, both(&with(2, Some(&parts), &Quiet).unwrap()));
+    assert!(std::fs::read_dir(&parts).unwrap().count() > kept);
+    std::fs::remove_dir_all(&parts).unwrap();
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside() {
+    let page = evaluate::page(&ask("reno", &["start-up"]));
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && !page.contains("<script"));
+    for outside in ["src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_question_that_is_not_there_is_told_with_those_that_are() {
+    let error = run(&options("reno", &["cubik"]), &Registry::builtin(), &Quiet);
+    let error = error.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("there is no question `cubik`") && error.contains("did you mean `cubic`?"), "{error}");
+    assert!(run(&options("nobody", &[]), &Registry::builtin(), &Quiet).is_err());
+    assert!(run(&options("native:nobody", &[]), &Registry::builtin(), &Quiet).is_err());
+}
