@@ -1,8 +1,9 @@
 //! Pacing without tokens: when the next packet may leave, and how many leave with it.
 //!
 //! A driver of a real clock cannot send each packet at its time: waking up costs more than the packet. So packets leave in
-//! batches. One begins when everything before it has left at the rate, and takes what is due within the batch's time; then
+//! batches. One begins when everything before it would have left at the rate, and takes what is due within the batch's time; then
 //! nothing leaves until that time is over, however many acknowledgements come. The long-term rate does not depend on the batch.
+//! A driver that is late begins the next batch sooner, and none gets longer: each is one system call.
 
 use ccplane_units::{Duration, Time};
 
@@ -43,6 +44,8 @@ struct Pace {
     per_byte: u64,
     /// When everything sent so far would have left, had it left at the rate.
     due: Time,
+    /// The batch goes on while `due` stays below this.
+    end: Time,
     /// The rate comes from the congestion control and holds until it says another.
     ordered: bool,
 }
@@ -76,9 +79,13 @@ impl Pacer {
         if let Some(pace) = self.pace.as_deref_mut() {
             let gap = Duration::from_nanos(bytes.saturating_mul(pace.per_byte) >> FRACTION);
             let late = now.since(pace.due) > gap.max(quantum);
-            pace.due = if late { now - quantum } else { pace.due } + gap;
-            if pace.due > now + pace.batch(quantum, rtt) {
-                self.next = pace.due;
+            let due = if late { now - quantum } else { pace.due };
+            if due >= pace.end {
+                pace.end = due + pace.batch(quantum, rtt);
+            }
+            pace.due = due + gap;
+            if pace.due + gap > pace.end {
+                (pace.end, self.next) = (pace.due, pace.due);
             }
         }
     }
@@ -115,6 +122,7 @@ impl Pacer {
             rate,
             per_byte: (1_000_000_000 << FRACTION) / rate,
             due: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.due),
+            end: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.end),
             ordered,
         };
         match &mut self.pace {
@@ -125,7 +133,7 @@ impl Pacer {
 }
 
 impl Pace {
-    /// How far ahead of the rate a batch may go.
+    /// How long a batch takes at the rate.
     #[inline]
     fn batch(&self, quantum: Duration, rtt: &Rtt) -> Duration {
         if quantum == Duration::ZERO {
@@ -203,10 +211,7 @@ mod tests {
         batch(&mut pacer, 1000, now, quantum, &rtt);
         let later = now + Duration::from_secs(1);
         let burst = batch(&mut pacer, 1000, later, quantum, &rtt);
-        assert_eq!(
-            burst, 101,
-            "the quantum that it missed, its own, and the packet that ends it"
-        );
+        assert_eq!(burst, 100, "the quantum that it missed, and its own");
     }
 
     #[test]
@@ -217,13 +222,25 @@ mod tests {
         batch(&mut pacer, 1000, now, quantum, &rtt); // the first has the quantum before it too
         for _ in 0..10 {
             now = pacer.next;
-            assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 51);
+            assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
             assert!(
-                !pacer.allows(now + Duration::from_micros(509)),
+                !pacer.allows(now + Duration::from_micros(499)),
                 "however often it is asked"
             );
-            assert_eq!(pacer.next, now + Duration::from_micros(510));
+            assert_eq!(pacer.next, now + quantum);
         }
+        // Late by 60 µs: the same batch, and the next one after 440.
+        now = pacer.next + Duration::from_micros(60);
+        assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
+        assert_eq!(pacer.next, now + Duration::from_micros(440));
+        // What the window cuts short goes on as long as its time has not passed.
+        now = pacer.next;
+        for _ in 0..20 {
+            pacer.on_send(1000, now, quantum, &rtt);
+        }
+        now += Duration::from_micros(300);
+        assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 30);
+        assert_eq!(pacer.next, now + Duration::from_micros(200));
     }
 
     #[test]

@@ -100,9 +100,10 @@ fn acknowledgements_between_batches_let_nothing_leave() {
     let packets = times.len();
     times.dedup();
     let shortest = times.windows(2).map(|pair| pair[1].since(pair[0])).min().unwrap();
-    assert!(shortest >= QUANTUM, "two batches within {shortest}");
+    // Of whole packets, of 12 µs each.
+    assert!(shortest + Duration::from_micros(12) > QUANTUM, "two batches within {shortest}");
     let each = packets / times.len();
-    assert!((41..=44).contains(&each), "{each} packets a batch");
+    assert!((40..=42).contains(&each), "{each} packets a batch");
 }
 
 /// A window that does not change.

@@ -77,6 +77,8 @@ pub struct Host {
     flows: BTreeMap<u64, Flow>,
     accepted: VecDeque<u64>,
     steering: Option<Steering>,
+    /// Everything that had arrived was taken, and nothing is known to have arrived since.
+    drained: bool,
     /// The kernel has no room for the batch.
     blocked: bool,
     trouble: Option<io::Error>,
@@ -118,6 +120,7 @@ impl Host {
             flows: BTreeMap::new(),
             accepted: VecDeque::new(),
             steering: None,
+            drained: false,
             blocked: false,
             trouble: None,
             warned: Vec::new(),
@@ -177,7 +180,7 @@ impl Host {
     /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
     /// event, `longest` at most.
     pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
-        let mut busy = self.receive()?;
+        let mut busy = !self.drained && self.receive()?;
         let now = self.now();
         for (id, flow) in &mut self.flows {
             flow.on_time(now, *id, &mut self.steering);
@@ -188,7 +191,10 @@ impl Host {
         if let Some(steering) = &mut self.steering {
             steering.turn(now);
         }
-        busy |= self.transmit()?;
+        if self.transmit()? {
+            busy = true;
+            self.drained = false; // much may have come meanwhile
+        }
         if busy { Ok(()) } else { self.wait(longest) }
     }
 
@@ -283,6 +289,7 @@ impl Host {
         for _ in 0..CALLS {
             let (some, more) = self.receive_some()?;
             busy |= some;
+            self.drained = !more;
             if !more {
                 break;
             }
@@ -467,7 +474,12 @@ impl Host {
         let watched = if link.is_some() { &mut fds[..] } else { &mut fds[..1] };
         let timeout = TimeSpec::from_duration(due.since(now).to_std());
         match ppoll(watched, Some(timeout), None) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) => {
+                let told = watched[0].revents();
+                self.drained = told.is_some_and(|events| PollFlags::POLLOUT.contains(events));
+                Ok(())
+            }
+            Err(Errno::EINTR) => Ok(()),
             Err(why) => Err(UdpError::Socket {
                 what: "wait",
                 why: why.into(),
