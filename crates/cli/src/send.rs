@@ -369,9 +369,11 @@ impl From {
             },
             From::Pattern => {
                 // Each eight bytes say where they are, so that a hash of anything misplaced differs.
-                for (index, byte) in room.iter_mut().enumerate() {
-                    let at = at + index as u64;
-                    *byte = (at / 8).to_be_bytes()[(at % 8) as usize];
+                let begun = (at.next_multiple_of(8) - at).min(room.len() as u64) as usize;
+                let (first, rest) = room.split_at_mut(begun);
+                first.copy_from_slice(&(at / 8).to_be_bytes()[(at % 8) as usize..][..begun]);
+                for (number, piece) in (at.div_ceil(8)..).zip(rest.chunks_mut(8)) {
+                    piece.copy_from_slice(&number.to_be_bytes()[..piece.len()]);
                 }
                 Ok(room.len())
             }
