@@ -10,6 +10,7 @@ mod check;
 mod detach;
 mod doctor;
 mod emu;
+mod evaluate;
 mod exit;
 mod flows;
 mod interrupt;
@@ -79,6 +80,11 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Run a published experiment and set its figures beside the paper's.
     Paper(paper::PaperArgs),
+    /// The other end of `paper ccp-ipc`: echoes datagrams on its standard input.
+    #[command(name = ccplane_lab::paper::ECHO_COMMAND, hide = true)]
+    Echo,
+    /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
+    Evaluate(evaluate::EvaluateArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
 }
@@ -118,6 +124,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Recv(args) => recv::run(&args, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),
+        Command::Echo => paper::echo(),
+        Command::Evaluate(args) => evaluate::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
     };
     match outcome {

@@ -228,6 +228,7 @@ pub fn failure(error: Error) -> Failure {
         | Error::NotOnLinux { .. }
         | Error::UnknownControl { .. }
         | Error::UnknownNative { .. }
+        | Error::UnknownQuestion { .. }
         | Error::Algorithm(_)
         | Error::Emulator(ccplane_emu::Error::Queue { .. }) => Kind::Usage,
         Error::NoPermission { .. } => Kind::Unsupported,

@@ -1,0 +1,227 @@
+//! `ccplane evaluate`: the questions that RFC 9743 asks of a congestion control, asked of an algorithm.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ccplane_lab::evaluate::{self, Options, QUESTIONS, Watch};
+use ccplane_lab::{Contender, Error};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+
+use crate::Registry;
+use crate::exit::{Failure, Kind};
+use crate::run::{command_line, failure, percent_bar};
+use crate::{doctor, interrupt};
+
+/// Whom to ask what.
+#[derive(Args)]
+pub struct EvaluateArgs {
+    /// The algorithm, with parameters: `cubic`, `cubic:hystart=off`; or the datapath's own: `native:reno`.
+    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    alg: Option<Contender>,
+    /// These questions only, separated by commas (see --list).
+    #[arg(long, value_name = "QUESTIONS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Fewer and shorter runs: to see where an algorithm stands while it is written, not to quote.
+    #[arg(long)]
+    quick: bool,
+    /// Where the packets run: all questions in the simulator, or some of them on kernel TCP behind an emulated link, as
+    /// root and in real time.
+    #[arg(long, value_enum, default_value = "sim")]
+    datapath: Datapath,
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` and the algorithm.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write over an evaluation that is there.
+    #[arg(long)]
+    force: bool,
+    /// Go on with an evaluation that was interrupted: runs that it had finished are not made again.
+    #[arg(long, conflicts_with = "force")]
+    resume: bool,
+    /// List the questions.
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Datapath {
+    Sim,
+    Linux,
+}
+
+/// What it leaves in its folder; `parts` only until it is done.
+const PAGE: &str = "evaluation.html";
+const FIGURES: &str = "evaluation.json";
+const PARTS: &str = "parts";
+
+/// Runs the command.
+pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let Some(algorithm) = args.alg.clone().filter(|_| !args.list) else {
+        list(json);
+        return Ok(());
+    };
+    let datapath = match args.datapath {
+        Datapath::Sim => evaluate::Datapath::Sim,
+        Datapath::Linux => {
+            doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
+            evaluate::Datapath::Linux
+        }
+    };
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
+    prepare(&out, args)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        algorithm,
+        only: args.only.clone(),
+        quick: args.quick,
+        datapath,
+        threads: args.threads.unwrap_or(threads).max(1),
+        parts: Some(out.join(PARTS)),
+        build: build(),
+        command: again(&command_line()),
+    };
+    let shown = Shown {
+        bar: percent_bar(),
+        stop: interrupt::flag()?,
+    };
+    let evaluation = evaluate::run(&options, registry, &shown);
+    shown.bar.finish_and_clear();
+    let evaluation = evaluation.map_err(|error| match error {
+        Error::Interrupted => Failure::text(Kind::Failed, "stopped before the end")
+            .hint(format!("what was finished is kept in {}: --resume goes on from there", out.display())),
+        error => failure(error),
+    })?;
+    let page = out.join(PAGE);
+    let figures = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
+    fs::create_dir_all(&out)
+        .and_then(|()| fs::write(&page, evaluate::page(&evaluation)))
+        .and_then(|()| fs::write(out.join(FIGURES), figures))
+        .map_err(|e| unwritable(&out, &e))?;
+    // A question that has no runs has kept nothing.
+    let _ = fs::remove_dir_all(out.join(PARTS));
+    let page = fs::canonicalize(&page).unwrap_or(page);
+    if json {
+        let mut object = evaluation.json();
+        object["report"] = page.display().to_string().into();
+        println!("{object}");
+    } else {
+        println!("{}", evaluation.text());
+        println!("report: {}", page.display());
+    }
+    Ok(())
+}
+
+fn list(json: bool) {
+    if json {
+        let all: Vec<_> = QUESTIONS
+            .iter()
+            .map(|q| {
+                serde_json::json!({
+                    "name": q.name, "title": q.title, "about": q.about, "criterion": q.criterion, "source": q.source,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::json!({ "questions": all }));
+        return;
+    }
+    for q in QUESTIONS {
+        println!("{:<15} {}\n{:15} {}", q.name, q.title, "", q.source);
+    }
+}
+
+/// A folder's name for an algorithm with its parameters.
+fn folder(algorithm: &Contender) -> String {
+    algorithm.to_string().replace([':', '/', ' '], "-")
+}
+
+/// Nothing that is there is written over unless that is asked for.
+fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
+    let (parts, finished) = (out.join(PARTS), out.join(PAGE).exists() || out.join(FIGURES).exists());
+    let taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
+    if args.resume {
+        if finished {
+            return Err(Failure::text(Kind::Usage, format!("the evaluation in {} is finished", out.display()))
+                .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"));
+        }
+        return Ok(());
+    }
+    if taken && !args.force {
+        let hint = if parts.is_dir() && !finished {
+            "an evaluation was interrupted there: --resume goes on with it, --force begins again; or choose another folder with --out"
+        } else {
+            "--force writes over an evaluation that is there; or choose another folder with --out"
+        };
+        return Err(Failure::text(Kind::Usage, format!("{} exists and is not empty", out.display())).hint(hint));
+    }
+    if parts.is_dir() {
+        fs::remove_dir_all(&parts).map_err(|e| unwritable(&parts, &e))?;
+    }
+    Ok(())
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::text(Kind::Failed, format!("cannot write to {}: {error}", path.display())).hint("choose another folder with --out")
+}
+
+/// Tells this program from another build of it: a user's algorithm may have changed since a run was kept.
+fn build() -> String {
+    let of = |path: PathBuf| {
+        let about = fs::metadata(path).ok()?;
+        Some(format!("{} {:?}", about.len(), about.modified().ok()?))
+    };
+    std::env::current_exe().ok().and_then(of).unwrap_or_default()
+}
+
+/// The command without what belongs to this time only, so that the same page is made by whoever resumes.
+fn again(command: &str) -> String {
+    let mut words = command.split(' ');
+    let mut kept: Vec<&str> = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "--threads" | "--out" => drop(words.next()),
+            "--resume" | "--force" | "--json" | "-j" => {}
+            word if word.starts_with("--threads=") || word.starts_with("--out=") => {}
+            word => kept.push(word),
+        }
+    }
+    kept.join(" ")
+}
+
+struct Shown {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watch for Shown {
+    fn advanced(&self, share: f64, question: &str) {
+        self.bar.set_position((share * 100.0) as u64);
+        if self.bar.message() != question {
+            self.bar.set_message(question.to_owned());
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::raised(&self.stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_one_time_is_left_out_of_the_command() {
+        assert_eq!(
+            again("ccplane evaluate --alg cubic --out x --threads=3 --quick --resume --json"),
+            "ccplane evaluate --alg cubic --quick"
+        );
+    }
+}
