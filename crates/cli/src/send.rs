@@ -13,7 +13,7 @@ use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{Congestion, Host, Steering};
-use ccplane_transport::{Failure as Ended, Native, Stats, UnknownNative};
+use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -114,6 +114,13 @@ fn transfer(
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut options = args.transfer.options(any, args.dscp)?;
     options.config.max_rate = args.max_rate;
+    if args
+        .alg
+        .needs_ecn(registry)
+        .map_err(|e| Failure::new(Kind::Usage, e))?
+    {
+        options.config.ecn = Ecn::Ect0;
+    }
     let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(fail)?;
     let congestion = congestion(args, registry, &mut host)?;

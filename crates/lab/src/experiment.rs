@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_emu::Timing;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::Duration;
@@ -71,6 +72,15 @@ impl Contender {
     /// Whether it is the kernel's own.
     pub fn is_native(&self) -> bool {
         matches!(self, Contender::Native { .. })
+    }
+
+    /// Whether it is of no use on a path without ECN: its connections have to offer it. Of those that are no algorithms
+    /// of ours, kernel's or transport's, only DCTCP is so.
+    pub fn needs_ecn(&self, registry: &Registry) -> Result<bool, UnknownAlgorithm> {
+        match self {
+            Contender::Native { name } => Ok(name == "dctcp"),
+            Contender::Ccplane { name, parameters } => crate::run::needs_ecn(registry, name, parameters),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use ccplane_algorithms::{Parameters, Registry};
+use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_qdisc::{Limit, LineSpec};
@@ -172,12 +172,16 @@ fn read(parameters: &[(String, String)]) -> Parameters {
 }
 
 /// Whether one of ccplane's algorithms asks for ECN.
-pub(crate) fn needs_ecn(registry: &Registry, name: &str, parameters: &[(String, String)]) -> Result<bool, Error> {
+pub(crate) fn needs_ecn(
+    registry: &Registry,
+    name: &str,
+    parameters: &[(String, String)],
+) -> Result<bool, UnknownAlgorithm> {
     let algorithm = registry.by_name(name, &read(parameters))?;
     Ok(Capabilities::ECN.missing_from(algorithm.needs()).is_empty())
 }
 
-fn path(e: &Experiment) -> Config {
+pub(crate) fn path(e: &Experiment) -> Config {
     let there = Duration::from_nanos(e.rtt.as_nanos() / 2);
     Config {
         forward: LinkConfig {
@@ -219,14 +223,10 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
-    let ecn = match contender {
-        Contender::Native { name } => name == "dctcp",
-        Contender::Ccplane { name, parameters } => needs_ecn(registry, name, parameters)?,
-    };
     let (senders, receivers, diag) = open(
         &emulator,
         &kernel_name,
-        ecn,
+        contender.needs_ecn(registry)?,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;
@@ -288,7 +288,7 @@ fn run_one(
 
 /// The connections' two ends, and the kernel's view of the senders'. With `ecn` both ends use it: the receiver then runs
 /// the same congestion control, which makes the kernel accept the offer and echo every mark.
-fn open(
+pub(crate) fn open(
     emulator: &Emulator,
     congestion: &str,
     ecn: bool,

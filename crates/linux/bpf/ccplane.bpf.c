@@ -6,6 +6,7 @@
  * where the program asked for one (report.h). While the agent is silent NewReno steers, and the program still runs.
  */
 #include "control.h"
+#include "echo.h"
 #include "recovery.h"
 #include "report.h"
 
@@ -286,11 +287,14 @@ SEC("struct_ops/cwnd_event")
 int cwnd_event(__u64 *ctx)
 {
 	struct tcp_sock *tp = (void *)ctx[0];
-	if ((__u32)ctx[1] == CA_EVENT_TX_START) {
-		struct flow *f = flow_of(tp);
-		if (f)
-			restart_after_idle(tp, f);
-	}
+	__u32 event = ctx[1];
+	struct flow *f = flow_of(tp);
+	if (!f)
+		return 0;
+	if (event == CA_EVENT_TX_START)
+		restart_after_idle(tp, f);
+	else if (event == CA_EVENT_ECN_IS_CE || event == CA_EVENT_ECN_NO_CE)
+		echo_mark(tp, f, event == CA_EVENT_ECN_IS_CE);
 	return 0;
 }
 

@@ -43,6 +43,8 @@ struct flow {
 	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
 	__u64 reports;
 	__u64 fallbacks;
+	__u32 rcv_nxt; /* as receiver: at the last data, and */
+	__u8 ce; /* whether that came with CE */
 	__u8 started;
 	__u8 announced;
 	__u8 fallback;

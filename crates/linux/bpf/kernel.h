@@ -37,6 +37,12 @@ typedef __u8 bool;
 #define TCP_CA_RECOVERY 3
 #define TCP_CA_LOSS 4
 #define CA_EVENT_TX_START 0
+#define CA_EVENT_ECN_NO_CE 4
+#define CA_EVENT_ECN_IS_CE 5
+#define ICSK_ACK_TIMER 2
+#define ICSK_ACK_NOW 16
+#define TCP_ECN_OK 1 /* RFC 3168's ECN was agreed on; not accurate ECN, which counts marks by itself */
+#define TCP_ECN_DEMAND_CWR 4 /* ACKs carry ECE */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
@@ -79,6 +85,9 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	__u8 icsk_ca_state : 5;
 	__u32 icsk_rto; /* jiffies */
+	struct {
+		__u8 pending;
+	} icsk_ack;
 };
 struct minmax_sample {
 	__u32 t;
@@ -92,6 +101,7 @@ struct tcp_sock {
 	__u64 bytes_acked;
 	__u64 tcp_mstamp; /* µs of CLOCK_MONOTONIC, refreshed before every callback */
 	__u32 snd_una;
+	__u32 rcv_nxt;
 	__u32 write_seq;
 	__u32 mss_cache;
 	__u32 srtt_us; /* µs << 3 */
@@ -113,6 +123,7 @@ struct tcp_sock {
 	__u32 lost;
 	__u32 lsndtime; /* jiffies */
 	__u8 is_cwnd_limited : 1;
+	__u8 ecn_flags;
 	struct minmax rtt_min;
 };
 struct rate_sample {
@@ -169,6 +180,7 @@ static long (*map_push)(void *map, const void *value, __u64 flags) = (void *)87;
 static long (*map_pop)(void *map, void *value) = (void *)88;
 static void *(*storage_get)(void *map, void *sk, void *value, __u64 flags) = (void *)107;
 static long (*storage_delete)(void *map, void *sk) = (void *)108;
+static long (*send_ack)(void *tp, __u32 rcv_nxt) = (void *)116;
 static __u64 (*jiffies64)(void) = (void *)118;
 static long (*ring_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
 static long (*loop)(__u32 n, void *step, void *ctx, __u64 flags) = (void *)181;

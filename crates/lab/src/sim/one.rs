@@ -522,13 +522,8 @@ impl<'j> Controls<'j> {
 
     /// Whether that control needs ECN.
     fn needs_ecn(&self, own: Option<&Contender>) -> Result<bool, Error> {
-        match own.or(self.contender) {
-            Some(Contender::Native { name }) => Ok(native(name)?.needs_ecn()),
-            Some(Contender::Ccplane { name, parameters }) => {
-                crate::run::needs_ecn(self.job.registry, name, parameters)
-            }
-            None => Ok(false),
-        }
+        let which = own.or(self.contender);
+        Ok(which.map_or(Ok(false), |contender| contender.needs_ecn(self.job.registry))?)
     }
 
     /// Reports that the contender's algorithm heard.

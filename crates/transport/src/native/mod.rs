@@ -53,11 +53,6 @@ impl Native {
     pub fn dctcp() -> Native {
         Native::Dctcp(Dctcp::default())
     }
-
-    /// Whether it is of no use on a connection without ECN.
-    pub fn needs_ecn(&self) -> bool {
-        matches!(self, Native::Dctcp(_))
-    }
 }
 
 impl FromStr for Native {
