@@ -113,3 +113,94 @@ impl Law for Dctcp {
         1.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_datapath::{Capabilities, Signals};
+    use ccplane_units::Duration;
+
+    use crate::script::{Script, everything};
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    /// A flow of 100 segments in congestion avoidance, its window acknowledged `windows` times by one ACK, `marked` of 100
+    /// packets with CE.
+    fn after(windows: usize, marked: u64) -> Script {
+        let mut script = Script::new("dctcp", "");
+        (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
+        for _ in 0..windows {
+            let _ = script.ack(RTT, |s| window(s, marked));
+        }
+        script.transport.cwnd = 100_000;
+        script
+    }
+
+    fn window(s: &mut Signals, marked: u64) {
+        (s.bytes_acked, s.packets_acked, s.bytes_in_flight) = (100_000, 100, 100_000);
+        (s.ecn_packets, s.ecn_bytes, s.cwnd_limited) = (marked, marked * 1_000, 0);
+    }
+
+    /// What a transport does when a mark begins a reduction: it halves the threshold, then asks.
+    fn reduce(script: &mut Script, change: impl FnOnce(&mut Signals)) -> f64 {
+        let before = script.transport.cwnd;
+        script.transport.ssthresh = before / 2;
+        let _ = script.ack(Duration::ZERO, |s| {
+            (s.in_recovery, s.bytes_acked, s.packets_acked, s.cwnd_limited) = (1, 1_000, 1, 0);
+            change(s);
+        });
+        script.transport.ssthresh as f64 / before as f64
+    }
+
+    /// α = (15/16)^n after n windows without marks; what is left is 1 - α/2.
+    #[test]
+    fn alpha_decays_by_a_sixteenth_a_window() {
+        for (windows, alpha) in [(1, 0.9375), (16, 0.356_07), (100, 0.001_57)] {
+            let kept = reduce(&mut after(windows, 0), |_| {});
+            assert!((kept - (1.0 - alpha / 2.0)).abs() < 1e-3, "{windows}: {kept}");
+        }
+    }
+
+    /// α = F + (1 - F)(15/16)^n where a fraction F of each window is marked.
+    #[test]
+    fn alpha_moves_to_the_fraction_of_marks() {
+        for (windows, fraction) in [(1, 0.2), (10, 0.5), (200, 0.3)] {
+            let kept = reduce(&mut after(windows, (fraction * 100.0) as u64), |_| {});
+            let alpha = fraction + (1.0 - fraction) * libm::pow(15.0 / 16.0, windows as f64);
+            assert!(
+                (kept - (1.0 - alpha / 2.0)).abs() < 1e-3,
+                "{windows}: {kept}, α = {alpha}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_first_mark_halves() {
+        assert_eq!(reduce(&mut after(0, 0), |s| s.ecn_packets = 1), 0.5);
+    }
+
+    #[test]
+    fn a_loss_halves_whatever_alpha_is() {
+        assert_eq!(reduce(&mut after(100, 0), |s| s.lost_pkts_sample = 1), 0.5);
+    }
+
+    /// The transport ends a reduction and begins the next in one call: the program never sees a time outside of recovery.
+    #[test]
+    fn marks_of_the_next_window_reduce_again() {
+        let mut script = after(16, 0);
+        let first = reduce(&mut script, |_| {});
+        script.transport.cwnd = script.transport.ssthresh;
+        let still = script.transport.ssthresh;
+        let _ = script.ack(Duration::ZERO, |s| {
+            (s.in_recovery, s.bytes_acked, s.packets_acked) = (1, 1_000, 1)
+        });
+        assert_eq!(script.transport.ssthresh, still, "one reduction a window");
+        let second = reduce(&mut script, |_| {});
+        assert!((first - second).abs() < 1e-3, "{first} and then {second}, not half");
+    }
+
+    #[test]
+    fn a_datapath_without_ecn_counts_is_refused() {
+        let without = Capabilities(everything().0 & !Capabilities::ECN.0);
+        assert!(Script::on(without, "dctcp", "").is_none());
+    }
+}

@@ -52,7 +52,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
         ParameterDoc {
             name: "fs_max",
             default: "100",
-            values: "packets",
+            values: "a number of packets",
             doc: "the window from which on nothing is added",
         },
         ParameterDoc {
@@ -231,8 +231,8 @@ impl Algorithm for Swift {
 }
 
 impl Swift {
-    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window has moved by an eighth,
-    /// which moves the scaling by a sixteenth, and once an RTT or millisecond.
+    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window has moved by a quarter,
+    /// which moves the scaling by an eighth, and once an RTT or millisecond.
     ///
     /// In flight are two packets at least, so that receivers that delay ACKs answer; a window below two packets is a rate.
     /// 1000gbit ends the pacing.
@@ -290,7 +290,7 @@ impl Swift {
         (if (> Rate 0) 1000gbit 0)))
     (if lossy (report))
     (fallthrough))
-(when (|| (> Micros (max Flow.srtt_us 1000)) (> Report.window (* told 9/8)) (< Report.window (* told 7/8)))
+(when (|| (> Micros (max Flow.srtt_us 1000)) (> Report.window (* told 5/4)) (< Report.window (* told 3/4)))
     (:= told Report.window)
     (:= Micros 0)
     (report))
@@ -303,6 +303,94 @@ impl Swift {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::{MSS, Script, everything};
+
+    /// A target of 30 ms at any window, over a path of 20 ms.
+    const PLAIN: &str = "base=30ms,fs_range=1us";
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn rtt(script: &mut Script, after: Duration, millis: u64) {
+        let _ = script.ack(after, |s| {
+            (s.rtt_sample_us, s.srtt_us) = (millis * 1000, millis * 1000);
+        });
+    }
+
+    /// A flow that knows its target: the first report has been made and answered.
+    fn settled() -> Script {
+        let mut script = Script::new("swift", PLAIN);
+        script.round(RTT);
+        script.round(RTT);
+        script
+    }
+
+    #[test]
+    fn below_the_target_the_window_grows_by_a_packet_an_rtt() {
+        let mut script = settled();
+        let before = script.transport.cwnd;
+        for _ in 0..5 {
+            script.round(RTT);
+        }
+        let grown = script.transport.cwnd - before;
+        assert!((4 * MSS..=5 * MSS).contains(&grown), "{grown} bytes in 5 RTTs");
+        assert_eq!(script.faults(), 0);
+    }
+
+    /// 1 - 0.8 (40 - 30)/40 = 0.8; at 300 ms it would be 0.28, but max_mdf keeps half.
+    #[test]
+    fn above_it_the_window_falls_by_the_excess_once_an_rtt() {
+        for (millis, kept) in [(40, 0.8), (300, 0.5)] {
+            let mut script = settled();
+            let before = script.transport.cwnd as f64;
+            rtt(&mut script, Duration::from_millis(1), millis);
+            let after = script.transport.cwnd;
+            assert!((after as f64 / before - kept).abs() < 0.01, "{before} -> {after}");
+            rtt(&mut script, Duration::from_millis(millis / 2), millis);
+            assert_eq!(script.transport.cwnd, after, "not again within an RTT");
+            rtt(&mut script, Duration::from_millis(millis), millis);
+            assert!(script.transport.cwnd < after, "again after one");
+        }
+    }
+
+    #[test]
+    fn a_loss_takes_max_mdf_and_five_timeouts_nearly_all() {
+        let mut script = settled();
+        let before = script.transport.cwnd as f64;
+        let _ = script.ack(Duration::from_millis(1), |s| s.lost_pkts_sample = 1);
+        assert!((script.transport.cwnd as f64 / before - 0.5).abs() < 0.01);
+        for _ in 0..5 {
+            let _ = script.ack(Duration::from_millis(200), |s| {
+                (s.was_timeout, s.packets_acked, s.bytes_acked, s.rtt_sample_us) = (1, 0, 0, 0);
+            });
+        }
+        assert_eq!(script.window(), 2, "two packets are in flight at least");
+        // A hundredth of a packet of 1000 bytes in 20 ms.
+        assert_eq!(script.transport.rate, 10 * 1_000_000 / 20_000);
+    }
+
+    #[test]
+    fn below_two_packets_the_window_is_a_rate() {
+        let mut script = settled();
+        for _ in 0..4 {
+            rtt(&mut script, Duration::from_millis(400), 300);
+        }
+        // 10 to 12 packets, halved four times: 0.6 to 0.8 packets in 300 ms.
+        let rate = script.transport.rate;
+        assert_eq!(script.window(), 2);
+        assert!((2_000..=2_700).contains(&rate), "{rate}");
+        for _ in 0..60 {
+            script.round(RTT);
+        }
+        assert!(
+            script.window() > 10 && script.transport.rate > 1_000_000_000,
+            "and no more when it has grown"
+        );
+    }
+
+    #[test]
+    fn a_datapath_without_pacing_is_refused() {
+        let without = Capabilities(everything().0 & !Capabilities::PACING.0);
+        assert!(Script::on(without, "swift", "").is_none());
+    }
 
     fn target(base: Option<f64>, range: Option<f64>) -> Target {
         Target {

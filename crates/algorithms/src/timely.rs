@@ -202,7 +202,11 @@ impl Timely {
         let low = self.low.unwrap_or(LOW * least_rtt);
         let high = self.high.unwrap_or(HIGH * least_rtt).max(low);
         let delta = if grows { self.delta } else { 0.0 };
-        flow.calm = if gradient <= 0.0 { flow.calm.saturating_add(1) } else { 0 };
+        flow.calm = if gradient <= 0.0 {
+            flow.calm.saturating_add(1)
+        } else {
+            0
+        };
         flow.rate = if rtt < low {
             flow.rate + delta
         } else if rtt > high {
@@ -210,7 +214,11 @@ impl Timely {
         } else {
             match self.law {
                 Law::Original if gradient <= 0.0 => {
-                    let times = if flow.calm >= HYPERACTIVE { f64::from(HYPERACTIVE) } else { 1.0 };
+                    let times = if flow.calm >= HYPERACTIVE {
+                        f64::from(HYPERACTIVE)
+                    } else {
+                        1.0
+                    };
                     flow.rate + times * delta
                 }
                 Law::Original => flow.rate * (1.0 - self.beta * gradient.min(1.0)),
@@ -359,7 +367,10 @@ mod tests {
         assert_eq!(after(Law::Original, 120.0, 100.0), 1e9 + 1.25e6, "falling: increase");
         // A rise of 8 µs: difference 7 µs, gradient 0.35: 1 - 0.8 * 0.35 = 0.72
         assert!((after(Law::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
-        assert!(after(Law::Original, 60.0, 400.0) >= 0.2e9 - 1.0, "a decrease is at most β");
+        assert!(
+            after(Law::Original, 60.0, 400.0) >= 0.2e9 - 1.0,
+            "a decrease is at most β"
+        );
     }
 
     #[test]
@@ -382,6 +393,24 @@ mod tests {
         let rests = 50.0 * 1.156_25;
         assert!((after(Law::Patched, rests, rests) - 1e9).abs() < 1.0);
         assert!(after(Law::Patched, 55.0, 55.0) > 1e9 && after(Law::Patched, 60.0, 60.0) < 1e9);
+    }
+
+    #[test]
+    fn the_agent_orders_rate_and_window_at_completions() {
+        use crate::script::{MSS, Script, everything};
+        let mut script = Script::new("timely", "t_low=50ms,t_high=500ms,segment=2kB");
+        script.round(Duration::from_millis(20));
+        let _ = script.ack(Duration::ZERO, |_| {});
+        // 10 segments in 20 ms, and δ; a window of twice that.
+        assert_eq!(script.transport.rate, 500_000 + 1_250_000);
+        assert_eq!(script.transport.cwnd, 2 * 35_000);
+        let _ = script.ack(Duration::from_millis(1), |s| s.lost_pkts_sample = 1);
+        let _ = script.ack(Duration::from_millis(1), |s| s.lost_pkts_sample = 1);
+        let _ = script.ack(Duration::ZERO, |_| {});
+        assert_eq!(script.transport.rate, 875_000, "half, and only once an RTT");
+        assert!(script.transport.cwnd >= 10 * MSS);
+        let without = Capabilities(everything().0 & !Capabilities::PACING.0);
+        assert!(Script::on(without, "timely", "").is_none());
     }
 
     #[test]

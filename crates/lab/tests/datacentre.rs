@@ -1,0 +1,270 @@
+//! DCTCP, Swift and TIMELY where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
+//! (the simulator's default). And DCTCP on kernel TCP, with ECN agreed on, over an emulated link that marks.
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_emu::Timing;
+use ccplane_lab::result::{ContenderResult, RunResult};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::sim::{self, Options};
+use ccplane_lab::{Experiment, Quiet};
+use ccplane_qdisc::{LineSpec, LossModel};
+use ccplane_units::{Duration, Rate};
+
+/// A packet on the wire, bits.
+const PACKET: f64 = 1500.0 * 8.0;
+/// RTT of the empty path, µs.
+const BASE: f64 = 20.0;
+
+fn run(text: &str) -> RunResult {
+    let scenario = Scenario::parse("datacentre.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let options = Options {
+        seeds: "1".parse().unwrap(),
+        threads: 1,
+        command: "ccplane run datacentre.toml".into(),
+        repeat: "ccplane run datacentre.toml".into(),
+        packet_logs: None,
+    };
+    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+}
+
+/// `flows` between two hosts over one link, for `millis`.
+fn link(contenders: &str, gbit: u32, flows: u32, queue: &str, millis: u32, transport: &str) -> Vec<ContenderResult> {
+    run(&format!(
+        "contenders = [{contenders}]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
+         [topology.dumbbell]\nrate = \"{gbit}gbit\"\nrtt = \"20us\"\nqueue = \"{queue}\"\n\
+         [transport]\nmin_rto = \"4ms\"\n{transport}\n\
+         [[workload]]\nbulk = {{ flows = {flows} }}\n"
+    ))
+    .contenders
+}
+
+/// `senders` to one receiver as in scenarios/07-dctcp.toml; `bulk` is what each sends.
+fn incast(contenders: &str, senders: u32, queue: &str, bulk: &str, transport: &str) -> Vec<ContenderResult> {
+    run(&format!(
+        "contenders = [{contenders}]\nduration = \"200ms\"\nsample = \"1ms\"\n\
+         [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"{queue}\"\n\
+         [transport]\nmin_rto = \"4ms\"\n{transport}\n\
+         [[workload]]\nbulk = {{ {bulk} }}\n"
+    ))
+    .contenders
+}
+
+/// Mean throughput in Gbit/s and queueing delay in µs of the last two thirds of a run: flows have found their rates.
+fn settled(c: &ContenderResult) -> (f64, f64) {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
+    let delays: Vec<f64> = delays[delays.len() / 3..].iter().flatten().copied().collect();
+    let (rate, delay) = (mean(&rates[rates.len() / 3..]) / 1e3, mean(&delays) * 1e3);
+    println!(
+        "{}: {rate:.2} Gbit/s, {delay:.2} us, {:?}",
+        c.label, c.host.reports_per_s
+    );
+    (rate, delay)
+}
+
+fn within(what: &str, value: f64, expected: f64, percent: f64) {
+    let off = (value / expected - 1.0) * 100.0;
+    assert!(
+        off.abs() <= percent,
+        "{what}: {value:.2}, {off:+.1} % off {expected:.2}"
+    );
+}
+
+/// The transport's native DCTCP is the reference.
+#[test]
+fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
+    let contenders = r#""native:dctcp", "dctcp""#;
+    let runs = [
+        ("1 flow", link(contenders, 10, 1, "ecn:65p:250p", 100, "")),
+        ("2 senders", incast(contenders, 2, "ecn:65p:250p", "", "")),
+        ("8 senders", incast(contenders, 8, "ecn:65p:250p", "", "")),
+    ];
+    for (what, run) in &runs {
+        let [native, steered] = [&run[0].figures, &run[1].figures];
+        println!("{what}: {:.1} {:.1} Mbit/s", native.goodput_mbit, steered.goodput_mbit);
+        println!(
+            "{what}: {:.2} {:.2} us",
+            native.delay_mean_ms * 1e3,
+            steered.delay_mean_ms * 1e3
+        );
+        within(what, steered.goodput_mbit, native.goodput_mbit, 0.5);
+        within(what, steered.delay_mean_ms, native.delay_mean_ms, 6.0);
+    }
+}
+
+/// K = 65 packets are 78 µs at 10 Gbit/s (RFC 8257, 3.1: the queue stands about the threshold).
+#[test]
+fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
+    for flows in [1, 4, 16] {
+        let run = link(r#""dctcp""#, 10, flows, "ecn:65p:250p", 100, "");
+        let f = &run[0].figures;
+        assert!(
+            f.utilisation > 0.99 && f.queue_drops == 0 && f.retransmissions == 0,
+            "{f:?}"
+        );
+        within("the mean queue", f.delay_mean_ms * 1e3, 78.0, 15.0);
+        assert!(f.delay_p99_ms * 1e3 < 160.0, "{flows} flows: {f:?}");
+    }
+}
+
+/// 40 senders of 64 kB at once, and a buffer that holds their initial windows: nothing is lost, nobody waits for a timeout.
+#[test]
+fn an_incast_of_forty_ends_without_a_timeout() {
+    let run = incast(r#""dctcp""#, 40, "ecn:65p:800p", "bytes = \"64kB\"", "");
+    let f = &run[0].figures;
+    let all = f.completions.as_ref().and_then(|done| done.classes.last()).unwrap();
+    assert_eq!((all.flows, f.queue_drops, f.retransmissions), (40, 0, 0), "{f:?}");
+    // 40 · 64 kB take 2.1 ms at 10 Gbit/s.
+    assert!(
+        (2.0..3.0).contains(&all.p99_ms),
+        "{} ms, where a timeout is 4",
+        all.p99_ms
+    );
+}
+
+/// RFC 8257, 3.4 and 3.5: growth and losses are conventional TCP's.
+#[test]
+fn without_ecn_dctcp_is_reno() {
+    let run = incast(r#""reno", "dctcp""#, 2, "droptail:150p", "", "ecn = false");
+    let [reno, dctcp] = [&run[0].figures, &run[1].figures];
+    assert!(dctcp.queue_drops > 0, "{dctcp:?}");
+    within("goodput", dctcp.goodput_mbit, reno.goodput_mbit, 0.5);
+    within("the mean queue", dctcp.delay_mean_ms, reno.delay_mean_ms, 5.0);
+}
+
+/// The RTT at which `flows` share a link under Swift's target with these parameters, µs: the target's own formula,
+/// written once more, at the window that this RTT and the flow's share of the link make.
+fn swift_rests(gbit: f64, flows: f64) -> f64 {
+    let alpha = 100.0 / (1.0 / 0.1_f64.sqrt() - 0.1);
+    let target = |rtt: f64| {
+        let window = rtt * gbit * 1e3 / PACKET / flows;
+        25.0 + (alpha * (1.0 / window.sqrt() - 0.1)).clamp(0.0, 100.0)
+    };
+    let (mut low, mut high) = (BASE, 1000.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if target(middle) > middle {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
+#[test]
+fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
+    for gbit in [10, 25, 100] {
+        for flows in [1, 10, 100] {
+            let contender = r#""swift:base=25us:fs_range=100us""#;
+            let run = link(contender, gbit, flows, "droptail:10000p", 45, "");
+            let (rate, delay) = settled(&run[0]);
+            let expected = swift_rests(f64::from(gbit), f64::from(flows));
+            let window = expected * f64::from(gbit) * 1e3 / PACKET / f64::from(flows);
+            let (rtt, what) = (
+                delay + BASE,
+                format!("{flows} flows at {gbit} Gbit/s, windows of {window:.1}"),
+            );
+            println!("{what}: {rtt:.1} us, target {expected:.1}");
+            assert!(rate > 0.94 * f64::from(gbit), "{what}: {rate}");
+            if window > 2.0 {
+                within(&what, rtt, expected, 12.0);
+            } else {
+                // Below a packet an ACK adds a whole one (algorithm 1): the window doubles an RTT, and halves.
+                assert!(
+                    (0.9..1.8).contains(&(rtt / expected)),
+                    "{what}: {rtt} instead of {expected}"
+                );
+            }
+            assert_eq!(run[0].figures.queue_drops, 0, "{what}");
+        }
+    }
+}
+
+/// T_low and T_high are 50 and 500 µs here. Below T_low the rate grows and above T_high it falls whatever the gradient is.
+#[test]
+fn timely_stays_below_its_upper_threshold_and_uses_the_link() {
+    for (gbit, delta) in [(10, 10), (25, 25), (100, 100)] {
+        for flows in [1, 10, 100] {
+            let contender = format!(r#""timely:t_low=50us:t_high=500us:delta={delta}mbit""#);
+            let run = link(&contender, gbit, flows, "droptail:10000p", 60, "");
+            let (rate, delay) = settled(&run[0]);
+            let what = format!("{flows} flows at {gbit} Gbit/s");
+            assert!(rate > 0.72 * f64::from(gbit), "{what}: {rate}");
+            assert!(delay + BASE < 500.0, "{what}: {delay}");
+        }
+    }
+}
+
+/// Zhu et al. (CoNEXT 2016), 4.3: at the fixed point the gradient is 0, the weight 1/2, and so the error δ/(β·R).
+#[test]
+fn patched_timely_rests_where_its_authors_say() {
+    for (gbit, flows) in [(10, 10), (25, 10), (100, 40)] {
+        let contender = r#""timely:law=patched:t_low=50us:t_high=500us""#;
+        let run = link(contender, gbit, flows, "droptail:10000p", 60, "");
+        let (rate, delay) = settled(&run[0]);
+        let share = f64::from(gbit) * 1e3 / f64::from(flows);
+        let expected = 50.0 * (1.0 + 10.0 / (0.008 * share));
+        within(&format!("{flows} flows at {gbit} Gbit/s"), delay + BASE, expected, 8.0);
+        assert!(rate > 0.98 * f64::from(gbit) && run[0].figures.jain.unwrap() > 0.99);
+    }
+}
+
+/// Kernel TCP agrees on ECN, its packets carry ECT, the emulated queue marks them, the marks come back one by one and hold
+/// the queue near the threshold: 20 packets, 2.5 ms at 96 Mbit/s.
+#[test]
+fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
+    if !nix::unistd::geteuid().is_root() {
+        let reason = "it makes namespaces and loads BPF programs: run it as root";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
+            "SKIPPED: {reason}"
+        );
+        eprintln!("SKIPPED: kernel_tcp_under_dctcp_is_marked_and_loses_nothing: {reason}");
+        return;
+    }
+    let experiment = Experiment {
+        contenders: vec!["dctcp".parse().unwrap()],
+        line: LineSpec::Constant(Rate::from_bits_per_sec(96_000_000)),
+        line_name: "96mbit".into(),
+        rtt: Duration::from_millis(5),
+        queue: "ecn:20p:200p".parse().unwrap(),
+        queue_name: "ecn:20p:200p".into(),
+        loss: LossModel::NONE,
+        jitter: Duration::ZERO,
+        reorder: false,
+        timing: Timing::default(),
+        seed: 1,
+        flows: 2,
+        duration: Duration::from_secs(4),
+        sample_every: Duration::from_millis(10),
+        command: "ccplane run".into(),
+    };
+    let result = ccplane_lab::run(&experiment, &Registry::builtin(), &mut Quiet).unwrap();
+    let c = &result.contenders[0];
+    let f = &c.figures;
+    println!(
+        "{:.1} Mbit/s, {:.2} ms, {} drops",
+        f.goodput_mbit, f.delay_mean_ms, f.queue_drops
+    );
+    for samples in &c.series.flows {
+        let last = samples.last().unwrap().tcp;
+        println!(
+            "ecn {}, {} of {} packets marked",
+            last.ecn,
+            last.delivered_ce,
+            last.bytes_acked / u64::from(last.mss)
+        );
+        assert!(last.ecn && last.delivered_ce > 10, "{last:?}");
+        let share = f64::from(last.delivered_ce) * f64::from(last.mss) / last.bytes_acked as f64;
+        assert!(share < 0.5, "marks are echoed one by one, not until answered: {share}");
+    }
+    assert_eq!(
+        f.queue_drops, 0,
+        "a queue of 200 packets that marks from 20 on does not fill"
+    );
+    // A machine that stands still makes bursts of its own.
+    assert!(f.goodput_mbit > 75.0 && (0.8..6.0).contains(&f.delay_mean_ms), "{f:?}");
+}
