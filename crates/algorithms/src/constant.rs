@@ -94,7 +94,7 @@ impl Algorithm for Constant {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("constant", PROGRAM)
+        Programs::new().with("constant", program(self.pace, self.window))
     }
 
     fn needs(&self) -> Capabilities {
@@ -123,32 +123,39 @@ impl Algorithm for Constant {
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// The program's text. `window` 0 stands for twice what the rate carries in a smoothed RTT, so that the pacing limits and
-/// not the window, but no less than the flow began with. While the datapath repairs a loss, the threshold says where its
-/// reduction leads: nowhere. It reports once a second, for those who watch; nothing is decided from it.
-const PROGRAM: &str = "(def
-    (Report (volatile acked 0) (volatile lost 0) (volatile rtt +infinity) (cwnd 0))
+/// The program's text; it has only what the parameters need, so that a datapath which cannot do more is not refused.
+/// `window` 0 stands for twice what the rate carries in a smoothed RTT, so that the pacing limits and not the window, but no
+/// less than the flow began with. While the datapath repairs a loss, the threshold says where its reduction leads: nowhere.
+/// It reports once a second, for those who watch; nothing is decided from it.
+fn program(pace: Pace, window: Window) -> String {
+    let rate = match pace {
+        Pace::Off => "",
+        Pace::Rate(_) => "\n    (:= Rate rate)",
+    };
+    let wanted = match (pace, window) {
+        (Pace::Rate(_), Window::Auto) => {
+            "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))"
+        }
+        _ => "window",
+    };
+    format!(
+        "(def
+    (Report (volatile acked 0) (volatile lost 0) (cwnd 0))
     (rate 0) (window 0) (least 0) (wanted 0) (in_loss false))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
-    (:= Rate rate)
-    (:= wanted window)
     (:= in_loss (|| Flow.was_timeout (&& in_loss Flow.in_recovery)))
-    (fallthrough))
-(when (== window 0)
-    (:= wanted least)
-    (if (< Flow.srtt_us +infinity) (:= wanted (max least (/ (* 2 rate Flow.srtt_us) 1000000))))
-    (fallthrough))
-(when true
+    (:= wanted {wanted}){rate}
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh wanted) (:= Cwnd wanted))
     (:= Report.cwnd Cwnd)
     (fallthrough))
 (when (> Micros 1s)
     (:= Micros 0)
     (report))
-";
+"
+    )
+}
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Time};
 
+use crate::least::Least;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -109,7 +110,7 @@ pub struct Copa {
 pub struct Flow {
     /// Segment size, bytes.
     mss: f64,
-    base: WindowedMin,
+    base: Least,
     velocity: Velocity,
     rounds: Rounds,
     /// 1/δ now, packets.
@@ -129,23 +130,6 @@ struct Orders {
     unit: u64,
     velocity: u64,
     upwards: u64,
-}
-
-/// The least RTT (µs) of [`RTT_MIN_OVER`]: candidates with their times, each larger than the one before it.
-#[derive(Clone, Debug, Default)]
-struct WindowedMin(VecDeque<(Time, u64)>);
-
-impl WindowedMin {
-    fn update(&mut self, now: Time, rtt: u64) -> u64 {
-        while self.0.back().is_some_and(|(_, last)| *last >= rtt) {
-            self.0.pop_back();
-        }
-        self.0.push_back((now, rtt));
-        while self.0.len() > 1 && self.0.front().is_some_and(|(at, _)| now.since(*at) > RTT_MIN_OVER) {
-            self.0.pop_front();
-        }
-        self.0.front().map_or(rtt, |(_, least)| *least)
-    }
 }
 
 /// How fast the window moves, in units of 1/δ packets an RTT.
@@ -212,7 +196,7 @@ impl Rounds {
 impl Flow {
     /// A round trip ended: mode and δ (section 2.2), velocity (2.1), and what the program is to have.
     fn round(&mut self, copa: &Copa, now: Time, round: &Round) {
-        let base = self.base.update(now, round.least);
+        let base = self.base.update(now, round.least).unwrap_or(round.least);
         self.told.base = base;
         self.rounds.push(round.least, round.most);
         if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base) {
@@ -294,7 +278,7 @@ impl Algorithm for Copa {
         control.program("copa", &[("unit", told.unit), ("slow", slow)]);
         Flow {
             mss,
-            base: WindowedMin::default(),
+            base: Least::over(RTT_MIN_OVER),
             velocity: Velocity::new(info.cwnd.get()),
             rounds: Rounds::default(),
             patience: self.patience,
@@ -369,7 +353,7 @@ const PROGRAM: &str = "(def
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.srtt Flow.srtt_us)
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
     (if fresh (do (:= Report.least +infinity) (:= Report.most 0) (:= fresh false)))
     (:= Report.least (min Report.least Flow.rtt_sample_us))
     (:= Report.most (max Report.most Flow.rtt_sample_us))
@@ -387,6 +371,7 @@ const PROGRAM: &str = "(def
     (:= Report.timeouts (+ Report.timeouts 1))
     (:= in_loss true)
     (:= slow true)
+    (:= up true)
     (:= credit 0)
     (report)
     (fallthrough))

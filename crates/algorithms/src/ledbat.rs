@@ -4,12 +4,11 @@
 //! the agent orders one. The agent keeps ten minutes of base delays, sets the gain that follows from them, and decides
 //! when to slow down.
 
-use std::collections::VecDeque;
-
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
+use crate::least::Least;
 use crate::repair::{DECLARED, HALVE, MAY_GROW, REMEMBER, REPORTED};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -46,10 +45,9 @@ const MOST_DIVISOR: u64 = 16;
 const QUIET: u64 = 9;
 /// The first comes so many RTTs after the initial slow start (section 4.4).
 const FIRST_AFTER: u64 = 2;
-/// Minima of so many minutes make the base delay (RFC 6817, section 4.2: BASE_HISTORY). Fewer, and a queue that others keep
-/// is soon taken for the path; more, and a longer path after a change of route is taken for a queue.
-const BASE_HISTORY: usize = 10;
-const MINUTE: Duration = Duration::from_secs(60);
+/// The base delay is the least RTT of so long (RFC 6817, section 4.2: ten minutes). Shorter, and a queue that others keep is
+/// soon taken for the path; longer, and a longer path after a change of route is taken for a queue.
+const BASE_HISTORY: Duration = Duration::from_secs(600);
 
 /// The algorithm.
 pub struct LedbatPlusPlus {
@@ -58,7 +56,7 @@ pub struct LedbatPlusPlus {
 
 /// State of a flow.
 pub struct Flow {
-    base: BaseDelay,
+    base: Least,
     /// What the program has: base delay in µs, divisor of the gain.
     told: (u64, u64),
     phase: Phase,
@@ -73,32 +71,6 @@ enum Phase {
     Steady { next: Time },
     /// A slowdown was ordered at this time, when so many had been made.
     Slowing { since: Time, made: u64 },
-}
-
-/// The least RTT of each of the last minutes.
-#[derive(Clone, Debug, Default)]
-struct BaseDelay {
-    minutes: VecDeque<u64>,
-    began: Time,
-}
-
-impl BaseDelay {
-    /// Takes the least RTT of a report, µs, and gives the base delay, or nothing before the first sample.
-    fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
-        if rtt < INFINITY {
-            match self.minutes.back_mut() {
-                Some(minute) if now.since(self.began) < MINUTE => *minute = rtt.min(*minute),
-                _ => {
-                    self.began = now;
-                    self.minutes.push_back(rtt);
-                }
-            }
-            if self.minutes.len() > BASE_HISTORY {
-                self.minutes.pop_front();
-            }
-        }
-        self.minutes.iter().copied().min()
-    }
 }
 
 /// 1/GAIN = min(16, ceil(2·TARGET/base)), section 4.2: on a path as long as twice the target as fast as Reno, on shorter
@@ -151,7 +123,7 @@ impl Algorithm for LedbatPlusPlus {
         let live = u64::from(info.live);
         control.program("ledbat", &[("target", target), ("recovering", live)]);
         Flow {
-            base: BaseDelay::default(),
+            base: Least::over(BASE_HISTORY),
             told: (INFINITY, MOST_DIVISOR),
             phase: Phase::Starting,
         }
@@ -202,7 +174,7 @@ fn program() -> String {
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.srtt Flow.srtt_us)
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
     (:= rtt4 rtt3)
     (:= rtt3 rtt2)
     (:= rtt2 rtt1)

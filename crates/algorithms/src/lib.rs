@@ -9,6 +9,7 @@ mod constant;
 mod copa;
 mod cubic;
 mod dctcp;
+mod least;
 mod ledbat;
 mod parameters;
 mod registry;

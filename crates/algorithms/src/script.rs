@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Signals, Target, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
 
@@ -21,6 +21,14 @@ pub(crate) fn everything() -> Capabilities {
         .fold(C::CWND, Capabilities::with)
 }
 
+/// What the flow asked of its transport.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub cwnd: Option<u64>,
+    pub ssthresh: Option<u64>,
+    pub report: Option<datapath::Urgency>,
+}
+
 /// One flow. Its transport does what it is asked, and repairs nothing by itself.
 pub(crate) struct Script {
     agent: Agent,
@@ -32,6 +40,8 @@ pub(crate) struct Script {
     /// Commands that the agent gave since the last ACK: program variables by number, window and the like by name.
     pub orders: BTreeMap<String, u64>,
     pub reports: usize,
+    /// A program needs more than the datapath can do.
+    refused: bool,
 }
 
 impl Script {
@@ -85,9 +95,13 @@ impl Script {
             },
             orders: BTreeMap::new(),
             reports: 0,
+            refused: false,
         };
         script.agent.handle(now, DATAPATH, Event::Ready { datapath: info });
         script.obey();
+        if script.refused {
+            return None;
+        }
         let info = FlowInfo {
             mss: Bytes::new(MSS),
             init_cwnd: Bytes::new(10 * MSS),
@@ -106,7 +120,8 @@ impl Script {
         while let Some((_, command)) = self.agent.poll() {
             let (command, updates) = match &command {
                 Command::Install { program, .. } => {
-                    self.programs.install(program.as_ref().clone()).expect("it fits");
+                    let why = self.programs.install(program.as_ref().clone()).err();
+                    self.refused |= why.is_some();
                     continue;
                 }
                 Command::Heartbeat { .. } => {
@@ -131,7 +146,7 @@ impl Script {
     }
 
     /// One ACK with these signals, this long after the last.
-    pub fn call(&mut self, after: Duration, signals: &Signals) -> Outcome {
+    pub fn call(&mut self, after: Duration, signals: &Signals) -> Asked {
         self.transport.now += after;
         let now = self.transport.now;
         let outcome = self.flow.on_ack(&self.transport, signals, &self.programs);
@@ -152,11 +167,15 @@ impl Script {
             self.flow.report_queued(&self.programs);
             self.obey();
         }
-        outcome
+        Asked {
+            cwnd: outcome.cwnd,
+            ssthresh: outcome.ssthresh,
+            report: outcome.report,
+        }
     }
 
     /// One ACK as usual but for `change`.
-    pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> Outcome {
+    pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> Asked {
         let mut signals = self.usual;
         change(&mut signals);
         self.call(after, &signals)
@@ -182,5 +201,77 @@ impl Script {
 
     pub fn faults(&self) -> u32 {
         self.flow.faults()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Small numbers, large ones, and those at the edges.
+    fn any_number() -> impl Strategy<Value = u64> {
+        prop_oneof![0..3_000u64, 0..10_000_000u64, any::<u64>(), Just(0), Just(u64::MAX)]
+    }
+
+    fn any_signals() -> impl Strategy<Value = Signals> {
+        let numbers = prop::array::uniform12(any_number());
+        let truths = prop::array::uniform5(0..2u64);
+        (numbers, truths).prop_map(|(n, t)| Signals {
+            bytes_acked: n[0],
+            bytes_misordered: n[1],
+            ecn_bytes: n[2],
+            ecn_packets: n[3],
+            lost_pkts_sample: n[4],
+            packets_acked: n[5],
+            bytes_in_flight: n[6],
+            rtt_sample_us: n[7],
+            srtt_us: n[8],
+            min_rtt_us: n[9],
+            mss: n[10],
+            rate_incoming: n[11],
+            was_timeout: t[0],
+            in_recovery: t[1],
+            undone: t[2],
+            cwnd_limited: t[3],
+            app_limited: t[4],
+            ..Signals::default()
+        })
+    }
+
+    #[test]
+    fn programs_fit_every_datapath_of_ours() {
+        for algorithm in ["constant", "vegas", "copa", "ledbat++", "dctcp", "swift", "timely"] {
+            let made = Registry::builtin().by_name(algorithm, &Parameters::new());
+            let mut agent = Agent::new(Options::default());
+            agent.add_boxed(made.expect("built in")).expect("it compiles");
+            for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
+                let cost = program.compiled.cost();
+                println!("{algorithm} {}: {cost:?}", program.name);
+                assert!(cost.vars <= 32, "{algorithm}: {cost:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever a datapath says: no panic, and windows, rates and orders within bounds.
+        #[test]
+        fn no_signals_do_harm(calls in prop::collection::vec((0..100_000_000u64, any_signals()), 1..60)) {
+            for (algorithm, parameters) in [
+                ("constant", "rate=80mbit"), ("vegas", ""), ("copa", ""), ("copa", "mode=default,delta=0.01"), ("ledbat++", ""),
+                ("dctcp", ""), ("swift", ""), ("timely", ""), ("timely", "law=patched"),
+            ] {
+                let mut script = Script::new(algorithm, parameters);
+                for (after, signals) in &calls {
+                    script.call(Duration::from_micros(*after), signals);
+                    let cwnd = script.transport.cwnd;
+                    prop_assert!((1220..=1 << 40).contains(&cwnd), "{algorithm}: {cwnd}");
+                    prop_assert!(!script.orders.contains_key("cwnd") || script.orders["cwnd"] > 0, "{algorithm}");
+                }
+            }
+        }
     }
 }
