@@ -58,6 +58,19 @@ pub struct Cubic {
     growth_before_loss: f64,
 }
 
+impl Cubic {
+    /// What is kept of the window at a loss.
+    pub(crate) const KEPT: f64 = BETA;
+
+    /// The RFC's law, for those who compete by it in a part of their time.
+    pub(crate) fn standard() -> Cubic {
+        Cubic {
+            fast_convergence: true,
+            growth_before_loss: 0.0,
+        }
+    }
+}
+
 /// State of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {

@@ -2,7 +2,7 @@
 
 use ccplane_agent::DynAlgorithm;
 
-use crate::{BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, reno, swift, timely, vegas};
+use crate::{BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, nimbus, reno, swift, timely, vegas, vivace};
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
 pub struct Registry(Vec<Entry>);
@@ -70,6 +70,8 @@ impl Registry {
             .add(vegas::DOC, vegas::make)
             .add(copa::DOC, copa::make)
             .add(ledbat::DOC, ledbat::make)
+            .add(nimbus::DOC, nimbus::make)
+            .add(vivace::DOC, vivace::make)
     }
 
     /// One more; it replaces one of the same name.

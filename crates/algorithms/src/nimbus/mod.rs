@@ -1,0 +1,361 @@
+//! Nimbus: delay control that knows when it may (Goyal, Narayan, Cangialosi, Narayana, Alizadeh, Balakrishnan, "Elasticity
+//! Detection: A Building Block for Internet Congestion Control", SIGCOMM 2022, arXiv 1802.08730; constants from its
+//! reference ccp-project/nimbus, branch queue-control, as Bundler uses it).
+//!
+//! The rate always carries a [`Pulse`]. Each 10 ms the program reports what was sent and what arrived; a [`Detector`] tells
+//! whether the cross traffic answers to the pulse, and a [`Switch`] chooses between delay control and competition. The parts
+//! know nothing of flows and programs, and are for whoever controls a bottleneck's queue by a rate.
+
+mod capacity;
+mod competitive;
+mod delay;
+mod elasticity;
+mod pulse;
+mod switch;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Rate, Time};
+
+use crate::cubic::Cubic;
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub use capacity::Estimate;
+pub use delay::DelayMode;
+pub use elasticity::{Capacity, Detector, Fourier, INTERVAL, Reading, Sample, WINDOW};
+pub use pulse::{COMPETITIVE_HZ, DELAY_HZ, HEIGHT, Pulse};
+pub use switch::{Mode, Switch};
+
+use competitive::Competitor;
+use delay::{Basic, Copa, Now};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "nimbus",
+    doc: "Nimbus (SIGCOMM 2022): short queues, and Cubic where pulses show that others answer to the queue",
+    parameters: &[
+        ParameterDoc {
+            name: "delay",
+            default: "basic",
+            values: "basic | copa",
+            doc: "the law that keeps the queue short: BasicDelay, or the reference's window of Copa's form",
+        },
+        ParameterDoc {
+            name: "competitive",
+            default: "cubic",
+            values: "cubic | off",
+            doc: "the law beside elastic cross traffic; `off` controls delay always",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Nimbus::new(
+        parameters.read("delay", DelayMode::default())?,
+        parameters.read("competitive", Competitive::default())?,
+    )))
+}
+
+/// What the flow does beside elastic cross traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Competitive {
+    /// Cubic (RFC 9438).
+    #[default]
+    Cubic,
+    /// Nothing: delay control always.
+    Off,
+}
+
+impl std::str::FromStr for Competitive {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Competitive, &'static str> {
+        match text {
+            "cubic" => Ok(Competitive::Cubic),
+            "off" => Ok(Competitive::Off),
+            _ => Err("it is `cubic` or `off`"),
+        }
+    }
+}
+
+/// Samples between two spectra: two transforms of 512 points a tenth of a second, where the reference has them each sample.
+/// η moves over seconds.
+const READ_EVERY: u32 = 10;
+/// Least rate as a part of the capacity (reference): enough to see an answer again.
+const LEAST: f64 = 0.05;
+/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the right one.
+const MOST: f64 = 2.0;
+/// The window holds so many times rate · RTT (reference): the rate is what limits.
+const ROOM: f64 = 2.0;
+/// Least window, segments.
+const LEAST_SEGMENTS: f64 = 4.0;
+/// Most rate, bytes/s, and most window, bytes: beyond every link.
+const MOST_RATE: f64 = 1e15;
+/// Intervals to which a flow that comes to compete goes back for its rate: before the spectrum could show that others
+/// came (reference: 5 s).
+const BEFORE: usize = 500;
+
+/// The algorithm.
+pub struct Nimbus {
+    delay: DelayMode,
+    competitive: Competitive,
+    cubic: Cubic,
+    fourier: Fourier,
+}
+
+/// State of a flow: 6 KiB of samples and less than 1 KiB beside, for as long as it lives.
+pub struct Flow {
+    mss: f64,
+    /// Where pulses are counted from.
+    born: Time,
+    /// When the next sample is due.
+    due: Time,
+    last: Time,
+    unread: u32,
+    /// Without the pulse, bytes/s; 0 while the program is in slow start.
+    rate: f64,
+    detector: Detector,
+    capacity: Estimate,
+    switch: Switch,
+    basic: Basic,
+    copa: Copa,
+    competitor: Competitor,
+}
+
+impl Nimbus {
+    /// The algorithm with these laws.
+    pub fn new(delay: DelayMode, competitive: Competitive) -> Nimbus {
+        Nimbus {
+            delay,
+            competitive,
+            cubic: Cubic::standard(),
+            fourier: Fourier::new(),
+        }
+    }
+
+    /// Samples for the time that has passed, and, when it is time, what their spectrum says.
+    fn observe(&mut self, flow: &mut Flow, now: Time, sample: Sample, rtt: f64, base: f64) {
+        // After a silence the old samples are not of the same pulse train.
+        if now.since(flow.due) > INTERVAL * (WINDOW as u64 / 4) {
+            flow.detector.clear();
+            flow.due = now;
+        }
+        while flow.due <= now {
+            flow.due += INTERVAL;
+            flow.detector.push(sample);
+            let ages = flow.switch.mode() == Mode::Delay;
+            flow.capacity.push(now, f64::from(sample.received), ages);
+            flow.unread += 1;
+        }
+        if flow.unread < READ_EVERY {
+            return;
+        }
+        let capacity = flow.capacity.get();
+        let Some(reading) = flow.detector.read(&mut self.fourier, capacity, flow.frequency()) else {
+            return;
+        };
+        flow.capacity.learn(reading.capacity);
+        let changed = self.competitive != Competitive::Off && flow.switch.judge(now, &reading, flow.unread, capacity);
+        flow.unread = 0;
+        if changed {
+            flow.change(rtt, base);
+        }
+    }
+}
+
+impl Flow {
+    fn frequency(&self) -> f64 {
+        match self.switch.mode() {
+            Mode::Delay => DELAY_HZ,
+            Mode::Competitive => COMPETITIVE_HZ,
+        }
+    }
+
+    /// The mode changed, at this RTT and the shortest, seconds.
+    fn change(&mut self, rtt: f64, base: f64) {
+        match self.switch.mode() {
+            Mode::Competitive => {
+                let rate = f64::from(self.detector.ago(BEFORE).received);
+                self.competitor = Competitor::at(rate * rtt / self.mss);
+            }
+            Mode::Delay => self.basic = Basic::at(rtt / base),
+        }
+    }
+
+    /// The rate to send at now, bytes/s.
+    fn pulsed(&self, now: Time) -> f64 {
+        let capacity = self.capacity.get();
+        let periods = now.since(self.born).as_secs_f64() * self.frequency();
+        (self.rate + HEIGHT * capacity * Pulse::at(periods)).max(LEAST * capacity)
+    }
+}
+
+impl Algorithm for Nimbus {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        "nimbus"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("nimbus", PROGRAM)
+    }
+
+    fn needs(&self) -> Capabilities {
+        let rates = Capabilities::PACING.with(Capabilities::DELIVERY_RATE);
+        Capabilities::CWND.with(Capabilities::RTT).with(rates)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        let now = control.now();
+        // A flow that is taken over goes on from its window; nothing is known of the path yet but that.
+        let rate = match info.srtt.as_secs_f64() {
+            srtt if info.live && srtt > 0.0 => info.cwnd.get() as f64 / srtt,
+            _ => 0.0,
+        };
+        control.program("nimbus", &[("starting", u64::from(rate == 0.0))]);
+        let mss = info.mss.get().max(1) as f64;
+        let window = info.cwnd.get() as f64;
+        Flow {
+            mss,
+            born: now,
+            due: now,
+            last: now,
+            unread: 0,
+            rate,
+            detector: Detector::new(),
+            capacity: Estimate::default(),
+            switch: Switch::new(now),
+            basic: Basic::at(1.0),
+            copa: Copa::at(window),
+            competitor: Competitor::at(window / mss),
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[acked, lost, reductions, timeouts, undos, sent, received, rtt, base, limited, starting] = report.fields() else {
+            return;
+        };
+        if rtt >= INFINITY || base >= INFINITY || sent == 0 || received == 0 {
+            return;
+        }
+        let now = control.now();
+        let (rtt, base) = (rtt.max(1) as f64 / 1e6, base.clamp(1, rtt.max(1)) as f64 / 1e6);
+        let (sent, received, acked) = (sent as f64, received as f64, acked as f64);
+        if limited == 0 {
+            let sample = Sample {
+                sent: sent as f32,
+                received: received as f32,
+                queueing: (rtt - base) as f32,
+            };
+            self.observe(flow, now, sample, rtt, base);
+        }
+        if starting != 0 {
+            return;
+        }
+        let capacity = flow.capacity.get().max(flow.mss / rtt);
+        if flow.rate == 0.0 {
+            flow.rate = received.min(capacity);
+            flow.copa = Copa::at(flow.rate * rtt);
+        }
+        match flow.switch.mode() {
+            Mode::Delay => {
+                let seen = Now {
+                    sent,
+                    cross: capacity * sent / received - sent,
+                    capacity,
+                    rtt,
+                    base,
+                    acked,
+                    mss: flow.mss,
+                };
+                let elapsed = now.since(flow.last).as_secs_f64();
+                let lost = lost as f64 * flow.mss;
+                flow.basic.interval(lost / (lost + acked).max(1.0), rtt / base);
+                flow.rate = match self.delay {
+                    DelayMode::Basic => flow.basic.rate(&seen),
+                    DelayMode::Copa => flow.copa.rate(&seen, elapsed),
+                };
+            }
+            Mode::Competitive => {
+                if undos > 0 {
+                    flow.competitor.undo(&self.cubic);
+                }
+                if reductions > 0 || timeouts > 0 {
+                    flow.competitor.reduce(&self.cubic, timeouts > 0);
+                } else if limited == 0 {
+                    flow.competitor.acked(&self.cubic, now, acked / flow.mss, rtt);
+                }
+                flow.rate = flow.competitor.window() * flow.mss / rtt;
+                flow.copa = Copa::at(flow.rate * rtt);
+            }
+        }
+        flow.last = now;
+        flow.rate = flow.rate.clamp(LEAST * capacity, MOST * capacity);
+        let rate = flow.pulsed(now);
+        let competes = flow.switch.mode() == Mode::Competitive;
+        control.rate(Rate::from_bytes_per_sec(rate.clamp(1.0, MOST_RATE) as u64));
+        let window = (ROOM * rate * rtt).max(LEAST_SEGMENTS * flow.mss).min(MOST_RATE);
+        control.set("window", window as u64);
+        control.set("competes", u64::from(competes));
+    }
+}
+
+/// The rate is the agent's, each 10 ms. The program does slow start, by doubling windows that are paced at twice their rate,
+/// until the RTT is a quarter over the shortest or a packet is lost, and goes on at the rate that arrives then; the first
+/// reduction of each recovery while it competes (the agent's own follows with the report); and keeps recoveries from taking
+/// the window below the agent's, since the rate is what limits.
+const PROGRAM: &str = "(def
+    (Report
+        (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)
+        (sent 0) (received 0) (rtt +infinity) (base +infinity) (volatile limited false) (slow true))
+    (const INTERVAL 10ms)
+    (const SLACK 500us)
+    (starting true) (window 0) (competes false) (recovering false))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.limited (|| Report.limited Flow.app_limited))
+    (:= Report.base Flow.min_rtt_us)
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (:= Report.rtt Flow.rtt_sample_us)
+    (fallthrough))
+(when (&& (> Flow.rate_outgoing 0) (> Flow.rate_incoming 0))
+    (:= Report.sent Flow.rate_outgoing)
+    (:= Report.received Flow.rate_incoming)
+    (fallthrough))
+(when Flow.was_timeout
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (report)
+    (fallthrough))
+(when Flow.undone
+    (:= Report.undos (+ Report.undos 1))
+    (report)
+    (fallthrough))
+(when (&& Flow.in_recovery (! recovering))
+    (:= Report.reductions (+ Report.reductions 1))
+    (if competes (:= Rate (* Rate 0.7)))
+    (report)
+    (fallthrough))
+(when (&& starting (< Flow.srtt_us +infinity))
+    (if Flow.cwnd_limited (:= Cwnd (+ Cwnd Ack.bytes_acked)))
+    (:= Rate (/ (* Cwnd 2000000) Flow.srtt_us))
+    (if (|| Flow.in_recovery (> Report.rtt (+ SLACK (* Report.base 1.25))))
+        (do (:= starting false) (:= Rate Report.received) (report)))
+    (fallthrough))
+(when (&& (> window 0) Flow.in_recovery)
+    (:= Ssthresh window)
+    (fallthrough))
+(when (&& (> window 0) (! Flow.in_recovery))
+    (:= Cwnd window)
+    (fallthrough))
+(when true
+    (:= recovering Flow.in_recovery)
+    (:= Report.slow starting)
+    (fallthrough))
+(when (> Micros INTERVAL)
+    (:= Micros 0)
+    (report))
+";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The program and the agent together, ACK by ACK.
+
+use ccplane_datapath::{Capabilities, Signals};
+use ccplane_units::Duration;
+use proptest::prelude::*;
+
+use super::HEIGHT;
+use crate::script::{MSS, Script, everything};
+
+/// An ACK each millisecond for so many of them, of a flow that sends and receives at these rates; the rates ordered.
+fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) -> Vec<f64> {
+    let mut rates = Vec::new();
+    for _ in 0..count {
+        let _ = script.ack(Duration::from_millis(1), |s| {
+            (s.rate_outgoing, s.rate_incoming) = (sent, received);
+            s.bytes_acked = received / 1000;
+            (s.rtt_sample_us, s.srtt_us) = (rtt_us, rtt_us);
+        });
+        rates.push(script.transport.rate as f64);
+    }
+    rates
+}
+
+#[test]
+fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
+    let mut script = Script::new("nimbus", "");
+    for doubled in [20, 40, 80] {
+        script.round(Duration::from_millis(20));
+        assert_eq!(script.window(), doubled);
+        assert_eq!(script.transport.rate, 2 * doubled * MSS * 50);
+    }
+    // 25 ms and the slack of 0.5 ms are not above a quarter more.
+    acks(&mut script, 1, 9_000_000, 9_000_000, 25_500);
+    assert!(script.transport.rate > 8_000_000);
+    acks(&mut script, 1, 9_000_000, 5_000_000, 25_501);
+    // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes that for.
+    assert!((250_000..=10_000_000).contains(&script.transport.rate), "{}", script.transport.rate);
+    let window = script.window();
+    script.round(Duration::from_millis(20));
+    assert!(script.window() <= 2 * window, "no slow start any more");
+}
+
+#[test]
+fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
+    let mut script = Script::new("nimbus", "");
+    acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
+    // Six periods of 6 Hz. 25 ms are 1.25 times 20.
+    let rates = acks(&mut script, 1000, 10_000_000, 10_000_000, 25_000);
+    let mean = rates.iter().sum::<f64>() / 1000.0;
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    assert!((mean / 10e6 - 1.0).abs() < 0.02, "{mean}");
+    assert!((most / (10e6 * (1.0 + HEIGHT)) - 1.0).abs() < 0.01, "{most}");
+    assert!((least / (10e6 * (1.0 - HEIGHT / 3.0)) - 1.0).abs() < 0.01, "{least}");
+    assert!(script.orders.is_empty() || script.reports > 90, "a report each 10 ms: {}", script.reports);
+    assert!((100..=130).contains(&script.reports), "{}", script.reports);
+}
+
+#[test]
+fn a_recovery_does_not_take_the_window_below_what_the_rate_needs() {
+    let mut script = Script::new("nimbus", "");
+    acks(&mut script, 200, 10_000_000, 10_000_000, 25_600);
+    let window = script.transport.cwnd;
+    let _ = script.ack(Duration::from_millis(1), |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+    assert!(script.transport.ssthresh >= window / 2 && script.transport.ssthresh < u64::MAX);
+    assert_eq!(script.transport.ssthresh, window);
+}
+
+#[test]
+fn without_pacing_or_rates_it_is_refused() {
+    let all = everything();
+    for missing in [Capabilities::PACING, Capabilities::DELIVERY_RATE, Capabilities::RTT] {
+        let rest = Capabilities(all.0 & !missing.0);
+        assert!(Script::on(rest, "nimbus", "").is_none(), "{:?}", missing.names().next());
+    }
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3_000u64, 0..50_000_000u64, any::<u64>(), Just(0), Just(u64::MAX)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a datapath says: no panic, windows and rates within bounds.
+    #[test]
+    fn no_signals_do_harm(
+        calls in prop::collection::vec((0..10_000_000u64, prop::array::uniform8(number()), prop::array::uniform4(0..2u64)), 1..200),
+        parameters in prop::sample::select(vec!["", "delay=copa", "competitive=off"]),
+    ) {
+        let mut script = Script::new("nimbus", parameters);
+        for (after, n, t) in calls {
+            let signals = Signals {
+                bytes_acked: n[0], lost_pkts_sample: n[1], rtt_sample_us: n[2], srtt_us: n[3], min_rtt_us: n[4],
+                rate_incoming: n[5], rate_outgoing: n[6], mss: n[7],
+                was_timeout: t[0], in_recovery: t[1], undone: t[2], app_limited: t[3], cwnd_limited: 1,
+                ..Signals::default()
+            };
+            let _ = script.call(Duration::from_micros(after), &signals);
+            prop_assert!(script.transport.cwnd >= 1220);
+            if let Some(rate) = script.orders.get("rate") {
+                prop_assert!((1..=super::MOST_RATE as u64).contains(rate), "{rate}");
+            }
+        }
+    }
+}

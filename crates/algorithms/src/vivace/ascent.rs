@@ -1,0 +1,98 @@
+//! From utilities to rates: gradient ascent with a confidence amplifier and a dynamic change boundary (Vivace section 4).
+
+/// θ0: how much of a gradient becomes a change, in (Mbit/s)² per unit of utility (section 4.2; the authors' code has 1).
+const STEP: f64 = 1.0;
+/// ω0: most that one change may be, as a part of the rate (section 4.3; `kInitialMaxStepSize`).
+const BOUND: f64 = 0.05;
+/// δ: what is added to that for each change in a row that reached it (section 4.3; the authors' later code has 0.05).
+const WIDER: f64 = 0.1;
+
+/// Most that one change may be after all: a doubling or a halving and no more, whatever came before (ours).
+const MOST: f64 = 0.5;
+
+/// The state of the ascent of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ascent {
+    /// Changes in a row in one direction, and which.
+    row: u32,
+    up: bool,
+    /// k: how many times the boundary was widened.
+    wider: u32,
+}
+
+impl Ascent {
+    /// The rate that follows on `rate` (Mbit/s), given dU/dx there.
+    pub fn follow(&mut self, rate: f64, gradient: f64) -> f64 {
+        if gradient == 0.0 || gradient.is_nan() {
+            *self = Ascent::default();
+            return rate;
+        }
+        let up = gradient > 0.0;
+        if up != self.up || self.row == 0 {
+            *self = Ascent { up, ..Ascent::default() };
+        }
+        self.row = self.row.saturating_add(1);
+        let change = (amplifier(self.row) * STEP * gradient.abs()).min(f64::MAX);
+        let bound = |wider: u32| (BOUND + WIDER * f64::from(wider)).min(MOST) * rate;
+        let change = if change > bound(self.wider) {
+            let change = bound(self.wider);
+            self.wider = (self.wider + 1).min(10);
+            change
+        } else {
+            // The narrowest boundary that allows it.
+            self.wider = (0..=self.wider).find(|wider| change <= bound(*wider)).unwrap_or(self.wider);
+            change
+        };
+        if up { rate + change } else { rate - change }
+    }
+}
+
+/// m(τ): 1, 2, 3, 5, 7, … (section 4.2): slow while a direction is new, fast when it has held.
+fn amplifier(row: u32) -> f64 {
+    let row = f64::from(row);
+    if row <= 3.0 { row } else { 2.0 * row - 3.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_gets_faster_in_one_direction() {
+        let mut ascent = Ascent::default();
+        let mut rate = 1000.0;
+        let mut changes = Vec::new();
+        for _ in 0..6 {
+            let next = ascent.follow(rate, 1.0);
+            changes.push((next - rate).round());
+            rate = next;
+        }
+        assert_eq!(changes, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+        assert_eq!((ascent.follow(rate, -1.0) - rate).round(), -1.0);
+    }
+
+    #[test]
+    fn the_boundary_widens_while_it_is_reached() {
+        let mut ascent = Ascent::default();
+        let mut parts = Vec::new();
+        for _ in 0..7 {
+            parts.push(((100.0 - ascent.follow(100.0, -1e6)) * 10.0).round() / 10.0);
+        }
+        assert_eq!(parts, [5.0, 15.0, 25.0, 35.0, 45.0, 50.0, 50.0]);
+        // A small change narrows it again to what the change needs; a turn begins anew.
+        assert!((ascent.follow(100.0, -0.5) - (100.0 - 0.5 * 13.0)).abs() < 1e-9);
+        assert_eq!(ascent.wider, 1);
+        assert_eq!(ascent.follow(100.0, 1e6), 105.0);
+    }
+
+    #[test]
+    fn nothing_breaks_it() {
+        let mut ascent = Ascent::default();
+        for gradient in [0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN_POSITIVE] {
+            for rate in [1e-6, 1.0, 1e7] {
+                let next = ascent.follow(rate, gradient);
+                assert!((rate * 0.5..=rate * 1.5 + 1.0).contains(&next), "{rate} {gradient} {next}");
+            }
+        }
+    }
+}

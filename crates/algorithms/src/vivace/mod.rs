@@ -1,0 +1,363 @@
+//! PCC Vivace: online learning of the rate (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira, "PCC Vivace: Online-Learning
+//! Congestion Control", NSDI 2018). Names in `k…` are constants of the authors' code (PCCproject/PCC-Uspace).
+//!
+//! Time is cut into monitor intervals. Two of them, at 5 % above and below the rate, in random order, tell in which direction
+//! [`Utility`] grows; [`Ascent`] follows.
+//!
+//! The program does both intervals by itself, at the rates that the agent ordered, and goes on at the rate between them until the
+//! next order comes: an agent that is late, by an RTT or more, costs time and never a wrong attribution. A sample belongs to the
+//! interval in which its packet was sent, which the RTT tells.
+
+mod ascent;
+mod utility;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::Rate;
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub use ascent::Ascent;
+pub use utility::{Regression, Utility};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "vivace",
+    doc: "PCC Vivace (NSDI 2018): tries rates and follows the gradient of a utility",
+    parameters: &[ParameterDoc {
+        name: "utility",
+        default: "latency",
+        values: "latency | loss",
+        doc: "what costs: a rising delay and losses, or losses alone",
+    }],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Vivace {
+        utility: parameters.read("utility", Utility::default())?,
+    }))
+}
+
+/// ε: how far the two rates of a pair are from the one between them (section 4.1; `kProbingStepSize`). Smaller drowns in noise,
+/// larger loses more by probing.
+const APART: f64 = 0.05;
+/// Least packets of a monitor interval, which is an RTT otherwise (section 4.1): 5 % of fewer is not a packet.
+const PACKETS: f64 = 20.0;
+/// Least length of one, seconds: below it reports cost more than they tell (ours).
+const SHORTEST: f64 = 0.001;
+/// Longest, seconds.
+const LONGEST: f64 = 10.0;
+/// Window over rate · RTT: the rate is what limits.
+const ROOM: f64 = 2.0;
+/// Least window, segments: that of a new flow (RFC 6928).
+const LEAST_SEGMENTS: f64 = 10.0;
+/// An interval in which less than this part of its rate was sent, and some packets less, was held back by something else, a
+/// window or the peer's: a rate beyond that would be worth ever more, as nothing comes of it (ours).
+const LEAST_HELD: f64 = 0.75;
+/// How many packets: pacing and delayed acknowledgements are not more exact.
+const SOME_PACKETS: f64 = 4.0;
+/// Least rate, segments in an RTT (RFC 5681's least window).
+const LEAST_RATE: f64 = 2.0;
+/// Most, Mbit/s: beyond every link.
+const MOST_RATE: f64 = 1e9;
+const BYTES_PER_MBIT: f64 = 125_000.0;
+
+/// The algorithm.
+pub struct Vivace {
+    utility: Utility,
+}
+
+/// State of a flow.
+pub struct Flow {
+    mss: f64,
+    /// Of the pseudo-random order of the pairs.
+    id: u64,
+    round: u64,
+    /// The window that the flow began with, bytes.
+    initial: f64,
+    /// The rate between the two of a pair, Mbit/s; 0 before the first RTT.
+    rate: f64,
+    stage: Stage,
+    ascent: Ascent,
+}
+
+/// Where a flow stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// Doubling while that pays (section 4.1); what the last interval was worth.
+    Starting(Option<f64>),
+    /// Pairs; what the first of the pair was worth, the faster one first or not.
+    Learning { faster_first: bool, first: Worth },
+}
+
+impl Vivace {
+    /// What an interval at this rate, in Mbit/s, was worth.
+    fn worth(&self, rate: f64, mss: f64, seen: &Seen) -> Worth {
+        let sent = seen.sent as f64;
+        let seconds = seen.span_us.max(1) as f64 / 1e6;
+        let ordered = rate * BYTES_PER_MBIT * seconds / mss;
+        if seen.limited || seen.samples.n < 2 {
+            Worth::Unknown
+        } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
+            Worth::Held(sent * mss / seconds / BYTES_PER_MBIT)
+        } else {
+            let lost = (seen.lost as f64 / sent.max(1.0)).min(1.0);
+            Worth::Known(self.utility.of(rate, seen.samples.slope(), lost))
+        }
+    }
+}
+
+/// What an interval taught.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Worth {
+    Known(f64),
+    /// Something else than the rate held sending back, at so many Mbit/s.
+    Held(f64),
+    /// The application sent less, or nothing arrived.
+    Unknown,
+}
+
+/// A monitor interval as the program reports it.
+struct Seen {
+    /// Packets.
+    sent: u64,
+    lost: u64,
+    samples: Regression,
+    limited: bool,
+    span_us: u64,
+}
+
+impl Flow {
+    /// The rates of the two intervals of this round; none for the second in the beginning.
+    fn rates(&self) -> [f64; 2] {
+        match self.stage {
+            Stage::Starting(_) => [self.rate, 0.0],
+            Stage::Learning { faster_first, .. } => {
+                let (up, down) = (self.rate * (1.0 + APART), self.rate * (1.0 - APART));
+                if faster_first { [up, down] } else { [down, up] }
+            }
+        }
+    }
+
+    /// What an interval was worth; whether it was the last of its round.
+    fn learn(&mut self, which: u64, worth: Worth) -> bool {
+        if let Worth::Held(rate) = worth {
+            self.rate = rate;
+            self.ascent = Ascent::default();
+            self.pair();
+            return true;
+        }
+        match (self.stage, worth) {
+            (Stage::Starting(last), Worth::Known(worth)) if last.is_none_or(|last| worth > last) => {
+                self.rate *= 2.0;
+                self.stage = Stage::Starting(Some(worth));
+                true
+            }
+            (Stage::Starting(_), Worth::Known(_)) => {
+                self.rate /= 2.0;
+                self.pair();
+                true
+            }
+            (Stage::Learning { faster_first, .. }, _) if which == 1 => {
+                self.stage = Stage::Learning {
+                    faster_first,
+                    first: worth,
+                };
+                false
+            }
+            (Stage::Learning { faster_first, first }, second) => {
+                if let (Worth::Known(first), Worth::Known(second)) = (first, second) {
+                    let more = if faster_first { first - second } else { second - first };
+                    self.rate = self.ascent.follow(self.rate, more / (2.0 * APART * self.rate));
+                }
+                self.pair();
+                true
+            }
+            (Stage::Starting(_), _) => true,
+        }
+    }
+
+    /// The next round is a pair, in an order that nobody can know beforehand and every run repeats.
+    fn pair(&mut self) {
+        self.stage = Stage::Learning {
+            faster_first: scatter(self.id ^ self.round.rotate_left(32)) & 1 == 1,
+            first: Worth::Unknown,
+        };
+    }
+
+    fn order(&mut self, srtt: f64, control: &mut Control<'_>) {
+        let least = LEAST_RATE * self.mss / srtt / BYTES_PER_MBIT;
+        self.rate = self.rate.max(least).min(MOST_RATE);
+        self.round += 1;
+        let bytes = |rate: f64| Rate::from_bytes_per_sec((rate * BYTES_PER_MBIT) as u64);
+        let [first, second] = self.rates();
+        let packets = PACKETS * self.mss / (self.rate * BYTES_PER_MBIT);
+        let length = srtt.max(packets).clamp(SHORTEST, LONGEST);
+        let window = ROOM * first.max(second) * BYTES_PER_MBIT * srtt;
+        for (name, value) in [
+            ("go", self.round),
+            ("first", bytes(first).bytes_per_sec()),
+            ("second", bytes(second).bytes_per_sec()),
+            ("between", bytes(self.rate).bytes_per_sec()),
+            ("length", (length * 1e6) as u64),
+            ("window", window.max(LEAST_SEGMENTS * self.mss) as u64),
+        ] {
+            control.set(name, value);
+        }
+    }
+}
+
+/// SplitMix64's finalizer: a change of one bit changes half of the others.
+fn scatter(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+impl Algorithm for Vivace {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        "vivace"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("vivace", PROGRAM)
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::PACING)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        control.program("vivace", &[]);
+        let id = control.this().map_or(0, |id| id.flow);
+        let mut flow = Flow {
+            mss: info.mss.get().max(1) as f64,
+            id: scatter(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
+            round: 0,
+            initial: info.init_cwnd.get() as f64,
+            rate: 0.0,
+            stage: Stage::Starting(None),
+            ascent: Ascent::default(),
+        };
+        let srtt = info.srtt.as_secs_f64();
+        if info.live && srtt > 0.0 {
+            // What it sends now is about right: no slow start.
+            flow.rate = info.cwnd.get() as f64 / srtt / BYTES_PER_MBIT;
+            flow.pair();
+            flow.order(srtt, control);
+        }
+        flow
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[round, which, lost, n, x, y, xx, xy, limited, span_us, sent, srtt] = report.fields() else {
+            return;
+        };
+        if srtt == 0 || srtt >= INFINITY || round != flow.round {
+            return;
+        }
+        let srtt = srtt as f64 / 1e6;
+        if which == 0 {
+            if flow.rate == 0.0 {
+                flow.rate = flow.initial / srtt / BYTES_PER_MBIT;
+            } else {
+                // A timeout, for which the authors' code has no word: what was measured is void, and the rate halves.
+                flow.rate /= 2.0;
+                flow.ascent = Ascent::default();
+                flow.pair();
+            }
+            return flow.order(srtt, control);
+        }
+        let seen = Seen {
+            sent,
+            lost,
+            samples: Regression { n, x, y, xx, xy },
+            limited: limited != 0,
+            span_us,
+        };
+        let [first, second] = flow.rates();
+        let worth = self.worth(if which == 1 { first } else { second }, flow.mss, &seen);
+        if flow.learn(which, worth) {
+            flow.order(srtt, control);
+        }
+    }
+}
+
+/// An order is a new `go`. Then `phase` is 1 while the first interval is sent, 2 in the second, 3 after them; `a`, `b` and `c` are
+/// when the first began, when it ended, and when the second did; `first_sent` and `second_sent` count the packets that left in
+/// each, as the growth of what was delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
+/// Losses count for it once one of its packets arrived. A report of interval 0 asks for an order, or tells of a timeout. Recoveries
+/// may not take the window below the agent's.
+const PROGRAM: &str = "(def
+    (Report
+        (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)
+        (volatile limited false) (span 0) (sent 0) (srtt 0))
+    (go 0) (first 0) (second 0) (between 0) (length 0) (window 0)
+    (phase 0) (interval 3) (a 0) (b 0) (c 0) (from 0) (to 0) (left 0) (at 0)
+    (gone 0) (mark 0) (first_sent 0) (second_sent 0))
+(when true
+    (:= Report.srtt Flow.srtt_us)
+    (:= gone (+ gone Ack.packets_acked Ack.packets_misordered Ack.lost_pkts_sample))
+    (if (> Report.n 0)
+        (do (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+            (:= Report.limited (|| Report.limited Flow.app_limited))))
+    (fallthrough))
+(when (|| Flow.was_timeout (&& (== go 0) (> Flow.srtt_us 0) (< Flow.srtt_us +infinity)))
+    (:= Report.which 0)
+    (:= interval 3)
+    (report)
+    (fallthrough))
+(when (!= go Report.round)
+    (:= Report.round go)
+    (:= phase 1)
+    (:= interval 1)
+    (:= a Ack.now)
+    (:= b 0)
+    (:= c 0)
+    (:= mark (+ gone Flow.packets_in_flight))
+    (:= Rate first)
+    (:= Micros 0)
+    (reset)
+    (fallthrough))
+(when (&& (== phase 1) (> Micros length))
+    (:= b Ack.now)
+    (:= phase (if (> second 0) 2 3))
+    (:= first_sent (diff (+ gone Flow.packets_in_flight) mark))
+    (:= mark (+ gone Flow.packets_in_flight))
+    (:= Rate (if (> second 0) second between))
+    (fallthrough))
+(when (&& (== phase 2) (> Micros (* 2 length)))
+    (:= c Ack.now)
+    (:= phase 3)
+    (:= second_sent (diff (+ gone Flow.packets_in_flight) mark))
+    (:= Rate between)
+    (fallthrough))
+(when (&& (< interval 3) (< Flow.rtt_sample_us +infinity))
+    (:= left (diff Ack.now Flow.rtt_sample_us))
+    (:= from (if (== interval 1) a b))
+    (:= to (if (== interval 1) b c))
+    (if (&& (>= left from) (|| (== to 0) (< left to)))
+        (do (:= at (- left from))
+            (:= Report.n (+ Report.n 1))
+            (:= Report.x (+ Report.x at))
+            (:= Report.y (+ Report.y (diff Flow.rtt_sample_us Flow.min_rtt_us)))
+            (:= Report.xx (+ Report.xx (* at at)))
+            (:= Report.xy (+ Report.xy (* at (diff Flow.rtt_sample_us Flow.min_rtt_us))))))
+    (if (&& (> to 0) (>= left to))
+        (do (:= Report.which interval)
+            (:= Report.span (diff to from))
+            (:= Report.sent (if (== interval 1) first_sent second_sent))
+            (:= interval (if (&& (== interval 1) (> second 0)) 2 3))
+            (report)))
+    (fallthrough))
+(when (&& (> window 0) Flow.in_recovery)
+    (:= Ssthresh window)
+    (fallthrough))
+(when (&& (> window 0) (! Flow.in_recovery))
+    (:= Cwnd window)
+    (fallthrough))
+";
+
+#[cfg(test)]
+mod tests;

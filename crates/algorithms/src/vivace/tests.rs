@@ -1,0 +1,184 @@
+//! The program and the agent together, ACK by ACK.
+
+use ccplane_datapath::{Capabilities, Signals};
+use ccplane_units::Duration;
+use proptest::prelude::*;
+
+use crate::script::{MSS, Script, everything};
+
+const RTT_US: u64 = 20_000;
+/// Capacity of the path, bytes/s: 96 Mbit/s.
+const CAPACITY: f64 = 12e6;
+
+/// A path with one queue behind a flow that sends at its rate: an ACK each 0.5 ms. The delay is what the queue was one RTT ago,
+/// when the packet was sent.
+struct Path {
+    script: Script,
+    queue: f64,
+    past: std::collections::VecDeque<f64>,
+    now_us: u64,
+    /// What is lost of all that is sent.
+    loss: f64,
+    owed: f64,
+    rates: Vec<f64>,
+}
+
+impl Path {
+    fn new(parameters: &str) -> Path {
+        let mut script = Script::new("vivace", parameters);
+        script.usual.min_rtt_us = RTT_US;
+        Path {
+            script,
+            queue: 0.0,
+            past: vec![0.0; 40].into(),
+            now_us: 0,
+            loss: 0.0,
+            owed: 0.0,
+            rates: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, seconds: f64) -> &mut Path {
+        for _ in 0..(seconds / 0.0005) as u32 {
+            let rate = self.script.transport.rate as f64;
+            self.queue = (self.queue + (rate - CAPACITY) * 0.0005).clamp(0.0, 480_000.0);
+            self.past.push_back(self.queue);
+            let queue = self.past.pop_front().unwrap_or(0.0);
+            let rtt = RTT_US + (queue / CAPACITY * 1e6) as u64;
+            self.owed += rate * 0.0005 / MSS as f64 * self.loss;
+            let lost = self.owed.floor();
+            self.owed -= lost;
+            let _ = self.script.ack(Duration::from_micros(500), |s| {
+                (s.rtt_sample_us, s.srtt_us) = (rtt, rtt);
+                s.lost_pkts_sample = lost as u64;
+            });
+            self.now_us += 500;
+            self.rates.push(rate);
+        }
+        self
+    }
+
+    /// Mean rate of the last second over the capacity.
+    fn utilisation(&self) -> f64 {
+        let last = &self.rates[self.rates.len() - 2000..];
+        last.iter().sum::<f64>() / 2000.0 / CAPACITY
+    }
+}
+
+#[test]
+fn it_begins_with_its_window_and_doubles() {
+    let mut path = Path::new("");
+    path.run(0.002);
+    // Ten segments of 1000 bytes in 20 ms are 500,000 bytes/s.
+    assert_eq!(path.script.transport.rate, 500_000);
+    let mut seen = vec![500_000.0];
+    path.run(0.25);
+    for rate in &path.rates {
+        if *rate > 1.5 * seen[seen.len() - 1] {
+            seen.push(*rate);
+        }
+    }
+    assert_eq!(seen[..5], [500e3, 1e6, 2e6, 4e6, 8e6], "{seen:?}");
+}
+
+#[test]
+fn rates_of_a_pair_are_five_percent_apart_on_either_side_and_one_interval_long() {
+    let mut path = Path::new("");
+    path.run(3.0);
+    path.rates.clear();
+    path.run(0.5);
+    let mut steps: Vec<(f64, u32)> = Vec::new();
+    for rate in &path.rates {
+        match steps.last_mut() {
+            Some((last, count)) if last == rate => *count += 1,
+            _ => steps.push((*rate, 1)),
+        }
+    }
+    // Somewhere: one rate, 10 % more or less, and back to the middle.
+    let pair = steps.windows(3).find(|w| {
+        let [first, second, middle] = [w[0], w[1], w[2]];
+        (first.0 / middle.0 - 1.0).abs() > 0.049 && (second.0 / middle.0 - 1.0).abs() > 0.049
+    });
+    let pair = pair.unwrap_or_else(|| panic!("{steps:?}"));
+    let (up, down) = (pair[0].0.max(pair[1].0), pair[0].0.min(pair[1].0));
+    assert!((up / down - 1.05 / 0.95).abs() < 1e-3, "{pair:?}");
+    // 20 ms in steps of 0.5 ms, and the queue's delay.
+    assert!(pair[..2].iter().all(|(_, count)| (40..60).contains(count)), "{pair:?}");
+}
+
+#[test]
+fn it_fills_the_path_and_not_the_queue() {
+    let mut path = Path::new("");
+    path.run(10.0);
+    assert!((0.9..1.02).contains(&path.utilisation()), "{}", path.utilisation());
+    assert!(path.queue < 0.005 * CAPACITY, "{} ms", path.queue / CAPACITY * 1e3);
+}
+
+#[test]
+fn a_percent_of_loss_does_not_hold_it_back_and_a_fifth_does() {
+    let mut path = Path::new("");
+    path.loss = 0.01;
+    path.run(10.0);
+    assert!(path.utilisation() > 0.85, "{}", path.utilisation());
+    path.loss = 0.2;
+    path.run(10.0);
+    assert!(path.utilisation() < 0.5, "{}", path.utilisation());
+}
+
+#[test]
+fn a_timeout_halves() {
+    let mut path = Path::new("");
+    path.run(5.0);
+    let before = path.script.transport.rate as f64;
+    let _ = path.script.ack(Duration::from_millis(200), |s| s.was_timeout = 1);
+    path.run(0.001);
+    let ratio = path.script.transport.rate as f64 / before;
+    assert!((0.4..0.6).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn two_runs_are_the_same() {
+    let rates = || {
+        let mut path = Path::new("");
+        path.run(3.0);
+        path.rates
+    };
+    assert!(rates() == rates());
+}
+
+#[test]
+fn without_pacing_it_is_refused() {
+    for missing in [Capabilities::PACING, Capabilities::RTT] {
+        let rest = Capabilities(everything().0 & !missing.0);
+        assert!(Script::on(rest, "vivace", "").is_none(), "{:?}", missing.names().next());
+    }
+    let rest = Capabilities(everything().0 & !Capabilities::TIMERS.0 & !Capabilities::ECN.0);
+    assert!(Script::on(rest, "vivace", "").is_some());
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3_000u64, 0..50_000_000u64, any::<u64>(), Just(0), Just(u64::MAX)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a datapath says: no panic, windows and rates within bounds.
+    #[test]
+    fn no_signals_do_harm(
+        calls in prop::collection::vec((0..10_000_000u64, prop::array::uniform6(number()), prop::array::uniform3(0..2u64)), 1..200),
+        parameters in prop::sample::select(vec!["", "utility=loss"]),
+    ) {
+        let mut script = Script::new("vivace", parameters);
+        for (after, n, t) in calls {
+            let signals = Signals {
+                bytes_acked: n[0], lost_pkts_sample: n[1], rtt_sample_us: n[2], srtt_us: n[3], min_rtt_us: n[4], mss: n[5],
+                was_timeout: t[0], in_recovery: t[1], app_limited: t[2],
+                ..Signals::default()
+            };
+            let _ = script.call(Duration::from_micros(after), &signals);
+            prop_assert!(script.transport.cwnd >= 1220);
+            prop_assert!(script.transport.rate <= 2 * (super::MOST_RATE * super::BYTES_PER_MBIT) as u64);
+        }
+    }
+}

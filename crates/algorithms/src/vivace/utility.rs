@@ -1,0 +1,123 @@
+//! What a monitor interval was worth.
+
+use std::str::FromStr;
+
+/// Which utility (Vivace section 3 and 6.1: one function, two settings of b).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Utility {
+    /// Vivace-Latency: a rising delay costs.
+    #[default]
+    Latency,
+    /// Vivace-Loss: only losses cost.
+    Loss,
+}
+
+impl FromStr for Utility {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Utility, &'static str> {
+        match text {
+            "latency" => Ok(Utility::Latency),
+            "loss" => Ok(Utility::Loss),
+            _ => Err("it is `latency` or `loss`"),
+        }
+    }
+}
+
+/// t, the exponent of the rate (section 3.1). Below 1, so that many flows have one fair equilibrium.
+const EXPONENT: f64 = 0.9;
+/// b: what a rise of the RTT costs, with the rate in Mbit/s (section 3.1; `kLatencyCoefficient`). Smaller leaves longer queues.
+const LATENCY: f64 = 900.0;
+/// c: what losses cost (section 3.1; `kVivaceLossCoefficient`): a flow gives way above 5 % of loss. Larger takes random loss for
+/// congestion.
+const LOSS: f64 = 11.35;
+/// A slope of less than this, either way, is noise (section 5, low-pass filter of the RTT gradient).
+const FLAT: f64 = 0.01;
+
+impl Utility {
+    /// x^t - b·x·dRTT/dt - c·x·L for a rate in Mbit/s, the slope of the RTT, and the part that was lost.
+    pub fn of(self, rate: f64, slope: f64, lost: f64) -> f64 {
+        let latency = match self {
+            Utility::Latency if slope.abs() >= FLAT => LATENCY * slope,
+            _ => 0.0,
+        };
+        libm::pow(rate, EXPONENT) - rate * latency - rate * LOSS * lost
+    }
+}
+
+/// Sums of a linear regression of the RTT (µs above the shortest) over the time of sending (µs).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Regression {
+    /// Samples.
+    pub n: u64,
+    /// Of times.
+    pub x: u64,
+    /// Of RTTs.
+    pub y: u64,
+    /// Of squares of times.
+    pub xx: u64,
+    /// Of products.
+    pub xy: u64,
+}
+
+impl Regression {
+    /// dRTT/dt, the least-squares slope; 0 where there are no two times.
+    pub fn slope(&self) -> f64 {
+        let [n, x, y, xx, xy] = [self.n, self.x, self.y, self.xx, self.xy].map(|sum| sum as f64);
+        let spread = n * xx - x * x;
+        if self.n < 2 || spread <= 0.0 {
+            return 0.0;
+        }
+        ((n * xy - x * y) / spread).clamp(-1.0, 10.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} {b}");
+    }
+
+    #[test]
+    fn by_hand() {
+        // 100^0.9 = 63.0957; 900 * 100 * 0.02 = 1800; 11.35 * 100 * 0.01 = 11.35.
+        close(Utility::Latency.of(100.0, 0.0, 0.0), 63.095_734_448);
+        close(Utility::Latency.of(100.0, 0.02, 0.01), 63.095_734_448 - 1800.0 - 11.35);
+        close(Utility::Latency.of(100.0, 0.009, 0.01), 63.095_734_448 - 11.35);
+        close(Utility::Latency.of(100.0, -0.02, 0.0), 63.095_734_448 + 1800.0);
+        close(Utility::Loss.of(100.0, 0.02, 0.01), 63.095_734_448 - 11.35);
+    }
+
+    #[test]
+    fn more_is_better_up_to_five_percent_of_loss() {
+        // d/dx (x^0.9 - 11.35 x L) at a fixed capacity C, where L = 1 - C/x: all of x beyond C is lost.
+        let beyond = |x: f64| Utility::Loss.of(x, 0.0, 1.0 - 100.0 / x);
+        assert!(beyond(101.0) < beyond(100.0));
+        // Random loss that does not depend on the rate: of 5 % it pays to send more at 10 Mbit/s, of 9 % it does not.
+        let random = |x: f64, lost: f64| Utility::Loss.of(x, 0.0, lost);
+        assert!(random(10.5, 0.05) > random(9.5, 0.05));
+        assert!(random(10.5, 0.09) < random(9.5, 0.09));
+    }
+
+    #[test]
+    fn the_slope_of_a_line() {
+        let mut sums = Regression::default();
+        for i in 0..100u64 {
+            let (x, y) = (i * 125, 1000 + i * 125 / 20);
+            sums = Regression {
+                n: sums.n + 1,
+                x: sums.x + x,
+                y: sums.y + y,
+                xx: sums.xx + x * x,
+                xy: sums.xy + x * y,
+            };
+        }
+        assert!((sums.slope() - 0.05).abs() < 1e-3, "{}", sums.slope());
+        assert_eq!(Regression::default().slope(), 0.0);
+        let one = Regression { n: 3, x: 3, y: 9, xx: 3, xy: 9 };
+        assert_eq!(one.slope(), 0.0, "all at one time");
+        let odd = Regression { n: u64::MAX, x: 1, y: u64::MAX, xx: u64::MAX, xy: 0 };
+        assert!(odd.slope().is_finite());
+    }
+}
