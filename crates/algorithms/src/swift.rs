@@ -217,7 +217,7 @@ impl Algorithm for Swift {
         let &[_acked, _lost, _timeouts, _decreases, _rtt, least_rtt, window] = report.fields() else {
             return;
         };
-        if least_rtt >= INFINITY {
+        if least_rtt == 0 || least_rtt >= INFINITY {
             return;
         }
         let target = self.target.delay(window as f64 / FRACTION / flow.mss, least_rtt as f64);
@@ -255,7 +255,8 @@ impl Swift {
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
     (:= Report.least_rtt Flow.min_rtt_us)
-    (:= sampled (< Flow.rtt_sample_us +infinity))
+    # A run by timer sees the last ACK's sample once more.
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
     (:= above (&& sampled (>= rtt target)))
     (:= lossy (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)))

@@ -270,7 +270,7 @@ impl Algorithm for Timely {
         let &[_acked, lost, timeouts, rtt, least_rtt, srtt, idle] = report.fields() else {
             return;
         };
-        if rtt == 0 || rtt >= INFINITY || least_rtt >= INFINITY {
+        if rtt == 0 || rtt >= INFINITY || least_rtt == 0 || least_rtt >= INFINITY {
             return;
         }
         let (rtt, least_rtt) = (rtt as f64, (least_rtt as f64).min(rtt as f64).max(1.0));
