@@ -106,6 +106,11 @@ pub enum BenchError {
 
 /// Times report → algorithm → update and back.
 pub fn control_loop(options: &ControlLoop) -> Result<Latencies, BenchError> {
+    control_loop_times(options).map(Latencies::of)
+}
+
+/// The same, each exchange's time.
+pub fn control_loop_times(options: &ControlLoop) -> Result<Vec<Duration>, BenchError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..options.hogs {
@@ -130,8 +135,7 @@ pub fn control_loop(options: &ControlLoop) -> Result<Latencies, BenchError> {
             Ok(times)
         });
         stop.store(true, Ordering::Relaxed);
-        let (times, ..) = run?;
-        Ok(Latencies::of(times))
+        run.map(|(times, ..)| times)
     })
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
-use ccplane_lab::paper::{self, Options};
-use clap::Args;
+use ccplane_lab::paper::{self, Datapath, Options};
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::Registry;
 use crate::exit::{Failure, Kind};
 use crate::run::{command_line, failure, percent_bar};
-use crate::{doctor, interrupt};
+use crate::{doctor, emu, interrupt};
 
 /// Which experiment.
 #[derive(Args)]
@@ -22,9 +22,40 @@ pub struct PaperArgs {
     /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
     #[arg(long)]
     quick: bool,
-    /// Folder for parts and results. Parts that are there already are used again.
+    /// Only there; without it, wherever the experiment runs.
+    #[arg(long, value_enum)]
+    datapath: Option<Where>,
+    /// A recorded cellular link (Mahimahi's format), for experiments that have one; without it one is generated.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Folder for parts and results. Parts that are there already are used again, so that the same command goes on where
+    /// it was interrupted.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Use that folder although it holds something else.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Where packets run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Where {
+    /// The simulator, in virtual time.
+    Sim,
+    /// This host's kernel TCP, in real time, as root, on a machine that is otherwise idle.
+    Linux,
+}
+
+impl From<Where> for Datapath {
+    fn from(place: Where) -> Datapath {
+        match place {
+            Where::Sim => Datapath::Sim,
+            Where::Linux => Datapath::Linux,
+        }
+    }
 }
 
 /// Runs the command.
@@ -40,14 +71,36 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
                 .hint(format!("there are: {}", known.join(", "))),
         );
     };
-    doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
+    let datapath = args.datapath.map(Datapath::from);
+    if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
+        let name = experiment.name;
+        return Err(
+            Failure::text(Kind::Usage, format!("`{name}` does not run there ({datapath})"))
+                .hint(format!("leave out --datapath: it runs on {}", places(experiment))),
+        );
+    }
+    if experiment.on.contains(&Datapath::Linux) && datapath != Some(Datapath::Sim) {
+        let able = doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp]);
+        able.map_err(|failure| match experiment.on.contains(&Datapath::Sim) {
+            true => failure.hint("add `--datapath sim` for its simulated part, which needs no privileges"),
+            false => failure,
+        })?;
+    }
+    let line = emu::line(None, args.trace.as_deref())?;
+    let name = args.trace.as_ref().map(|file| file.display().to_string());
     let directory = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("ccplane-results").join(experiment.name));
     let options = Options {
         quick: args.quick,
+        datapath,
+        threads: args
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
+        trace: name.zip(line),
         directory,
+        force: args.force,
         command: command_line(),
     };
     let mut progress = Bar {
@@ -67,17 +120,35 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
     Ok(())
 }
 
+/// Echoes datagrams until the other end kills this process.
+pub fn echo() -> Result<(), Failure> {
+    paper::echo().map_err(|error| Failure::new(Kind::Failed, error))
+}
+
+/// `sim, linux`.
+fn places(experiment: &paper::Experiment) -> String {
+    let all: Vec<String> = experiment.on.iter().map(Datapath::to_string).collect();
+    all.join(", ")
+}
+
 fn list(json: bool) {
     if json {
         let all: Vec<_> = paper::ALL
             .iter()
-            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes }))
+            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(e) }))
             .collect();
         println!("{}", serde_json::json!({ "experiments": all }));
         return;
     }
     for e in paper::ALL {
-        println!("{}\n    {}\n    {}; takes {}", e.name, e.title, e.source, e.takes);
+        println!(
+            "{}\n    {}\n    {}\n    on {}; takes {}",
+            e.name,
+            e.title,
+            e.source,
+            places(e),
+            e.takes
+        );
     }
 }
 

@@ -113,7 +113,7 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
         2,
         &["sometimes", "hystart"],
     );
-    fails(&["paper", "no-such"], 2, &["ccp-fidelity-fixed"]);
+    fails(&["paper", "no-such"], 2, &["ccp-fidelity"]);
     if nix::unistd::geteuid().is_root() {
         fails(&["run", "--alg", "cubik", "--duration", "1s"], 2, &["cubik", "cubic"]);
         fails(
@@ -144,7 +144,7 @@ fn an_error_as_json_is_one_object() {
     assert!(
         object["hint"]
             .as_str()
-            .is_some_and(|h| h.contains("ccp-fidelity-fixed"))
+            .is_some_and(|h| h.contains("ccp-fidelity"))
     );
     assert_eq!(output.status.code(), Some(2));
 }

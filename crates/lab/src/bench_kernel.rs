@@ -11,11 +11,13 @@ use std::net::IpAddr;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_tun::Namespace;
 use ccplane_units::Duration;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::cpu::Reading;
 use crate::diag::Diag;
 use crate::error::Error;
+use crate::experiment::Contender;
 use crate::metrics;
 use crate::steer::Steered;
 use crate::traffic::Plan;
@@ -54,11 +56,17 @@ enum Condition {
 impl Condition {
     const ALL: [Condition; 3] = [Condition::Native, Condition::PerAck, Condition::Every10Ms];
 
-    fn parameters(self) -> Option<Parameters> {
+    fn contender(self) -> Contender {
+        let ccplane = |report: &str| Contender::Ccplane {
+            name: "reno".to_owned(),
+            parameters: vec![("report".to_owned(), report.to_owned())],
+        };
         match self {
-            Condition::Native => None,
-            Condition::PerAck => Some(Parameters::new().with("report", "ack")),
-            Condition::Every10Ms => Some(Parameters::new().with("report", "10ms")),
+            Condition::Native => Contender::Native {
+                name: "reno".to_owned(),
+            },
+            Condition::PerAck => ccplane("ack"),
+            Condition::Every10Ms => ccplane("10ms"),
         }
     }
 
@@ -78,25 +86,72 @@ impl Condition {
 /// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver.
 const WAKE_AT: i32 = 1 << 20;
 
+/// iperf3's and the paper's window, 16 MB; of many flows all together no more than 4 GB at either side.
+const BUFFER: usize = 16 << 20;
+const ALL_BUFFERS: usize = 4 << 30;
+
+/// Each flow takes two threads.
+const MOST_FLOWS: usize = 1024;
+
 /// Work outside this process, in percent of one CPU, above which ratios say more about that work. Kernel threads that
 /// serve the traffic stay well below it.
 const MOST_OTHERS: f64 = 20.0;
 
 /// One run's figures.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    goodput_gbit: f64,
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub goodput_gbit: f64,
+    /// The same in each interval between two looks.
+    pub goodputs_gbit: Vec<f64>,
     /// Of this process: senders, receivers and the agent, with the kernel's work on their behalf.
-    cpu_s_per_gb: f64,
+    pub cpu_s_per_gb: f64,
     /// Of everything on the machine, kernel threads and other people's work included.
-    machine_cpu_s_per_gb: f64,
-    reports_per_s: f64,
+    pub machine_cpu_s_per_gb: f64,
+    /// CPU of everything on the machine, in percent of one CPU.
+    pub machine_cpu_percent: f64,
+    pub reports_per_s: f64,
     /// CPU of everything else, in percent of one CPU.
-    others_cpu_percent: f64,
+    pub others_cpu_percent: f64,
     /// Reports that found the ring full: their values went out with a later one.
-    ring_lost: u64,
+    pub ring_lost: u64,
     /// Flows that fell back to the datapath's own NewReno: such a run does not measure the algorithm.
-    fallbacks: u64,
+    pub fallbacks: u64,
+}
+
+impl Run {
+    /// Whether it measures what it is meant to: by itself on the machine, with the algorithm in charge.
+    pub fn sound(&self) -> bool {
+        self.fallbacks == 0 && self.others_cpu_percent <= MOST_OTHERS
+    }
+}
+
+/// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
+pub(crate) struct Ends {
+    pub sender: Namespace,
+    pub receiver: Namespace,
+    pub address: IpAddr,
+}
+
+impl Ends {
+    /// Both in one namespace, over loopback.
+    pub fn loopback() -> Result<Ends, Error> {
+        let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
+            .map_err(|error| Error::from_tun(error, true))?;
+        Ok(Ends {
+            receiver: namespace.clone(),
+            sender: namespace,
+            address: IpAddr::from([127, 0, 0, 1]),
+        })
+    }
+}
+
+/// How to run once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub flows: usize,
+    pub length: Duration,
+    /// Between two looks at all flows. Hundreds of sockets a hundred times a second would be work of its own.
+    pub look_every: Duration,
 }
 
 /// What came out: figures by name, and a table.
@@ -111,8 +166,7 @@ pub struct Outcome {
 /// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
 pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &str) -> bool) -> Result<Outcome, Error> {
     check(options)?;
-    let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
-        .map_err(|error| Error::from_tun(error, true))?;
+    let ends = Ends::loopback()?;
     let total = options.flows.len() * options.rounds * Condition::ALL.len();
     let mut done = 0;
     let mut figures = Map::new();
@@ -130,7 +184,12 @@ pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &st
                 if !step(done as f64 / total as f64, &next) {
                     return Err(Error::Interrupted);
                 }
-                runs.push(one(&namespace, *condition, flows, options.run, registry)?);
+                let load = Load {
+                    flows,
+                    length: options.run,
+                    look_every: options.run,
+                };
+                runs.push(one(&ends, &condition.contender(), load, registry)?);
                 done += 1;
             }
         }
@@ -144,11 +203,11 @@ pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &st
 
 fn check(options: &Options) -> Result<(), Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
-    if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > 1000) {
+    if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > MOST_FLOWS) {
         return bad(
             "the number of flows",
             format!("{:?}", options.flows),
-            "give numbers from 1 to 1000",
+            "give numbers from 1 to 1024",
         );
     }
     if options.rounds == 0 {
@@ -164,32 +223,35 @@ fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn one(
-    namespace: &Namespace,
-    condition: Condition,
-    flows: usize,
-    length: Duration,
-    registry: &Registry,
-) -> Result<Run, Error> {
-    let steered = match condition.parameters() {
-        Some(parameters) => Some(Steered::start(registry, "reno", &parameters, 0)?),
-        None => None,
+/// One run: everybody sends as fast as may be.
+pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) -> Result<Run, Error> {
+    let steered = match contender {
+        Contender::Ccplane { name, parameters } => {
+            let parameters = parameters
+                .iter()
+                .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+            Some(Steered::start(registry, name, &parameters, 0)?)
+        }
+        Contender::Native { .. } => None,
     };
-    let congestion = steered.as_ref().map_or("reno", Steered::kernel_name);
-    // iperf3's and the paper's window: 16 MB.
-    let buffer = 16 << 20;
-    let here = IpAddr::from([127, 0, 0, 1]);
-    let (listener, senders, diag) = namespace
+    let congestion = steered.as_ref().map_or(contender.algorithm(), Steered::kernel_name);
+    let buffer = BUFFER.min(ALL_BUFFERS / load.flows.max(1));
+    let listener = ends
+        .receiver
+        .run(|| traffic::listen(ends.address, buffer))
+        .map_err(|error| Error::from_tun(error, true))?
+        .map_err(Error::traffic("listen for connections", ""))?;
+    let (senders, diag) = ends
+        .sender
         .run(|| {
-            let listener = traffic::listen(here, buffer)?;
             let to = listener.local_addr()?;
-            let senders = (0..flows)
+            let senders = (0..load.flows)
                 .map(|_| traffic::connect(to, congestion, buffer))
                 .collect::<Result<Vec<_>, _>>()?;
-            Ok((listener, senders, Diag::open()?))
+            Ok((senders, Diag::open()?))
         })
         .map_err(|error| Error::from_tun(error, true))?
-        .map_err(Error::traffic("open connections over loopback", ""))?;
+        .map_err(Error::traffic("open connections", ""))?;
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
 
     for receiver in &receivers {
@@ -198,10 +260,9 @@ fn one(
 
     let reports = || steered.as_ref().map_or(0, Steered::reports);
     let (before, reports_before) = (Reading::now(None), reports());
-    // Looking only at the ends: 64 sockets a hundred times a second would be work of its own.
     let plan = Plan {
-        duration: length,
-        sample_every: length,
+        duration: load.length,
+        sample_every: load.look_every,
         ahead: false,
     };
     let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
@@ -212,18 +273,28 @@ fn one(
     let reports = reports() - reports_before;
     let (counters, _) = steered.map(Steered::finish).transpose()?.unwrap_or_default();
 
-    let received: u64 = transfer
-        .flows
-        .iter()
-        .filter_map(|samples| samples.last())
-        .map(|s| s.received)
-        .sum();
+    let looks = transfer.flows.iter().map(Vec::len).min().unwrap_or(0);
+    let received: Vec<(u64, u64)> = (0..looks)
+        .map(|look| {
+            let samples = transfer.flows.iter().filter_map(|samples| samples.get(look));
+            samples.fold((0, 0), |(at, sum), s| (at.max(s.at_ns), sum + s.received))
+        })
+        .collect();
+    let total = received.last().map_or(0, |(_, sum)| *sum);
     let (process, machine, _) = after.percent_since(&before);
-    let gb = received.max(1) as f64 / 1e9;
+    let gb = total.max(1) as f64 / 1e9;
     Ok(Run {
-        goodput_gbit: metrics::mbits(received, transfer.elapsed_ns) / 1e3,
+        goodput_gbit: metrics::mbits(total, transfer.elapsed_ns) / 1e3,
+        goodputs_gbit: received
+            .windows(2)
+            .filter_map(|w| match w {
+                [(from, before), (to, after)] => Some(metrics::mbits(after - before, to - from) / 1e3),
+                _ => None,
+            })
+            .collect(),
         cpu_s_per_gb: after.process_s_since(&before) / gb,
         machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
+        machine_cpu_percent: machine,
         reports_per_s: reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64,
         others_cpu_percent: (machine - process).max(0.0),
         ring_lost: counters.ring_lost,
@@ -261,7 +332,7 @@ fn summarise(flows: usize, runs: &[Vec<Run>; 3], figures: &mut Map<String, Value
     for (name, value) in named {
         figures.insert(format!("{name}_{flows}"), json!((value * 1e4).round() / 1e4));
     }
-    let all: Vec<Run> = runs.iter().flatten().copied().collect();
+    let all: Vec<Run> = runs.iter().flatten().cloned().collect();
     figures.insert(
         format!("others_cpu_percent_{flows}"),
         json!(median(&all, |r| r.others_cpu_percent).round()),

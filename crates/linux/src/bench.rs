@@ -68,6 +68,11 @@ const WARM_UP: usize = 1000;
 
 /// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the table, with `hogs` other threads that compute without pause.
 pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError> {
+    mapped_times(exchanges, hogs).map(Latencies::of)
+}
+
+/// The same, each exchange's time.
+pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
         .add(Echo)
@@ -142,7 +147,7 @@ impl<'a> Datapath<'a> {
         Ok(Datapath { object, outbox, slot })
     }
 
-    fn measure(&self, exchanges: usize) -> Result<Latencies, LoadError> {
+    fn measure(&self, exchanges: usize) -> Result<Vec<std::time::Duration>, LoadError> {
         self.post(layout::REC_OPEN, 0, &[])?;
         self.answer();
         let program = self.slot.control.tag.load(Relaxed);
@@ -159,9 +164,7 @@ impl<'a> Datapath<'a> {
                 took.push(clock::now().as_nanos().saturating_sub(sent));
             }
         }
-        Ok(Latencies::of(
-            took.into_iter().map(std::time::Duration::from_nanos).collect(),
-        ))
+        Ok(took.into_iter().map(std::time::Duration::from_nanos).collect())
     }
 
     fn post(&self, kind: u16, tag: u32, fields: &[u64]) -> Result<(), LoadError> {

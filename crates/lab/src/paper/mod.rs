@@ -1,11 +1,27 @@
 //! Published experiments: one file a figure. Each runs it, sets its numbers beside the paper's, and says where it
 //! deviates from the published set-up.
 
-mod ccp_fidelity_fixed;
+mod ccp;
+mod ccp_cwnd_evolution;
+mod ccp_fct;
+mod ccp_fidelity;
+mod ccp_incast;
+mod ccp_interval;
+mod ccp_ipc;
+mod ccp_scalability;
+mod ccp_slow_algorithm;
+mod link;
+mod loopback;
+mod outside;
+mod page;
+mod pool;
+mod replay;
+mod stats;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ccplane_algorithms::Registry;
+use ccplane_qdisc::LineSpec;
 
 use crate::error::Error;
 use crate::run::Progress;
@@ -20,7 +36,27 @@ pub struct Experiment {
     pub source: &'static str,
     /// How long it takes, in full and with `--quick`.
     pub takes: &'static str,
+    /// Where it can run; without a choice it runs on all of them.
+    pub on: &'static [Datapath],
     run: fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>,
+}
+
+/// Where packets run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Datapath {
+    /// The simulator: deterministic, without privileges.
+    Sim,
+    /// This host's kernel TCP, in real time, as root; for figures it wants an idle machine.
+    Linux,
+}
+
+impl std::fmt::Display for Datapath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Datapath::Sim => "sim",
+            Datapath::Linux => "linux",
+        })
+    }
 }
 
 /// How to run it.
@@ -28,11 +64,31 @@ pub struct Experiment {
 pub struct Options {
     /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
     pub quick: bool,
+    /// Only there; `None` for everywhere the experiment runs.
+    pub datapath: Option<Datapath>,
+    /// Threads for simulations. Results do not depend on it.
+    pub threads: usize,
+    /// A recorded cellular link and its name, where the experiment has one; else a generated one is taken.
+    pub trace: Option<(String, LineSpec)>,
     /// Where parts and results go. Parts that are there already, made by the same version under the same parameters,
     /// are used again: an interrupted experiment goes on where it stopped, and a disturbed part is repeated.
     pub directory: PathBuf,
+    /// Use the directory although it holds something else.
+    pub force: bool,
     /// The command line that does this again, for the report.
     pub command: String,
+}
+
+impl Options {
+    /// Whether to run there.
+    fn on(&self, datapath: Datapath) -> bool {
+        self.datapath.is_none_or(|only| only == datapath)
+    }
+
+    /// Where parts are kept.
+    fn parts(&self) -> PathBuf {
+        self.directory.join("parts")
+    }
 }
 
 /// What came out.
@@ -44,48 +100,60 @@ pub struct Outcome {
     pub text: String,
     /// The page.
     pub page: PathBuf,
+    /// What is on the page, for one of several experiments.
+    body: String,
 }
 
 /// Every experiment there is.
-pub const ALL: &[Experiment] = &[ccp_fidelity_fixed::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    ccp_cwnd_evolution::EXPERIMENT,
+    ccp_fidelity::EXPERIMENT,
+    ccp_fct::EXPERIMENT,
+    ccp_ipc::EXPERIMENT,
+    ccp_interval::EXPERIMENT,
+    ccp_scalability::EXPERIMENT,
+    ccp_incast::EXPERIMENT,
+    ccp_slow_algorithm::EXPERIMENT,
+    ccp::EXPERIMENT,
+];
 
 /// The experiment of that name.
 pub fn by_name(name: &str) -> Option<&'static Experiment> {
     ALL.iter().find(|experiment| experiment.name == name)
 }
 
+/// The other end of an echo over a Unix socket: a command of its own name, hidden from people, calls it.
+pub use ccp_ipc::{ECHO_COMMAND, echo};
+
+/// The file by which a directory of results says whose they are.
+const MARK: &str = "experiment";
+
 impl Experiment {
     /// Runs it, or what of it is not there yet.
     pub fn run(&self, options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+        self.claim(options)?;
         (self.run)(options, registry, progress)
     }
-}
 
-/// Keeps a part's result: the file `name` in `directory` holds `value` and the `key` that it was made under.
-fn keep<T: serde::Serialize>(directory: &Path, name: &str, key: &str, value: &T) -> Result<(), Error> {
-    let path = directory.join(name);
-    let text = serde_json::json!({ "key": key, "value": value }).to_string();
-    let fail = |source| Error::Part {
-        path: path.clone(),
-        source,
-    };
-    std::fs::create_dir_all(directory).map_err(fail)?;
-    // Whole or not at all: an interrupted write must not pass for a part.
-    let draft = path.with_extension("draft");
-    std::fs::write(&draft, text).map_err(fail)?;
-    std::fs::rename(&draft, &path).map_err(fail)
-}
-
-/// A part kept under the same key; `None` for one that is missing, of another key, or unreadable.
-fn kept<T: serde::de::DeserializeOwned>(directory: &Path, name: &str, key: &str) -> Option<T> {
-    #[derive(serde::Deserialize)]
-    struct Part<T> {
-        key: String,
-        value: T,
+    /// Takes the directory, unless it holds something else.
+    fn claim(&self, options: &Options) -> Result<(), Error> {
+        let directory = &options.directory;
+        let mark = directory.join(MARK);
+        let occupied = std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
+        let holds = std::fs::read_to_string(&mark).map_or(String::new(), |text| text.trim().to_owned());
+        if occupied && holds != self.name && !options.force {
+            return Err(Error::Occupied {
+                directory: directory.clone(),
+                holds,
+            });
+        }
+        let fail = |source| Error::Part {
+            path: mark.clone(),
+            source,
+        };
+        std::fs::create_dir_all(directory).map_err(fail)?;
+        std::fs::write(&mark, format!("{}\n", self.name)).map_err(fail)
     }
-    let text = std::fs::read_to_string(directory.join(name)).ok()?;
-    let part: Part<T> = serde_json::from_str(&text).ok()?;
-    (part.key == key).then_some(part.value)
 }
 
 #[cfg(test)]
@@ -93,22 +161,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_used_again_only_under_their_own_key() {
-        let directory = std::env::temp_dir().join(format!("ccplane-parts-{}", std::process::id()));
-        keep(&directory, "a.json", "30 s", &vec![1.5, 2.0]).unwrap();
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), Some(vec![1.5, 2.0]));
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "8 s"), None);
-        assert_eq!(kept::<Vec<f64>>(&directory, "b.json", "30 s"), None);
-        std::fs::write(directory.join("a.json"), "{\"key\":\"30 s\",\"val").unwrap();
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), None);
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
-
-    #[test]
     fn names_are_unique_and_found() {
         for experiment in ALL {
             assert_eq!(by_name(experiment.name).map(|e| e.title), Some(experiment.title));
         }
         assert!(by_name("fig-99").is_none());
+    }
+
+    #[test]
+    fn a_directory_of_something_else_is_left_alone() {
+        let directory = std::env::temp_dir().join(format!("ccplane-claim-{}", std::process::id()));
+        let options = |force| Options {
+            quick: true,
+            datapath: Some(Datapath::Sim),
+            threads: 1,
+            trace: None,
+            directory: directory.clone(),
+            force,
+            command: String::new(),
+        };
+        let [one, other] = [&ALL[0], &ALL[1]];
+        one.claim(&options(false)).unwrap();
+        one.claim(&options(false)).unwrap();
+        assert!(matches!(other.claim(&options(false)), Err(Error::Occupied { .. })));
+        other.claim(&options(true)).unwrap();
+        std::fs::remove_file(directory.join(MARK)).unwrap();
+        std::fs::write(directory.join("thesis.tex"), "").unwrap();
+        let error = other.claim(&options(false)).unwrap_err().to_string();
+        assert!(error.contains("--force"), "{error}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

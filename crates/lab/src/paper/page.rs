@@ -1,0 +1,294 @@
+//! What an experiment found, as it is shown: figures beside the paper's, tables, pictures, deviations; in a page, as text
+//! and as figures by name.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::{Experiment, Options, Outcome};
+use crate::error::Error;
+use crate::report::escape;
+use crate::svg::{self, Chart};
+use crate::table;
+
+/// What was found; filled in the order of the page.
+#[derive(Default)]
+pub(super) struct Findings {
+    figures: Map<String, Value>,
+    compared: Vec<Vec<String>>,
+    tables: Vec<Table>,
+    pictures: Vec<(String, String)>,
+    remarks: Vec<String>,
+    deviations: Vec<String>,
+}
+
+struct Table {
+    title: String,
+    headings: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// What we aim at, for the verdict beside a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Aim {
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+    /// Between these.
+    Within(f64, f64),
+    /// It is what it is.
+    None,
+}
+
+impl Aim {
+    fn met(self, value: f64) -> Option<bool> {
+        match self {
+            Aim::AtMost(most) => Some(value <= most),
+            Aim::AtLeast(least) => Some(value >= least),
+            Aim::Within(low, high) => Some((low..=high).contains(&value)),
+            Aim::None => None,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Aim::AtMost(most) => format!("≤ {most}"),
+            Aim::AtLeast(least) => format!("≥ {least}"),
+            Aim::Within(low, high) => format!("{low} to {high}"),
+            Aim::None => "–".to_owned(),
+        }
+    }
+}
+
+impl Findings {
+    /// A figure for scripts alone, to four digits after the point: more is noise.
+    pub fn figure(&mut self, key: impl Into<String>, value: Option<f64>) {
+        let value = value.filter(|v| v.is_finite());
+        let value = value.map_or(Value::Null, |v| json!((v * 1e4).round() / 1e4));
+        self.figures.insert(key.into(), value);
+    }
+
+    /// Anything else for scripts.
+    pub fn fact(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.figures.insert(key.into(), value.into());
+    }
+
+    /// A figure that stands beside the paper's. `paper` is what the paper itself says, or nothing.
+    pub fn compare(&mut self, key: &str, what: &str, value: Option<f64>, paper: &str, aim: Aim) {
+        self.compare_within(key, what, value, None, paper, aim);
+    }
+
+    /// The same with its confidence interval.
+    pub fn compare_within(
+        &mut self,
+        key: &str,
+        what: &str,
+        value: Option<f64>,
+        interval: Option<(f64, f64)>,
+        paper: &str,
+        aim: Aim,
+    ) {
+        self.figure(key, value);
+        let mut ours = value.map_or("–".to_owned(), |v| format!("{v:.3}"));
+        if let Some((low, high)) = interval {
+            self.figure(format!("{key}_low"), Some(low));
+            self.figure(format!("{key}_high"), Some(high));
+            let _ = write!(ours, " ({low:.3} to {high:.3})");
+        }
+        let verdict = match value.and_then(|v| aim.met(v)) {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "–",
+        };
+        self.compared.push(vec![
+            what.to_owned(),
+            ours,
+            if paper.is_empty() { "–" } else { paper }.to_owned(),
+            aim.text(),
+            verdict.to_owned(),
+        ]);
+    }
+
+    /// A table. Headings of two lines have a line break.
+    pub fn table(&mut self, title: impl Into<String>, headings: &[&str], rows: Vec<Vec<String>>) {
+        self.tables.push(Table {
+            title: title.into(),
+            headings: headings.iter().map(|h| (*h).to_owned()).collect(),
+            rows,
+        });
+    }
+
+    /// Charts, one below the other, and what they are.
+    pub fn picture(&mut self, caption: impl Into<String>, charts: &[Chart]) {
+        let caption = caption.into();
+        let picture = svg::inline(charts, &caption);
+        self.pictures.push((caption, picture));
+    }
+
+    /// Something to know about the figures, as a sentence or more.
+    pub fn remark(&mut self, text: impl Into<String>) {
+        self.remarks.push(text.into());
+    }
+
+    /// A way in which this is not what the paper did, as a sentence or more.
+    pub fn deviation(&mut self, text: impl Into<String>) {
+        self.deviations.push(text.into());
+    }
+
+    /// A whole number given before; 0 without one.
+    pub fn number(&self, key: &str) -> u64 {
+        self.figures.get(key).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// The figures so far.
+    #[cfg(test)]
+    pub fn figures(&self) -> &Map<String, Value> {
+        &self.figures
+    }
+
+    /// Writes `report.html` and `figures.json`, and gives all of it for the terminal.
+    pub fn finish(self, experiment: &Experiment, options: &Options) -> Result<Outcome, Error> {
+        let body = self.html(experiment);
+        let page = write(options, experiment.title, &body, &self.figures)?;
+        Ok(Outcome {
+            text: self.text(),
+            figures: self.figures,
+            body,
+            page,
+        })
+    }
+
+    fn html(&self, experiment: &Experiment) -> String {
+        let mut out = format!(
+            "<section><h2>{}</h2><p class=\"note\">{}</p>",
+            escape(experiment.title),
+            escape(experiment.source)
+        );
+        if !self.compared.is_empty() {
+            out += &html_table(&COMPARED.map(str::to_owned), &self.compared);
+        }
+        for (caption, picture) in &self.pictures {
+            let _ = write!(
+                out,
+                "<figure>{picture}<figcaption class=\"note\">{}</figcaption></figure>",
+                escape(caption)
+            );
+        }
+        for table in &self.tables {
+            let _ = write!(out, "<h3>{}</h3>", escape(&table.title));
+            out += &html_table(&table.headings, &table.rows);
+        }
+        for remark in &self.remarks {
+            let _ = write!(out, "<p>{}</p>", escape(remark));
+        }
+        out += "<h3>Where this deviates from the paper</h3><ul>";
+        for deviation in &self.deviations {
+            let _ = write!(out, "<li>{}</li>", escape(deviation));
+        }
+        out + "</ul></section>"
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        if !self.compared.is_empty() {
+            out += &table::render(&COMPARED, &self.compared);
+            out += "\n";
+        }
+        for table in &self.tables {
+            out += &format!("{}\n\n", table.title);
+            let headings: Vec<&str> = table.headings.iter().map(String::as_str).collect();
+            out += &table::render(&headings, &table.rows);
+            out += "\n";
+        }
+        let mut words = self.remarks.join("\n");
+        words += "\nWhere this deviates from the paper:\n";
+        for deviation in &self.deviations {
+            let _ = writeln!(words, "- {deviation}");
+        }
+        out + &table::wrap(words.trim_start(), 100)
+    }
+}
+
+const COMPARED: [&str; 5] = ["figure", "ours", "the paper's", "our aim", ""];
+
+fn html_table(headings: &[String], rows: &[Vec<String>]) -> String {
+    let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
+    for heading in headings {
+        let (name, unit) = heading.split_once('\n').unwrap_or((heading, ""));
+        let _ = write!(
+            out,
+            "<th scope=\"col\">{}<small>{}</small></th>",
+            escape(name),
+            escape(unit)
+        );
+    }
+    out += "</tr></thead><tbody>";
+    for row in rows {
+        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = write!(out, "<tr>{cells}</tr>");
+    }
+    out + "</tbody></table></div>"
+}
+
+/// Writes the page around `body`, and the figures.
+pub(super) fn write(
+    options: &Options,
+    title: &str,
+    body: &str,
+    figures: &Map<String, Value>,
+) -> Result<PathBuf, Error> {
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
+         initial-scale=1\"><title>{0}</title><style>{1}{2}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
+         <pre>{3}</pre><p class=\"note\">ccplane {4}</p></section></main></body></html>\n",
+        escape(title),
+        include_str!("../../assets/report.css"),
+        svg::STYLE,
+        escape(&options.command),
+        env!("CARGO_PKG_VERSION")
+    );
+    let put = |name: &str, text: String| {
+        let path = options.directory.join(name);
+        let written = std::fs::write(&path, text);
+        written.map_err(|source| Error::Part {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(path)
+    };
+    let text = serde_json::to_string_pretty(figures).unwrap_or_default();
+    put("figures.json", text + "\n")?;
+    put("report.html", page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_judged_by_its_aim() {
+        let mut findings = Findings::default();
+        findings.compare("a", "one", Some(0.97), "", Aim::AtLeast(0.95));
+        findings.compare("b", "two", Some(1.2), "1.1", Aim::AtMost(1.15));
+        findings.compare("c", "three", None, "", Aim::Within(0.9, 1.1));
+        findings.compare_within("d", "four", Some(1.0), Some((0.9, 1.123_456)), "", Aim::None);
+        let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
+        assert_eq!(verdicts, ["met", "missed", "–", "–"]);
+        assert_eq!(findings.figures["c"], Value::Null);
+        assert_eq!(findings.figures["d_high"], 1.1235);
+        assert_eq!(findings.compared[3][1], "1.000 (0.900 to 1.123)");
+        assert_eq!(findings.compared[0][2], "–");
+    }
+
+    #[test]
+    fn text_that_is_no_html_stays_text() {
+        let mut findings = Findings::default();
+        findings.table("a < b", &["x\n<y>"], vec![vec!["1 & 2".into()]]);
+        findings.deviation("<script>");
+        let html = findings.html(&super::super::ALL[0]);
+        assert!(html.contains("1 &amp; 2") && html.contains("&lt;script&gt;") && !html.contains("<script>"));
+        assert!(html.contains("x<small>&lt;y&gt;</small>"));
+    }
+}

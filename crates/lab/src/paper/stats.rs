@@ -1,0 +1,182 @@
+//! What experiments say about differences: paired ratios with bootstrap intervals, and Kolmogorov-Smirnov distances between
+//! runs.
+
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use crate::metrics::Distribution;
+
+/// Resamples of a bootstrap. The ends of a 95 % interval are then its 25th and 975th values.
+const RESAMPLES: usize = 1_000;
+/// Choices of runs that a distance is averaged over where there are more of them than this.
+const CHOICES: usize = 200;
+/// The stream of random numbers of this file.
+const STREAM: u128 = 0x7374_6174_73;
+
+/// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratio {
+    pub value: f64,
+    pub interval: Option<(f64, f64)>,
+}
+
+/// The geometric mean of paired ratios, with the percentile interval of a bootstrap over the pairs (Efron and Tibshirani
+/// 1993, section 13.3). With a handful of pairs it is somewhat too narrow, as such intervals are.
+pub(super) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
+    let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
+    let mean = |values: &mut dyn Iterator<Item = f64>| Distribution::new(values).mean();
+    let value = libm::exp(mean(&mut logs.iter().copied())?);
+    if logs.len() < 2 {
+        return Some(Ratio { value, interval: None });
+    }
+    let mut random = Pcg64::new(1, STREAM);
+    let resampled = (0..RESAMPLES).filter_map(|_| {
+        let mut draws = (0..logs.len()).filter_map(|_| logs.get(below(&mut random, logs.len())).copied());
+        mean(&mut draws)
+    });
+    let resampled = Distribution::new(resampled);
+    let at = |p| resampled.quantile(p).map(libm::exp);
+    Some(Ratio {
+        value,
+        interval: at(0.025).zip(at(0.975)),
+    })
+}
+
+/// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
+/// [`CHOICES`] drawn ones.
+pub(super) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+    let n = ours.len().min(native.len()).min(half(native.len()));
+    let mut random = Pcg64::new(2, STREAM);
+    let pairs: Vec<(Vec<usize>, Vec<usize>)> = match (choices(ours.len(), n), choices(native.len(), n)) {
+        (Some(a), Some(b)) if a.len() * b.len() <= CHOICES => a
+            .iter()
+            .flat_map(|a| b.iter().map(move |b| (a.clone(), b.clone())))
+            .collect(),
+        _ => (0..CHOICES)
+            .map(|_| (some(&mut random, ours.len(), n), some(&mut random, native.len(), n)))
+            .collect(),
+    };
+    mean(pairs.iter().map(|(a, b)| pool(ours, a).ks(&pool(native, b))))
+}
+
+/// The same between the two halves of one side's runs.
+pub(super) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
+    let n = half(runs.len());
+    let mut random = Pcg64::new(3, STREAM);
+    let halves = match choices(runs.len(), n) {
+        Some(all) if all.len() <= CHOICES => all,
+        _ => (0..CHOICES).map(|_| some(&mut random, runs.len(), n)).collect(),
+    };
+    mean(halves.iter().map(|half| {
+        let others: Vec<usize> = (0..runs.len()).filter(|i| !half.contains(i)).take(n).collect();
+        pool(runs, half).ks(&pool(runs, &others))
+    }))
+}
+
+/// Half of the runs, one at least.
+fn half(runs: usize) -> usize {
+    (runs / 2).max(1)
+}
+
+fn pool(runs: &[Vec<f64>], which: &[usize]) -> Distribution {
+    Distribution::new(which.iter().filter_map(|i| runs.get(*i)).flatten().copied())
+}
+
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    Distribution::new(values.flatten()).mean()
+}
+
+/// Every way to choose `k` of `0..n`; `None` where that would be many.
+fn choices(n: usize, k: usize) -> Option<Vec<Vec<usize>>> {
+    (n <= 12).then(|| {
+        let sets = (0u32..1 << n).filter(|set| set.count_ones() as usize == k);
+        sets.map(|set| (0..n).filter(|i| set >> i & 1 == 1).collect()).collect()
+    })
+}
+
+/// A drawn choice of `k` of `0..n` (Fisher and Yates).
+fn some(random: &mut Pcg64, n: usize, k: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..n).collect();
+    for i in 0..k.min(n) {
+        all.swap(i, i + below(random, n - i));
+    }
+    all.truncate(k);
+    all
+}
+
+/// A whole number below `count`, which is above 0, all alike to within 2^-32.
+fn below(random: &mut Pcg64, count: usize) -> usize {
+    ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_and_its_interval() {
+        assert_eq!(paired_ratio(&[]), None);
+        let one = paired_ratio(&[(3.0, 2.0)]).unwrap();
+        assert!((one.value - 1.5).abs() < 1e-12 && one.interval.is_none());
+        // All pairs alike: an interval without width.
+        let same = paired_ratio(&[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)]).unwrap();
+        let (low, high) = same.interval.unwrap();
+        assert!((same.value - 2.0).abs() < 1e-9 && (low - 2.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9);
+        // Twice as large as often as half as large: no difference, and an interval that says how little is known.
+        let noisy: Vec<(f64, f64)> = (0..20)
+            .map(|i| if i % 2 == 0 { (2.0, 1.0) } else { (1.0, 2.0) })
+            .collect();
+        let noisy = paired_ratio(&noisy).unwrap();
+        let (low, high) = noisy.interval.unwrap();
+        // The logarithm's deviation is ln 2, that of a mean of 20 is 0.155: 95 % within 1.96 of them.
+        assert!((noisy.value - 1.0).abs() < 1e-9);
+        assert!(
+            (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
+            "{low} {high}"
+        );
+        assert_eq!(paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval, None);
+    }
+
+    /// An interval of 95 % holds the truth in about 95 of 100 experiments.
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_they_say() {
+        let mut random = Pcg64::new(7, 7);
+        let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let holds = (0..300).filter(|_| {
+            let pairs: Vec<(f64, f64)> = (0..30).map(|_| (libm::exp(uniform() - 0.5 + 0.2), 1.0)).collect();
+            let (low, high) = paired_ratio(&pairs).and_then(|ratio| ratio.interval).unwrap();
+            (low..=high).contains(&libm::exp(0.2))
+        });
+        let share = holds.count() as f64 / 300.0;
+        assert!((0.89..=0.98).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn the_same_runs_are_at_no_distance_and_disjoint_ones_at_one() {
+        let low = vec![vec![1.0, 2.0]; 4];
+        let high = vec![vec![8.0, 9.0]; 4];
+        assert_eq!(distance(&low, &high), Some(1.0));
+        assert_eq!(distance_within(&high), Some(0.0));
+        // Of two native runs that share nothing every split is disjoint; ours is half like either.
+        let native = vec![vec![1.0], vec![5.0]];
+        assert_eq!(distance_within(&native), Some(1.0));
+        assert_eq!(distance(&[vec![1.0, 5.0]], &native), Some(0.5));
+        assert_eq!(distance(&[], &native), None);
+        // Twenty runs are drawn from, and give what all of them would where all are alike.
+        let many = vec![vec![1.0, 2.0, 3.0]; 20];
+        assert_eq!((distance(&many, &many), distance_within(&many)), (Some(0.0), Some(0.0)));
+    }
+
+    #[test]
+    fn choices_are_all_and_each_once() {
+        let of_four = choices(4, 2).unwrap();
+        assert_eq!(of_four, [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]]);
+        assert_eq!(choices(10, 5).unwrap().len(), 252);
+        assert!(choices(40, 20).is_none());
+        let mut drawn = some(&mut Pcg64::new(1, 1), 40, 20);
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 20);
+    }
+}
