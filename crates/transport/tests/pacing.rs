@@ -101,7 +101,10 @@ fn acknowledgements_between_batches_let_nothing_leave() {
     times.dedup();
     let shortest = times.windows(2).map(|pair| pair[1].since(pair[0])).min().unwrap();
     // Of whole packets, of 12 µs each.
-    assert!(shortest + Duration::from_micros(12) > QUANTUM, "two batches within {shortest}");
+    assert!(
+        shortest + Duration::from_micros(12) > QUANTUM,
+        "two batches within {shortest}"
+    );
     let each = packets / times.len();
     assert!((40..=42).contains(&each), "{each} packets a batch");
 }
