@@ -185,15 +185,15 @@ pub fn picture(name: &str, rounds: &[Round]) -> String {
             .map(|round| (round.at.as_secs_f64(), round.pacing_mbit.map(as_window)));
         window.push(line("pacing rate × 20 ms", 1, rate.collect()));
     }
-    // What a start that overshoots reaches would flatten all that follows.
-    let top = rounds.iter().skip(rounds.len() / 5);
-    let top = top
+    let top = rounds
+        .iter()
         .map(|round| round.cwnd.max(round.pacing_mbit.map_or(0.0, as_window)))
         .fold(2.0 * bdp, f64::max);
     let charts = [
         Chart {
             title: format!("{name} alone on 96 Mbit/s, 20 ms: segments"),
             x: seconds(),
+            // What a start that overshoots by more reaches would flatten all that follows.
             y: Axis::linear("").from_to(0.0, (top * 1.1).min(4.0 * bdp)),
             lines: window,
             guides: vec![(bdp, "BDP".to_owned()), (2.0 * bdp, "queue full".to_owned())],

@@ -116,6 +116,7 @@ svg.chart { display: block; width: 100%; height: auto; font: 12px system-ui, -ap
 svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } svg.chart .title { font-weight: 600; }
 svg.chart .grid { stroke: var(--grid); } svg.chart .frame { stroke: var(--guide); fill: none; }
 svg.chart .guide { stroke: var(--guide); stroke-dasharray: 2 3; }
+svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; stroke-linejoin: round; }
 svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } svg.chart .dashed { stroke-dasharray: 6 4; }
 svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } svg.chart .c2 { stroke: var(--c2); }
 svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } svg.chart .c5 { stroke: var(--c5); }
@@ -213,20 +214,25 @@ fn panel(out: &mut String, chart: &Chart, top: f64) {
         px(bottom + 29.0),
         escape(&chart.x.label)
     );
-    for (value, text) in &chart.guides {
-        let Some(at) = y.at(*value) else { continue };
+    let guides = || chart.guides.iter().filter_map(|(value, text)| Some((y.at(*value)?, text)));
+    for (at, _) in guides() {
         let _ = writeln!(
             out,
-            "<line class=\"guide\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text class=\"soft\" x=\"{1}\" y=\"{2}\" \
-             text-anchor=\"end\">{3}</text>",
-            px(at),
-            px(right - 4.0),
-            px(at - 4.0),
-            escape(text)
+            "<line class=\"guide\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/>",
+            px(at)
         );
     }
     for line in &chart.lines {
         draw(out, line, &x, &y);
+    }
+    for (at, text) in guides() {
+        let _ = writeln!(
+            out,
+            "<text class=\"soft halo\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(right - 4.0),
+            px(at - 4.0),
+            escape(text)
+        );
     }
     let _ = writeln!(
         out,
@@ -350,15 +356,18 @@ impl Scale {
     fn ticks(&self) -> Vec<(f64, String)> {
         let span = self.to - self.from;
         let step = if self.log { (span / 8.0).ceil().max(1.0) } else { round_step(span / 5.0) };
-        let first = (self.from / step - 1e-9).ceil();
-        let count = ((self.to / step + 1e-9).floor() - first).max(-1.0) as i64 + 1;
+        let first = (self.from / step - 1e-9).floor();
         // At most a dozen by the choice of the step; the limit is for spans beyond what an f64 divides.
-        (0..count.clamp(0, 20))
-            .filter_map(|i| {
-                let value = (first + i as f64) * step;
-                let value = if self.log { libm::pow(10.0, value) } else { value };
-                Some((self.at(value)?, short(value)))
-            })
+        let count = ((self.to / step + 1e-9).floor() - first).clamp(0.0, 20.0) as i64 + 1;
+        // Few powers of ten leave room for those between.
+        let between: &[f64] = if self.log && span < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let value = |i: i64| {
+            let value = (first + i as f64) * step;
+            if self.log { libm::pow(10.0, value) } else { value }
+        };
+        (0..count)
+            .flat_map(|i| between.iter().map(move |times| value(i) * times))
+            .filter_map(|value| Some((self.at(value)?, short(value))))
             .collect()
     }
 }
@@ -427,6 +436,7 @@ mod tests {
         assert_eq!(texts(Axis::linear("").from_to(0.0, 15.0)), ["0", "5", "10", "15"]);
         assert_eq!(texts(Axis::linear("").from_to(0.0, 0.13)), ["0", "0.05", "0.1"]);
         assert_eq!(texts(Axis::log("").from_to(0.1, 100_000.0)), ["0.1", "1", "10", "100", "1000", "10k", "100k"]);
+        assert_eq!(texts(Axis::log("").from_to(0.5, 5.0)), ["0.5", "1", "2", "5"]);
     }
 
     #[test]

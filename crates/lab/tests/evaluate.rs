@@ -57,6 +57,46 @@ fn cubic_fills_any_buffer() {
 }
 
 #[test]
+fn bbr_takes_more_than_its_share_from_cubic_in_a_shallow_buffer() {
+    // Hock, Bless, Zitterbart: Experimental Evaluation of BBR Congestion Control, ICNP 2017; Ware et al.: Modeling BBR's
+    // Interactions with Loss-Based Congestion Control, IMC 2019.
+    let bbr = ask("bbr", &["cubic", "shallow-buffer"]);
+    assert_eq!(verdict(&bbr, "cubic"), Verdict::Fail);
+    assert!(figure(&bbr, "cubic", "share_0.5bdp") > 0.7);
+    // RFC 9743, 5.1.3: it "failed this requirement", lasting loss of several flows in less than 1.5 BDP.
+    assert_eq!(verdict(&bbr, "shallow-buffer"), Verdict::Fail);
+}
+
+#[test]
+fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
+    // Mo, La, Anantharam, Walrand: Analysis and Comparison of TCP Reno and Vegas, INFOCOM 1999: Vegas yields to whoever
+    // fills the buffer; it does not harm them.
+    let vegas = ask("vegas", &["cubic", "bufferbloat"]);
+    assert_eq!(verdict(&vegas, "cubic"), Verdict::Caution);
+    assert!(figure(&vegas, "cubic", "share_least") < 0.1 && figure(&vegas, "cubic", "kept_least") > 1.0);
+    // Brakmo, O'Malley, Peterson, SIGCOMM 1994: between alpha and beta packets in the queue, 2 to 4.
+    assert_eq!(verdict(&vegas, "bufferbloat"), Verdict::Pass);
+    assert!(figure(&vegas, "bufferbloat", "delay_10bdp_ms") < 1.0);
+}
+
+#[test]
+fn copa_keeps_the_queue_small_alone() {
+    // Arun, Balakrishnan: Copa, NSDI 2018, sections 2 and 5: the default mode's queue is a few packets (2.5/delta).
+    let copa = ask("copa", &["bufferbloat"]);
+    assert_eq!(verdict(&copa, "bufferbloat"), Verdict::Pass);
+    assert!(figure(&copa, "bufferbloat", "delay_10bdp_ms") < 10.0);
+}
+
+#[test]
+fn dctcp_keeps_the_link_full_and_the_queue_at_the_threshold() {
+    // Alizadeh et al.: DCTCP, SIGCOMM 2010, section 4.1: full throughput with a queue around K, here 27 packets: 3.4 ms.
+    let dctcp = ask("dctcp", &["aqm"]);
+    verdict(&dctcp, "aqm");
+    assert!(figure(&dctcp, "aqm", "goodput_mbit_threshold") > 85.0);
+    assert!(figure(&dctcp, "aqm", "delay_ms_threshold") < 4.0);
+}
+
+#[test]
 fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
     let evaluation = run(
         &options("native:cubic", &["bbr"]),

@@ -261,9 +261,9 @@ impl Evaluation {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (question, answer) in &self.answers {
-            out += &format!("{:<11} {:<13} {}\n", answer.verdict.word(), question.name, question.title);
+            out += &format!("{:<11} {:<15} {}\n", answer.verdict.word(), question.name, question.title);
             for line in crate::table::wrap(&answer.finding, 92).lines() {
-                out += &format!("{:25} {line}\n", "");
+                out += &format!("{:27} {line}\n", "");
             }
         }
         let mut counts = Vec::new();
