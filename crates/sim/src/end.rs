@@ -35,15 +35,30 @@ pub(crate) struct End {
     pub header: u16,
     /// A set of the `End::` constants.
     pub flags: u8,
+    /// The class in which it sends the tail of its stream, and acknowledgements of the other end's; 0 without one.
+    pub tail: u8,
 }
 
 impl End {
-    /// It waits for its turn at the host's link.
+    /// It waits for its turn at the host's link, with something of class 0.
     pub const QUEUED: u8 = 1;
     /// The application has to read what arrives.
     pub const READS: u8 = 2;
     /// Someone wants to know when all that was written has come.
     pub const AWAITS: u8 = 4;
+    /// It has a class for the tail, below class 0.
+    pub const TAILED: u8 = 8;
+    /// It waits for its turn with something of that class.
+    pub const TAIL_QUEUED: u8 = 16;
+
+    /// The flag of one that waits for its turn in this class.
+    #[inline(always)]
+    pub fn queued(class: u8) -> u8 {
+        match class {
+            0 => End::QUEUED,
+            _ => End::TAIL_QUEUED,
+        }
+    }
 
     #[inline(always)]
     pub fn is(&self, flag: u8) -> bool {
@@ -55,21 +70,28 @@ impl End {
         self.flags = if to { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// Whether it has something to send.
+    /// Whether it has something to send in this class.
     #[inline(always)]
-    pub fn has(&self, now: Time) -> bool {
+    pub fn has(&self, now: Time, class: u8) -> bool {
         self.connection
             .as_ref()
-            .is_some_and(|connection| connection.has(now, 0))
+            .is_some_and(|connection| connection.has(now, class))
     }
 
-    /// The next packet that it sends, to the other end of its flow, and its bytes. With `spray`, each packet has a path of
-    /// its own.
+    /// The next packet that it sends in this class, to the other end of its flow, and its bytes. With `spray`, each packet
+    /// has a path of its own.
     #[inline(always)]
-    pub fn send(&mut self, now: Time, e: u32, packets: &mut Packets, spray: &mut Option<u64>) -> Option<(u32, u32)> {
-        let connection = self.connection.as_mut().filter(|connection| !connection.rests())?;
+    pub fn send(
+        &mut self,
+        now: Time,
+        (e, class): (u32, u8),
+        packets: &mut Packets,
+        spray: &mut Option<u64>,
+    ) -> Option<(u32, u32)> {
+        let connection = self.connection.as_mut();
+        let connection = connection.filter(|connection| class != 0 || !connection.rests())?;
         let (id, packet, side) = packets.place();
-        if !connection.transmit_into(now, 0, &mut packet.segment, side) {
+        if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;
         }
         let data = match packet.segment.kind {

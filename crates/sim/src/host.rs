@@ -1,9 +1,10 @@
 //! A host's link, and who waits for it.
 //!
 //! The host gives its link a packet only when that can take one soon: what is not sent yet stays with its connection,
-//! which may still decide otherwise, and flows take turns.
+//! which may still decide otherwise, and flows take turns. Classes have strict priority: what is of a lower one is sent
+//! only when nothing of a higher one waits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ccplane_units::{Duration, Time};
 
@@ -28,9 +29,16 @@ pub(crate) struct Nic {
     pub room: u64,
     /// An event for it is planned.
     pub armed: bool,
-    /// Ends that have something to send, in turn.
+    /// Ends that have something to send in class 0, in turn.
     pub waiting: VecDeque<u32>,
 }
+
+/// A cache line, and its place in a list is found by a shift.
+const _: () = assert!(size_of::<Nic>() == 64);
+
+/// Ends that have something to send in a class below 0, in turn, by their host's link and the class.
+#[derive(Debug, Default)]
+pub(crate) struct Low(BTreeMap<(u32, u8), VecDeque<u32>>);
 
 impl Nic {
     pub fn new(link: u32, full_packet: Duration, mtu: u32) -> Nic {
@@ -50,13 +58,43 @@ impl Nic {
         self.until <= now + self.slack
     }
 
-    /// Sees that it has its event, if anyone waits for it: the next packets are fetched when all but the last of those
+    /// Sees that it has its event, since someone waits for it: the next packets are fetched when all but the last of those
     /// that it has been given are sent.
     pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
-        if !self.armed && !self.waiting.is_empty() && self.until != Time::MAX {
+        if !self.armed && self.until != Time::MAX {
             self.armed = true;
             events.push((self.until - self.slack / RING).max(now), Kind::NicReady, me);
         }
+    }
+}
+
+impl Low {
+    /// Whether someone waits at this link with something of this class or a higher one.
+    fn has(&self, nic: u32, class: u8) -> bool {
+        let mut at_link = self.0.range((nic, 0)..=(nic, class));
+        at_link.any(|(_, waiting)| !waiting.is_empty())
+    }
+
+    fn push(&mut self, nic: u32, class: u8, e: u32) {
+        self.0.entry((nic, class)).or_default().push_back(e);
+    }
+
+    /// Whose turn it is at this link, and with what class.
+    fn pop(&mut self, nic: u32) -> Option<(u32, u8)> {
+        let mut at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
+        at_link.find_map(|((_, class), waiting)| Some((waiting.pop_front()?, *class)))
+    }
+
+    /// An end is no more.
+    pub fn forget(&mut self, nic: u32, e: u32) {
+        let at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
+        at_link.for_each(|(_, waiting)| waiting.retain(|waiting| *waiting != e));
+    }
+
+    /// Bytes on the heap, about.
+    pub fn heap_bytes(&self) -> usize {
+        let waiting: usize = self.0.values().map(VecDeque::capacity).sum();
+        self.0.len() * size_of::<((u32, u8), VecDeque<u32>)>() + waiting * size_of::<u32>()
     }
 }
 
@@ -80,14 +118,14 @@ impl<T: Tracer> Simulation<T> {
             let latest = now + nic.slack;
             loop {
                 if nic.until > latest || !nic.waiting.is_empty() {
-                    if end.has(now) {
+                    if end.has(now, 0) {
                         end.flags |= End::QUEUED;
                         nic.waiting.push_back(e);
                         nic.arm(now, end.nic, &mut world.events);
                     }
                     break;
                 }
-                let Some(sent) = end.send(now, e, &mut world.packets, &mut world.spray) else {
+                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.spray) else {
                     break;
                 };
                 let offered = world
@@ -99,10 +137,50 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
         }
-        if end.plan(now, e, &world.steered, &mut world.events) {
-            world.closed(e);
+        if end.plan(now, e, &world.steered, &mut world.events) || end.is(End::TAILED) {
+            self.finish_pump(e);
         }
         None
+    }
+
+    /// What is left to do for an end that has a class for the tail, or is over.
+    #[cold]
+    #[inline(never)]
+    fn finish_pump(&mut self, e: u32) {
+        let class = self.world.ends[e as usize].tail;
+        if class != 0 {
+            self.pump_tail(e, class);
+        }
+        self.world.plan_end(e);
+    }
+
+    /// An end sends what it may in the class of its tail.
+    fn pump_tail(&mut self, e: u32, class: u8) {
+        loop {
+            let world = &mut self.world;
+            let now = world.now;
+            let end = &mut world.ends[e as usize];
+            let place = end.nic;
+            let nic = &mut world.nics[place as usize];
+            if end.is(End::TAIL_QUEUED) {
+                return;
+            }
+            if !nic.takes(now) || !nic.waiting.is_empty() || world.low.has(place, class) {
+                if end.has(now, class) {
+                    end.set(End::TAIL_QUEUED, true);
+                    world.low.push(place, class, e);
+                    nic.arm(now, place, &mut world.events);
+                }
+                return;
+            }
+            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.spray) else {
+                return;
+            };
+            let offered = world
+                .links
+                .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
+            self.settle(place, sent.0, offered);
+        }
     }
 
     /// What comes of a packet that a host has given its link.
@@ -120,16 +198,20 @@ impl<T: Tracer> Simulation<T> {
     pub(crate) fn fetch(&mut self, nic: u32) {
         let now = self.world.now;
         while self.world.nics[nic as usize].takes(now) {
-            let Some(e) = self.world.nics[nic as usize].waiting.pop_front() else {
+            let world = &mut self.world;
+            let first = world.nics[nic as usize].waiting.pop_front().map(|e| (e, 0));
+            let Some((e, class)) = first.or_else(|| world.low.pop(nic)) else {
                 break;
             };
-            let world = &mut self.world;
             let end = &mut world.ends[e as usize];
-            end.flags &= !End::QUEUED;
-            if let Some(sent) = end.send(now, e, &mut world.packets, &mut world.spray) {
-                if end.has(now) {
-                    end.flags |= End::QUEUED;
-                    world.nics[nic as usize].waiting.push_back(e);
+            end.set(End::queued(class), false);
+            if let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.spray) {
+                if end.has(now, class) {
+                    end.set(End::queued(class), true);
+                    match class {
+                        0 => world.nics[nic as usize].waiting.push_back(e),
+                        _ => world.low.push(nic, class, e),
+                    }
                 }
                 let link = world.nics[nic as usize].link;
                 let offered = world
@@ -137,16 +219,24 @@ impl<T: Tracer> Simulation<T> {
                     .offer(now, link, sent, &mut world.packets, &mut world.events);
                 self.settle(nic, sent.0, offered);
             }
-            let world = &mut self.world;
-            if world.ends[e as usize].plan(now, e, &world.steered, &mut world.events) {
-                world.closed(e);
-            }
+            self.world.plan_end(e);
         }
-        self.world.nics[nic as usize].arm(now, nic, &mut self.world.events);
+        let world = &mut self.world;
+        let own = &mut world.nics[nic as usize];
+        if !own.waiting.is_empty() || world.low.has(nic, u8::MAX) {
+            own.arm(now, nic, &mut world.events);
+        }
     }
 }
 
 impl World {
+    /// Sees to an end's deadlines, and to its end.
+    fn plan_end(&mut self, e: u32) {
+        if self.ends[e as usize].plan(self.now, e, &self.steered, &mut self.events) {
+            self.closed(e);
+        }
+    }
+
     /// A host's link whose queue decides at departure has room for so much.
     pub(crate) fn note_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];

@@ -182,12 +182,16 @@ impl<T: Tracer> Simulation<T> {
                 control: Controller::NOBODY,
                 header: config.header_bytes,
                 flags: if config.discard { 0 } else { End::READS },
+                tail: config.tail_class,
             }
         };
         let mut sender = end(from, to, false, world);
         let mut receiver = end(to, from, true, world);
         sender.connection = Some(connection);
         sender.control = control;
+        for end in [&mut sender, &mut receiver] {
+            end.set(End::TAILED, config.tail_class != 0);
+        }
         if bytes != u64::MAX {
             receiver.written = bytes;
             receiver.set(End::AWAITS, true);
@@ -249,10 +253,16 @@ impl World {
         flow.rest = Some(Box::new(Rest::Over(view)));
         flow.ends = NONE;
         let app = flow.app;
-        for end in [pair, pair + 1] {
-            let end = &mut self.ends[end as usize];
+        for place in [pair, pair + 1] {
+            let end = &mut self.ends[place as usize];
             end.connection = None;
             end.flow = NONE;
+            if end.is(End::QUEUED) {
+                self.nics[end.nic as usize].waiting.retain(|waiting| *waiting != place);
+            }
+            if end.is(End::TAIL_QUEUED) {
+                self.low.forget(end.nic, place);
+            }
             let control = std::mem::replace(&mut end.control, Controller::NOBODY);
             if let Steer::Native(place) = control.get() {
                 self.free_natives.push(place as u32);
@@ -271,7 +281,6 @@ impl World {
                 self.plan_agent(steered.host);
             }
         }
-        // One of them may still wait for its turn at a link: it has nothing to send, and is passed over.
         self.free.push(pair);
         if failed && app != NONE {
             self.wake(app, Cause::Failed(FlowId(number)));

@@ -135,6 +135,7 @@ impl World {
                 .iter()
                 .map(|nic| size_of::<Nic>() + nic.waiting.capacity() * 4)
                 .sum::<usize>()
+            + self.low.heap_bytes()
             + self.nic_of.capacity() * 4
             + self.ends.capacity() * size_of::<End>()
             + connections

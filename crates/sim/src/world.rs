@@ -10,7 +10,7 @@ use crate::datagram::Datagrams;
 use crate::end::End;
 use crate::event::{Events, Kind, MOST};
 use crate::flow::Flow;
-use crate::host::Nic;
+use crate::host::{Low, Nic};
 use crate::link::Links;
 use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::packet::{NONE, Packets};
@@ -48,6 +48,7 @@ pub struct World {
     pub(crate) packets: Packets,
     pub(crate) events: Events,
     pub(crate) nics: Vec<Nic>,
+    pub(crate) low: Low,
     /// Of each link that leaves a host: its place in `nics`.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<End>,
@@ -109,6 +110,7 @@ impl World {
             packets: Packets::default(),
             events: Events::default(),
             nics,
+            low: Low::default(),
             nic_of,
             ends: Vec::new(),
             free: Vec::new(),

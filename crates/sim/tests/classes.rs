@@ -1,0 +1,102 @@
+//! Classes at a host: a lower one is sent only when nothing of a higher one waits.
+
+use std::sync::{Arc, Mutex};
+
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{
+    Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation, Step, Tracer, settings,
+};
+use ccplane_units::{Duration, Rate, Time};
+
+/// A host whose own link, of 10 Mbit/s, is the bottleneck: 40 ms to a host far away, and back.
+fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
+    let rtt = Duration::from_millis(80);
+    let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), rtt / 2);
+    let mut network = Network::new();
+    let (from, to) = (network.host("from"), network.host("to"));
+    let (own, _) = network.duplex(from, to, link.clone().with_queue(queue, rtt), link);
+    (network, from, to, own)
+}
+
+/// A flow whose tail is sent in class 1.
+fn tailed(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
+    FlowSpec::new(from, to).bytes(bytes).with(Arc::new(Config {
+        tail_class: 1,
+        ..settings().as_ref().clone()
+    }))
+}
+
+/// When which flow's data of which class came to which link.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Time, LinkId, FlowId, u8)>>>);
+
+impl Tracer for Log {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+        if let (Step::Queued, Some(flow)) = (seen.step, seen.flow)
+            && seen.segment.length > 0
+        {
+            let entry = (now, seen.link, flow, seen.segment.class);
+            self.0.lock().expect("one thread").push(entry);
+        }
+    }
+}
+
+impl Log {
+    /// How many of this class came to this link in this time.
+    fn count(&self, link: LinkId, class: u8, from: Time, until: Time) -> usize {
+        let all = self.0.lock().expect("one thread");
+        all.iter()
+            .filter(|(at, on, _, of)| *on == link && *of == class && (from..until).contains(at))
+            .count()
+    }
+}
+
+fn ms(ms: u64) -> Time {
+    Time::from_micros(ms * 1_000)
+}
+
+#[test]
+fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
+    for queue in ["droptail:inf", "prio:2:1bdp"] {
+        let (network, from, to, own) = network(queue.parse().expect("a queue"));
+        let log = Log::default();
+        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        let long = sim.add_flow(tailed(from, to, 4_000_000)).expect("a path");
+        // With another one, after a few round trips, something of class 0 always waits, until that is sent.
+        let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
+        let other = sim.add_flow(other).expect("a path");
+        assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
+        let data = log.0.lock().expect("one thread").clone();
+        let of_other = data.iter().filter(|(_, on, flow, _)| *on == own && *flow == other);
+        let last = of_other.map(|(at, ..)| *at).max().expect("it sent");
+        // A packet takes 1.2 ms. Beside the first windows there is room for the tail.
+        let before = log.count(own, 1, ms(80), ms(400));
+        assert!(before > 60, "{queue}: {before} of the tail");
+        let (busy, quiet) = (ms(600), Time::from_micros(last.as_micros() - 20_000));
+        assert!(
+            quiet > ms(2_000),
+            "{queue}: the other flow is there for a while: {last:?}"
+        );
+        assert_eq!(log.count(own, 1, busy, quiet), 0, "{queue}: class 0 always waits");
+        assert!(log.count(own, 0, busy, quiet) > 500, "{queue}: and is sent");
+        let view = sim.flow(long).expect("it is there");
+        assert_eq!(view.received, 4_000_000, "{queue}");
+        sim.check().expect("packets are conserved");
+    }
+}
+
+#[test]
+fn a_tail_is_done_sooner_where_the_link_is_free() {
+    let time = |spec: fn(NodeId, NodeId, u64) -> FlowSpec| {
+        let (network, from, to, _) = network("droptail:inf".parse().expect("a queue"));
+        let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
+        let flow = sim.add_flow(spec(from, to, 150_000)).expect("a path");
+        assert!(sim.run_flows(ms(20_000)).expect("no stall"));
+        sim.flow(flow).and_then(|view| view.finished).expect("it is finished")
+    };
+    let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
+    let with_tail = time(tailed);
+    // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the tail one round does.
+    let saved = plain.since(with_tail);
+    assert!(saved >= Duration::from_millis(2 * 80), "{plain:?}, {with_tail:?}");
+}
