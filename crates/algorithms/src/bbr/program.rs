@@ -24,7 +24,7 @@ pub(super) struct Version {
     pub report: &'static str,
     pub control: &'static str,
     /// More statements of the measuring clause, where `bw` is the sample of this ACK.
-    pub sample: &'static str,
+    pub sample: String,
     /// More clauses between measuring and steering.
     pub clauses: String,
     /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the window.

@@ -2,6 +2,9 @@
 
 use ccplane_datapath::INFINITY;
 
+/// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not overflow.
+const MOST: u64 = 1 << 60;
+
 /// The fields that both versions report, in the order of the program's declarations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
@@ -67,14 +70,15 @@ impl Seen {
     /// Reads a report of version 1 or 3; `None` for anything else.
     pub fn read(fields: &[u64]) -> Option<Seen> {
         let (common, more) = fields.split_first_chunk::<10>()?;
-        let &[bw, rtt, rounds, delivered, lost, extra, events, now, flight, window] = common;
+        let [bw, rtt, rounds, delivered, lost, extra, events, now, flight, window] =
+            common.map(|value| value.min(MOST));
         let losses = match *more {
             [] => Losses::default(),
             [rounds, bw, volume, marked] => Losses {
                 rounds,
-                bw,
-                volume,
-                marked,
+                bw: bw.min(MOST),
+                volume: volume.min(MOST),
+                marked: marked.min(MOST),
             },
             _ => return None,
         };

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use ccplane_agent::{Agent, DynAlgorithm, Options};
+use ccplane_datapath::{Capabilities, Signals};
+use ccplane_units::Duration;
 use proptest::prelude::*;
 
 use super::Orders;
+use crate::script::{MSS, Script};
 use crate::{Parameters, Registry};
 
 /// Orders, the latest of each.
@@ -100,6 +103,223 @@ proptest! {
             prop_assert!(orders.get("phase").is_none_or(|phase| phase <= 8));
             prop_assert!(orders.get("pace").is_none_or(|rate| rate > 0));
             prop_assert!(orders.get("min_rtt").is_none_or(|us| us > 0 && us <= u64::from(u32::MAX)));
+        }
+    }
+}
+
+/// A flow whose path delivers 5 MB/s in 20 ms: 100 segments. ACKs of five segments come each millisecond.
+struct Path {
+    script: Script,
+    flight: u64,
+}
+
+const BW: u64 = 5_000_000;
+const BDP: u64 = 100_000;
+const MS: Duration = Duration::from_millis(1);
+
+impl Path {
+    fn new(algorithm: &str) -> Path {
+        Path {
+            script: Script::new(algorithm, ""),
+            flight: BDP,
+        }
+    }
+
+    fn ack(&mut self, change: impl FnOnce(&mut Signals)) {
+        let flight = self.flight;
+        self.script.ack(MS, |s| {
+            (s.bytes_acked, s.packets_acked) = (5 * MSS, 5);
+            (s.rate_incoming, s.rate_outgoing) = (BW, BW + 1);
+            (s.bytes_in_flight, s.bytes_pending) = (flight, 1 << 20);
+            change(s);
+        });
+    }
+
+    /// Until the pipe is found full and the queue drained.
+    fn cruising(algorithm: &str) -> Path {
+        let mut path = Path::new(algorithm);
+        (0..200).for_each(|_| path.ack(|_| ()));
+        path
+    }
+
+    fn rate(&self) -> u64 {
+        self.script.transport.rate
+    }
+}
+
+#[test]
+fn it_starts_with_a_gain_and_grows_by_what_is_acknowledged() {
+    for (algorithm, gain) in [("bbr", 28_561), ("bbr3", 27_423)] {
+        let mut path = Path::new(algorithm);
+        assert_eq!(path.rate(), 0);
+        path.ack(|_| ());
+        path.ack(|_| ());
+        assert_eq!(path.rate(), BW * gain / 10_000, "{algorithm}");
+        assert_eq!(path.script.window(), 10 + 2 * 5);
+        // The application limits the sample: it says nothing, unless it is the best.
+        path.ack(|s| (s.rate_incoming, s.app_limited) = (BW / 2, 1));
+        assert_eq!(path.rate(), BW * gain / 10_000);
+        path.ack(|s| (s.rate_incoming, s.rate_outgoing, s.app_limited) = (2 * BW, 2 * BW, 1));
+        assert_eq!(path.rate(), 2 * BW * gain / 10_000);
+    }
+}
+
+#[test]
+fn reports_come_once_a_round() {
+    for algorithm in ["bbr", "bbr3"] {
+        let mut path = Path::cruising(algorithm);
+        let before = path.script.reports;
+        (0..200).for_each(|_| path.ack(|_| ()));
+        // Rounds of 100 segments in flight and the one that follows; version 1 nothing else, version 3 may end DOWN.
+        assert!(
+            (9..=11).contains(&(path.script.reports - before)),
+            "{algorithm}: {}",
+            path.script.reports - before
+        );
+    }
+}
+
+#[test]
+fn the_gain_cycle_takes_eight_times_the_shortest_rtt() {
+    let mut path = Path::cruising("bbr");
+    let (up, down, even) = (BW * 12_375 / 10_000, BW * 7_425 / 10_000, BW * 9_900 / 10_000);
+    let mut rates = Vec::new();
+    for _ in 0..1_000 {
+        // What is sent faster is in flight, and gone when it is sent slower.
+        path.flight = if path.rate() == up { 2 * BDP } else { BDP + 30_000 };
+        path.ack(|_| ());
+        rates.push(path.rate());
+    }
+    assert!(rates.iter().all(|rate| [up, down, even].contains(rate)), "{rates:?}");
+    let mut runs: Vec<(u64, usize)> = Vec::new();
+    for rate in rates {
+        match runs.last_mut() {
+            Some((last, n)) if *last == rate => *n += 1,
+            _ => runs.push((rate, 1)),
+        }
+    }
+    let whole = &runs[1..runs.len() - 1];
+    assert!(whole.len() > 12, "{runs:?}");
+    for (rate, acks) in whole {
+        let expected = if *rate == even { 6 * 21 } else { 21 };
+        assert_eq!(
+            *acks, expected,
+            "a phase is over when more than the RTT has passed: {runs:?}"
+        );
+    }
+}
+
+#[test]
+fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
+    for algorithm in ["bbr", "bbr3"] {
+        let path = Path::cruising(algorithm);
+        let window = path.script.transport.cwnd;
+        // Aggregation: the five segments that come at once. Offloading: three bursts of a millisecond, in version 1 only.
+        assert!(
+            (2 * BDP..=2 * BDP + 10_000 + 25_000).contains(&window),
+            "{algorithm}: {window}"
+        );
+    }
+}
+
+#[test]
+fn a_repair_is_told_where_the_model_is_and_reduces_nothing() {
+    for algorithm in ["bbr", "bbr3"] {
+        let mut path = Path::cruising(algorithm);
+        let window = path.script.transport.cwnd;
+        path.script.transport.ssthresh = window / 2;
+        path.ack(|s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+        assert_eq!(path.script.transport.cwnd, window, "{algorithm}");
+        assert!(path.script.transport.ssthresh >= window - 5 * MSS, "{algorithm}");
+    }
+}
+
+#[test]
+fn after_a_timeout_the_window_grows_from_one_segment_and_returns_with_the_repair() {
+    for algorithm in ["bbr", "bbr3"] {
+        let mut path = Path::cruising(algorithm);
+        let window = path.script.transport.cwnd;
+        path.ack(|s| {
+            (s.was_timeout, s.in_recovery, s.lost_pkts_sample) = (1, 1, 100);
+            (s.packets_acked, s.bytes_acked, s.bytes_in_flight) = (0, 0, 0);
+        });
+        // One segment is below what the datapath's owner allows, which is two here.
+        assert!(
+            path.script.transport.cwnd <= 2 * MSS,
+            "{algorithm}: {}",
+            path.script.transport.cwnd
+        );
+        path.ack(|s| (s.in_recovery, s.packets_acked) = (1, 3));
+        assert!(
+            (4..=5).contains(&path.script.window()),
+            "{algorithm}: {}",
+            path.script.window()
+        );
+        path.ack(|_| ());
+        let after = path.script.transport.cwnd;
+        assert!(
+            after.abs_diff(window) <= 20 * MSS,
+            "{algorithm}: {after} after {window}"
+        );
+    }
+}
+
+#[test]
+fn a_datapath_without_pacing_is_refused() {
+    let cannot = Capabilities::CWND
+        .with(Capabilities::RTT)
+        .with(Capabilities::DELIVERY_RATE);
+    for algorithm in ["bbr", "bbr3"] {
+        assert!(Script::on(cannot, algorithm, "").is_none());
+    }
+    let suffices = cannot.with(Capabilities::PACING);
+    assert!(
+        Script::on(suffices, "bbr", "").is_some(),
+        "timers and repairs are no condition"
+    );
+    assert!(Script::on(suffices.with(Capabilities::ECN), "bbr3", "").is_some());
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3_000u64, 0..10_000_000u64, any::<u64>(), Just(0), Just(u64::MAX)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a datapath says: no panic, and a window that its owner allows.
+    #[test]
+    fn arbitrary_signals_do_no_harm(
+        calls in prop::collection::vec((0..100_000_000u64, prop::array::uniform14(number()), 0..64u64), 1..60),
+    ) {
+        for algorithm in ["bbr", "bbr3"] {
+            let mut script = Script::new(algorithm, "");
+            for (after, n, truths) in &calls {
+                let signals = Signals {
+                    bytes_acked: n[0],
+                    bytes_misordered: n[1],
+                    ecn_bytes: n[2],
+                    ecn_packets: n[3],
+                    lost_pkts_sample: n[4],
+                    packets_acked: n[5],
+                    packets_misordered: n[6],
+                    bytes_in_flight: n[7],
+                    bytes_pending: n[8],
+                    rate_incoming: n[9],
+                    rate_outgoing: n[10],
+                    rtt_sample_us: n[11],
+                    srtt_us: n[12],
+                    mss: n[13],
+                    was_timeout: truths & 1,
+                    in_recovery: truths >> 1 & 1,
+                    undone: truths >> 2 & 1,
+                    app_limited: truths >> 3 & 1,
+                    ..Signals::default()
+                };
+                script.call(Duration::from_micros(*after), &signals);
+                let cwnd = script.transport.cwnd;
+                prop_assert!((1..=1 << 40).contains(&cwnd), "{algorithm}: {cwnd}");
+            }
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Probing for bandwidth: the states of ProbeBW, when each ends, and the long-term bound that probes find.
+
+use super::{Acks, DOWN, Flow, State, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
+use crate::bbr::model3::FullPipe;
+use crate::bbr::seen::{Events, Seen};
+use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
+
+/// T_bbr is 2 to 3 s, T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing"): longer finds free bandwidth
+/// late, shorter takes from Reno and Cubic what they need long times without loss to reach.
+const WAIT_US: u64 = 2_000_000;
+const WAIT_RANDOM_US: u64 = 1_000_000;
+const RENO_ROUNDS: u64 = 63;
+
+impl Flow {
+    /// `AdaptLongTermModel`; true where it decided the next state.
+    pub(super) fn adapt_long_term(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) -> bool {
+        let probes = matches!(self.state, State::Down | State::Cruise | State::Refill | State::Up);
+        let round_passed = rounds > 0 && seen.rounds > self.since_round;
+        if self.acks == Acks::Starting && round_passed {
+            self.acks = Acks::Feedback;
+        }
+        if self.acks == Acks::Stopping && round_passed {
+            self.probe_sample = false;
+            self.acks = Acks::Ordinary;
+            if probes && seen.bw > 0 {
+                // `AdvanceMaxBwFilter`
+                self.bandwidth = [self.bandwidth[1], 0];
+            }
+            if probes && self.precautionary && !self.too_high {
+                self.refill(seen, orders);
+                return true;
+            }
+        }
+        let lost = troubles(seen).saturating_sub(self.round_lost);
+        if is_too_much(lost, self.round_flight) {
+            return self.probe_sample && self.handle_too_high(seen, orders);
+        }
+        if self.bounds.long < NONE && rounds > 0 {
+            self.bounds.long = self.bounds.long.max(self.round_flight);
+            if matches!(self.state, State::Up) && self.is_limited_by_long_term(seen) {
+                self.raise_long_term();
+            }
+        }
+        false
+    }
+
+    /// `HandleInflightTooHigh`. In flight when the lost packets were sent was what the round began with.
+    fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
+        self.too_high = true;
+        self.probe_sample = false;
+        let target = self.bdp().min(seen.window);
+        self.bounds.too_high(self.round_flight, target);
+        if matches!(self.state, State::Up) {
+            self.undo.from_up = true;
+            self.down(seen, orders);
+            return true;
+        }
+        false
+    }
+
+    /// The window is as large as the bound that the program holds, and in use.
+    fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
+        let used = seen.flight + LEAST_SEGMENTS * self.mss >= seen.window;
+        used && seen.window >= self.told.cap
+    }
+
+    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4… segments, round by round. The draft spreads
+    /// them over the round; here they come at its beginning.
+    fn raise_long_term(&mut self) {
+        let growth = self.mss.saturating_mul(1 << self.up_rounds);
+        self.bounds.long = self.bounds.long.saturating_add(growth);
+        self.up_rounds = (self.up_rounds + 1).min(30);
+    }
+
+    /// `UpdateProbeBWCyclePhase`.
+    pub(super) fn probe_bandwidth(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+        match self.state {
+            State::Down | State::Cruise if self.is_time_to_probe(seen) => self.refill(seen, orders),
+            State::Down if seen.events.has(Events::DRAINED) => self.cruise(orders),
+            State::Refill if rounds > 0 && seen.rounds > self.since_round => {
+                self.probe_sample = true;
+                self.up(seen, orders);
+            }
+            State::Up => {
+                if seen.events.has(Events::STOPPED) {
+                    self.precautionary = true;
+                    self.too_high = false;
+                    self.down(seen, orders);
+                } else if self.bounds.long < NONE && self.is_limited_by_long_term(seen) {
+                    self.pipe = FullPipe::from(seen.bw.max(self.last.bw));
+                } else if self.pipe.now {
+                    self.too_high = false;
+                    self.down(seen, orders);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `IsTimeToProbeBW`.
+    fn is_time_to_probe(&self, seen: &Seen) -> bool {
+        let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS);
+        seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
+    }
+
+    pub(super) fn down(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.losing = false;
+        self.latest = (0, 0);
+        self.pick_wait(seen);
+        self.acks = Acks::Stopping;
+        self.since_round = seen.rounds;
+        self.state = State::Down;
+        orders.set("gain", paced(DOWN));
+        orders.set("cwnd_gain", WINDOW);
+        orders.set("draining", self.bounds.with_headroom(self.mss));
+    }
+
+    /// `PickProbeWait`.
+    fn pick_wait(&mut self, seen: &Seen) {
+        self.rounds_since_up = self.dice.below(2);
+        self.wait_us = WAIT_US + self.dice.below(WAIT_RANDOM_US);
+        self.cycle_us = seen.now;
+    }
+
+    pub(super) fn cruise(&mut self, orders: &mut impl Orders) {
+        self.state = State::Cruise;
+        orders.set("gain", UNITY);
+        orders.set("draining", 0);
+    }
+
+    pub(super) fn refill(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.bounds.forget_short();
+        self.up_rounds = 0;
+        self.precautionary = false;
+        self.acks = Acks::Ordinary;
+        self.since_round = seen.rounds;
+        self.state = State::Refill;
+        orders.set("gain", UNITY);
+        orders.set("draining", 0);
+    }
+
+    fn up(&mut self, seen: &Seen, orders: &mut impl Orders) {
+        self.acks = Acks::Starting;
+        self.pipe = FullPipe::from(seen.bw);
+        self.since_round = seen.rounds;
+        self.state = State::Up;
+        orders.set("gain", paced(UP));
+        orders.set("cwnd_gain", UP_WINDOW);
+    }
+}

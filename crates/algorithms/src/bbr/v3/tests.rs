@@ -1,0 +1,224 @@
+//! Decisions of version 3, round by round.
+
+use super::*;
+use crate::bbr::tests::Recorder;
+
+const MSS: u64 = 1_000;
+const BW: u64 = 5_000_000;
+const BDP: u64 = 100_000;
+
+fn seen(round: u64) -> Seen {
+    Seen {
+        bw: BW,
+        rtt: 20_000,
+        rounds: round,
+        delivered: round * BDP,
+        now: round * 20_000,
+        flight: BDP,
+        window: 2 * BDP,
+        losses: crate::bbr::seen::Losses {
+            bw: BW,
+            volume: BDP,
+            ..Default::default()
+        },
+        ..Seen::default()
+    }
+}
+
+fn drained(round: u64) -> Seen {
+    Seen {
+        events: Events(Events::DRAINED),
+        ..seen(round)
+    }
+}
+
+/// Cruises from round 5 on.
+fn cruising() -> Flow {
+    let mut flow = Flow::new(MSS, Dice(3), 10_000_000);
+    let mut orders = Recorder::default();
+    (1..=4).for_each(|round| flow.decide(&seen(round), &mut orders));
+    assert!(matches!(flow.state, State::Drain), "{:?}", flow.state);
+    assert_eq!((orders.get("full"), orders.get("gain")), (Some(1), Some(4_950)));
+    assert_eq!(orders.get("draining"), Some(NONE));
+    // DOWN begins and, since the queue is drained, is over.
+    flow.decide(&drained(5), &mut orders);
+    assert!(matches!(flow.state, State::Cruise), "{:?}", flow.state);
+    assert_eq!((orders.get("gain"), orders.get("draining")), (Some(9_900), Some(0)));
+    flow
+}
+
+/// Probes: the first round that cruising allows, a round of refilling, then up. The round in which UP began.
+fn probing(orders: &mut Recorder) -> (Flow, u64) {
+    let mut flow = cruising();
+    let mut round = 6;
+    while !matches!(flow.state, State::Up) {
+        flow.decide(&seen(round), orders);
+        round += 1;
+        assert!(round < 80);
+    }
+    (flow, round - 1)
+}
+
+#[test]
+fn it_probes_after_63_rounds_at_most_and_refills_first() {
+    let mut orders = Recorder::default();
+    let (flow, round) = probing(&mut orders);
+    // Counted from DOWN in round 5, from 0 or 1; then a round of REFILL.
+    assert!((5 + 63..=5 + 64).contains(&round), "{round}");
+    assert_eq!(
+        (orders.get("gain"), orders.get("cwnd_gain")),
+        (Some(12_375), Some(22_500))
+    );
+    assert!(flow.probe_sample);
+}
+
+#[test]
+fn a_probe_ends_when_three_rounds_find_no_quarter_more() {
+    let mut orders = Recorder::default();
+    let (mut flow, round) = probing(&mut orders);
+    for n in 1..=3 {
+        assert!(matches!(flow.state, State::Up));
+        flow.decide(&seen(round + n), &mut orders);
+    }
+    assert!(matches!(flow.state, State::Down));
+    assert!(!flow.too_high);
+}
+
+#[test]
+fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
+    let mut orders = Recorder::default();
+    let (mut flow, round) = probing(&mut orders);
+    let mut lossy = seen(round + 1);
+    (lossy.flight, lossy.window) = (220_000, 225_000);
+    flow.decide(&lossy, &mut orders);
+    lossy.lost = 4_400;
+    flow.decide(&lossy, &mut orders);
+    assert!(matches!(flow.state, State::Up), "2 % is not more than 2 %");
+    lossy.lost = 4_401;
+    flow.decide(&lossy, &mut orders);
+    assert!(matches!(flow.state, State::Down));
+    assert_eq!(orders.get("cap"), Some(220_000), "what was in flight");
+    assert_eq!(
+        (orders.get("gain"), orders.get("draining")),
+        (Some(8_910), Some(187_000)),
+        "15 % less"
+    );
+
+    // The next probe is a precaution: it ends where this one lost.
+    let mut round = round + 2;
+    while !matches!(flow.state, State::Up) {
+        let mut quiet = if matches!(flow.state, State::Down) {
+            drained(round)
+        } else {
+            seen(round)
+        };
+        quiet.lost = 4_401;
+        flow.decide(&quiet, &mut orders);
+        round += 1;
+    }
+    assert_eq!(orders.get("probing"), Some(2));
+    let mut stopped = seen(round);
+    (stopped.lost, stopped.events) = (4_401, Events(Events::STOPPED));
+    flow.decide(&stopped, &mut orders);
+    assert!(matches!(flow.state, State::Down) && flow.precautionary);
+    // A round without losses later it probes in earnest.
+    let mut quiet = seen(round + 1);
+    quiet.lost = 4_401;
+    flow.decide(&quiet, &mut orders);
+    assert!(matches!(flow.state, State::Refill));
+}
+
+#[test]
+fn the_bound_is_raised_by_1_2_4_segments_while_it_limits() {
+    let mut orders = Recorder::default();
+    let (mut flow, round) = probing(&mut orders);
+    (flow.bounds.long, flow.told.cap) = (150_000, 150_000);
+    let mut bounds = Vec::new();
+    for n in 1..=4 {
+        let mut full = seen(round + n);
+        (full.flight, full.window) = (flow.bounds.long, flow.bounds.long);
+        flow.decide(&full, &mut orders);
+        assert!(
+            matches!(flow.state, State::Up),
+            "bandwidth that the bound limits is no plateau"
+        );
+        bounds.push(flow.bounds.long);
+    }
+    assert_eq!(bounds, [151_000, 153_000, 157_000, 165_000]);
+}
+
+#[test]
+fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
+    let mut flow = cruising();
+    let mut orders = Recorder::default();
+    let mut lossy = seen(6);
+    lossy.lost = 1_000;
+    (lossy.losses.bw, lossy.losses.volume) = (4_000_000, 80_000);
+    flow.decide(&lossy, &mut orders);
+    assert_eq!(orders.get("cap_bw"), None, "not before the round is over");
+    lossy.losses.rounds = 1;
+    flow.decide(&lossy, &mut orders);
+    assert_eq!(orders.get("cap_bw"), Some(4_000_000));
+    assert_eq!(orders.get("cap"), Some(140_000), "0.7 of the window of 200,000");
+
+    // The reduction proves spurious.
+    let mut undo = seen(7);
+    (undo.lost, undo.losses.rounds, undo.events) = (1_000, 1, Events(Events::UNDO));
+    flow.decide(&undo, &mut orders);
+    assert_eq!((orders.get("cap_bw"), orders.get("cap")), (Some(NONE), Some(NONE)));
+}
+
+#[test]
+fn a_start_that_loses_much_ends() {
+    let mut flow = Flow::new(MSS, Dice(3), 10_000_000);
+    let mut orders = Recorder::default();
+    for n in 1..=6 {
+        let mut lossy = seen(1);
+        lossy.lost = n * 500;
+        flow.decide(&lossy, &mut orders);
+    }
+    assert!(matches!(flow.state, State::Startup));
+    let mut over = seen(2);
+    (over.lost, over.losses.rounds) = (3_000, 1);
+    flow.decide(&over, &mut orders);
+    assert!(
+        matches!(flow.state, State::Drain),
+        "six ACKs with losses, 3 % of the flight"
+    );
+    assert_eq!(flow.bounds.long, BDP);
+}
+
+#[test]
+fn marks_count_as_losses() {
+    let mut flow = cruising();
+    let mut orders = Recorder::default();
+    let mut marked = seen(6);
+    (marked.losses.marked, marked.losses.rounds) = (1_000, 1);
+    (marked.losses.bw, marked.losses.volume) = (BW, BDP);
+    flow.decide(&marked, &mut orders);
+    assert!(orders.get("cap_bw").is_some());
+}
+
+#[test]
+fn the_rtt_is_probed_with_half_a_bdp() {
+    let mut flow = cruising();
+    let mut orders = Recorder::default();
+    let mut late = seen(502);
+    late.rtt = 30_000;
+    flow.decide(&late, &mut orders);
+    // It may be time to probe for bandwidth too; the RTT goes first.
+    assert!(matches!(flow.state, State::ProbeRtt(_)));
+    assert_eq!(orders.get("cap"), Some(BDP / 2), "of the RTT before");
+    assert_eq!(orders.get("min_rtt"), Some(30_000));
+    for round in 503..=513 {
+        let mut dip = seen(round);
+        dip.flight = BDP / 2;
+        flow.decide(&dip, &mut orders);
+        assert!(matches!(flow.state, State::ProbeRtt(_)), "{round}");
+    }
+    let mut over = seen(514);
+    over.flight = BDP / 2;
+    flow.decide(&over, &mut orders);
+    assert!(matches!(flow.state, State::Cruise));
+    assert_eq!(orders.get("window"), Some(2 * BDP));
+}

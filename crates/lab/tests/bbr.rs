@@ -1,0 +1,207 @@
+//! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says whose claim it holds.
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::Quiet;
+use ccplane_lab::result::ContenderResult;
+use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::sim::{self, Options};
+
+/// Payload of a full link: 1448 of 1500 bytes.
+const PAYLOAD: f64 = 1448.0 / 1500.0;
+const SEGMENT: f64 = 1448.0;
+
+/// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads beside the contender's.
+fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {
+    let text = format!(
+        "contenders = [\"{contender}\"]
+duration = \"{seconds}s\"
+[topology.dumbbell]
+rate = \"96mbit\"
+rtt = \"20ms\"
+{more}
+[[workload]]
+bulk = {{ flows = {flows} }}
+{others}"
+    );
+    let scenario = Scenario::parse("bbr.toml", &text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let options = Options {
+        seeds: "1".parse::<Seeds>().unwrap(),
+        threads: 1,
+        command: "test".into(),
+        repeat: "test".into(),
+        packet_logs: None,
+    };
+    let mut result = sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    let contender = result.contenders.remove(0);
+    let figures = &contender.figures;
+    println!(
+        "{} {more} {others}: goodput {:.3} use {:.4} delay {:.3} p50 {:.3} p95 {:.3} drops {} lost {} jain {:?}",
+        contender.label,
+        figures.goodput_mbit,
+        figures.utilisation,
+        figures.delay_mean_ms,
+        figures.delay_p50_ms,
+        figures.delay_p95_ms,
+        figures.queue_drops,
+        figures.random_losses,
+        figures.jain
+    );
+    contender
+}
+
+/// Mean of the bins from a second on.
+fn mean_from(bins: &[f64], bin_ns: u64, second: u64) -> f64 {
+    let bins = &bins[(second * 1_000_000_000 / bin_ns) as usize..];
+    bins.iter().sum::<f64>() / bins.len() as f64
+}
+
+fn delays_from(c: &ContenderResult, second: u64) -> f64 {
+    let bins: Vec<f64> = c.series.delay_ms.iter().map(|bin| bin.unwrap_or(0.0)).collect();
+    mean_from(&bins, c.series.bin_ns, second)
+}
+
+const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\"\nbulk = {}";
+
+/// The contender's share of what it and one Cubic flow get.
+fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
+    let c = run(contender, 60, &format!("queue = \"{queue}\""), 1, CUBIC);
+    let all = 96.0 * PAYLOAD * c.figures.utilisation;
+    let share = c.figures.goodput_mbit / all;
+    println!("  share of {contender} at {queue}: {share:.3}");
+    share
+}
+
+/// facts/simulators.md, 2: ns-3's BBR on this link with 1 BDP of buffer, the first 5 s of 60 left out: 88.3 Mbit/s of goodput,
+/// 95.4 % of the link, 4.2 ms of queue on average.
+#[test]
+fn alone_it_fills_the_link_with_a_short_queue() {
+    let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
+    let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
+    let delay = delays_from(&c, 5);
+    println!("  after 5 s: goodput {goodput:.3}, delay {delay:.3}");
+    assert!(goodput > 0.95 * 96.0 * PAYLOAD, "{goodput}");
+    // Cubic's is 16 ms here.
+    assert!((0.5..5.0).contains(&delay), "{delay}");
+    let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
+    let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
+    let delay = delays_from(&c, 5);
+    println!("  after 5 s: goodput {goodput:.3}, delay {delay:.3}");
+    assert!(goodput > 0.95 * 96.0 * PAYLOAD, "{goodput}");
+    assert!((0.1..5.0).contains(&delay), "{delay}");
+}
+
+/// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): a buffer that is too large does not fill.
+#[test]
+fn a_deep_buffer_stays_nearly_empty() {
+    for contender in ["bbr", "bbr3"] {
+        let c = run(contender, 20, "queue = \"droptail:5bdp\"", 1, "");
+        assert!(c.figures.utilisation > 0.93, "{contender}");
+        assert!(c.figures.delay_p50_ms < 10.0, "{contender}: {:?}", c.figures);
+    }
+}
+
+/// The same paper, section "Detecting bandwidth and RTT": every 10 s the window falls to four segments for 200 ms. In version
+/// 3 to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
+#[test]
+fn the_rtt_is_probed_every_ten_seconds() {
+    for (contender, least, most) in [("bbr", 2.0, 4.0), ("bbr3", 60.0, 100.0)] {
+        let c = run(contender, 25, "queue = \"droptail:1bdp\"", 1, "");
+        let samples = &c.series.flows[0];
+        let low = |from: u64, to: u64| {
+            samples
+                .iter()
+                .filter(|s| (from * 100_000_000..to * 100_000_000).contains(&s.at_ns))
+                .map(|s| s.tcp.cwnd as f64)
+                .fold(f64::INFINITY, f64::min)
+        };
+        for (from, to) in [(100, 115), (200, 225)] {
+            let window = low(from, to);
+            assert!((least..=most).contains(&window), "{contender}, {from}: {window}");
+        }
+        assert!(low(40, 90) > 150.0, "{contender}: {}", low(40, 90));
+    }
+}
+
+/// The same paper, figure 6: flows converge to equal shares.
+#[test]
+fn two_flows_share() {
+    for contender in ["bbr", "bbr3"] {
+        let c = run(contender, 60, "queue = \"droptail:1bdp\"", 2, "");
+        assert!(c.figures.jain.unwrap() > 0.9, "{contender}: {:?}", c.figures.jain);
+        assert!(c.figures.utilisation > 0.93, "{contender}");
+    }
+}
+
+/// Hock, Bless and Zitterbart, "Experimental Evaluation of BBR Congestion Control" (ICNP 2017), and Ware and others, "Modeling
+/// BBR's Interactions with Loss-Based Congestion Control" (IMC 2019): in a buffer below 1 BDP version 1 takes more than its
+/// share from Cubic. Version 3 was made to take less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with
+/// Reno/CUBIC").
+#[test]
+fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that() {
+    let (one, three) = (
+        share_beside_cubic("bbr", "droptail:0.5bdp"),
+        share_beside_cubic("bbr3", "droptail:0.5bdp"),
+    );
+    assert!(one > 0.6, "{one}");
+    assert!(three < one, "{three} {one}");
+}
+
+/// Cardwell and others (2016), figure 8: loss at random up to the gain of a probe costs version 1 little, and Cubic nearly
+/// everything. Version 3 follows each round's losses down until its next probe (draft-ietf-ccwg-bbr, "Design Considerations for
+/// Choosing Constant Parameters": by (1 - loss) a round, for 63 rounds here), and the datapath's proportional rate reduction
+/// keeps its probes from filling the pipe; it is still far above Cubic.
+#[test]
+fn one_percent_of_random_loss_costs_version_1_little_and_version_3_half() {
+    let loss = "queue = \"droptail:1bdp\"\nloss = \"1%\"";
+    let use_of = |contender: &str| run(contender, 30, loss, 1, "").figures.utilisation;
+    let (one, three, cubic) = (use_of("bbr"), use_of("bbr3"), use_of("native:cubic"));
+    assert!(one > 0.9, "{one}");
+    assert!(three > 0.4, "{three}");
+    assert!(cubic < 0.15, "{cubic}");
+}
+
+/// Where the path passes less than before, the bandwidth is forgotten after ten rounds, in version 3 after two probes;
+/// where it passes more, it is found (Cardwell and others, 2016, figure 3).
+#[test]
+fn the_bandwidth_follows_the_link() {
+    let event =
+        |at: u64, rate: u64| format!("[[event]]\nat = \"{at}s\"\nlink = \"bottleneck\"\nrate = \"{rate}mbit\"\n");
+    for contender in ["bbr", "bbr3"] {
+        let events = event(8, 24) + &event(20, 96);
+        let c = run(contender, 32, "queue = \"droptail:1bdp\"", 1, &events);
+        let bins = |from: u64, to: u64| {
+            let bin = |second: u64| (second * 1_000_000_000 / c.series.bin_ns) as usize;
+            let (bins, delays) = (
+                &c.series.throughput_mbit[bin(from)..bin(to)],
+                &c.series.delay_ms[bin(from)..bin(to)],
+            );
+            let delay: f64 = delays.iter().map(|bin| bin.unwrap_or(0.0)).sum();
+            (
+                bins.iter().sum::<f64>() / bins.len() as f64,
+                delay / delays.len() as f64,
+            )
+        };
+        let ((slow, delay), (fast, _)) = (bins(16, 20), bins(28, 32));
+        println!("  {contender}: {slow:.2} Mbit/s with {delay:.2} ms, then {fast:.2}");
+        assert!(slow > 22.0, "{contender}: {slow}");
+        // Four times as long as on the fast link; full, the queue would be 80 ms.
+        assert!(delay < 50.0, "{contender}: {delay}");
+        assert!(fast > 85.0, "{contender}: {fast}");
+    }
+}
+
+/// The first rule of the house: the same seed, the same bytes.
+#[test]
+fn the_same_run_twice_is_the_same() {
+    let goodputs = |_| {
+        run("bbr", 5, "loss = \"1%\"", 2, "")
+            .figures
+            .flows
+            .iter()
+            .map(|f| f.received_bytes)
+            .sum::<u64>()
+    };
+    assert_eq!(goodputs(0), goodputs(1));
+}
