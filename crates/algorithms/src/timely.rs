@@ -400,7 +400,8 @@ mod tests {
         use crate::script::{MSS, Script, everything};
         let mut script = Script::new("timely", "t_low=50ms,t_high=500ms,segment=2kB");
         script.round(Duration::from_millis(20));
-        let _ = script.ack(Duration::ZERO, |_| {});
+        let _ = script.ack(Duration::from_millis(1), |_| {});
+        let _ = script.ack(Duration::from_millis(1), |_| {});
         // 10 segments in 20 ms, and δ; a window of twice that.
         assert_eq!(script.transport.rate, 500_000 + 1_250_000);
         assert_eq!(script.transport.cwnd, 2 * 35_000);

@@ -350,3 +350,23 @@ fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_without_ecn_are_refused_where_it_is_needed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut diag = Diag::open().unwrap();
+        let offers = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        let agreed = agreed(&[sender], &mut diag);
+        // 1 and 3 make every connection of this host offer it.
+        if matches!(offers.trim(), "1" | "3") {
+            agreed.unwrap();
+        } else {
+            assert!(agreed.unwrap_err().to_string().contains("did not agree"));
+        }
+    }
+}
