@@ -242,8 +242,17 @@ mod tests {
 
     #[test]
     fn programs_fit_every_datapath_of_ours() {
-        for algorithm in ["constant", "vegas", "copa", "ledbat++", "dctcp", "swift", "timely"] {
-            let made = Registry::builtin().by_name(algorithm, &Parameters::new());
+        for (algorithm, parameters) in [
+            ("constant", ""),
+            ("constant", "rate=1mbit"),
+            ("vegas", ""),
+            ("copa", ""),
+            ("ledbat++", ""),
+            ("dctcp", ""),
+            ("swift", ""),
+            ("timely", ""),
+        ] {
+            let made = Registry::builtin().by_name(algorithm, &parameters.parse().expect("well-formed"));
             let mut agent = Agent::new(Options::default());
             agent.add_boxed(made.expect("built in")).expect("it compiles");
             for program in agent.hosted().flat_map(|hosted| &hosted.programs) {

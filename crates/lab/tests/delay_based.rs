@@ -1,0 +1,127 @@
+//! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of them beside Cubic.
+//! The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160 packets, 20 ms).
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::Quiet;
+use ccplane_lab::result::{ContenderResult, RunResult};
+use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::sim::{self, Options};
+
+/// Payload that the standard link carries, Mbit/s: 1448 of 1500 bytes.
+const CAPACITY: f64 = 92.67;
+
+fn run(text: &str) -> RunResult {
+    let scenario = Scenario::parse("delay_based.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let options = Options {
+        seeds: "1".parse::<Seeds>().unwrap(),
+        threads: 1,
+        command: "ccplane run delay_based.toml".into(),
+        repeat: "ccplane run delay_based.toml".into(),
+        packet_logs: None,
+    };
+    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+}
+
+/// One contender on a dumbbell, with these workloads.
+fn dumbbell(contender: &str, seconds: u32, link: &str, workloads: &str) -> ContenderResult {
+    let text =
+        format!("contenders = [{contender:?}]\nduration = \"{seconds}s\"\n[topology.dumbbell]\n{link}\n{workloads}");
+    let result = run(&text);
+    let contender = result.contenders.into_iter().next().unwrap();
+    assert!(contender.audit.sound, "{:?}", contender.audit);
+    println!("{}: {:?}", contender.label, contender.figures);
+    contender
+}
+
+const STANDARD: &str = "rate = \"96mbit\"\nrtt = \"20ms\"";
+const DEEP: &str = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"";
+const ONE: &str = "[[workload]]\nbulk = {}\n";
+
+fn beside(other: &str) -> String {
+    format!("[[workload]]\nbulk = {{}}\n[[workload]]\nname = \"cross\"\nalgorithm = {other:?}\nbulk = {{}}\n")
+}
+
+/// Brakmo and Peterson 1995, section 4.3: α to β segments in the queue, 0.25 to 0.5 ms here. Arun and Balakrishnan 2018,
+/// section 3: a queue that goes between none and 2.5/δ packets, 0.6 ms. In the median: how Linux' Vegas leaves slow start
+/// costs it seconds of a longer queue.
+#[test]
+fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
+    for name in ["vegas", "copa:mode=default", "copa"] {
+        let f = dumbbell(name, 20, STANDARD, ONE).figures;
+        assert!(f.utilisation > 0.97, "{name}: {}", f.utilisation);
+        assert!(f.delay_p50_ms < 0.7, "{name}: {} ms", f.delay_p50_ms);
+        // Copa does not overshoot.
+        assert!(
+            name == "vegas" || (f.delay_mean_ms < 1.0 && f.queue_drops == 0),
+            "{name}: {f:?}"
+        );
+    }
+}
+
+/// Mo, La, Anantharam, Walrand, "Analysis and Comparison of TCP Reno and Vegas", INFOCOM 1999; RFC 9743 asks of every
+/// newcomer what it does beside Cubic.
+#[test]
+fn vegas_starves_beside_cubic() {
+    let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).figures;
+    assert!(f.goodput_mbit < 0.1 * CAPACITY, "{} Mbit/s", f.goodput_mbit);
+}
+
+/// Arun and Balakrishnan 2018, section 2.2 and figure 9 there.
+#[test]
+fn copa_competes_with_cubic_only_in_its_auto_mode() {
+    let share = |name| dumbbell(name, 60, DEEP, &beside("native:cubic")).figures.goodput_mbit / CAPACITY;
+    let (auto, default) = (share("copa"), share("copa:mode=default"));
+    assert!(default < 0.15, "{default}");
+    assert!((0.25..0.75).contains(&auto), "{auto}");
+}
+
+/// Section 2.3 there: flows of one δ have one rate; several of them still empty the queue, so that none competes.
+#[test]
+fn copa_flows_share_fairly_with_a_small_queue() {
+    for mode in ["copa", "copa:mode=default"] {
+        let f = dumbbell(
+            mode,
+            30,
+            STANDARD,
+            "[[workload]]\nbulk = { flows = 4, stagger = \"1s\" }\n",
+        )
+        .figures;
+        assert!(f.jain.unwrap() > 0.95, "{mode}: {:?}", f.flows);
+        assert!(f.utilisation > 0.95, "{mode}: {}", f.utilisation);
+        assert!(f.delay_mean_ms < 5.0, "{mode}: {} ms", f.delay_mean_ms);
+    }
+}
+
+/// The draft's abstract and section 4.4: yields to others; a slowdown costs a tenth of the capacity at most.
+#[test]
+fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
+    // A queue in which 60 ms of delay find room.
+    let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
+    let alone = dumbbell("ledbat++", 60, link, ONE).figures;
+    assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
+    assert!(alone.delay_p95_ms < 66.0, "{} ms", alone.delay_p95_ms);
+    let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).figures;
+    assert!(beside.goodput_mbit < 0.1 * CAPACITY, "{} Mbit/s", beside.goodput_mbit);
+}
+
+/// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first does not starve.
+#[test]
+fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
+    let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
+    let two = "[[workload]]\nbulk = { flows = 2, stagger = \"20s\" }\n";
+    let f = dumbbell("ledbat++", 120, link, two).figures;
+    assert!(f.jain.unwrap() > 0.8, "{:?}", f.flows);
+}
+
+#[test]
+fn a_constant_rate_is_that_rate() {
+    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE).figures;
+    // The rate counts headers: 46.3 of payload.
+    assert!((45.5..46.5).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
+    assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
+    // A window of half a BDP.
+    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE).figures;
+    assert!((45.0..47.0).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
+}
