@@ -55,14 +55,21 @@ const COMES_DOWN: f64 = 0.005;
 const COMES_UP: f64 = 0.000_5;
 /// Losses above this part of what is sent show that the buffer ends below the target: random ones are fewer.
 const TOO_MANY_LOST: f64 = 0.02;
-/// Weight of an interval in the average of losses: half a second.
-const LOSS_GAIN: f64 = 0.02;
+/// What is kept of the counts of losses after an interval: half a second of them.
+const LOSSES_KEPT: f64 = 0.98;
+/// A queue grows where S is so many times R: losses at another time are not an overflow.
+const GROWS: f64 = 1.05;
+/// Least target above the shortest RTT, packets at the capacity: below it one packet, or one acknowledgement for two, looks like a
+/// queue that is too long (ours, for slow links and short paths).
+const LEAST_QUEUE: f64 = 4.0;
 
 /// BasicDelay's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Basic {
     target: f64,
+    /// Bytes of the last half second: lost, and all.
     lost: f64,
+    all: f64,
 }
 
 impl Basic {
@@ -72,16 +79,20 @@ impl Basic {
         Basic {
             target: ratio.max(TARGET),
             lost: 0.0,
+            all: 0.0,
         }
     }
 
-    /// An interval in which this part of the packets was lost. In a buffer that is shorter than the target (which the source does
+    /// An interval in which so many bytes were lost. In a buffer that is shorter than the target (which the source does
     /// not think of) the law would fill it for ever: the target goes to the middle between an empty queue and this one.
-    pub fn interval(&mut self, lost: f64, ratio: f64) {
-        self.lost += LOSS_GAIN * (lost.clamp(0.0, 1.0) - self.lost);
-        if lost > 0.0 && self.lost > TOO_MANY_LOST {
-            self.target = self.target.min((1.0 + ratio) / 2.0).max(1.0);
-            self.lost = 0.0;
+    pub fn interval(&mut self, now: &Now, lost: f64) {
+        self.lost = LOSSES_KEPT * self.lost + lost;
+        self.all = LOSSES_KEPT * self.all + lost + now.acked;
+        // ẑ + S over µ is S over R.
+        let grows = now.cross + now.sent > GROWS * now.capacity;
+        if lost > 0.0 && grows && self.lost > TOO_MANY_LOST * self.all {
+            self.target = self.target.min((1.0 + now.rtt / now.base) / 2.0).max(1.0);
+            (self.lost, self.all) = (0.0, 0.0);
         } else if self.target > TARGET {
             self.target = (self.target - COMES_DOWN).max(TARGET);
         } else {
@@ -91,8 +102,8 @@ impl Basic {
 
     /// S + α(µ − z − S) − β µ/RTT (RTT − target): equation 4 of the paper.
     pub fn rate(&self, now: &Now) -> f64 {
-        now.sent + ALPHA * (now.capacity - now.cross - now.sent)
-            - BETA * now.capacity / now.rtt * (now.rtt - self.target * now.base)
+        let target = (self.target * now.base).max(now.base + LEAST_QUEUE * now.mss / now.capacity);
+        now.sent + ALPHA * (now.capacity - now.cross - now.sent) - BETA * now.capacity / now.rtt * (now.rtt - target)
     }
 }
 
@@ -140,7 +151,11 @@ impl Copa {
         self.elapsed += elapsed;
         if self.elapsed > now.rtt {
             let same = self.direction.signum() * self.before.signum() > 0;
-            self.velocity = if same { (2.0 * self.velocity).min(COPA_FASTEST) } else { 1.0 };
+            self.velocity = if same {
+                (2.0 * self.velocity).min(COPA_FASTEST)
+            } else {
+                1.0
+            };
             (self.before, self.direction, self.elapsed) = (self.direction, 0, 0.0);
         }
         let step = self.velocity * now.mss * now.acked / (COPA_STEP * self.window);
@@ -170,26 +185,56 @@ mod tests {
         let close = |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         close(Basic::at(1.0).rate(&NOW), 13.1e6);
         // At the target and with nothing to spare it stays where it is.
-        let settled = Now { cross: 2e6, rtt: 0.0625, ..NOW };
+        let settled = Now {
+            cross: 2e6,
+            rtt: 0.0625,
+            ..NOW
+        };
         close(Basic::at(1.0).rate(&settled), 10e6);
         // Taken over at twice the RTT, it is settled there, and 0.5 a second from it afterwards.
         let mut basic = Basic::at(2.0);
-        close(basic.rate(&Now { cross: 2e6, rtt: 0.1, ..NOW }), 10e6);
-        (0..100).for_each(|_| basic.interval(0.0, 2.0));
+        close(
+            basic.rate(&Now {
+                cross: 2e6,
+                rtt: 0.1,
+                ..NOW
+            }),
+            10e6,
+        );
+        (0..100).for_each(|_| basic.interval(&NOW, 0.0));
         assert!((basic.target - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_packet_is_not_a_queue() {
+        // 1 Mbit/s: a packet takes 12 ms, four of them more than a quarter of 50 ms.
+        let slow = Now {
+            sent: 0.0,
+            capacity: 125_000.0,
+            cross: 125_000.0,
+            rtt: 0.098,
+            ..NOW
+        };
+        assert!(Basic::at(1.0).rate(&slow).abs() < 1.0);
     }
 
     #[test]
     fn a_buffer_shorter_than_the_target_brings_it_down() {
         let mut basic = Basic::at(1.0);
-        // A tenth of an RTT of buffer, a tenth lost.
-        (0..20).for_each(|_| basic.interval(0.1, 1.1));
+        // A tenth of an RTT of buffer, a tenth lost of what is sent above the capacity.
+        let over = Now {
+            sent: 13e6,
+            rtt: 0.055,
+            ..NOW
+        };
+        (0..20).for_each(|_| basic.interval(&over, 10_000.0));
         assert!((1.04..1.06).contains(&basic.target), "{}", basic.target);
-        // Random loss of 1 % does not.
+        // Neither random loss of 1 % does, nor more of it while the queue does not grow.
         let mut random = Basic::at(1.0);
-        (0..10_000).for_each(|i| random.interval(if i % 10 == 0 { 0.1 } else { 0.0 }, 1.2));
+        (0..10_000).for_each(|i| random.interval(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
+        (0..10_000).for_each(|_| random.interval(&NOW, 10_000.0));
         assert_eq!(random.target, TARGET);
-        (0..10_000).for_each(|_| basic.interval(0.0, 1.0));
+        (0..10_000).for_each(|_| basic.interval(&NOW, 0.0));
         assert_eq!(basic.target, TARGET);
     }
 
@@ -210,7 +255,14 @@ mod tests {
             copa.rate(&Now { acked: 0.0, ..NOW }, 0.051);
             assert_eq!(copa.velocity, expected);
         }
-        copa.rate(&Now { acked: 0.0, rtt: 0.5, ..NOW }, 0.51);
+        copa.rate(
+            &Now {
+                acked: 0.0,
+                rtt: 0.5,
+                ..NOW
+            },
+            0.51,
+        );
         assert_eq!(copa.velocity, 1.0);
     }
 }

@@ -231,7 +231,20 @@ impl Algorithm for Nimbus {
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[acked, lost, reductions, timeouts, undos, sent, received, rtt, base, limited, starting] = report.fields() else {
+        let &[
+            acked,
+            lost,
+            reductions,
+            timeouts,
+            undos,
+            sent,
+            received,
+            rtt,
+            base,
+            limited,
+            starting,
+        ] = report.fields()
+        else {
             return;
         };
         if rtt >= INFINITY || base >= INFINITY || sent == 0 || received == 0 {
@@ -268,8 +281,7 @@ impl Algorithm for Nimbus {
                     mss: flow.mss,
                 };
                 let elapsed = now.since(flow.last).as_secs_f64();
-                let lost = lost as f64 * flow.mss;
-                flow.basic.interval(lost / (lost + acked).max(1.0), rtt / base);
+                flow.basic.interval(&seen, lost as f64 * flow.mss);
                 flow.rate = match self.delay {
                     DelayMode::Basic => flow.basic.rate(&seen),
                     DelayMode::Copa => flow.copa.rate(&seen, elapsed),

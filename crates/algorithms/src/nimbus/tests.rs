@@ -31,19 +31,21 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     }
     // 25 ms and the slack of 0.5 ms are not above a quarter more.
     acks(&mut script, 1, 9_000_000, 9_000_000, 25_500);
-    assert!(script.transport.rate > 8_000_000);
+    assert_eq!(script.transport.rate, 89 * MSS * 2_000_000 / 25_500, "slow start still");
     acks(&mut script, 1, 9_000_000, 5_000_000, 25_501);
     // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes that for.
-    assert!((250_000..=10_000_000).contains(&script.transport.rate), "{}", script.transport.rate);
-    let window = script.window();
-    script.round(Duration::from_millis(20));
-    assert!(script.window() <= 2 * window, "no slow start any more");
+    assert!(
+        (250_000..=10_000_000).contains(&script.transport.rate),
+        "{}",
+        script.transport.rate
+    );
 }
 
 #[test]
 fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
+    acks(&mut script, 50, 10_000_000, 10_000_000, 25_000);
     // Six periods of 6 Hz. 25 ms are 1.25 times 20.
     let rates = acks(&mut script, 1000, 10_000_000, 10_000_000, 25_000);
     let mean = rates.iter().sum::<f64>() / 1000.0;
@@ -52,7 +54,11 @@ fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     assert!((mean / 10e6 - 1.0).abs() < 0.02, "{mean}");
     assert!((most / (10e6 * (1.0 + HEIGHT)) - 1.0).abs() < 0.01, "{most}");
     assert!((least / (10e6 * (1.0 - HEIGHT / 3.0)) - 1.0).abs() < 0.01, "{least}");
-    assert!(script.orders.is_empty() || script.reports > 90, "a report each 10 ms: {}", script.reports);
+    assert!(
+        script.orders.is_empty() || script.reports > 90,
+        "a report each 10 ms: {}",
+        script.reports
+    );
     assert!((100..=130).contains(&script.reports), "{}", script.reports);
 }
 
@@ -61,7 +67,9 @@ fn a_recovery_does_not_take_the_window_below_what_the_rate_needs() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 200, 10_000_000, 10_000_000, 25_600);
     let window = script.transport.cwnd;
-    let _ = script.ack(Duration::from_millis(1), |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+    let _ = script.ack(Duration::from_millis(1), |s| {
+        (s.in_recovery, s.lost_pkts_sample) = (1, 1)
+    });
     assert!(script.transport.ssthresh >= window / 2 && script.transport.ssthresh < u64::MAX);
     assert_eq!(script.transport.ssthresh, window);
 }
@@ -72,6 +80,18 @@ fn without_pacing_or_rates_it_is_refused() {
     for missing in [Capabilities::PACING, Capabilities::DELIVERY_RATE, Capabilities::RTT] {
         let rest = Capabilities(all.0 & !missing.0);
         assert!(Script::on(rest, "nimbus", "").is_none(), "{:?}", missing.names().next());
+    }
+}
+
+#[test]
+fn its_program_is_within_what_every_datapath_has_room_for() {
+    let mut agent = ccplane_agent::Agent::new(ccplane_agent::Options::default());
+    let made = crate::Registry::builtin().by_name("nimbus", &crate::Parameters::new());
+    agent.add_boxed(made.expect("built in")).expect("it compiles");
+    for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
+        let cost = program.compiled.cost();
+        println!("{cost:?}");
+        assert!(cost.vars <= 32, "{cost:?}");
     }
 }
 

@@ -29,7 +29,10 @@ impl Ascent {
         }
         let up = gradient > 0.0;
         if up != self.up || self.row == 0 {
-            *self = Ascent { up, ..Ascent::default() };
+            *self = Ascent {
+                up,
+                ..Ascent::default()
+            };
         }
         self.row = self.row.saturating_add(1);
         let change = (amplifier(self.row) * STEP * gradient.abs()).min(f64::MAX);
@@ -40,7 +43,9 @@ impl Ascent {
             change
         } else {
             // The narrowest boundary that allows it.
-            self.wider = (0..=self.wider).find(|wider| change <= bound(*wider)).unwrap_or(self.wider);
+            self.wider = (0..=self.wider)
+                .find(|wider| change <= bound(*wider))
+                .unwrap_or(self.wider);
             change
         };
         if up { rate + change } else { rate - change }
@@ -88,10 +93,20 @@ mod tests {
     #[test]
     fn nothing_breaks_it() {
         let mut ascent = Ascent::default();
-        for gradient in [0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN_POSITIVE] {
+        for gradient in [
+            0.0,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::MAX,
+            f64::MIN_POSITIVE,
+        ] {
             for rate in [1e-6, 1.0, 1e7] {
                 let next = ascent.follow(rate, gradient);
-                assert!((rate * 0.5..=rate * 1.5 + 1.0).contains(&next), "{rate} {gradient} {next}");
+                assert!(
+                    (rate * 0.5..=rate * 1.5 + 1.0).contains(&next),
+                    "{rate} {gradient} {next}"
+                );
             }
         }
     }

@@ -18,7 +18,7 @@ use ccplane_units::Rate;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub use ascent::Ascent;
-pub use utility::{Regression, Utility};
+pub use utility::{Losses, Regression, Utility};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "vivace",
@@ -89,41 +89,49 @@ enum Stage {
     Learning { faster_first: bool, first: Worth },
 }
 
-impl Vivace {
-    /// What an interval at this rate, in Mbit/s, was worth.
-    fn worth(&self, rate: f64, mss: f64, seen: &Seen) -> Worth {
-        let sent = seen.sent as f64;
-        let seconds = seen.span_us.max(1) as f64 / 1e6;
-        let ordered = rate * BYTES_PER_MBIT * seconds / mss;
-        if seen.limited || seen.samples.n < 2 {
-            Worth::Unknown
-        } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
-            Worth::Held(sent * mss / seconds / BYTES_PER_MBIT)
-        } else {
-            let lost = (seen.lost as f64 / sent.max(1.0)).min(1.0);
-            Worth::Known(self.utility.of(rate, seen.samples.slope(), lost))
-        }
-    }
-}
-
 /// What an interval taught.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Worth {
-    Known(f64),
+    Known(Measured),
     /// Something else than the rate held sending back, at so many Mbit/s.
     Held(f64),
     /// The application sent less, or nothing arrived.
     Unknown,
 }
 
+/// An interval at a rate, Mbit/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Measured {
+    rate: f64,
+    slope: f64,
+    losses: Losses,
+}
+
 /// A monitor interval as the program reports it.
 struct Seen {
-    /// Packets.
-    sent: u64,
-    lost: u64,
+    losses: Losses,
     samples: Regression,
     limited: bool,
     span_us: u64,
+}
+
+impl Seen {
+    /// What it teaches, where it was to be sent at this rate, Mbit/s.
+    fn worth(&self, rate: f64, mss: f64) -> Worth {
+        let seconds = self.span_us.max(1) as f64 / 1e6;
+        let (sent, ordered) = (self.losses.sent as f64, rate * BYTES_PER_MBIT * seconds / mss);
+        if self.limited || self.samples.n < 2 {
+            Worth::Unknown
+        } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
+            Worth::Held(sent * mss / seconds / BYTES_PER_MBIT)
+        } else {
+            Worth::Known(Measured {
+                rate,
+                slope: self.samples.slope(),
+                losses: self.losses,
+            })
+        }
+    }
 }
 
 impl Flow {
@@ -139,7 +147,7 @@ impl Flow {
     }
 
     /// What an interval was worth; whether it was the last of its round.
-    fn learn(&mut self, which: u64, worth: Worth) -> bool {
+    fn learn(&mut self, which: u64, worth: Worth, utility: Utility) -> bool {
         if let Worth::Held(rate) = worth {
             self.rate = rate;
             self.ascent = Ascent::default();
@@ -147,14 +155,15 @@ impl Flow {
             return true;
         }
         match (self.stage, worth) {
-            (Stage::Starting(last), Worth::Known(worth)) if last.is_none_or(|last| worth > last) => {
-                self.rate *= 2.0;
-                self.stage = Stage::Starting(Some(worth));
-                true
-            }
-            (Stage::Starting(_), Worth::Known(_)) => {
-                self.rate /= 2.0;
-                self.pair();
+            (Stage::Starting(last), Worth::Known(seen)) => {
+                let worth = utility.of(seen.rate, seen.slope, seen.losses.part());
+                if last.is_none_or(|last| worth > last) {
+                    self.rate *= 2.0;
+                    self.stage = Stage::Starting(Some(worth));
+                } else {
+                    self.rate /= 2.0;
+                    self.pair();
+                }
                 true
             }
             (Stage::Learning { faster_first, .. }, _) if which == 1 => {
@@ -166,7 +175,10 @@ impl Flow {
             }
             (Stage::Learning { faster_first, first }, second) => {
                 if let (Worth::Known(first), Worth::Known(second)) = (first, second) {
-                    let more = if faster_first { first - second } else { second - first };
+                    let (fast, slow) = if faster_first { (first, second) } else { (second, first) };
+                    let [lost_fast, lost_slow] = Losses::parts(fast.losses, slow.losses);
+                    let more =
+                        utility.of(fast.rate, fast.slope, lost_fast) - utility.of(slow.rate, slow.slope, lost_slow);
                     self.rate = self.ascent.follow(self.rate, more / (2.0 * APART * self.rate));
                 }
                 self.pair();
@@ -270,15 +282,14 @@ impl Algorithm for Vivace {
             return flow.order(srtt, control);
         }
         let seen = Seen {
-            sent,
-            lost,
+            losses: Losses { sent, lost },
             samples: Regression { n, x, y, xx, xy },
             limited: limited != 0,
             span_us,
         };
         let [first, second] = flow.rates();
-        let worth = self.worth(if which == 1 { first } else { second }, flow.mss, &seen);
-        if flow.learn(which, worth) {
+        let worth = seen.worth(if which == 1 { first } else { second }, flow.mss);
+        if flow.learn(which, worth, self.utility) {
             flow.order(srtt, control);
         }
     }

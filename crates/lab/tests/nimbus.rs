@@ -1,0 +1,141 @@
+//! Nimbus in the simulator: what its paper promises, on simulated links.
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::Quiet;
+use ccplane_lab::result::ContenderResult;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::sim::{self, Options};
+
+/// 96 Mbit/s, 50 ms, two BDP of buffer: the paper's link. `more`: what else is in the scenario.
+fn run(contender: &str, seconds: u32, more: &str) -> ContenderResult {
+    run_on(contender, seconds, "droptail:2bdp", more)
+}
+
+fn run_on(contender: &str, seconds: u32, queue: &str, more: &str) -> ContenderResult {
+    let text = format!(
+        "contenders = [\"{contender}\"]\nduration = \"{seconds}s\"\nsample = \"100ms\"\n\
+         [topology.dumbbell]\npairs = 2\nrate = \"96mbit\"\nrtt = \"50ms\"\nqueue = \"{queue}\"\n\
+         [[workload]]\nfrom = \"left1\"\nto = \"right1\"\nbulk = {{}}\n{more}"
+    );
+    let scenario = Scenario::parse("test.toml", &text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let options = Options {
+        seeds: scenario.seeds,
+        threads: 1,
+        command: String::new(),
+        repeat: String::new(),
+        packet_logs: None,
+    };
+    let mut result = sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    result.contenders.remove(0)
+}
+
+/// Mean goodput of the first flow between two seconds, Mbit/s.
+fn goodput(result: &ContenderResult, from: f64, to: f64) -> f64 {
+    let at = |s: f64| {
+        let samples = &result.series.flows[0];
+        let ns = (s * 1e9) as u64;
+        samples
+            .iter()
+            .take_while(|x| x.at_ns <= ns)
+            .last()
+            .map_or(0, |x| x.received)
+    };
+    (at(to) - at(from)) as f64 * 8.0 / 1e6 / (to - from)
+}
+
+/// Mean queueing delay between two seconds, ms.
+fn delay(result: &ContenderResult, from: f64, to: f64) -> f64 {
+    let bin = |s: f64| (s * 1e9) as usize / result.series.bin_ns as usize;
+    let bins = &result.series.delay_ms[bin(from)..bin(to)];
+    let known: Vec<f64> = bins.iter().flatten().copied().collect();
+    known.iter().sum::<f64>() / known.len().max(1) as f64
+}
+
+const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:cubic\"\n";
+
+/// Payload of 96 Mbit/s: 1448 of 1500 bytes.
+const PAYLOAD: f64 = 92.7;
+/// BasicDelay's target: a quarter of 50 ms.
+const TARGET_MS: f64 = 12.5;
+
+#[test]
+fn alone_it_fills_the_link_and_keeps_the_queue_short() {
+    for contender in ["nimbus", "nimbus:delay=copa"] {
+        let result = run(contender, 20, "");
+        assert!(goodput(&result, 5.0, 20.0) > 0.99 * PAYLOAD, "{contender}");
+        let mean = delay(&result, 5.0, 20.0);
+        assert!(mean < TARGET_MS, "{contender}: {mean} ms");
+        assert!(result.audit.sound, "{:?}", result.audit);
+    }
+}
+
+#[test]
+fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
+    let cross = format!("{CUBIC}start = \"15s\"\nstop = \"40s\"\nbulk = {{}}\n");
+    let result = run("nimbus", 55, &cross);
+    // Within 5 s it has a part of the link again, and a fair one, more than a third, all the time from then on.
+    for second in (20..40).step_by(4) {
+        let from = f64::from(second);
+        let mbit = goodput(&result, from, from + 4.0);
+        assert!((PAYLOAD / 3.0..PAYLOAD * 2.0 / 3.0).contains(&mbit), "{from} s: {mbit}");
+    }
+    // It competes by filling the queue, as Cubic does.
+    assert!(delay(&result, 25.0, 40.0) > 3.0 * TARGET_MS);
+    // And then no more.
+    assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
+    let mean = delay(&result, 45.0, 55.0);
+    assert!(mean < TARGET_MS, "{mean} ms");
+
+    // Without the switch it would have starved: so much for why there is one.
+    let starved = run("nimbus:competitive=off", 40, &cross);
+    assert!(goodput(&starved, 20.0, 40.0) < PAYLOAD / 6.0);
+}
+
+#[test]
+fn beside_a_constant_rate_it_takes_the_rest_and_does_not_compete() {
+    for start in [0, 15] {
+        let cross = format!(
+            "[[workload]]\nfrom = \"left2\"\nto = \"right2\"\nstart = \"{start}s\"\ndatagrams = {{ rate = \"48mbit\" }}\n"
+        );
+        let result = run("nimbus", 40, &cross);
+        let (mbit, ms) = (goodput(&result, 20.0, 40.0), delay(&result, 20.0, 40.0));
+        assert!(
+            (0.98..1.01).contains(&(mbit / PAYLOAD * 2.0)),
+            "from {start} s: {mbit} Mbit/s"
+        );
+        assert!(ms < TARGET_MS, "from {start} s: {ms} ms");
+    }
+}
+
+#[test]
+fn a_capacity_that_changes_is_known_after_some_seconds() {
+    let events = "[[event]]\nat = \"15s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n\
+                  [[event]]\nat = \"35s\"\nlink = \"bottleneck\"\nrate = \"96mbit\"\n";
+    let result = run("nimbus", 55, events);
+    assert!(goodput(&result, 25.0, 35.0) > 0.98 * PAYLOAD / 2.0);
+    // With the old capacity it would have taken itself for a competitor, and filled the queue.
+    assert!(delay(&result, 27.0, 35.0) < TARGET_MS, "{}", delay(&result, 27.0, 35.0));
+    assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
+    assert!(delay(&result, 45.0, 55.0) < TARGET_MS);
+}
+
+#[test]
+fn an_agent_that_hears_an_rtt_late_does_as_well() {
+    let late = format!("{CUBIC}start = \"15s\"\nstop = \"35s\"\nbulk = {{}}\n[steering]\nstaleness = \"50ms\"\n");
+    let result = run("nimbus", 35, &late);
+    assert!(goodput(&result, 5.0, 15.0) > 0.98 * PAYLOAD);
+    assert!(delay(&result, 5.0, 15.0) < TARGET_MS);
+    assert!(goodput(&result, 22.0, 35.0) > PAYLOAD / 3.0);
+}
+
+#[test]
+fn a_buffer_shorter_than_its_target_is_not_filled_for_ever() {
+    let result = run_on("nimbus", 20, "droptail:0.1bdp", "");
+    let f = &result.figures;
+    assert!(goodput(&result, 5.0, 20.0) > 0.8 * PAYLOAD, "{f:?}");
+    // The law alone would lose a seventh: 0.8 (1 - S/R) = -0.125.
+    let lost = f.queue_drops as f64 * 1448.0 * 8.0 / 1e6 / 20.0 / goodput(&result, 0.0, 20.0);
+    assert!(lost < 0.05, "{lost}");
+}
