@@ -2,7 +2,10 @@
 
 use ccplane_agent::DynAlgorithm;
 
-use crate::{BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, nimbus, reno, swift, timely, vegas, vivace};
+use crate::{
+    BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, nimbus, reno, swift, timely,
+    vegas, vivace,
+};
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
 pub struct Registry(Vec<Entry>);
