@@ -5,6 +5,7 @@ mod support;
 use ccplane_agent::{Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report};
 use ccplane_units::{Bytes, Duration};
 use ccplane_wire::Event;
+use std::ops::RangeInclusive;
 use support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
 
 #[test]
@@ -24,6 +25,29 @@ fn a_batch_notices_a_program_that_changed_within_it() {
     assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
     let stats = bench.agent.stats("scripted").expect("it is there");
     assert_eq!((stats.stale_reports, stats.reports, stats.urgent_reports), (2, 1, 1));
+}
+
+/// An agent with this algorithm and flows of its own, and the number of its one program.
+fn hosting(
+    algorithm: impl Algorithm + 'static,
+    fallback_after: Option<Duration>,
+    flows: RangeInclusive<u64>,
+) -> (Agent, u32) {
+    let mut agent = Agent::new(Options::default());
+    agent.add(algorithm).expect("it compiles");
+    let uid = agent.hosted().flat_map(|h| &h.programs).map(|p| p.uid).next();
+    let datapath = datapath(fallback_after);
+    agent.handle(NOW, HERE, Event::Ready { datapath });
+    flows.for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
+    while agent.poll().is_some() {}
+    (agent, uid.expect("one program"))
+}
+
+/// The windows that it sets.
+fn windows_of(agent: &mut Agent) -> Vec<u64> {
+    std::iter::from_fn(|| agent.poll())
+        .map(|(_, command)| targets(&command)[0].1)
+        .collect()
 }
 
 /// Decides over all flows of a batch together.
@@ -61,23 +85,7 @@ impl Algorithm for Together {
 
 #[test]
 fn a_batch_reaches_the_algorithm_as_one() {
-    let mut agent = Agent::new(Options::default());
-    agent.add(Together).expect("it compiles");
-    let uid = agent
-        .hosted()
-        .flat_map(|h| &h.programs)
-        .map(|p| p.uid)
-        .next()
-        .expect("one program");
-    agent.handle(
-        NOW,
-        HERE,
-        Event::Ready {
-            datapath: datapath(None),
-        },
-    );
-    (1..=3).for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
-    while agent.poll().is_some() {}
+    let (mut agent, uid) = hosting(Together, None, 1..=3);
     let report = |flow, fields| Event::Report {
         flow,
         program: uid,
@@ -97,18 +105,14 @@ fn a_batch_reaches_the_algorithm_as_one() {
         report(3, &[100, 0]),
     ];
     agent.handle_all(NOW, HERE, events);
-    let windows: Vec<u64> = std::iter::from_fn(|| agent.poll())
-        .map(|(_, c)| targets(&c)[0].1)
-        .collect();
+    let windows = windows_of(&mut agent);
     assert_eq!(
         windows,
         [1, 10, 100],
         "three batches: an unknown flow and a close lie between them"
     );
     agent.handle_all(NOW, HERE, vec![report(1, &[1, 0]), report(3, &[1, 0])]);
-    let windows: Vec<u64> = std::iter::from_fn(|| agent.poll())
-        .map(|(_, c)| targets(&c)[0].1)
-        .collect();
+    let windows = windows_of(&mut agent);
     assert_eq!(windows, [2, 103]);
     assert_eq!(agent.orphan_events(), 2);
 }
@@ -134,23 +138,7 @@ fn a_report_and_its_answer_allocate_nothing() {
             control.set("gain", *sum);
         }
     }
-    let mut agent = Agent::new(Options::default());
-    agent.add(Steady).expect("it compiles");
-    let uid = agent
-        .hosted()
-        .flat_map(|h| &h.programs)
-        .map(|p| p.uid)
-        .next()
-        .expect("one program");
-    agent.handle(
-        NOW,
-        HERE,
-        Event::Ready {
-            datapath: datapath(Some(Duration::from_secs(1))),
-        },
-    );
-    (0..1_000).for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
-    while agent.poll().is_some() {}
+    let (mut agent, uid) = hosting(Steady, Some(Duration::from_secs(1)), 0..=999);
     let mut round = || {
         for flow in 0..1_000 {
             agent.handle(
