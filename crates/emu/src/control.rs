@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
@@ -135,50 +135,11 @@ impl Control {
 
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
-        let [
-            arrived,
-            delivered,
-            delivered_bytes,
-            queue_drops,
-            losses,
-            marks,
-            backlog_bytes,
-        ] = self.0.progress[way.index()]
-            .each_ref()
-            .map(|counter| counter.load(Ordering::Relaxed));
-        Progress {
-            arrived,
-            delivered,
-            delivered_bytes,
-            queue_drops,
-            losses,
-            marks,
-            backlog_bytes,
-        }
+        self.all_progress()[way.index()]
     }
 
     pub(crate) fn publish(&self, way: Way, progress: Progress) {
-        let Progress {
-            arrived,
-            delivered,
-            delivered_bytes,
-            queue_drops,
-            losses,
-            marks,
-            backlog_bytes,
-        } = progress;
-        let values = [
-            arrived,
-            delivered,
-            delivered_bytes,
-            queue_drops,
-            losses,
-            marks,
-            backlog_bytes,
-        ];
-        for (counter, value) in self.0.progress[way.index()].iter().zip(values) {
-            counter.store(value, Ordering::Relaxed);
-        }
+        self.all_progress()[way.index()] = progress;
     }
 
     pub(crate) fn stop(&self) {
@@ -204,9 +165,14 @@ impl Control {
         std::mem::take(&mut self.settings().changes)
     }
 
+    // Nothing panics while it holds one of the locks, and half a change would do no harm.
+
     fn settings(&self) -> MutexGuard<'_, Settings> {
-        // Nothing panics while it holds the lock, and half a change would do no harm.
         self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all_progress(&self) -> MutexGuard<'_, [Progress; 2]> {
+        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
@@ -236,8 +202,8 @@ struct Shared {
     stop: AtomicBool,
     pending: AtomicBool,
     settings: Mutex<Settings>,
-    /// By [`Way`], in the order of the fields of [`Progress`].
-    progress: [[AtomicU64; 7]; 2],
+    /// By [`Way`].
+    progress: Mutex<[Progress; 2]>,
 }
 
 #[derive(Debug)]
