@@ -56,9 +56,9 @@ pub(crate) enum Topology {
     LeafSpine(LeafSpine),
     FatTree(FatTree),
     #[serde(rename = "tree_192")]
-    Tree192(Tree192),
+    Tree192(Fixed),
     #[serde(rename = "internet2")]
-    Internet2(Internet2),
+    Internet2(Fixed),
     Graph(Graph),
 }
 
@@ -117,15 +117,10 @@ pub(crate) struct FatTree {
     pub(crate) queue: Option<Word>,
 }
 
+/// A topology of which everything but its queues is given.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Tree192 {
-    pub(crate) queue: Option<Word>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Internet2 {
+pub(crate) struct Fixed {
     pub(crate) queue: Option<Word>,
 }
 
