@@ -95,8 +95,10 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     let evaluation = evaluate::run(&options, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
-        Error::Interrupted => Failure::text(Kind::Failed, "stopped before the end")
-            .hint(format!("what was finished is kept in {}: --resume goes on from there", out.display())),
+        Error::Interrupted => Failure::text(Kind::Failed, "stopped before the end").hint(format!(
+            "what was finished is kept in {}: --resume goes on from there",
+            out.display()
+        )),
         error => failure(error),
     })?;
     let page = out.join(PAGE);
@@ -107,6 +109,9 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .map_err(|e| unwritable(&out, &e))?;
     // A question that has no runs has kept nothing.
     let _ = fs::remove_dir_all(out.join(PARTS));
+    for (question, run, what) in &evaluation.complaints {
+        tracing::warn!("{question}, {run}: {what}");
+    }
     let page = fs::canonicalize(&page).unwrap_or(page);
     if json {
         let mut object = evaluation.json();
@@ -148,8 +153,10 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     let taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
     if args.resume {
         if finished {
-            return Err(Failure::text(Kind::Usage, format!("the evaluation in {} is finished", out.display()))
-                .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"));
+            return Err(
+                Failure::text(Kind::Usage, format!("the evaluation in {} is finished", out.display()))
+                    .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"),
+            );
         }
         return Ok(());
     }
@@ -168,7 +175,8 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::text(Kind::Failed, format!("cannot write to {}: {error}", path.display())).hint("choose another folder with --out")
+    Failure::text(Kind::Failed, format!("cannot write to {}: {error}", path.display()))
+        .hint("choose another folder with --out")
 }
 
 /// Tells this program from another build of it: a user's algorithm may have changed since a run was kept.

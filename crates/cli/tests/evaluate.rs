@@ -35,32 +35,57 @@ fn said(arguments: &[&str]) -> (i32, String) {
 #[test]
 fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
     let (path, out) = folder("evaluate");
-    let arguments = ["--alg", "reno", "--quick", "--only", "start-up", "--out", &out, "--json"];
+    let arguments = [
+        "--alg", "reno", "--quick", "--only", "start-up", "--out", &out, "--json",
+    ];
     let output = evaluate(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(text.lines().count(), 1, "{text}");
     let said_json: Value = serde_json::from_str(&text).expect("one JSON object");
     let question = &said_json["questions"][0];
-    assert_eq!((question["name"].as_str(), said_json["algorithm"].as_str()), (Some("start-up"), Some("reno")));
-    assert!(question["figures"]["to_80_percent_ms_96mbit-20ms"].as_f64() > Some(0.0), "{question}");
+    assert_eq!(
+        (question["name"].as_str(), said_json["algorithm"].as_str()),
+        (Some("start-up"), Some("reno"))
+    );
+    assert!(
+        question["figures"]["to_80_percent_ms_96mbit-20ms"].as_f64() > Some(0.0),
+        "{question}"
+    );
     let page = fs::read(path.join("evaluation.html")).expect("the page");
     let kept: Value = serde_json::from_slice(&fs::read(path.join("evaluation.json")).expect("the figures")).unwrap();
     assert_eq!(kept["questions"], said_json["questions"]);
     assert!(!path.join("parts").exists());
 
     let (code, text) = said(&arguments);
-    assert!(code == 2 && text.contains("exists and is not empty") && text.contains("--force"), "{text}");
+    assert!(
+        code == 2 && text.contains("exists and is not empty") && text.contains("--force"),
+        "{text}"
+    );
     let (code, text) = said(&[&arguments[..], &["--resume"]].concat());
     assert!(code == 2 && text.contains("is finished"), "{text}");
-    assert!(evaluate(&[&arguments[..], &["--force", "--threads", "1"]].concat()).status.success());
+    assert!(
+        evaluate(&[&arguments[..], &["--force", "--threads", "1"]].concat())
+            .status
+            .success()
+    );
     assert_eq!(fs::read(path.join("evaluation.html")).expect("the page"), page);
 }
 
 #[test]
 fn an_interrupted_evaluation_goes_on_where_it_stopped() {
     let (path, out) = folder("evaluate-interrupted");
-    let arguments = ["--alg", "reno", "--quick", "--only", "loss,reno,changes", "--threads", "1", "--out", &out];
+    let arguments = [
+        "--alg",
+        "reno",
+        "--quick",
+        "--only",
+        "loss,reno,changes",
+        "--threads",
+        "1",
+        "--out",
+        &out,
+    ];
     let mut running = command(&arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -96,5 +121,8 @@ fn what_cannot_be_asked_is_told() {
     assert_eq!(code, 2);
     let output = evaluate(&["--list"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("shallow-buffer") && text.contains("RFC 9743"), "{text}");
+    assert!(
+        output.status.success() && text.contains("shallow-buffer") && text.contains("RFC 9743"),
+        "{text}"
+    );
 }

@@ -11,7 +11,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::create_dir_all(&folder)?;
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let registry = Registry::builtin();
-    for name in registry.names().filter(|name| wanted.is_empty() || wanted.iter().any(|w| w == name)) {
+    for name in registry
+        .names()
+        .filter(|name| wanted.is_empty() || wanted.iter().any(|w| w == name))
+    {
         let path = folder.join(format!("{name}.svg"));
         fs::write(&path, picture(name, &alone(&registry, name)?))?;
         println!("{}", path.display());

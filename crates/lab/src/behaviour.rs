@@ -165,7 +165,10 @@ pub fn rows(rounds: &[Round]) -> String {
 /// The window and the pacing rate, and the queueing delay below, over time.
 pub fn picture(name: &str, rounds: &[Round]) -> String {
     let series = |value: fn(&Round) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
-        rounds.iter().map(|round| (round.at.as_secs_f64(), value(round))).collect()
+        rounds
+            .iter()
+            .map(|round| (round.at.as_secs_f64(), value(round)))
+            .collect()
     };
     let line = |label: &str, colour: usize, points| Line {
         label: label.to_owned(),

@@ -214,7 +214,12 @@ fn panel(out: &mut String, chart: &Chart, top: f64) {
         px(bottom + 29.0),
         escape(&chart.x.label)
     );
-    let guides = || chart.guides.iter().filter_map(|(value, text)| Some((y.at(*value)?, text)));
+    let guides = || {
+        chart
+            .guides
+            .iter()
+            .filter_map(|(value, text)| Some((y.at(*value)?, text)))
+    };
     for (at, _) in guides() {
         let _ = writeln!(
             out,
@@ -279,7 +284,10 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
         if let Some((px_x, px_y)) = place.map(|(a, b)| (px(a), px(b))) {
             let _ = write!(path, "{}{px_x} {px_y}", if joined { "L" } else { "M" });
             if line.dots {
-                let _ = write!(dots, "<circle class=\"f{colour}\" cx=\"{px_x}\" cy=\"{px_y}\" r=\"3\"/>");
+                let _ = write!(
+                    dots,
+                    "<circle class=\"f{colour}\" cx=\"{px_x}\" cy=\"{px_y}\" r=\"3\"/>"
+                );
             }
         }
         joined = place.is_some();
@@ -355,12 +363,20 @@ impl Scale {
     /// Places and texts of round values.
     fn ticks(&self) -> Vec<(f64, String)> {
         let span = self.to - self.from;
-        let step = if self.log { (span / 8.0).ceil().max(1.0) } else { round_step(span / 5.0) };
+        let step = if self.log {
+            (span / 8.0).ceil().max(1.0)
+        } else {
+            round_step(span / 5.0)
+        };
         let first = (self.from / step - 1e-9).floor();
         // At most a dozen by the choice of the step; the limit is for spans beyond what an f64 divides.
         let count = ((self.to / step + 1e-9).floor() - first).clamp(0.0, 20.0) as i64 + 1;
         // Few powers of ten leave room for those between.
-        let between: &[f64] = if self.log && span < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let between: &[f64] = if self.log && span < 2.5 {
+            &[1.0, 2.0, 5.0]
+        } else {
+            &[1.0]
+        };
         let value = |i: i64| {
             let value = (first + i as f64) * step;
             if self.log { libm::pow(10.0, value) } else { value }
@@ -421,9 +437,18 @@ mod tests {
     fn values_lie_where_the_axes_say() {
         let axis = Axis::linear("").from_to(0.0, 10.0);
         let scale = Scale::new(&axis, std::iter::empty(), 100.0, 200.0, false);
-        assert_eq!((scale.at(0.0), scale.at(5.0), scale.at(10.0)), (Some(100.0), Some(150.0), Some(200.0)));
+        assert_eq!(
+            (scale.at(0.0), scale.at(5.0), scale.at(10.0)),
+            (Some(100.0), Some(150.0), Some(200.0))
+        );
         assert_eq!((scale.at(11.0), scale.at(f64::NAN)), (None, None));
-        let log = Scale::new(&Axis::log("").from_to(1.0, 100.0), std::iter::empty(), 0.0, 100.0, false);
+        let log = Scale::new(
+            &Axis::log("").from_to(1.0, 100.0),
+            std::iter::empty(),
+            0.0,
+            100.0,
+            false,
+        );
         assert_eq!((log.at(10.0), log.at(0.0)), (Some(50.0), None));
     }
 
@@ -435,13 +460,22 @@ mod tests {
         };
         assert_eq!(texts(Axis::linear("").from_to(0.0, 15.0)), ["0", "5", "10", "15"]);
         assert_eq!(texts(Axis::linear("").from_to(0.0, 0.13)), ["0", "0.05", "0.1"]);
-        assert_eq!(texts(Axis::log("").from_to(0.1, 100_000.0)), ["0.1", "1", "10", "100", "1000", "10k", "100k"]);
+        assert_eq!(
+            texts(Axis::log("").from_to(0.1, 100_000.0)),
+            ["0.1", "1", "10", "100", "1000", "10k", "100k"]
+        );
         assert_eq!(texts(Axis::log("").from_to(0.5, 5.0)), ["0.5", "1", "2", "5"]);
     }
 
     #[test]
     fn no_values_can_break_a_picture() {
-        for values in [vec![], vec![(0.0, 0.0)], vec![(f64::NAN, 1.0)], vec![(1.0, f64::INFINITY)], vec![(1e300, -1e300)]] {
+        for values in [
+            vec![],
+            vec![(0.0, 0.0)],
+            vec![(f64::NAN, 1.0)],
+            vec![(1.0, f64::INFINITY)],
+            vec![(1e300, -1e300)],
+        ] {
             for log in [false, true] {
                 let mut chart = chart();
                 (chart.x.log, chart.y.log) = (log, log);

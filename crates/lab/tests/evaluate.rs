@@ -35,7 +35,9 @@ fn figure(evaluation: &Evaluation, question: &str, name: &str) -> f64 {
     let mut answers = evaluation.answers.iter().filter(|(asked, _)| asked.name == question);
     let figures = answers.next().map(|(_, answer)| &answer.figures).unwrap();
     let found = figures.iter().find(|(known, _)| known == name);
-    found.unwrap_or_else(|| panic!("{question} has no {name}: {figures:?}")).1
+    found
+        .unwrap_or_else(|| panic!("{question} has no {name}: {figures:?}"))
+        .1
 }
 
 #[test]
@@ -104,11 +106,7 @@ fn dctcp_keeps_the_link_full_and_the_queue_at_the_threshold() {
 
 #[test]
 fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
-    let evaluation = run(
-        &options("native:cubic", &["bbr"]),
-        &Registry::empty(),
-        &Quiet,
-    );
+    let evaluation = run(&options("native:cubic", &["bbr"]), &Registry::empty(), &Quiet);
     let evaluation = evaluation.unwrap();
     assert_eq!(verdict(&evaluation, "bbr"), Verdict::Unanswered);
     assert!(evaluation.answers[0].1.finding.contains("BBR"));
@@ -163,7 +161,10 @@ fn the_page_needs_nothing_from_outside() {
 fn a_question_that_is_not_there_is_told_with_those_that_are() {
     let error = run(&options("reno", &["cubik"]), &Registry::builtin(), &Quiet);
     let error = error.map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("there is no question `cubik`") && error.contains("did you mean `cubic`?"), "{error}");
+    assert!(
+        error.contains("there is no question `cubik`") && error.contains("did you mean `cubic`?"),
+        "{error}"
+    );
     assert!(run(&options("nobody", &[]), &Registry::builtin(), &Quiet).is_err());
     assert!(run(&options("native:nobody", &[]), &Registry::builtin(), &Quiet).is_err());
 }

@@ -46,7 +46,11 @@ pub(super) const AQM: Question = Question {
             judge: &|case, pair| {
                 let share = ratio(goodput(case, pair.own), goodput(case, pair.reference));
                 let (own, cubic) = (pair.own.delay(0.5, 1.0), pair.reference.delay(0.5, 1.0));
-                Verdict::at_least(share, 0.85, 0.5).max(Verdict::at_most(own, (2.0 * cubic).max(5.0), (5.0 * cubic).max(10.0)))
+                Verdict::at_least(share, 0.85, 0.5).max(Verdict::at_most(
+                    own,
+                    (2.0 * cubic).max(5.0),
+                    (5.0 * cubic).max(10.0),
+                ))
             },
         };
         let longest = cases

@@ -24,7 +24,10 @@ pub(super) const BUFFERBLOAT: Question = Question {
                 .run(format!("{who}-{}", word(buffer)))
         };
         let each = deep(setting).iter();
-        Plan::Runs(each.flat_map(|buffer| [run("own", &name, buffer), run("cubic", "native:cubic", buffer)]).collect())
+        Plan::Runs(
+            each.flat_map(|buffer| [run("own", &name, buffer), run("cubic", "native:cubic", buffer)])
+                .collect(),
+        )
     },
     judge: judge_deep,
 };
@@ -61,7 +64,13 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
             })
             .collect(),
         table: (
-            vec!["buffer", "delay\nmean ms", "of Cubic\nmean ms", "delay\np95 ms", "link use\n%"],
+            vec![
+                "buffer",
+                "delay\nmean ms",
+                "of Cubic\nmean ms",
+                "delay\np95 ms",
+                "link use\n%",
+            ],
             buffers
                 .iter()
                 .map(|b| {
@@ -81,18 +90,27 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 x: Axis::log("buffer, BDP"),
                 y: Axis::linear(""),
                 lines: vec![
-                    Line::new("Cubic", 1, buffers.iter().map(|b| (*b, delay("cubic", b)))).dots().dashed(),
+                    Line::new("Cubic", 1, buffers.iter().map(|b| (*b, delay("cubic", b))))
+                        .dots()
+                        .dashed(),
                     Line::new(name, 0, buffers.iter().map(|b| (*b, delay("own", b)))).dots(),
                 ],
                 guides: vec![(rtt, "one RTT".to_owned())],
             },
             Chart {
                 title: "queueing delay with ten BDP, ms".to_owned(),
-                x: Axis::linear("time, s"),
+                x: at("own", &10.0).time(),
                 y: Axis::linear(""),
                 lines: vec![
-                    Line { dashed: true, points: at("cubic", &10.0).delay_course(), ..Line::new("Cubic", 1, []) },
-                    Line { points: at("own", &10.0).delay_course(), ..Line::new(name, 0, []) },
+                    Line {
+                        dashed: true,
+                        points: at("cubic", &10.0).delay_course(),
+                        ..Line::new("Cubic", 1, [])
+                    },
+                    Line {
+                        points: at("own", &10.0).delay_course(),
+                        ..Line::new(name, 0, [])
+                    },
                 ],
                 guides: Vec::new(),
             },
@@ -149,7 +167,11 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
         Line::new(label, colour, SHALLOW_BUFFERS.map(|b| (b, value(b) * 100.0))).dots()
     };
     Answer {
-        verdict: SHALLOW_BUFFERS.map(one).into_iter().max().unwrap_or(Verdict::Unanswered),
+        verdict: SHALLOW_BUFFERS
+            .map(one)
+            .into_iter()
+            .max()
+            .unwrap_or(Verdict::Unanswered),
         finding: format!(
             "One flow uses {:.0} % of the link at least; four lose up to {:.2} % of their packets, four of Cubic {:.2} %.",
             least * 100.0,
@@ -168,7 +190,13 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
             })
             .collect(),
         table: (
-            vec!["buffer", "link use\n%", "of Cubic\n%", "lost, 4 flows\n%", "of Cubic\n%"],
+            vec![
+                "buffer",
+                "link use\n%",
+                "of Cubic\n%",
+                "lost, 4 flows\n%",
+                "of Cubic\n%",
+            ],
             SHALLOW_BUFFERS
                 .into_iter()
                 .map(|b| {

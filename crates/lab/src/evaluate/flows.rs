@@ -125,12 +125,26 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let worst = alone.max(among).max(guests);
     let rows = mixtures(name).map(|(key, short, long)| {
         let run = outcomes.of(key);
-        let of = |algorithm: &str| if algorithm == name { name.to_owned() } else { "Cubic".to_owned() };
+        let of = |algorithm: &str| {
+            if algorithm == name {
+                name.to_owned()
+            } else {
+                "Cubic".to_owned()
+            }
+        };
         vec![
-            format!("{}{}", of(short), long.map_or(String::new(), |long| format!(" beside a long {}", of(long)))),
+            format!(
+                "{}{}",
+                of(short),
+                long.map_or(String::new(), |long| format!(" beside a long {}", of(long)))
+            ),
             format!("{:.2}", run.slowdown_p99(true)),
             format!("{:.2}", run.slowdown_p99(false)),
-            run.figures.completions.as_ref().and_then(|c| c.classes.last()).map_or("–".to_owned(), |all| format!("{:.2}", all.slowdown_p50)),
+            run.figures
+                .completions
+                .as_ref()
+                .and_then(|c| c.classes.last())
+                .map_or("–".to_owned(), |all| format!("{:.2}", all.slowdown_p50)),
             long.map_or("–".to_owned(), |_| format!("{:.1}", run.goodput(0, 0.2, 1.0))),
             format!("{:.2}", run.figures.delay_mean_ms),
         ]
@@ -148,22 +162,38 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 let key_name = key.replace('-', "_");
                 [
                     (format!("slowdown_p99_{key_name}"), slow(key)),
-                    (format!("slowdown_p99_small_{key_name}"), outcomes.of(key).slowdown_p99(true)),
+                    (
+                        format!("slowdown_p99_small_{key_name}"),
+                        outcomes.of(key).slowdown_p99(true),
+                    ),
                 ]
             })
             .chain([("long_own_mbit".to_owned(), outcomes.of("own-own").goodput(0, 0.2, 1.0))])
             .collect(),
         table: (
-            vec!["short flows", "slowdown to 10 kB\np99", "of all\np99", "of all\np50", "long flow\nMbit/s", "delay\nmean ms"],
+            vec![
+                "short flows",
+                "slowdown to 10 kB\np99",
+                "of all\np99",
+                "of all\np50",
+                "long flow\nMbit/s",
+                "delay\nmean ms",
+            ],
             rows.to_vec(),
         ),
         charts: vec![Chart {
             title: "queueing delay with a long flow, ms".to_owned(),
-            x: Axis::linear("time, s"),
+            x: outcomes.of("own-own").time(),
             y: Axis::linear(""),
             lines: vec![
-                Line { points: outcomes.of("cubic-cubic").delay_course(), ..Line::new("all Cubic", 1, []).dashed() },
-                Line { points: outcomes.of("own-own").delay_course(), ..Line::new(format!("all {name}"), 0, []) },
+                Line {
+                    points: outcomes.of("cubic-cubic").delay_course(),
+                    ..Line::new("all Cubic", 1, []).dashed()
+                },
+                Line {
+                    points: outcomes.of("own-own").delay_course(),
+                    ..Line::new(format!("all {name}"), 0, [])
+                },
             ],
             guides: Vec::new(),
         }],

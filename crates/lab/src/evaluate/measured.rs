@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::sketch::LOOKS;
 use crate::metrics;
 use crate::result::{ContenderResult, Figures, RunResult, Sample};
+use crate::svg::Axis;
 
 /// The figures and courses of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -61,7 +62,9 @@ impl Measured {
     /// must not differ from one that was not.
     pub(super) fn as_kept(self) -> Measured {
         let text = serde_json::to_string(&self);
-        text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(self)
+        text.ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or(self)
     }
 
     /// Goodput of a flow between two shares of the run's time, Mbit/s.
@@ -87,12 +90,21 @@ impl Measured {
     /// Packets that the queue dropped, of all that came to it.
     pub(super) fn dropped(&self) -> f64 {
         let drops = self.figures.queue_drops as f64;
-        if drops > 0.0 { drops / (drops + self.delivered) } else { 0.0 }
+        if drops > 0.0 {
+            drops / (drops + self.delivered)
+        } else {
+            0.0
+        }
     }
 
     /// The 99th percentile of the slowdowns of flows that ended, of all sizes or of the smallest class.
     pub(super) fn slowdown_p99(&self, smallest: bool) -> f64 {
-        let classes = self.figures.completions.as_ref().map(|c| c.classes.as_slice()).unwrap_or_default();
+        let classes = self
+            .figures
+            .completions
+            .as_ref()
+            .map(|c| c.classes.as_slice())
+            .unwrap_or_default();
         let class = if smallest { classes.first() } else { classes.last() };
         class.map_or(0.0, |class| class.slowdown_p99)
     }
@@ -106,6 +118,11 @@ impl Measured {
             .skip(first)
             .find(|(_, window)| mean(window) >= level)
             .map(|(i, _)| i as f64 / bins.len() as f64)
+    }
+
+    /// The axis of a chart over time.
+    pub(super) fn time(&self) -> Axis {
+        Axis::linear("time, s").from_to(0.0, self.duration_s.max(f64::MIN_POSITIVE))
     }
 
     /// The link's throughput over time, for a chart.
@@ -122,13 +139,19 @@ impl Measured {
     /// The queueing delay over time, for a chart.
     pub(super) fn delay_course(&self) -> Vec<(f64, Option<f64>)> {
         let step = self.duration_s / self.delay.len().max(1) as f64;
-        (0..).zip(&self.delay).map(|(i, ms)| ((f64::from(i) + 0.5) * step, *ms)).collect()
+        (0..)
+            .zip(&self.delay)
+            .map(|(i, ms)| ((f64::from(i) + 0.5) * step, *ms))
+            .collect()
     }
 }
 
 fn points(bins: &[f64], duration_s: f64) -> Vec<(f64, f64)> {
     let step = duration_s / bins.len().max(1) as f64;
-    (0..).zip(bins).map(|(i, y)| ((f64::from(i) + 0.5) * step, *y)).collect()
+    (0..)
+        .zip(bins)
+        .map(|(i, y)| ((f64::from(i) + 0.5) * step, *y))
+        .collect()
 }
 
 /// The bins between two shares.

@@ -221,6 +221,8 @@ pub struct Evaluation {
     pub answers: Vec<(&'static Question, Answer)>,
     /// Questions that cannot be asked on this datapath.
     pub left_out: Vec<&'static str>,
+    /// What the datapath complained about: the question's name, the run, what was wrong.
+    pub complaints: Vec<(&'static str, String, String)>,
     /// Simulated or real time of all runs together, seconds.
     pub duration_s: f64,
 }
@@ -228,7 +230,10 @@ pub struct Evaluation {
 impl Evaluation {
     /// How many answers have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
-        self.answers.iter().filter(|(_, answer)| answer.verdict == verdict).count()
+        self.answers
+            .iter()
+            .filter(|(_, answer)| answer.verdict == verdict)
+            .count()
     }
 
     /// For scripts: the verdict and the figures of every question.
@@ -253,6 +258,7 @@ impl Evaluation {
             "fail": self.count(Verdict::Fail),
             "unanswered": self.count(Verdict::Unanswered),
             "left_out": self.left_out,
+            "complaints": self.complaints.iter().map(|(q, run, what)| format!("{q}, {run}: {what}")).collect::<Vec<_>>(),
             "questions": self.answers.iter().map(question).collect::<Vec<_>>(),
         })
     }
@@ -261,10 +267,18 @@ impl Evaluation {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (question, answer) in &self.answers {
-            out += &format!("{:<11} {:<15} {}\n", answer.verdict.word(), question.name, question.title);
+            out += &format!(
+                "{:<11} {:<15} {}\n",
+                answer.verdict.word(),
+                question.name,
+                question.title
+            );
             for line in crate::table::wrap(&answer.finding, 92).lines() {
                 out += &format!("{:27} {line}\n", "");
             }
+        }
+        if !self.left_out.is_empty() {
+            out += &format!("\nnot asked on {}: {}\n", self.datapath, self.left_out.join(", "));
         }
         let mut counts = Vec::new();
         for verdict in [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered] {
@@ -279,7 +293,11 @@ impl Evaluation {
 
 /// Four digits behind the point: as many as a figure of a simulated minute means something.
 fn rounded(value: f64) -> f64 {
-    if value.is_finite() { (value * 1e4).round() / 1e4 } else { -1.0 }
+    if value.is_finite() {
+        (value * 1e4).round() / 1e4
+    } else {
+        -1.0
+    }
 }
 
 #[cfg(test)]
@@ -291,7 +309,11 @@ mod tests {
         for (i, question) in QUESTIONS.iter().enumerate() {
             assert_eq!(QUESTIONS.iter().position(|other| other.name == question.name), Some(i));
             assert_eq!(by_name(question.name).map(|q| q.title), Some(question.title));
-            assert!(question.source.contains("RFC") && question.criterion.contains("Pass"), "{}", question.name);
+            assert!(
+                question.source.contains("RFC") && question.criterion.contains("Pass"),
+                "{}",
+                question.name
+            );
         }
     }
 
@@ -309,8 +331,17 @@ mod tests {
                     panic!("{} has no runs", question.name)
                 };
                 for (i, run) in runs.iter().enumerate() {
-                    assert_eq!(runs.iter().position(|other| other.key == run.key), Some(i), "{}", run.key);
-                    assert!(run.key.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)), "{}", run.key);
+                    assert_eq!(
+                        runs.iter().position(|other| other.key == run.key),
+                        Some(i),
+                        "{}",
+                        run.key
+                    );
+                    assert!(
+                        run.key.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)),
+                        "{}",
+                        run.key
+                    );
                 }
                 // Without anything measured there is a judgement, and no panic.
                 let nothing = (question.judge)(&setting, &Outcomes(Vec::new()));
@@ -338,6 +369,9 @@ mod tests {
         assert_eq!(verdicts, [Verdict::Pass, Verdict::Caution, Verdict::Fail]);
         assert_eq!(Verdict::at_most(2.0, 2.0, 3.0), Verdict::Pass);
         assert_eq!(Verdict::Fail.no_worse_than_caution(), Verdict::Caution);
-        assert_eq!([Verdict::Caution, Verdict::Pass].into_iter().max(), Some(Verdict::Caution));
+        assert_eq!(
+            [Verdict::Caution, Verdict::Pass].into_iter().max(),
+            Some(Verdict::Caution)
+        );
     }
 }

@@ -26,7 +26,10 @@ pub(super) const FAIRNESS: Question = Question {
             .iter()
             .map(|n| {
                 let bulk = format!("bulk = {{ flows = {n}, stagger = \"100ms\" }}");
-                link().seconds(seconds).compared(&name, &bulk, "").run(format!("flows-{n}"))
+                link()
+                    .seconds(seconds)
+                    .compared(&name, &bulk, "")
+                    .run(format!("flows-{n}"))
             })
             .collect();
         let seconds = setting.pick(80.0, 40.0);
@@ -66,7 +69,14 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
         finding: format!("Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."),
         figures,
         table: (
-            vec!["flows", "Jain\nindex", "least\nMbit/s", "most\nMbit/s", "dropped\n%", "delay\nmean ms"],
+            vec![
+                "flows",
+                "Jain\nindex",
+                "least\nMbit/s",
+                "most\nMbit/s",
+                "dropped\n%",
+                "delay\nmean ms",
+            ],
             counts
                 .iter()
                 .map(|n| {
@@ -84,7 +94,7 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
         ),
         charts: vec![Chart {
             title: "goodput, Mbit/s, when one joins another".to_owned(),
-            x: Axis::linear("time, s"),
+            x: joining.time(),
             y: Axis::linear(""),
             lines: vec![
                 Line::new("first", 5, joining.flow_course(0)),
@@ -155,7 +165,10 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
         Verdict::at_most(unequal("own", far), bar, 3.0 * bar)
     };
     let fars = far(setting);
-    let worst = fars.iter().copied().max_by(|a, b| unequal("own", *a).total_cmp(&unequal("own", *b)));
+    let worst = fars
+        .iter()
+        .copied()
+        .max_by(|a, b| unequal("own", *a).total_cmp(&unequal("own", *b)));
     let worst = worst.unwrap_or(80);
     let [near, away] = near_and_far("own", worst);
     Answer {
@@ -178,7 +191,13 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             })
             .collect(),
         table: (
-            vec!["round trips", "at 20 ms\nMbit/s", "the other\nMbit/s", "ratio", "of Reno"],
+            vec![
+                "round trips",
+                "at 20 ms\nMbit/s",
+                "the other\nMbit/s",
+                "ratio",
+                "of Reno",
+            ],
             fars.iter()
                 .map(|far| {
                     let [near, away] = near_and_far("own", *far);
@@ -194,7 +213,7 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
         ),
         charts: vec![Chart {
             title: format!("goodput, Mbit/s, 20 and {worst} ms"),
-            x: Axis::linear("time, s"),
+            x: outcomes.of(&format!("own-{worst}ms")).time(),
             y: Axis::linear(""),
             lines: [("20 ms", 0), ("the other", 1)]
                 .into_iter()
@@ -220,7 +239,11 @@ pub(super) const OVERLOAD: Question = Question {
         let mut runs = Vec::new();
         for case in crowds() {
             let few = case.x < 100.0;
-            let (rate, queue) = if few { ("1mbit", "droptail:20p") } else { ("10mbit", "droptail:1bdp") };
+            let (rate, queue) = if few {
+                ("1mbit", "droptail:20p")
+            } else {
+                ("10mbit", "droptail:1bdp")
+            };
             let bulk = format!("bulk = {{ flows = {}, stagger = \"10ms\" }}", case.x);
             let link = |_: &Case| Sketch::link(rate, "100ms", queue).seconds(seconds);
             runs.extend(sweep::runs(setting, RENO, &[case.clone()], &bulk, link));
@@ -245,7 +268,14 @@ pub(super) const OVERLOAD: Question = Question {
                 Verdict::at_least(share, 0.9, 0.7).max(Verdict::at_most(own, 1.5 * reno, (2.5 * reno).min(0.6)))
             },
         };
-        let lost = |who: &str| mean(&cases.iter().map(|c| outcomes.of(&format!("{who}-{}", c.key)).dropped()).collect::<Vec<_>>());
+        let lost = |who: &str| {
+            mean(
+                &cases
+                    .iter()
+                    .map(|c| outcomes.of(&format!("{who}-{}", c.key)).dropped())
+                    .collect::<Vec<_>>(),
+            )
+        };
         let (own, reno) = (lost("own"), lost("reference"));
         sweep.answer(setting, outcomes, |places| {
             let least = places.iter().map(|place| place.1).fold(f64::INFINITY, f64::min);

@@ -17,15 +17,16 @@ pub fn page(evaluation: &Evaluation) -> String {
         style()
     );
     let quick = if evaluation.quick { ", in short (--quick)" } else { "" };
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<header><div><h1>{name}</h1><p class=\"muted\">{} Asked what RFC 9743 asks of a new congestion control{quick}; {}, {} s of \
-         traffic.</p></div></header>\n",
+         traffic.</p></div></header>",
         escape(&sentence(&evaluation.about)),
         evaluation.datapath,
         evaluation.duration_s.round()
     );
     overview(&mut out, evaluation);
+    warnings(&mut out, evaluation);
     for (question, answer) in &evaluation.answers {
         section(&mut out, question, answer);
     }
@@ -34,11 +35,11 @@ pub fn page(evaluation: &Evaluation) -> String {
     } else {
         "Real packets and a real clock: two evaluations agree in their distributions, not in every packet."
     };
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<section><h2>How to see it again</h2><pre>{}</pre><p class=\"note\">{again} A verdict is a judgement by the criterion beside it, not \
          by the IETF; what each question does is in docs/evaluate.md. The figures are in <code>evaluation.json</code>, next to this \
-         page.</p></section>\n<footer>Made by ccplane {}.</footer>\n</main>\n</body>\n</html>\n",
+         page.</p></section>\n<footer>Made by ccplane {}.</footer>\n</main>\n</body>\n</html>",
         escape(&evaluation.command),
         env!("CARGO_PKG_VERSION")
     );
@@ -96,6 +97,24 @@ fn overview(out: &mut String, evaluation: &Evaluation) {
     *out += "</section>\n";
 }
 
+/// Complaints that are listed; the rest is in the file of figures.
+const MOST_COMPLAINTS: usize = 20;
+
+fn warnings(out: &mut String, evaluation: &Evaluation) {
+    if evaluation.complaints.is_empty() {
+        return;
+    }
+    *out += "<div class=\"warning\" role=\"alert\">Read the figures of these runs with care:<ul>";
+    for (question, run, what) in evaluation.complaints.iter().take(MOST_COMPLAINTS) {
+        let _ = write!(out, "<li><b>{question}, {}</b>: {}</li>", escape(run), escape(what));
+    }
+    let more = evaluation.complaints.len().saturating_sub(MOST_COMPLAINTS);
+    if more > 0 {
+        let _ = write!(out, "<li>and {more} more, in evaluation.json</li>");
+    }
+    *out += "</ul></div>\n";
+}
+
 fn section(out: &mut String, question: &Question, answer: &Answer) {
     let _ = write!(
         out,
@@ -109,11 +128,15 @@ fn section(out: &mut String, question: &Question, answer: &Answer) {
     table(out, answer);
     if !answer.charts.is_empty() {
         let described = format!("{}: {}", question.title, answer.finding);
-        let _ = write!(out, "<div class=\"pictures\">{}</div>", svg::inline(&answer.charts, &described));
+        let _ = write!(
+            out,
+            "<div class=\"pictures\">{}</div>",
+            svg::inline(&answer.charts, &described)
+        );
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<dl><dt>criterion</dt><dd>{}</dd><dt>source</dt><dd>{}</dd></dl></section>\n",
+        "<dl><dt>criterion</dt><dd>{}</dd><dt>source</dt><dd>{}</dd></dl></section>",
         escape(question.criterion),
         escape(question.source)
     );
@@ -127,7 +150,12 @@ fn table(out: &mut String, answer: &Answer) {
     *out += "<div class=\"scroll\"><table class=\"figures\"><thead><tr>";
     for heading in headings {
         let (upper, lower) = heading.split_once('\n').unwrap_or((heading, ""));
-        let _ = write!(out, "<th scope=\"col\">{}<small>{}</small></th>", escape(upper), escape(lower));
+        let _ = write!(
+            out,
+            "<th scope=\"col\">{}<small>{}</small></th>",
+            escape(upper),
+            escape(lower)
+        );
     }
     *out += "</tr></thead><tbody>";
     for row in rows {

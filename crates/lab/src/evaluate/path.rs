@@ -37,7 +37,9 @@ pub(super) const REORDERING: Question = Question {
             reference: CUBIC,
             cases: &cases,
             figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
-            beside: &[("retransmissions", "sent again\nsegments", &|m: &Measured| m.figures.retransmissions as f64)],
+            beside: &[("retransmissions", "sent again\nsegments", &|m: &Measured| {
+                m.figures.retransmissions as f64
+            })],
             axis: Some(Axis::linear("less or more delay, up to ms")),
             judge: &|case, pair| {
                 let own = goodput(case, pair.own);
@@ -55,7 +57,9 @@ pub(super) const REORDERING: Question = Question {
 };
 
 fn reordering() -> Vec<Case> {
-    [0.0, 0.2, 1.0, 5.0].map(|ms| Case::new(ms.to_string(), format!("±{ms} ms"), ms)).to_vec()
+    [0.0, 0.2, 1.0, 5.0]
+        .map(|ms| Case::new(ms.to_string(), format!("±{ms} ms"), ms))
+        .to_vec()
 }
 
 /// A token bucket that drops.
@@ -91,7 +95,10 @@ pub(super) const POLICER: Question = Question {
         };
         sweep.answer(setting, outcomes, |places| match least(places) {
             Some((case, own, cubic)) => {
-                format!("Least beside Cubic with {}: {own:.1} of 24 Mbit/s, Cubic {cubic:.1}.", case.label)
+                format!(
+                    "Least beside Cubic with {}: {own:.1} of 24 Mbit/s, Cubic {cubic:.1}.",
+                    case.label
+                )
             }
             None => "Nothing was measured.".to_owned(),
         })
@@ -121,7 +128,11 @@ pub(super) const CELLULAR: Question = Question {
             Sketch::link("5mbit", "40ms", format!("droptail:{queue}")).seconds(seconds)
         });
         for run in &mut runs {
-            let mbit = if run.key.contains("20mbit") { 20_000_000 } else { 5_000_000 };
+            let mbit = if run.key.contains("20mbit") {
+                20_000_000
+            } else {
+                5_000_000
+            };
             let cell = Cellular {
                 mean: Rate::from_bits_per_sec(mbit),
                 length: Duration::from_secs(140),
@@ -137,9 +148,8 @@ pub(super) const CELLULAR: Question = Question {
     judge: |setting, outcomes| {
         let cases = cells();
         let goodput = |_: &Case, m: &Measured| m.goodput(0, 1.0 / 3.0, 1.0);
-        let power = |case: &Case, m: &Measured| {
-            goodput(case, m) / (m.rtt_ms + m.delay(1.0 / 3.0, 1.0)).max(f64::MIN_POSITIVE)
-        };
+        let power =
+            |case: &Case, m: &Measured| goodput(case, m) / (m.rtt_ms + m.delay(1.0 / 3.0, 1.0)).max(f64::MIN_POSITIVE);
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
@@ -157,7 +167,10 @@ pub(super) const CELLULAR: Question = Question {
         };
         sweep.answer(setting, outcomes, |places| match least(places) {
             Some((case, own, cubic)) => {
-                format!("Least beside Cubic with {}: {own:.2} Mbit/s, Cubic {cubic:.2}.", case.label)
+                format!(
+                    "Least beside Cubic with {}: {own:.2} Mbit/s, Cubic {cubic:.2}.",
+                    case.label
+                )
             }
             None => "Nothing was measured.".to_owned(),
         })
@@ -230,7 +243,10 @@ link = [
         };
         sweep.answer(setting, outcomes, |places| match least(places) {
             Some((case, own, cubic)) => {
-                format!("Least beside Cubic with {}: {own:.1} Mbit/s, Cubic {cubic:.1}.", case.label)
+                format!(
+                    "Least beside Cubic with {}: {own:.1} Mbit/s, Cubic {cubic:.1}.",
+                    case.label
+                )
             }
             None => "Nothing was measured.".to_owned(),
         })
@@ -299,7 +315,10 @@ pub(super) const CHANGES: Question = Question {
         };
         sweep.answer(setting, outcomes, |places| match least(places) {
             Some((case, own, cubic)) => {
-                format!("Least beside Cubic when {}: {own:.0} % of the link, Cubic {cubic:.0} %.", case.label)
+                format!(
+                    "Least beside Cubic when {}: {own:.0} % of the link, Cubic {cubic:.0} %.",
+                    case.label
+                )
             }
             None => "Nothing was measured.".to_owned(),
         })

@@ -14,7 +14,15 @@ pub(super) const DELAYS: Question = Question {
     source: "RFC 9743, 6 (a representative range of delays) and section 7 (Paths with High Delay, Data Centers)",
     criterion: CRITERION,
     plan: |setting| plan(setting, &delays(setting)),
-    judge: |setting, outcomes| judge(setting, outcomes, &delays(setting), Axis::log("round-trip time, ms"), &delay_of),
+    judge: |setting, outcomes| {
+        judge(
+            setting,
+            outcomes,
+            &delays(setting),
+            Axis::log("round-trip time, ms"),
+            &delay_of,
+        )
+    },
 };
 
 /// Rates.
@@ -77,7 +85,13 @@ fn cases(paths: &[Path], x: &dyn Fn(&Path) -> f64) -> Vec<Case> {
         m if m >= 1.0 => format!("{m}mbit"),
         m => format!("{}kbit", m * 1e3),
     };
-    let time = |us: f64| if us >= 1_000.0 { format!("{}ms", us / 1e3) } else { format!("{us}us") };
+    let time = |us: f64| {
+        if us >= 1_000.0 {
+            format!("{}ms", us / 1e3)
+        } else {
+            format!("{us}us")
+        }
+    };
     let case = |path: &Path| {
         let (rate, time) = (rate(path.0), time(path.1));
         Case::new(format!("{rate}-{time}"), format!("{rate}, {time}"), x(path))
@@ -89,10 +103,17 @@ fn plan(setting: &Setting, paths: &[Path]) -> Plan {
     let cases = cases(paths, &delay_of);
     Plan::Runs(sweep::runs(setting, CUBIC, &cases, "bulk = {}", |case| {
         let (rate, rtt) = case.key.split_once('-').unwrap_or_default();
-        let path = cases.iter().position(|other| other.key == case.key).and_then(|i| paths.get(i));
+        let path = cases
+            .iter()
+            .position(|other| other.key == case.key)
+            .and_then(|i| paths.get(i));
         let (mbit, us, seconds) = path.copied().unwrap_or((96.0, 20_000.0, 30.0));
         // Fewer than so many packets are not a buffer that anybody sells.
-        let queue = if mbit * us / 8.0 < 20.0 * 1_500.0 { "droptail:20p" } else { "droptail:1bdp" };
+        let queue = if mbit * us / 8.0 < 20.0 * 1_500.0 {
+            "droptail:20p"
+        } else {
+            "droptail:1bdp"
+        };
         Sketch::link(rate, rtt, queue).seconds(seconds)
     }))
 }
@@ -116,7 +137,10 @@ fn judge(setting: &Setting, outcomes: &Outcomes, paths: &[Path], axis: Axis, x: 
     };
     sweep.answer(setting, outcomes, |places| match least(places) {
         Some((case, own, cubic)) => {
-            format!("Least beside Cubic at {}: {own:.0} % of the link, Cubic {cubic:.0} %.", case.label)
+            format!(
+                "Least beside Cubic at {}: {own:.0} % of the link, Cubic {cubic:.0} %.",
+                case.label
+            )
         }
         None => "Nothing was measured.".to_owned(),
     })

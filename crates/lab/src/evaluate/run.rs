@@ -85,7 +85,11 @@ pub fn run(options: &Options, registry: &Registry, watch: &dyn Watch) -> Result<
                 Plan::Runs(runs) => runs.as_slice(),
                 Plan::Cannot(_) => &[],
             };
-            runs.iter().map(|run| Job { question, run, cost: cost(&run.scenario) })
+            runs.iter().map(|run| Job {
+                question,
+                run,
+                cost: cost(&run.scenario),
+            })
         })
         .collect();
     let duration_s = jobs.iter().map(|job| job.run.scenario.duration.as_secs_f64()).sum();
@@ -93,12 +97,17 @@ pub fn run(options: &Options, registry: &Registry, watch: &dyn Watch) -> Result<
     let mut results = jobs.iter().zip(results).peekable();
 
     let mut answers = Vec::new();
+    let mut complaints = Vec::new();
     for (question, plan) in &asked {
         let mut outcomes = Vec::new();
         let mut broken = None;
         while let Some((job, outcome)) = results.next_if(|(job, _)| job.question.name == question.name) {
             match outcome {
-                Ok(measured) => outcomes.push((job.run.key.clone(), measured)),
+                Ok(measured) => {
+                    let all = measured.complaints.iter();
+                    complaints.extend(all.map(|what| (question.name, job.run.key.clone(), what.clone())));
+                    outcomes.push((job.run.key.clone(), measured));
+                }
                 Err(why) => broken = broken.or(Some(format!("the run {} broke: {why}", job.run.key))),
             }
         }
@@ -127,6 +136,7 @@ pub fn run(options: &Options, registry: &Registry, watch: &dyn Watch) -> Result<
         quick: options.quick,
         answers,
         left_out,
+        complaints,
         duration_s,
     })
 }
@@ -160,7 +170,10 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
             let known: Vec<&str> = QUESTIONS.iter().map(|question| question.name).collect();
             return Err(Error::UnknownQuestion {
                 name: name.clone(),
-                near: crate::suggestions(name, known.iter().copied()).into_iter().map(str::to_owned).collect(),
+                near: crate::suggestions(name, known.iter().copied())
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
                 known: known.into_iter().map(str::to_owned).collect(),
             });
         }
@@ -334,7 +347,8 @@ impl Meter<'_> {
         let cost = cost.min(self.job.cost.saturating_sub(counted));
         self.told.fetch_add(cost, Ordering::Relaxed);
         let done = self.done.fetch_add(cost, Ordering::Relaxed) + cost;
-        self.watch.advanced(done as f64 / self.total.max(1) as f64, self.job.question.name);
+        self.watch
+            .advanced(done as f64 / self.total.max(1) as f64, self.job.question.name);
     }
 
     fn finish(&self) {
@@ -363,7 +377,8 @@ struct Real<'a>(&'a Meter<'a>);
 impl crate::run::Progress for Real<'_> {
     fn step(&mut self, share: f64, _goodput_mbit: f64) {
         let counted = self.0.told.load(Ordering::Relaxed);
-        self.0.add(((share * self.0.job.cost as f64) as u64).saturating_sub(counted));
+        self.0
+            .add(((share * self.0.job.cost as f64) as u64).saturating_sub(counted));
     }
 
     fn cancelled(&self) -> bool {

@@ -96,7 +96,9 @@ impl Sketch {
 
     /// The run.
     pub(super) fn run(self, key: impl Into<String>) -> Run {
-        let contenders = self.contender.map_or(String::new(), |c| format!("contenders = [\"{c}\"]\n"));
+        let contenders = self
+            .contender
+            .map_or(String::new(), |c| format!("contenders = [\"{c}\"]\n"));
         let nanos = (self.seconds * 1e9).round() as u64;
         let text = format!(
             "{contenders}duration = \"{nanos}ns\"\nsample = \"{}ns\"\n\n{}\n{}\n{}",

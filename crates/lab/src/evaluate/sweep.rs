@@ -107,7 +107,12 @@ impl Sweep<'_> {
         };
         let place = |case| {
             let pair = pair(case);
-            (case, value(case, pair.own), value(case, pair.reference), (self.judge)(case, pair))
+            (
+                case,
+                value(case, pair.own),
+                value(case, pair.reference),
+                (self.judge)(case, pair),
+            )
         };
         let places: Vec<(&Case, f64, f64, Verdict)> = self.cases.iter().map(place).collect();
         let mut figures = Vec::new();
@@ -115,7 +120,10 @@ impl Sweep<'_> {
         for (case, own, reference, verdict) in &places {
             let measured = pair(case).own;
             figures.push((format!("{name}_{}", case.key), *own));
-            figures.push((format!("{name}_{}_{}", case.key, self.reference.name.to_lowercase()), *reference));
+            figures.push((
+                format!("{name}_{}_{}", case.key, self.reference.name.to_lowercase()),
+                *reference,
+            ));
             let mut row = vec![case.label.clone(), format!("{own:.2}"), format!("{reference:.2}")];
             for (name, _, value) in self.beside {
                 figures.push((format!("{name}_{}", case.key), value(measured)));
@@ -125,7 +133,11 @@ impl Sweep<'_> {
             rows.push(row);
         }
         let beside = self.beside.iter().map(|(_, heading, _)| *heading);
-        let of_reference = if self.reference.name == "Reno" { "of Reno" } else { "of Cubic" };
+        let of_reference = if self.reference.name == "Reno" {
+            "of Reno"
+        } else {
+            "of Cubic"
+        };
         let headings = ["", heading, of_reference].into_iter().chain(beside).chain(["verdict"]);
         Answer {
             verdict: places.iter().map(|place| place.3).max().unwrap_or(Verdict::Unanswered),
@@ -166,7 +178,7 @@ impl Sweep<'_> {
 
 /// Throughput and queueing delay of both over time.
 pub(super) fn both(ours: &str, reference: &str, place: &str, pair: Pair) -> Vec<Chart> {
-    let seconds = || Axis::linear("time, s");
+    let seconds = || pair.own.time();
     vec![
         Chart {
             title: format!("{place}: throughput, Mbit/s"),
@@ -183,8 +195,14 @@ pub(super) fn both(ours: &str, reference: &str, place: &str, pair: Pair) -> Vec<
             x: seconds(),
             y: Axis::linear(""),
             lines: vec![
-                Line { points: pair.reference.delay_course(), ..Line::new(reference, 1, []).dashed() },
-                Line { points: pair.own.delay_course(), ..Line::new(ours, 0, []) },
+                Line {
+                    points: pair.reference.delay_course(),
+                    ..Line::new(reference, 1, []).dashed()
+                },
+                Line {
+                    points: pair.own.delay_course(),
+                    ..Line::new(ours, 0, [])
+                },
             ],
             guides: Vec::new(),
         },
@@ -193,13 +211,15 @@ pub(super) fn both(ours: &str, reference: &str, place: &str, pair: Pair) -> Vec<
 
 /// `value` of `reference`, 1 where neither has anything.
 pub(super) fn ratio(value: f64, reference: f64) -> f64 {
-    if value == reference { 1.0 } else { value / reference.max(f64::MIN_POSITIVE) }
+    if value == reference {
+        1.0
+    } else {
+        value / reference.max(f64::MIN_POSITIVE)
+    }
 }
 
 /// The place where ours has least beside the reference.
-pub(super) fn least<'p, 'c>(
-    places: &'p [(&'c Case, f64, f64, Verdict)],
-) -> Option<(&'p &'c Case, f64, f64)> {
+pub(super) fn least<'p, 'c>(places: &'p [(&'c Case, f64, f64, Verdict)]) -> Option<(&'p &'c Case, f64, f64)> {
     let of = |own: f64, reference: f64| ratio(own, reference);
     places
         .iter()
