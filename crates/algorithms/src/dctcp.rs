@@ -196,6 +196,16 @@ mod tests {
         assert_eq!(script.transport.ssthresh, still, "one reduction a window");
         let second = reduce(&mut script, |_| {});
         assert!((first - second).abs() < 1e-3, "{first} and then {second}, not half");
+        assert_eq!(script.faults(), 0);
+    }
+
+    #[test]
+    fn before_a_first_reduction_there_is_no_threshold_to_overflow() {
+        let mut script = Script::new("dctcp", "");
+        for _ in 0..5 {
+            script.round(RTT);
+        }
+        assert!(script.window() > 100 && script.faults() == 0, "{} faults", script.faults());
     }
 
     #[test]

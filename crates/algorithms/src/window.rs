@@ -350,7 +350,7 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
 /// outside of recovery in between. It shows in the threshold, which the transport halves before it asks; a difference
 /// below a segment is the kernel's rounding.
 const AGAIN: &str = "
-(when (&& (! Flow.was_timeout) (<= (+ Ssthresh Flow.mss) Report.ssthresh))
+(when (&& (! Flow.was_timeout) (<= Ssthresh (diff Report.ssthresh Flow.mss)))
     (:= recovering false)
     (fallthrough))";
 
