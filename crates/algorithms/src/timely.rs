@@ -399,9 +399,10 @@ mod tests {
     fn the_agent_orders_rate_and_window_at_completions() {
         use crate::script::{MSS, Script, everything};
         let mut script = Script::new("timely", "t_low=50ms,t_high=500ms,segment=2kB");
+        // The first RTT begins at the first ACK; what the agent orders at its end counts from the next one on.
         script.round(Duration::from_millis(20));
-        let _ = script.ack(Duration::from_millis(1), |_| {});
-        let _ = script.ack(Duration::from_millis(1), |_| {});
+        let _ = script.ack(Duration::from_millis(2), |_| {});
+        let _ = script.ack(Duration::ZERO, |_| {});
         // 10 segments in 20 ms, and δ; a window of twice that.
         assert_eq!(script.transport.rate, 500_000 + 1_250_000);
         assert_eq!(script.transport.cwnd, 2 * 35_000);
