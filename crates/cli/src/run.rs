@@ -226,6 +226,7 @@ pub fn failure(error: Error) -> Failure {
         | Error::NoContender
         | Error::ScenarioFile(_)
         | Error::NotOnLinux { .. }
+        | Error::Occupied { .. }
         | Error::UnknownControl { .. }
         | Error::UnknownNative { .. }
         | Error::UnknownQuestion { .. }

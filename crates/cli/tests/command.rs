@@ -106,6 +106,26 @@ fn quantities_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
+fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
+    fails(
+        &["paper", "ccp-interval", "--datapath", "sim"],
+        2,
+        &["ccp-interval", "it runs on linux"],
+    );
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thesis");
+    fs::create_dir_all(&folder).expect("the test's folder can be made");
+    fs::write(folder.join("thesis.tex"), "all of it").expect("and written");
+    let out = folder.display().to_string();
+    fails(&["paper", "ccp-incast", "--quick", "--out", &out], 2, &["thesis", "--force"]);
+    assert_eq!(fs::read_dir(&folder).expect("it is still there").count(), 1);
+    fails(
+        &["paper", "ccp-fidelity", "--trace", "/no/such", "--datapath", "sim"],
+        2,
+        &["/no/such"],
+    );
+}
+
+#[test]
 fn an_unknown_algorithm_is_told_with_what_there_is() {
     fails(&["attach", "--alg", "cubik"], 2, &["cubik", "did you mean `cubic`"]);
     fails(

@@ -243,7 +243,11 @@ fn distances(findings: &mut Findings, links: &[Link], results: &Results, on: Dat
                         floor.unwrap_or(0.0)
                     ),
                     apart,
-                    "\"nearly identical\"",
+                    if what == "throughput" {
+                        "\"nearly identical\""
+                    } else {
+                        "\"close\""
+                    },
                     Aim::AtMost((allowed * 1e3).round() / 1e3),
                 );
             }

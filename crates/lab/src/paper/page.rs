@@ -241,13 +241,14 @@ pub(super) fn write(
 ) -> Result<PathBuf, Error> {
     let page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
-         initial-scale=1\"><title>{0}</title><style>{1}{2}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
+         initial-scale=1\"><title>{0}</title><style>{1}{2}:root {{ {light} }}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
          <pre>{3}</pre><p class=\"note\">ccplane {4}</p></section></main></body></html>\n",
         escape(title),
         include_str!("../../assets/report.css"),
         svg::STYLE,
         escape(&options.command),
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        light = svg::LIGHT
     );
     let put = |name: &str, text: String| {
         let path = options.directory.join(name);
