@@ -66,7 +66,8 @@ INLINE void run_program(struct flow *f, __u64 now_us)
 /* Window, rate and threshold into force. `said`: CTL_SET_* that the agent set in this call; `cwnd`, `ssthresh`, `rate`:
  * what the program saw. While a repair runs it sees, and sets, the window that will hold after it (in the call that
  * begins the repair: the window before it); there the program may lower, since a fold that adds what is acknowledged
- * does not know of repairs, and the agent may set what it likes.
+ * does not know of repairs, and the agent may set what it likes. A program that sets the threshold to infinity does not
+ * want to be led anywhere.
  */
 INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, __u64 ssthresh, __u64 rate, __u32 newly)
 {
@@ -95,7 +96,12 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 			set_cwnd(tp, f, clamp_cwnd(cwnd));
 		}
 	}
-	if (repairing)
+	if (repairing && f->owned && regs[REG_SSTHRESH] == NO_LIMIT) {
+		/* no threshold, no reduction: the program's window is in force, and stays */
+		f->target = clamp_cwnd(asked ? asked : cwnd);
+		set_cwnd(tp, f, f->target);
+		f->recover_fs = 0;
+	} else if (repairing)
 		proportional_reduction(tp, f, newly, regs[REG_BYTES_ACKED] && !regs[REG_LOST]);
 	else if (!f->owned)
 		grow(tp, regs[REG_BYTES_ACKED] ? newly : 0, true);

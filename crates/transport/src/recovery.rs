@@ -210,7 +210,8 @@ impl Connection {
     }
 
     /// While a repair runs, a control sees and sets the window that will hold after it. It may lower it there; a program
-    /// that adds what is acknowledged does not know of repairs.
+    /// that adds what is acknowledged does not know of repairs. One that sets the threshold to infinity has no use for the
+    /// proportional reduction (BBR): its window is in force at once.
     #[cold]
     #[inline(never)]
     fn apply_repairing(&mut self, safe: bool, newly: u32, cwnd: Option<u64>, ssthresh: Option<u64>) {
@@ -220,6 +221,14 @@ impl Connection {
         let outstanding = self.outstanding() - self.sacked;
         if let Some(ssthresh) = ssthresh {
             self.ssthresh = ssthresh.max(least);
+        }
+        // No threshold: the control does not reduce. Its window is in force, as when nothing is under repair.
+        if self.ssthresh == u64::MAX {
+            let window = cwnd.unwrap_or(seen);
+            let repair = self.repair_mut();
+            repair.target = window;
+            repair.prr = Prr::default();
+            return self.set_cwnd(window);
         }
         let (threshold, mss) = (self.ssthresh, self.mss());
         let repair = self.repair_mut();

@@ -60,11 +60,18 @@ struct Owned {
     programs: ProgramTable,
     sums: Sums,
     fallback: bool,
+    /// Repairs are under way since the last call, and the least window in force that calls found then.
+    repairing: bool,
+    least_in_repair: u64,
 }
 
 impl Owned {
     fn new(heartbeat: Time) -> Owned {
-        let compiled = ccplane_lang::compile(PROGRAM, &Default::default()).expect("it compiles");
+        Owned::running(PROGRAM, heartbeat)
+    }
+
+    fn running(program: &str, heartbeat: Time) -> Owned {
+        let compiled = ccplane_lang::compile(program, &Default::default()).expect("it compiles");
         let mut programs = ProgramTable::new(Limits::default(), Capabilities(u64::MAX));
         let uid = 1;
         let program = compiled.code().with_uid(uid);
@@ -78,6 +85,8 @@ impl Owned {
             programs,
             sums: Sums::default(),
             fallback: false,
+            repairing: false,
+            least_in_repair: u64::MAX,
         }
     }
 
@@ -107,6 +116,11 @@ impl Control for Owned {
                 signals.rate_incoming
             );
         }
+        let repairing = event.connection().phase() == Phase::Recovery;
+        if repairing && self.repairing {
+            self.least_in_repair = self.least_in_repair.min(event.connection().cwnd());
+        }
+        self.repairing = repairing;
         let outcome = self.lend().on_event(event);
         self.fallback |= outcome.fallback;
         outcome
@@ -114,9 +128,13 @@ impl Control for Owned {
 }
 
 fn run(heartbeat: Time) -> (Pair<Bottleneck, Owned>, u64) {
+    transfer(Owned::new(heartbeat))
+}
+
+fn transfer(control: Owned) -> (Pair<Bottleneck, Owned>, u64) {
     let bytes = 30_000_000;
     let path = Bottleneck::new(12_000_000, ms(10), 240_000);
-    let controls = [Owned::new(heartbeat), Owned::new(Time::MAX)];
+    let controls = [control, Owned::new(Time::MAX)];
     let mut pair = Pair::new(&Config::default(), controls, path, [bytes, 0]);
     while pair.received(1) < bytes {
         assert!(pair.step(secs(60)));
@@ -153,4 +171,23 @@ fn a_silent_agent_leaves_the_flow_to_the_fallback() {
     let best = bytes * 1500 / 1448 * 1000 / 12_000_000;
     let took = pair.now.since(Time::ZERO).as_millis();
     assert!(took < best * 110 / 100, "{took} ms instead of {best}");
+}
+
+#[test]
+fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired() {
+    // More than path and queue hold, whatever is lost.
+    let keeps = "(def (Report (x 0)))
+(when Flow.in_recovery (:= Ssthresh 18446744073709551615) (fallthrough))
+(when true (:= Cwnd 600000))";
+    let least = |program: &str| {
+        let (pair, _) = transfer(Owned::running(program, secs(1_000)));
+        assert!(pair.connection(0).stats().lost > 0);
+        pair.ends[0].control.least_in_repair
+    };
+    assert_eq!(least(keeps), 600_000);
+    let led = keeps.replace("18446744073709551615", "300000");
+    assert!(
+        least(&led) < 500_000,
+        "with a threshold, proportional rate reduction leads there"
+    );
 }

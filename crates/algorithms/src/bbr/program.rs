@@ -8,10 +8,9 @@
 //! - What ACKs run ahead of the bandwidth is a bucket that fills with what is delivered and leaks at the bandwidth
 //!   (Linux' epochs, begun anew where it is empty, without their limit of 2^20 packets).
 //!
-//! While the datapath repairs losses the window in force is its own; the program tells it, by `Ssthresh`, where that is to
-//! lead: to the window that the model asks for, so losses as such reduce nothing, and proportional rate reduction sends
-//! one packet for one delivered until then (Linux' packet conservation and the growth after its first round). After a timeout
-//! the program raises the window itself from one segment, and returns to the one before when the repair is over.
+//! Losses as such reduce nothing: while the datapath repairs them the program sets no threshold, so that its window stays in
+//! force. After it (and before a first loss) the threshold is the window, so that a datapath that falls back for want of an
+//! agent goes on from there and not with slow start.
 
 use super::seen::Events;
 use super::{LEAST_SEGMENTS, UNITY};
@@ -30,6 +29,9 @@ pub(super) struct Version {
     /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the window.
     pub drained: &'static str,
     pub target: &'static str,
+    /// More statements of the beginning of a repair, and after the window is found.
+    pub repair: &'static str,
+    pub conserve: &'static str,
 }
 
 /// A program's text.
@@ -42,6 +44,8 @@ pub(super) fn text(version: &Version) -> String {
         clauses,
         drained,
         target,
+        repair,
+        conserve,
     } = version;
     let (timeout, undo, done, idle) = (Events::TIMEOUT, Events::UNDO, Events::DRAINED, Events::IDLE);
     format!(
@@ -93,8 +97,11 @@ pub(super) fn text(version: &Version) -> String {
     (:= Report.events (+ Report.events {undo}))
     (report)
     (fallthrough))
+# A repair of losses begins: the window before it returns with its end.
+(when (&& (|| Flow.in_recovery Flow.was_timeout) (== prior 0))
+    (:= prior (max Report.window Cwnd)){repair}
+    (fallthrough))
 (when Flow.was_timeout
-    (:= prior (if (== prior 0) Report.window))
     (:= Report.window Flow.mss)
     (:= Cwnd Flow.mss)
     (:= Report.events (+ Report.events {timeout}))
@@ -108,10 +115,9 @@ pub(super) fn text(version: &Version) -> String {
     (if full
         (:= Report.window (min (+ Cwnd newly) {target}))
         (:= Report.window (if (|| (< Cwnd {target}) (< Report.delivered (* 10 Flow.mss))) (+ Cwnd newly) Cwnd)))
-    (:= Report.window (min cap (max Report.window (* {LEAST_SEGMENTS} Flow.mss))))
-    (if (&& Flow.in_recovery (== prior 0))
-        (:= Ssthresh Report.window)
-        (:= Cwnd Report.window)))
+    (:= Report.window (min cap (max Report.window (* {LEAST_SEGMENTS} Flow.mss)))){conserve}
+    (:= Ssthresh (if Flow.in_recovery NONE Report.window))
+    (:= Cwnd Report.window))
 "
     )
 }

@@ -223,14 +223,31 @@ fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
 }
 
 #[test]
-fn a_repair_is_told_where_the_model_is_and_reduces_nothing() {
-    for algorithm in ["bbr", "bbr3"] {
+fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
+    for (algorithm, conserves) in [("bbr", true), ("bbr3", false)] {
         let mut path = Path::cruising(algorithm);
         let window = path.script.transport.cwnd;
         path.script.transport.ssthresh = window / 2;
         path.ack(|s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
-        assert_eq!(path.script.transport.cwnd, window, "{algorithm}");
-        assert!(path.script.transport.ssthresh >= window - 5 * MSS, "{algorithm}");
+        assert_eq!(
+            path.script.transport.ssthresh,
+            u64::MAX,
+            "{algorithm}: the window is in force"
+        );
+        let expected = if conserves { BDP + 5 * MSS } else { window };
+        assert_eq!(path.script.transport.cwnd, expected, "{algorithm}");
+        (0..19).for_each(|_| path.ack(|s| s.in_recovery = 1));
+        assert_eq!(path.script.transport.cwnd, expected, "{algorithm}: a round");
+        // In version 3 the round of losses ends here, and has its say.
+        if !conserves {
+            continue;
+        }
+        (0..3).for_each(|_| path.ack(|s| s.in_recovery = 1));
+        assert!(path.script.transport.cwnd > expected, "it grows again");
+        path.ack(|_| ());
+        let after = path.script.transport.cwnd;
+        assert!(after >= window - 10 * MSS, "{algorithm}: {after}, before {window}");
+        assert_eq!(path.script.transport.ssthresh, after);
     }
 }
 

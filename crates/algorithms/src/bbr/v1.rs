@@ -345,7 +345,7 @@ fn text() -> String {
     program::text(&Version {
         gains: (paced(STARTUP), STARTUP),
         report: "",
-        control: " (phase 8) (stamp 0)",
+        control: " (phase 8) (stamp 0) (conserving 0)",
         sample: String::new(),
         clauses: format!(
             "
@@ -363,6 +363,16 @@ fn text() -> String {
         ),
         drained: "(+ bdp budget)",
         target: "(+ (/ (* bdp cwnd_gain) 10000) bonus budget (if (== phase 0) (* 2 Flow.mss) 0))",
+        // Packet conservation for a round, as losses may mean that others came
+        // (`bbr_set_cwnd_to_recover_or_restore`).
+        repair: "
+    (:= conserving (if Flow.was_timeout 0 (+ Report.rounds 1)))
+    (:= round_end (+ Report.delivered Report.lost Flow.bytes_in_flight))
+    (:= Cwnd (+ Flow.bytes_in_flight newly))",
+        conserve: "
+    (if (&& Flow.in_recovery (< Report.rounds conserving))
+        (:= Report.window
+            (min cap (max (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)) (+ Flow.bytes_in_flight newly)))))",
     })
 }
 
