@@ -26,9 +26,12 @@ fn tailed(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     }))
 }
 
-/// When which flow's data of which class came to which link.
+/// When data came to which link, of which flow and which class.
+type Came = (Time, LinkId, FlowId, u8);
+
+/// All of it.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Time, LinkId, FlowId, u8)>>>);
+struct Log(Arc<Mutex<Vec<Came>>>);
 
 impl Tracer for Log {
     fn see(&mut self, now: Time, seen: &Seen<'_>) {
