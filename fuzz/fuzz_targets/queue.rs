@@ -53,7 +53,9 @@ fuzz_target!(|text: &str| {
         Ok(model) => {
             assert_eq!(model.to_string().parse(), Ok(model), "{model}");
             let mut loss = Loss::with_model(model, 1);
-            (0..8).for_each(|_| drop(loss.next_is_lost()));
+            for _ in 0..8 {
+                let _ = loss.next_is_lost();
+            }
         }
         Err(why) => assert!(!why.to_string().is_empty()),
     }
