@@ -313,8 +313,8 @@ impl Algorithm for Nimbus {
 
 /// The rate is the agent's, each 10 ms. The program does slow start, by doubling windows that are paced at twice their rate,
 /// until the RTT is a quarter over the shortest or a packet is lost, and goes on at the rate that arrives then; the first
-/// reduction of each recovery while it competes (the agent's own follows with the report); and keeps recoveries from taking
-/// the window below the agent's, since the rate is what limits.
+/// reduction of each recovery while it competes (the agent's own follows with the report); and asks for no reduction of the
+/// window in a recovery, by a threshold of infinity, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)
@@ -354,10 +354,8 @@ const PROGRAM: &str = "(def
     (if (|| Flow.in_recovery (> Report.rtt (+ SLACK (* Report.base 1.25))))
         (do (:= starting false) (:= Rate Report.received) (report)))
     (fallthrough))
-(when (&& (> window 0) Flow.in_recovery)
-    (:= Ssthresh window)
-    (fallthrough))
-(when (&& (> window 0) (! Flow.in_recovery))
+(when (> window 0)
+    (if Flow.in_recovery (:= Ssthresh 18446744073709551615))
     (:= Cwnd window)
     (fallthrough))
 (when true

@@ -298,8 +298,8 @@ impl Algorithm for Vivace {
 /// An order is a new `go`. Then `phase` is 1 while the first interval is sent, 2 in the second, 3 after them; `a`, `b` and `c` are
 /// when the first began, when it ended, and when the second did; `first_sent` and `second_sent` count the packets that left in
 /// each, as the growth of what was delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
-/// Losses count for it once one of its packets arrived. A report of interval 0 asks for an order, or tells of a timeout. Recoveries
-/// may not take the window below the agent's.
+/// Losses count for it once one of its packets arrived. A report of interval 0 asks for an order, or tells of a timeout. A
+/// threshold of infinity asks for no reduction of the window in a recovery, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report
         (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)
@@ -362,10 +362,8 @@ const PROGRAM: &str = "(def
             (:= interval (if (&& (== interval 1) (> second 0)) 2 3))
             (report)))
     (fallthrough))
-(when (&& (> window 0) Flow.in_recovery)
-    (:= Ssthresh window)
-    (fallthrough))
-(when (&& (> window 0) (! Flow.in_recovery))
+(when (> window 0)
+    (if Flow.in_recovery (:= Ssthresh 18446744073709551615))
     (:= Cwnd window)
     (fallthrough))
 ";
