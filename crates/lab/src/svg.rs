@@ -357,7 +357,7 @@ impl Scale {
         let share = (value - self.from) / (self.to - self.from);
         (-1e-9..=1.0 + 1e-9)
             .contains(&share)
-            .then(|| self.start + share * (self.end - self.start))
+            .then_some(self.start + share * (self.end - self.start))
     }
 
     /// Places and texts of round values.

@@ -60,7 +60,7 @@ impl Measured {
 
     /// As a file gives it back: a number's last bit may differ from what was written, and an evaluation that was interrupted
     /// must not differ from one that was not.
-    pub(super) fn as_kept(self) -> Measured {
+    pub(super) fn kept(self) -> Measured {
         let text = serde_json::to_string(&self);
         text.ok()
             .and_then(|text| serde_json::from_str(&text).ok())

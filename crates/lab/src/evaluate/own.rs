@@ -246,7 +246,7 @@ pub(super) const OVERLOAD: Question = Question {
             };
             let bulk = format!("bulk = {{ flows = {}, stagger = \"10ms\" }}", case.x);
             let link = |_: &Case| Sketch::link(rate, "100ms", queue).seconds(seconds);
-            runs.extend(sweep::runs(setting, RENO, &[case.clone()], &bulk, link));
+            runs.extend(sweep::runs(setting, RENO, std::slice::from_ref(&case), &bulk, link));
         }
         Plan::Runs(runs)
     },

@@ -320,7 +320,7 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
             .and_then(|experiment| crate::run::run(&experiment, registry, &mut Real(meter))),
     };
     let measured = match result {
-        Ok(result) => Measured::of(result).as_kept(),
+        Ok(result) => Measured::of(result).kept(),
         Err(Error::Broken { what, .. }) => return Ok(Err(what)),
         Err(error) => return Err(error),
     };

@@ -79,7 +79,7 @@ pub(super) struct Sweep<'a> {
     pub(super) reference: Reference,
     pub(super) cases: &'a [Case],
     /// What is compared: its name in figures, its heading, and how it is had.
-    pub(super) figure: (&'static str, &'static str, &'a dyn Fn(&Case, &Measured) -> f64),
+    pub(super) figure: Compared<'a>,
     /// What is shown beside it, and is a figure too.
     pub(super) beside: &'a [Beside<'a>],
     /// The axis of the picture; without one, the first case's course over time is drawn.
@@ -87,6 +87,9 @@ pub(super) struct Sweep<'a> {
     /// How a place is judged.
     pub(super) judge: &'a dyn Fn(&Case, Pair) -> Verdict,
 }
+
+/// What is compared: its name in figures, its heading, and how it is had.
+pub(super) type Compared<'a> = (&'static str, &'static str, &'a dyn Fn(&Case, &Measured) -> f64);
 
 /// A column: its name in figures, its heading, and how it is had.
 pub(super) type Beside<'a> = (&'static str, &'static str, &'a dyn Fn(&Measured) -> f64);
