@@ -73,16 +73,17 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     share
 }
 
-/// facts/simulators.md, 2: ns-3's BBR on this link with 1 BDP of buffer, the first 5 s of 60 left out: 88.3 Mbit/s of goodput,
-/// 95.4 % of the link, 4.2 ms of queue on average.
+/// The BBR of ns-3-dev (1406464) on this link with 1 BDP of buffer, the first 5 s of 60 left out: 88.3 Mbit/s of goodput,
+/// 95.4 % of the link, 4.2 ms of queue on average, 450 drops.
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
     let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
     let delay = delays_from(&c, 5);
     println!("  after 5 s: goodput {goodput:.3}, delay {delay:.3}");
-    assert!(goodput > 0.95 * 96.0 * PAYLOAD, "{goodput}");
-    // Cubic's is 16 ms here.
+    assert!((goodput / 88.3 - 1.0).abs() < 0.02, "{goodput}");
+    assert!(c.figures.queue_drops.abs_diff(450) < 90, "{}", c.figures.queue_drops);
+    // Less than ns-3's: pacing counts headers here, so what the gain of 1.25 queued drains faster. Cubic's is 16 ms.
     assert!((0.5..5.0).contains(&delay), "{delay}");
     let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
     let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
