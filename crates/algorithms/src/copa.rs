@@ -58,6 +58,10 @@ const EMPTY_WITHIN: usize = 5;
 const RTT_MAX_OVER: usize = 4;
 /// "Nearly empty": d_q below this part of RTT_max − RTT_min (section 2.2).
 const NEARLY_EMPTY: f64 = 0.1;
+/// So is a queue with less than this many packets of the flow's own in it: ours, not the paper's. Where n flows share a link their
+/// packets meet, and a queue that all of them take for empty has about one of each; against an oscillation of few
+/// packets that is no tenth. More would overlook others who fill a buffer; a flow beside them has 1/δ there.
+const OWN_IN_EMPTY: f64 = 1.0;
 /// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the paper. Less would answer
 /// losses that are not congestion; more would keep a small buffer overflowing.
 const SUSTAINED_LOSS: f64 = 0.1;
@@ -181,16 +185,18 @@ impl Rounds {
         self.0.truncate(EMPTY_WITHIN);
     }
 
-    /// Whether the queue was nearly empty in one of them. While they are too few to tell, it was.
-    fn was_nearly_empty(&self, base: u64) -> bool {
+    /// Whether the queue was nearly empty in one of them, for a flow of so many packets. While they are too few to tell, it
+    /// was.
+    fn was_nearly_empty(&self, base: u64, window: f64) -> bool {
         let most = self.0.iter().take(RTT_MAX_OVER).map(|(_, most)| *most).max();
         let Some(most) = most.filter(|_| self.0.len() == EMPTY_WITHIN) else {
             return true;
         };
         let queue = |rtt: u64| rtt.saturating_sub(base) as f64;
-        self.0
-            .iter()
-            .any(|(least, _)| queue(*least) < NEARLY_EMPTY * queue(most) || *least <= base)
+        self.0.iter().any(|(least, _)| {
+            let little = queue(*least) < NEARLY_EMPTY * queue(most);
+            little || queue(*least) * window < OWN_IN_EMPTY * *least as f64
+        })
     }
 }
 
@@ -200,7 +206,8 @@ impl Flow {
         let base = self.base.update(now, round.least).unwrap_or(round.least);
         self.told.base = base;
         self.rounds.push(round.least, round.most);
-        if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base) {
+        if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base, round.cwnd as f64 / self.mss)
+        {
             self.patience = copa.patience;
         } else {
             self.patience = (self.patience + 1.0).min(MOST_PATIENCE);

@@ -94,6 +94,14 @@ fn copa_flows_share_fairly_with_a_small_queue() {
     }
 }
 
+/// Flows that take each other for buffer-fillers would queue until a loss, which a deep buffer puts off.
+#[test]
+fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
+    let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:5bdp\"";
+    let f = dumbbell("copa", 30, link, "[[workload]]\nbulk = { flows = 4 }\n").figures;
+    assert!(f.delay_p50_ms < 5.0 && f.jain.unwrap() > 0.95, "{f:?}");
+}
+
 /// The draft's abstract and section 4.4: yields to others; a slowdown costs a tenth of the capacity at most.
 #[test]
 fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {

@@ -29,23 +29,27 @@ fn a_queue_that_never_empties_shows_in_five_round_trips() {
     let mut rounds = Rounds::default();
     for _ in 0..4 {
         rounds.push(40_000, 60_000);
-        assert!(rounds.was_nearly_empty(20_000), "too few to tell");
+        assert!(rounds.was_nearly_empty(20_000, 100.0), "too few to tell");
     }
     rounds.push(40_000, 60_000);
-    assert!(!rounds.was_nearly_empty(20_000), "20 ms of 40 is not empty");
+    assert!(!rounds.was_nearly_empty(20_000, 100.0), "20 ms of 40 is not empty");
     rounds.push(23_900, 60_000);
-    assert!(rounds.was_nearly_empty(20_000), "3.9 ms of 40 is: a tenth is 4");
+    assert!(rounds.was_nearly_empty(20_000, 100.0), "3.9 ms of 40 is: a tenth is 4");
     (0..4).for_each(|_| rounds.push(40_000, 60_000));
-    assert!(rounds.was_nearly_empty(20_000), "it was the fifth");
+    assert!(rounds.was_nearly_empty(20_000, 100.0), "it was the fifth");
     rounds.push(40_000, 60_000);
-    assert!(!rounds.was_nearly_empty(20_000));
+    assert!(!rounds.was_nearly_empty(20_000, 100.0));
     // The measure is of four: a fifth, noisier round no longer counts.
     rounds.push(40_000, 300_000);
-    assert!(rounds.was_nearly_empty(20_000), "20 of 280");
+    assert!(rounds.was_nearly_empty(20_000, 100.0), "20 of 280");
     (0..4).for_each(|_| rounds.push(40_000, 60_000));
-    assert!(!rounds.was_nearly_empty(20_000));
+    assert!(!rounds.was_nearly_empty(20_000, 100.0));
+    // 0.4 ms of 20.4 are two of a hundred packets, and one of forty-nine.
+    (0..5).for_each(|_| rounds.push(20_400, 22_000));
+    assert!(!rounds.was_nearly_empty(20_000, 100.0));
+    assert!(rounds.was_nearly_empty(20_000, 49.0));
     (0..5).for_each(|_| rounds.push(20_000, 20_000));
-    assert!(rounds.was_nearly_empty(20_000), "no queue at all");
+    assert!(rounds.was_nearly_empty(20_000, 100.0), "no queue at all");
 }
 
 fn flow(patience: f64) -> (Copa, Flow) {
