@@ -205,7 +205,11 @@ mod tests {
         for _ in 0..5 {
             script.round(RTT);
         }
-        assert!(script.window() > 100 && script.faults() == 0, "{} faults", script.faults());
+        assert!(
+            script.window() > 100 && script.faults() == 0,
+            "{} faults",
+            script.faults()
+        );
     }
 
     #[test]

@@ -72,7 +72,11 @@ pub fn listen(ip: IpAddr, buffer: usize) -> io::Result<TcpListener> {
 /// The connections that `listener` accepts from now on use the congestion control named `congestion`. One that needs ECN
 /// makes them agree to it, and echo marks one by one (RFC 8257, 3.2).
 pub fn listen_under(listener: &TcpListener, congestion: &str) -> io::Result<()> {
-    Ok(setsockopt(listener, sockopt::TcpCongestion, &OsString::from(congestion))?)
+    Ok(setsockopt(
+        listener,
+        sockopt::TcpCongestion,
+        &OsString::from(congestion),
+    )?)
 }
 
 /// A connection to `to` under the congestion control named `congestion`, in the calling thread's network namespace.
