@@ -10,7 +10,6 @@ use ccplane_lab::sim::{self, Options};
 
 /// Payload of a full link: 1448 of 1500 bytes.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
-const SEGMENT: f64 = 1448.0;
 
 /// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads beside the contender's.
 fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {
