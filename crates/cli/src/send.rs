@@ -114,11 +114,7 @@ fn transfer(
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut options = args.transfer.options(any, args.dscp)?;
     options.config.max_rate = args.max_rate;
-    if args
-        .alg
-        .needs_ecn(registry)
-        .map_err(|e| Failure::new(Kind::Usage, e))?
-    {
+    if args.alg.needs_ecn(registry).map_err(|e| Failure::new(Kind::Usage, e))? {
         options.config.ecn = Ecn::Ect0;
     }
     let keyed = options.key.is_some();

@@ -116,7 +116,11 @@ fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
     fs::create_dir_all(&folder).expect("the test's folder can be made");
     fs::write(folder.join("thesis.tex"), "all of it").expect("and written");
     let out = folder.display().to_string();
-    fails(&["paper", "ccp-incast", "--quick", "--out", &out], 2, &["thesis", "--force"]);
+    fails(
+        &["paper", "ccp-incast", "--quick", "--out", &out],
+        2,
+        &["thesis", "--force"],
+    );
     assert_eq!(fs::read_dir(&folder).expect("it is still there").count(), 1);
     fails(
         &["paper", "ccp-fidelity", "--trace", "/no/such", "--datapath", "sim"],
@@ -161,11 +165,7 @@ fn an_error_as_json_is_one_object() {
     let output = ccplane(&["--json", "paper", "no-such"]);
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["kind"], "usage");
-    assert!(
-        object["hint"]
-            .as_str()
-            .is_some_and(|h| h.contains("ccp-fidelity"))
-    );
+    assert!(object["hint"].as_str().is_some_and(|h| h.contains("ccp-fidelity")));
     assert_eq!(output.status.code(), Some(2));
 }
 

@@ -103,7 +103,10 @@ fn compare(setting: Setting, control: &str, goodput: f64, delay: f64) {
         if agrees == [true; 2] {
             return;
         }
-        assert!(!real.audit.sound, "{control}: the emulator was precise, and the two differ");
+        assert!(
+            !real.audit.sound,
+            "{control}: the emulator was precise, and the two differ"
+        );
         println!("not counted: {}", real.audit.complaints.join("; "));
     }
     panic!("{control}: the emulator was not precise in any of {RUNS} runs, and none agreed with the simulator");
