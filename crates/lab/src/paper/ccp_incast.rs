@@ -63,8 +63,16 @@ struct SetUp {
     min_rto: Duration,
 }
 
-/// The first is the one whose figures are set beside the paper's.
+/// The first is the one whose figures are set beside the paper's: of all of these it is nearest to what the paper says. With
+/// a buffer of 100 packets or less, retransmission timeouts decide much of the tail, and with timeouts of 200 ms all of it; where
+/// the buffer has no limit, enough packets are always under way, and little depends on the interval.
 const SET_UPS: &[SetUp] = &[
+    SetUp {
+        name: "IW 2, 250 packets, RTO 1 ms",
+        buffer: Some(250),
+        initial_window: 2,
+        min_rto: Duration::from_millis(1),
+    },
     SetUp {
         name: "IW 10, 100 packets, RTO 1 ms",
         buffer: Some(100),
@@ -93,12 +101,6 @@ const SET_UPS: &[SetUp] = &[
         name: "IW 1, 250 packets, RTO 1 ms",
         buffer: Some(250),
         initial_window: 1,
-        min_rto: Duration::from_millis(1),
-    },
-    SetUp {
-        name: "IW 2, 250 packets, RTO 1 ms",
-        buffer: Some(250),
-        initial_window: 2,
         min_rto: Duration::from_millis(1),
     },
     SetUp {

@@ -34,11 +34,15 @@ pub(super) struct OneRun<'a> {
     pub link: &'a Link,
     pub contender: Contender,
     pub duration: Duration,
-    /// Of the loss: the n-th packet to come to the link has the same fate under everybody.
-    pub seed: u64,
+    /// Its number among those that are alike. They all meet the same losses, as the paper's: the n-th packet to come to the
+    /// link has the same fate under everybody and in every run.
+    pub number: u64,
     pub on: Datapath,
     pub registry: &'a Registry,
 }
+
+/// Of the losses.
+const SEED: u64 = 1;
 
 /// Between two looks at the window.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -86,7 +90,7 @@ impl Job for OneRun<'_> {
 
     fn name(&self) -> String {
         let who = self.contender.to_string().replace([':', '='], "-");
-        format!("{}-{}-{who}-{}", self.on, self.link.name, self.seed)
+        format!("{}-{}-{who}-{}", self.on, self.link.name, self.number)
     }
 
     fn key(&self) -> String {
@@ -99,7 +103,7 @@ impl Job for OneRun<'_> {
         } = self.link;
         format!(
             "{line_name} {rtt} {queue} {loss} {} {} {}",
-            self.contender, self.duration, self.seed
+            self.contender, self.duration, self.number
         )
     }
 
@@ -122,7 +126,7 @@ impl OneRun<'_> {
             bottleneck.line_name.clone_from(&self.link.line_name);
         }
         let options = sim::Options {
-            seeds: Seeds::one(self.seed),
+            seeds: Seeds::one(SEED),
             threads: 1,
             command: String::new(),
             repeat: "ccplane paper --datapath sim".to_owned(),
@@ -149,7 +153,7 @@ impl OneRun<'_> {
             jitter: Duration::ZERO,
             reorder: false,
             timing: Timing::Precise,
-            seed: self.seed,
+            seed: SEED,
             flows: 1,
             duration: self.duration,
             sample_every: LOOK,

@@ -108,7 +108,7 @@ pub(super) fn findings(results: &Results, intervals: &[u64], set_ups: &'static [
     );
     findings.deviation(format!(
         "The paper names neither congestion control nor buffer, initial window or retransmission timeout: ours are Reno, \
-         and {} for the figures beside the paper's; the others are in the table.",
+         and {} for the figures beside the paper's: of the set-ups in the table it is nearest to its statements.",
         first.name
     ));
     findings.deviation(
