@@ -11,7 +11,7 @@ const RESAMPLES: usize = 1_000;
 /// Choices of runs that a distance is averaged over where there are more of them than this.
 const CHOICES: usize = 200;
 /// The stream of random numbers of this file.
-const STREAM: u128 = 0x7374_6174_73;
+const STREAM: u128 = 0x73_7461_7473;
 
 /// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
