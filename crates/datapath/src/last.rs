@@ -1,17 +1,28 @@
 //! The state that a flow was last seen in, kept for programs that also run without an ACK.
 
+use crate::INFINITY;
 use crate::bytecode::reg;
 
 const SIGNALS: usize = reg::SIGNALS_END as usize;
 
 /// The signals that describe a state rather than an event. Packed, because it is written at every ACK: with the flow's
 /// other state it takes four cache lines and not five, which is what 10,000 flows in turn wait for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LastState {
     /// Signals 8 to 13 and 15 to 17, from `Flow.bytes_in_flight` to `Flow.mss`.
     amounts: [u64; 9],
     /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
     flags: [bool; 3],
+}
+
+impl Default for LastState {
+    /// Before the first ACK: nothing in flight, round-trip times unknown.
+    fn default() -> LastState {
+        LastState {
+            amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
+            flags: [false; 3],
+        }
+    }
 }
 
 impl LastState {
@@ -31,5 +42,26 @@ impl LastState {
         for (flag, &set) in [18, 19, 21].into_iter().zip(&self.flags) {
             signals[flag] = u64::from(set);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_times_are_unknown_before_the_first_ack_and_then_as_it_left_them() {
+        let mut signals = [7; SIGNALS];
+        let mut last = LastState::default();
+        last.write(&mut signals);
+        let unknown = [13, 15, 16];
+        for (number, &signal) in signals.iter().enumerate() {
+            let expected = if unknown.contains(&number) { INFINITY } else { 0 };
+            assert_eq!(signal, expected, "signal {number}");
+        }
+        last.keep(&[9; SIGNALS]);
+        last.write(&mut signals);
+        assert_eq!(unknown.map(|number| signals[number]), [9; 3]);
+        assert_eq!((signals[0], signals[18]), (0, 1));
     }
 }
