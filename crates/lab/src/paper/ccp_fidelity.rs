@@ -202,7 +202,7 @@ impl Results {
     }
 
     /// The values of each run.
-    fn values(&self, link: &str, who: &Contender, values: fn(&Summary) -> &Vec<f64>) -> Vec<Vec<f64>> {
+    fn values(&self, link: &str, who: &Contender, values: Values) -> Vec<Vec<f64>> {
         self.of(link, who)
             .into_iter()
             .map(|summary| values(summary).clone())
@@ -214,8 +214,11 @@ impl Results {
     }
 }
 
+/// The values of a run.
+type Values = fn(&Summary) -> &Vec<f64>;
+
 /// What is compared.
-const WHAT: [(&str, fn(&Summary) -> &Vec<f64>); 2] = [
+const WHAT: [(&str, Values); 2] = [
     ("throughput", |summary| &summary.throughput),
     ("delay", |summary| &summary.delay),
 ];
