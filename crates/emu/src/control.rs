@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
@@ -58,6 +58,21 @@ pub struct Progress {
     pub marks: u64,
     /// Bytes that have not left the queue.
     pub backlog_bytes: u64,
+}
+
+impl Progress {
+    /// All of them, always in the same order.
+    fn counters(&mut self) -> [&mut u64; 7] {
+        [
+            &mut self.arrived,
+            &mut self.delivered,
+            &mut self.delivered_bytes,
+            &mut self.queue_drops,
+            &mut self.losses,
+            &mut self.marks,
+            &mut self.backlog_bytes,
+        ]
+    }
 }
 
 impl Control {
@@ -135,11 +150,18 @@ impl Control {
 
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
-        self.all_progress()[way.index()]
+        let mut progress = Progress::default();
+        for (counter, published) in progress.counters().into_iter().zip(&self.0.progress[way.index()]) {
+            *counter = published.load(Ordering::Relaxed);
+        }
+        progress
     }
 
-    pub(crate) fn publish(&self, way: Way, progress: Progress) {
-        self.all_progress()[way.index()] = progress;
+    /// Called for every batch of packets: it never waits for who reads, who may have lost the processor meanwhile.
+    pub(crate) fn publish(&self, way: Way, mut progress: Progress) {
+        for (published, counter) in self.0.progress[way.index()].iter().zip(progress.counters()) {
+            published.store(*counter, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -165,14 +187,9 @@ impl Control {
         std::mem::take(&mut self.settings().changes)
     }
 
-    // Nothing panics while it holds one of the locks, and half a change would do no harm.
-
     fn settings(&self) -> MutexGuard<'_, Settings> {
+        // Nothing panics while it holds the lock, and half a change would do no harm.
         self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn all_progress(&self) -> MutexGuard<'_, [Progress; 2]> {
-        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
@@ -202,8 +219,8 @@ struct Shared {
     stop: AtomicBool,
     pending: AtomicBool,
     settings: Mutex<Settings>,
-    /// By [`Way`].
-    progress: Mutex<[Progress; 2]>,
+    /// By [`Way`], in the order of [`Progress::counters`].
+    progress: [[AtomicU64; 7]; 2],
 }
 
 #[derive(Debug)]
