@@ -88,6 +88,22 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
     }
 }
 
+/// Also when it begins while the link could take a packet and is about to fetch one of class 0.
+#[test]
+fn a_new_tail_does_not_slip_in_before_class_0() {
+    for begins in (600_000..602_400).step_by(200).map(Time::from_micros) {
+        let (network, from, to, own) = network("droptail:inf".parse().expect("a queue"));
+        let log = Log::default();
+        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        sim.add_flow(FlowSpec::new(from, to).bytes(4_000_000)).expect("a path");
+        let new = sim.add_flow(tailed(from, to, 150_000).at(begins)).expect("a path");
+        sim.run_until(ms(1_000)).expect("no stall");
+        assert_eq!(log.count(own, 1, begins, ms(1_000)), 0, "{begins:?}");
+        assert!(log.count(own, 0, begins, ms(1_000)) > 300, "{begins:?}");
+        assert!(sim.flow(new).is_some_and(|view| view.received > 0), "{begins:?}");
+    }
+}
+
 #[test]
 fn a_tail_is_done_sooner_where_the_link_is_free() {
     let time = |spec: fn(NodeId, NodeId, u64) -> FlowSpec| {
