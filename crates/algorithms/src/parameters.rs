@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
+use ccplane_units::Duration;
+
 /// Names and values, not yet understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters(BTreeMap<String, String>);
@@ -50,6 +52,17 @@ pub enum BadParameter {
     },
 }
 
+impl BadParameter {
+    /// A value that cannot be used, and what it may be.
+    pub fn value(name: &str, value: impl Into<String>, expected: impl Into<String>) -> BadParameter {
+        BadParameter::Value {
+            name: name.to_owned(),
+            value: value.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
 fn list(names: &[String]) -> String {
     if names.is_empty() {
         "none".to_owned()
@@ -90,11 +103,47 @@ impl Parameters {
         let Some(value) = self.get(name) else {
             return Ok(default);
         };
-        value.parse().map_err(|why: T::Err| BadParameter::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected: why.to_string(),
-        })
+        value
+            .parse()
+            .map_err(|why: T::Err| BadParameter::value(name, value, why.to_string()))
+    }
+
+    /// What the value of `name` stands for, one of these words; the first where none is given.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, first: (&str, T), others: &[(&str, T)]) -> Result<T, BadParameter> {
+        let Some(value) = self.get(name) else {
+            return Ok(first.1);
+        };
+        let mut words = std::iter::once(&first).chain(others);
+        if let Some((_, choice)) = words.find(|(word, _)| *word == value) {
+            return Ok(*choice);
+        }
+        let (last, before) = others.split_last().unwrap_or((&first, &[]));
+        let before = std::iter::once(&first).chain(before);
+        let before: Vec<String> = before.map(|(word, _)| format!("`{word}`")).collect();
+        let expected = format!("it is {} or `{}`", before.join(", "), last.0);
+        Err(BadParameter::value(name, value, expected))
+    }
+
+    /// The number that `name` has, above `least` and not above `most`.
+    pub(crate) fn within(&self, name: &str, default: f64, least: f64, most: f64) -> Result<f64, BadParameter> {
+        let Some(value) = self.get(name) else {
+            return Ok(default);
+        };
+        match value.parse() {
+            Ok(number) if number > least && number <= most => Ok(number),
+            _ => Err(BadParameter::value(name, value, format!("above {least}, at most {most}"))),
+        }
+    }
+
+    /// The duration that `name` has, µs; nothing where it is `auto` or not given.
+    pub(crate) fn micros_or_auto(&self, name: &str) -> Result<Option<f64>, BadParameter> {
+        let Some(value) = self.get(name).filter(|value| *value != "auto") else {
+            return Ok(None);
+        };
+        match value.parse::<Duration>() {
+            Ok(time) if time.as_micros() > 0 => Ok(Some(time.as_secs_f64() * 1e6)),
+            _ => Err(BadParameter::value(name, value, "it is `auto` or a duration of 1us at least")),
+        }
     }
 }
 

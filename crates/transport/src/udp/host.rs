@@ -475,6 +475,7 @@ impl Host {
         let timeout = TimeSpec::from_duration(due.since(now).to_std());
         match ppoll(watched, Some(timeout), None) {
             Ok(_) => {
+                // Room to write, or nothing at all: nothing has come.
                 let told = watched[0].revents();
                 self.drained = told.is_some_and(|events| PollFlags::POLLOUT.contains(events));
                 Ok(())
