@@ -38,7 +38,11 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Copa {
-        mode: parameters.read("mode", Mode::default())?,
+        mode: parameters.choice(
+            "mode",
+            Mode::default(),
+            &[("auto", Mode::Auto), ("default", Mode::Default)],
+        )?,
         patience: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
     }))
 }
@@ -79,17 +83,6 @@ enum Mode {
     #[default]
     Auto,
     Default,
-}
-
-impl FromStr for Mode {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Mode, &'static str> {
-        match text {
-            "auto" => Ok(Mode::Auto),
-            "default" => Ok(Mode::Default),
-            _ => Err("it is `auto` or `default`"),
-        }
-    }
 }
 
 struct Delta(f64);

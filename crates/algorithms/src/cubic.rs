@@ -28,7 +28,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let exit = parameters.read("hystart", Exit::default())?;
+    let exit = parameters.choice("hystart", Exit::default(), &Exit::WORDS)?;
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
         growth_before_loss: if exit == Exit::Linux {

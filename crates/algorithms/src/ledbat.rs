@@ -9,7 +9,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::least::Least;
-use crate::repair::{DECLARED, HALVE, MAY_GROW, REMEMBER, REPORTED};
+use crate::repair::{DECLARED, MAY_GROW, REMEMBER, REPORTED, halve};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -26,11 +26,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let target = parameters.read("target", TARGET)?;
     if target.as_micros() == 0 {
-        return Err(BadParameter::Value {
-            name: "target".to_owned(),
-            value: target.to_string(),
-            expected: "it is at least 1us".to_owned(),
-        });
+        return Err(BadParameter::value("target", target.to_string(), "it is at least 1us"));
     }
     Ok(boxed(LedbatPlusPlus { target }))
 }
@@ -160,7 +156,7 @@ impl Algorithm for LedbatPlusPlus {
 /// when the delay passes three quarters of the target (4.1). A slowdown (4.4) notes the window as threshold, holds two
 /// segments for two RTTs, and comes back by slow start.
 fn program() -> String {
-    let target = TARGET.as_micros();
+    let (target, halve) = (TARGET.as_micros(), halve());
     format!(
         "(def
     (Report
@@ -183,7 +179,7 @@ fn program() -> String {
     (:= Report.rtt (min Report.rtt rtt1))
     (:= delay (diff (min rtt1 rtt2 rtt3 rtt4) base))
     (fallthrough))
-{HALVE}
+{halve}
 (when (&& slow_down (>= Cwnd Ssthresh) (! (|| Flow.in_recovery recovering)))
     (:= Ssthresh Cwnd)
     (:= Cwnd (* 2 Flow.mss))

@@ -9,6 +9,7 @@ mod constant;
 mod copa;
 mod cubic;
 mod dctcp;
+mod dice;
 mod least;
 mod ledbat;
 pub mod nimbus;

@@ -108,20 +108,16 @@ impl Parameters {
             .map_err(|why: T::Err| BadParameter::value(name, value, why.to_string()))
     }
 
-    /// What the value of `name` stands for, one of these words; the first where none is given.
-    pub(crate) fn choice<T: Copy>(&self, name: &str, first: (&str, T), others: &[(&str, T)]) -> Result<T, BadParameter> {
+    /// What the value of `name` stands for, one of these words.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, default: T, words: &[(&str, T)]) -> Result<T, BadParameter> {
         let Some(value) = self.get(name) else {
-            return Ok(first.1);
+            return Ok(default);
         };
-        let mut words = std::iter::once(&first).chain(others);
-        if let Some((_, choice)) = words.find(|(word, _)| *word == value) {
-            return Ok(*choice);
-        }
-        let (last, before) = others.split_last().unwrap_or((&first, &[]));
-        let before = std::iter::once(&first).chain(before);
-        let before: Vec<String> = before.map(|(word, _)| format!("`{word}`")).collect();
-        let expected = format!("it is {} or `{}`", before.join(", "), last.0);
-        Err(BadParameter::value(name, value, expected))
+        let known = words.iter().find(|(word, _)| *word == value);
+        known.map(|(_, choice)| *choice).ok_or_else(|| {
+            let words: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+            BadParameter::value(name, value, format!("it is {}", words.join(" or ")))
+        })
     }
 
     /// The number that `name` has, above `least` and not above `most`.
@@ -131,7 +127,11 @@ impl Parameters {
         };
         match value.parse() {
             Ok(number) if number > least && number <= most => Ok(number),
-            _ => Err(BadParameter::value(name, value, format!("above {least}, at most {most}"))),
+            _ => Err(BadParameter::value(
+                name,
+                value,
+                format!("above {least}, at most {most}"),
+            )),
         }
     }
 
@@ -142,7 +142,11 @@ impl Parameters {
         };
         match value.parse::<Duration>() {
             Ok(time) if time.as_micros() > 0 => Ok(Some(time.as_secs_f64() * 1e6)),
-            _ => Err(BadParameter::value(name, value, "it is `auto` or a duration of 1us at least")),
+            _ => Err(BadParameter::value(
+                name,
+                value,
+                "it is `auto` or a duration of 1us at least",
+            )),
         }
     }
 }

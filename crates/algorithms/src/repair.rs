@@ -1,4 +1,4 @@
-//! What programs of delay-based algorithms do about losses: the clauses that halve, as text.
+//! What programs do about losses: the clauses that reduce the window, as text.
 //!
 //! For datapaths that repair losses themselves ([`RECOVERY`](ccplane_datapath::Capabilities::RECOVERY)): a program tells
 //! them the threshold, they bring the window there; after a timeout the program raises it again from one segment.
@@ -10,19 +10,29 @@ pub(crate) const REPORTED: &str = "(volatile timeouts 0) (volatile reductions 0)
 pub(crate) const DECLARED: &str = "(recovering false) (in_loss false) (before 0)";
 
 /// At the start of a repair, half the window (RFC 5681, equation 4, with the window for the data in flight), once.
-pub(crate) const HALVE: &str = "(when (! (|| recovering Flow.was_timeout))
-    (:= before Cwnd)
+pub(crate) fn halve() -> String {
+    reduce("before", "(/ before 2)", "")
+}
+
+/// At the start of a repair what is `kept` of the window, once. `before` is the variable for the window before; `also` is
+/// done with it.
+pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
+    format!(
+        "(when (! (|| recovering Flow.was_timeout))
+    (:= {before} Cwnd)
     (fallthrough))
 (when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-    (:= Ssthresh (max (/ before 2) (* 2 Flow.mss)))
-    (:= Report.reductions (+ Report.reductions 1))
+    (:= Ssthresh (max {kept} (* 2 Flow.mss)))
+    (:= Report.reductions (+ Report.reductions 1)){also}
     (report)
     (fallthrough))
 (when Flow.was_timeout
     (:= Report.timeouts (+ Report.timeouts 1))
     (:= in_loss true)
     (report)
-    (fallthrough))";
+    (fallthrough))"
+    )
+}
 
 /// After everything that looks at `recovering` or changes window or threshold.
 pub(crate) const REMEMBER: &str = "(when true

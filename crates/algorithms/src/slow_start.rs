@@ -3,8 +3,6 @@
 //! The exits are clauses of the datapath program, because they look at single ACKs: reports once an RTT could not
 //! see an ACK train, and would see a rise of the delay one RTT late.
 
-use std::str::FromStr;
-
 /// Who raises the window in slow start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowStart {
@@ -13,17 +11,6 @@ pub enum SlowStart {
     Datapath,
     /// The agent asks for growth report by report: it may pass ssthresh by what is acknowledged until its next answer.
     Agent,
-}
-
-impl FromStr for SlowStart {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<SlowStart, &'static str> {
-        match text {
-            "datapath" => Ok(SlowStart::Datapath),
-            "agent" => Ok(SlowStart::Agent),
-            _ => Err("it is `datapath` or `agent`"),
-        }
-    }
 }
 
 /// When slow start ends before the first loss.
@@ -39,19 +26,14 @@ pub enum Exit {
     Off,
 }
 
-impl FromStr for Exit {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Exit, &'static str> {
-        match text {
-            "linux" => Ok(Exit::Linux),
-            "rfc9406" => Ok(Exit::Rfc9406),
-            "off" => Ok(Exit::Off),
-            _ => Err("it is `linux`, `rfc9406` or `off`"),
-        }
-    }
+impl SlowStart {
+    pub(crate) const WORDS: [(&str, SlowStart); 2] = [("datapath", SlowStart::Datapath), ("agent", SlowStart::Agent)];
 }
 
 impl Exit {
+    pub(crate) const WORDS: [(&str, Exit); 3] =
+        [("linux", Exit::Linux), ("rfc9406", Exit::Rfc9406), ("off", Exit::Off)];
+
     /// Declarations that the clauses need, beside those of the window program.
     pub(crate) fn declarations(self) -> &'static str {
         match self {

@@ -7,8 +7,6 @@
 //! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a window each (section 3.2). No
 //! datapath here has them: the whole RTT is held to the fabric's target, so a slow receiver is taken for a queue.
 
-use std::str::FromStr;
-
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Duration;
@@ -77,31 +75,20 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let within = |name: &'static str, default: f64, least: f64, most: f64| -> Result<f64, BadParameter> {
-        let value = parameters.read(name, default)?;
-        if value > least && value <= most {
-            return Ok(value);
-        }
-        Err(BadParameter::Value {
-            name: name.to_owned(),
-            value: value.to_string(),
-            expected: format!("above {least}, at most {most}"),
-        })
-    };
-    let fs_max = within("fs_max", FS_MAX, 0.0, 1e6)?;
+    let fs_max = parameters.within("fs_max", FS_MAX, 0.0, 1e6)?;
     let hops: u32 = parameters.read("hops", 0)?;
     let per_hop: Duration = parameters.read("hop", HOP)?;
     Ok(boxed(Swift {
         target: Target {
-            base: parameters.read("base", Auto::default())?.0,
+            base: parameters.micros_or_auto("base")?,
             hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),
-            range: parameters.read("fs_range", Auto::default())?.0,
-            fs_min: within("fs_min", FS_MIN, 0.0, fs_max * 0.99)?,
+            range: parameters.micros_or_auto("fs_range")?,
+            fs_min: parameters.within("fs_min", FS_MIN, 0.0, fs_max * 0.99)?,
             fs_max,
         },
-        ai: within("ai", AI, 0.0, 64.0)?,
-        beta: within("beta", BETA, 0.0, 1.0)?,
-        max_mdf: within("max_mdf", MAX_MDF, 0.0, 0.99)?,
+        ai: parameters.within("ai", AI, 0.0, 64.0)?,
+        beta: parameters.within("beta", BETA, 0.0, 1.0)?,
+        max_mdf: parameters.within("max_mdf", MAX_MDF, 0.0, 0.99)?,
     }))
 }
 
@@ -133,23 +120,6 @@ const UNKNOWN: u64 = INFINITY;
 /// The window in the program: 1/1024 byte, so that growth by less than a byte an ACK is not lost; at most 1 GiB.
 const FRACTION: f64 = 1024.0;
 const MOST: u64 = 1 << 40;
-
-/// `auto`, or a time in µs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Auto(Option<f64>);
-
-impl FromStr for Auto {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Auto, &'static str> {
-        if text == "auto" {
-            return Ok(Auto(None));
-        }
-        match text.parse::<Duration>() {
-            Ok(time) if time.as_micros() > 0 => Ok(Auto(Some(time.as_secs_f64() * 1e6))),
-            _ => Err("it is `auto` or a duration of 1us at least"),
-        }
-    }
-}
 
 /// The target delay (section 3.5). Times in µs, windows in packets.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +187,7 @@ impl Algorithm for Swift {
         let &[_acked, _lost, _timeouts, _decreases, _rtt, least_rtt, window] = report.fields() else {
             return;
         };
-        if least_rtt == 0 || least_rtt >= INFINITY {
+        if least_rtt >= INFINITY {
             return;
         }
         let target = self.target.delay(window as f64 / FRACTION / flow.mss, least_rtt as f64);

@@ -5,11 +5,9 @@
 //! its last packet; the agent's law moves the rate, by the sign and size of the RTT's gradient. TIMELY has no window; as a
 //! limit on what is in flight the agent sets twice what the rate fills.
 
-use std::str::FromStr;
-
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
-use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_units::{Bytes, Rate, Time};
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -91,55 +89,46 @@ const LEAST_RATE: f64 = 10.0;
 const MOST_RATE: f64 = 1.25e12;
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let law = parameters.read("law", Law::default())?;
-    let bad = |name: &str, value: String, expected: &str| BadParameter::Value {
-        name: name.to_owned(),
-        value,
-        expected: expected.to_owned(),
-    };
-    let micros = |name: &str| -> Result<Option<f64>, BadParameter> {
-        match parameters.get(name).filter(|text| *text != "auto") {
-            None => Ok(None),
-            Some(text) => match text.parse::<Duration>() {
-                Ok(time) if time.as_micros() > 0 => Ok(Some(time.as_secs_f64() * 1e6)),
-                _ => Err(bad(name, text.to_owned(), "it is `auto` or a duration of 1us at least")),
-            },
-        }
-    };
-    let share = |name: &str, default: f64| -> Result<f64, BadParameter> {
-        let given = parameters.get(name).filter(|text| *text != "auto");
-        let value = given.map_or(Some(default), |text| text.parse().ok());
-        value
-            .filter(|share: &f64| *share > 0.0 && *share <= 1.0)
-            .ok_or_else(|| bad(name, given.unwrap_or_default().to_owned(), "above 0, at most 1"))
+    let law = parameters.choice(
+        "law",
+        Law::default(),
+        &[("original", Law::Original), ("patched", Law::Patched)],
+    )?;
+    let beta = match law {
+        Law::Original => BETA,
+        Law::Patched => PATCHED_BETA,
     };
     let delta = parameters.read("delta", DELTA)?.bytes_per_sec();
     let segment = parameters.read("segment", SEGMENT)?.get();
     if delta == 0 {
-        return Err(bad("delta", "0".to_owned(), "a rate above 0, such as 10mbit"));
+        return Err(BadParameter::value("delta", "0", "a rate above 0, such as 10mbit"));
     }
     if !(1500..=1 << 30).contains(&segment) {
-        return Err(bad("segment", segment.to_string(), "1500 bytes to 1 GiB"));
+        return Err(BadParameter::value(
+            "segment",
+            segment.to_string(),
+            "1500 bytes to 1 GiB",
+        ));
     }
-    let (low, high) = (micros("t_low")?, micros("t_high")?);
+    let (low, high) = (
+        parameters.micros_or_auto("t_low")?,
+        parameters.micros_or_auto("t_high")?,
+    );
     if let (Some(low), Some(high)) = (low, high)
         && low >= high
     {
-        return Err(bad("t_low", format!("{low}us"), "below t_high"));
+        return Err(BadParameter::value("t_low", format!("{low}us"), "below t_high"));
     }
     Ok(boxed(Timely {
         law,
         low,
         high,
         delta: delta as f64,
-        beta: share(
-            "beta",
-            match law {
-                Law::Original => BETA,
-                Law::Patched => PATCHED_BETA,
-            },
-        )?,
-        alpha: share("alpha", ALPHA)?,
+        beta: match parameters.get("beta") {
+            Some("auto") => beta,
+            _ => parameters.within("beta", beta, 0.0, 1.0)?,
+        },
+        alpha: parameters.within("alpha", ALPHA, 0.0, 1.0)?,
         segment,
     }))
 }
@@ -150,17 +139,6 @@ enum Law {
     #[default]
     Original,
     Patched,
-}
-
-impl FromStr for Law {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Law, &'static str> {
-        match text {
-            "original" => Ok(Law::Original),
-            "patched" => Ok(Law::Patched),
-            _ => Err("it is `original` or `patched`"),
-        }
-    }
 }
 
 struct Timely {
@@ -270,7 +248,7 @@ impl Algorithm for Timely {
         let &[_acked, lost, timeouts, rtt, least_rtt, srtt, idle] = report.fields() else {
             return;
         };
-        if rtt == 0 || rtt >= INFINITY || least_rtt == 0 || least_rtt >= INFINITY {
+        if rtt == 0 || rtt >= INFINITY || least_rtt >= INFINITY {
             return;
         }
         let (rtt, least_rtt) = (rtt as f64, (least_rtt as f64).min(rtt as f64).max(1.0));
@@ -323,6 +301,8 @@ impl Timely {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_units::Duration;
+
     use super::*;
 
     fn timely(law: Law) -> Timely {

@@ -7,7 +7,7 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
 
-use crate::repair::{DECLARED, HALVE, MAY_GROW, REMEMBER, REPORTED};
+use crate::repair::{DECLARED, MAY_GROW, REMEMBER, REPORTED, halve};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -42,11 +42,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         gamma: parameters.read("gamma", GAMMA)?,
     };
     if vegas.beta < vegas.alpha {
-        return Err(BadParameter::Value {
-            name: "beta".to_owned(),
-            value: vegas.beta.to_string(),
-            expected: format!("it is at least alpha, {}", vegas.alpha),
-        });
+        let expected = format!("it is at least alpha, {}", vegas.alpha);
+        return Err(BadParameter::value("beta", vegas.beta.to_string(), expected));
     }
     Ok(boxed(vegas))
 }
@@ -139,6 +136,7 @@ impl Algorithm for Vegas {
 /// Slow start grows at each ACK, as in Linux (the paper's grows every other round). It ends when more than γ segments wait
 /// at the end of a round: the window falls to what the round's rate carries in the base RTT, and one segment more.
 fn program() -> String {
+    let halve = halve();
     format!(
         "(def
     (Report
@@ -155,7 +153,7 @@ fn program() -> String {
     (:= round_acked (+ round_acked Ack.bytes_acked))
     (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
     (fallthrough))
-{HALVE}
+{halve}
 (when (&& fresh (! Flow.in_recovery))
     (:= Report.samples round_samples)
     (:= Report.rtt round_rtt)

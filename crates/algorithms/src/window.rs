@@ -16,6 +16,7 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
+use crate::repair::{MAY_GROW, REMEMBER, reduce};
 use crate::{BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
 /// What differs between loss-based algorithms. Windows are in segments, fractions included.
@@ -144,7 +145,7 @@ impl WindowOptions {
     pub(crate) fn read(parameters: &Parameters) -> Result<WindowOptions, BadParameter> {
         Ok(WindowOptions {
             report: parameters.read("report", Reporting::default())?,
-            slow_start: parameters.read("slow_start", SlowStart::default())?,
+            slow_start: parameters.choice("slow_start", SlowStart::default(), &SlowStart::WORDS)?,
         })
     }
 }
@@ -278,7 +279,8 @@ impl<L: Law> Algorithm for LossBased<L> {
 /// none in fast recovery, where the transport brings the window to ssthresh; slow start after a timeout.
 fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
-    let kept = own.kept(beta);
+    // Credit was earned at the old pace.
+    let reduction = reduce("Report.before", &own.kept(beta), "\n    (:= Report.credit 0)");
     let again = if own.ecn { AGAIN } else { "" };
     let Own {
         report: reported,
@@ -303,26 +305,12 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
     (:= Report.srtt Flow.srtt_us)
     (fallthrough)){clauses}{again}
-# The window before a reduction. At a timeout the transport has changed it already: the last one counts.
-(when (! (|| recovering Flow.was_timeout))
-    (:= Report.before Cwnd)
-    (fallthrough))
-(when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-    (:= Ssthresh (max {kept} (* 2 Flow.mss)))
-    (:= Report.reductions (+ Report.reductions 1))
-    (:= Report.credit 0)
-    (report)
-    (fallthrough))
-(when Flow.was_timeout
-    (:= Report.timeouts (+ Report.timeouts 1))
-    (:= in_loss true)
-    (report)
-    (fallthrough))
+{reduction}
 (when Flow.undone
     (:= Report.undos (+ Report.undos 1))
     (report)
     (fallthrough)){exit}
-(when (&& Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))
+(when {MAY_GROW}
     (:= slow {slow_start})
     (:= Cwnd (+ Cwnd slow))
     (:= left (diff Ack.bytes_acked (* slow {divisor})))
@@ -333,12 +321,7 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     (:= Cwnd (+ Cwnd (* steps Flow.mss)))
     (:= Report.credit (diff Report.credit (* steps segment_every)))
     (fallthrough))
-(when true
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
-    (:= in_loss (&& in_loss recovering))
-    (:= Report.cwnd Cwnd)
-    (:= Report.ssthresh Ssthresh)
-    (fallthrough))
+{REMEMBER}
 (when {due}
     (:= Micros 0)
     (report))

@@ -13,11 +13,13 @@
 //! right meanwhile; a model that lags is one that still holds the best of the last 10 rounds.
 
 mod filter;
+mod full_pipe;
 mod min_rtt;
 mod model3;
 mod policer;
 mod program;
 mod seen;
+mod start;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -30,8 +32,10 @@ pub(crate) use v3::{DOC as DOC3, make as make3};
 
 use std::str::FromStr;
 
+use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
+use crate::dice::Dice;
 use crate::{BadParameter, ParameterDoc, Parameters};
 
 const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
@@ -56,6 +60,12 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
     let interval = parameters.read(PROBE_RTT_INTERVAL.name, Interval(Duration::from_secs(10)))?;
     Ok(interval.0.as_micros())
 }
+
+/// What both versions need of a datapath.
+const NEEDS: Capabilities = Capabilities::CWND
+    .with(Capabilities::PACING)
+    .with(Capabilities::RTT)
+    .with(Capabilities::DELIVERY_RATE);
 
 /// Gains in programs are in this part of one. Products with it of rates up to 10^15 bytes/s do not overflow.
 const GAIN: u64 = 10_000;
@@ -84,33 +94,6 @@ fn volume(rate: u64, us: u64) -> u64 {
 /// `value` times `num`/`den`, without overflow on the way.
 fn scale(value: u64, num: u64, den: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(num) / u128::from(den.max(1))).unwrap_or(u64::MAX)
-}
-
-/// The rate at which a flow of unknown bandwidth begins: its window in a round trip, or in 1 ms where none is known
-/// (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate), times the gain.
-fn initial_rate(window: u64, rtt_us: u64, gain: u64) -> u64 {
-    let rtt_us = if rtt_us == 0 { 1_000 } else { rtt_us };
-    scale(scale(window, 1_000_000, rtt_us), gain, GAIN).max(1)
-}
-
-/// Numbers that look random and are the same in every run: by flow and by how many it drew (splitmix64). Flows have to
-/// differ, or they would all probe at the same time; runs must not.
-#[derive(Clone, Copy, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn of(flow: ccplane_agent::FlowId) -> Dice {
-        Dice((u64::from(flow.datapath.0) << 48) ^ flow.flow)
-    }
-
-    /// A number below `n`.
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
-    }
 }
 
 /// What an agent's decisions are written to: a flow's control, or a test.

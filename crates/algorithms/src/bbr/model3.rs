@@ -75,42 +75,6 @@ impl Bounds {
     }
 }
 
-/// CheckFullBWReached: whether a rising rate still finds more bandwidth.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FullPipe {
-    /// The bandwidth that growth is measured from, bytes/s.
-    from: u64,
-    rounds: u64,
-    /// BBR.full_bw_now.
-    pub now: bool,
-}
-
-impl FullPipe {
-    /// Three rounds in which the bandwidth grows by less than a quarter.
-    const ROUNDS: u64 = 3;
-
-    /// ResetFullBW, with a bandwidth to begin from.
-    pub fn from(bw: u64) -> FullPipe {
-        FullPipe {
-            from: bw,
-            ..FullPipe::default()
-        }
-    }
-
-    /// Takes the bandwidth of so many rounds, which the application did not limit.
-    pub fn update(&mut self, bw: u64, rounds: u64) {
-        if self.now {
-            return;
-        }
-        if bw >= scale(self.from, 5, 4) {
-            *self = FullPipe::from(bw);
-            return;
-        }
-        self.rounds += rounds;
-        self.now = self.rounds >= FullPipe::ROUNDS;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,20 +124,5 @@ mod tests {
         };
         bounds.undo(&before);
         assert_eq!((bounds.bw_short, bounds.short, bounds.long), (900, NONE, 800));
-    }
-
-    #[test]
-    fn a_plateau_of_three_rounds_is_a_full_pipe() {
-        let mut pipe = FullPipe::default();
-        for bw in [100, 200, 400, 499, 499] {
-            pipe.update(bw, 1);
-            assert!(!pipe.now);
-        }
-        pipe.update(499, 1);
-        assert!(pipe.now);
-        let mut pipe = FullPipe::from(400);
-        pipe.update(500, 1);
-        pipe.update(500, 2);
-        assert!(!pipe.now);
     }
 }

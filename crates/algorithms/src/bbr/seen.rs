@@ -1,7 +1,5 @@
 //! What a report says.
 
-use ccplane_datapath::INFINITY;
-
 /// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not overflow.
 const MOST: u64 = 1 << 60;
 
@@ -84,7 +82,7 @@ impl Seen {
         };
         Some(Seen {
             bw,
-            rtt: if rtt == 0 { INFINITY } else { rtt },
+            rtt,
             rounds,
             delivered,
             lost,

@@ -1,17 +1,16 @@
 //! BBR version 1, as Linux 6.x has it. Names in code quotes are those of `net/ipv4/tcp_bbr.c`.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
-use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_datapath::Capabilities;
 
 use super::filter::MaxFilter;
+use super::full_pipe::FullPipe;
 use super::min_rtt::{Dip, MinRtt};
 use super::policer::{Passed, Policer};
 use super::program::{self, Version};
 use super::seen::{Events, Seen};
-use super::{
-    Dice, GAIN, LEAST_SEGMENTS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, initial_rate, paced, probe_rtt_us, scale,
-    volume,
-};
+use super::start::Start;
+use super::{Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced, probe_rtt_us, volume};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -49,10 +48,6 @@ const CYCLE: u64 = 8;
 const WINDOW: u64 = 20_000;
 /// `bbr_bw_rtts`: a cycle and two rounds. Shorter forgets the bandwidth found by the last probe before the next.
 const BANDWIDTH_ROUNDS: u64 = CYCLE + 2;
-/// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: the pipe is full when the bandwidth did not grow by a quarter in 3 rounds. Fewer
-/// rounds take a receive window that is still growing for a full pipe.
-const FULL_GROWTH: (u64, u64) = (5, 4);
-const FULL_ROUNDS: u64 = 3;
 /// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the greater counts.
 const EXTRA_ROUNDS: u64 = 5;
 /// `bbr_extra_acked_max_us`: at most what is delivered in 100 ms.
@@ -82,15 +77,12 @@ pub struct Flow {
     /// Samples count from this round on: the dip of PROBE_RTT does not say what the path can carry.
     samples_from: u64,
     min_rtt: MinRtt,
+    pipe: FullPipe,
     full: bool,
-    /// The bandwidth that growth is measured from, and rounds since it grew.
-    full_bw: u64,
-    full_rounds: u64,
     extra: [u64; 2],
     extra_rounds: u64,
     policer: Policer,
-    /// A pacing rate that rests on an RTT was set.
-    paced: bool,
+    start: Start,
     /// What the program holds: its greatest bandwidth, the policer's rate, the window's surplus.
     told_bw: u64,
     told_cap: u64,
@@ -107,13 +99,12 @@ impl Flow {
             bandwidth: MaxFilter::new(BANDWIDTH_ROUNDS),
             samples_from: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
+            pipe: FullPipe::default(),
             full: false,
-            full_bw: 0,
-            full_rounds: 0,
             extra: [0; 2],
             extra_rounds: 0,
             policer: Policer::default(),
-            paced: false,
+            start: Start::with(STARTUP),
             told_bw: 0,
             told_cap: NONE,
             told_bonus: 0,
@@ -133,18 +124,14 @@ impl Algorithm for Bbr {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::DELIVERY_RATE)
+        NEEDS
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let dice = control.this().map_or(Dice(0), Dice::of);
         control.program("bbr", &[]);
         let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
-        let window = if info.live { info.cwnd } else { info.init_cwnd };
-        flow.begin(window.get(), info.srtt.as_micros(), control);
+        flow.start.open(info, control);
         flow
     }
 
@@ -166,17 +153,14 @@ impl Bbr {
 
     pub(super) fn decide(&self, flow: &mut Flow, seen: &Seen, orders: &mut impl Orders) {
         let rounds = seen.rounds.saturating_sub(flow.last.rounds);
-        if !flow.paced && seen.rtt < INFINITY {
-            let window = seen.window.max(10 * flow.mss);
-            flow.begin(window, seen.rtt, orders);
-        }
+        flow.start.see(seen, flow.mss, orders);
         flow.measure_bandwidth(seen, orders);
         if self.policer {
             flow.look_for_policer(seen, rounds, orders);
         }
         flow.measure_aggregation(seen, rounds, orders);
         if seen.events.has(Events::TIMEOUT) || seen.events.has(Events::UNDO) {
-            (flow.full_bw, flow.full_rounds) = (0, 0);
+            flow.pipe = FullPipe::default();
         }
         flow.check_full(seen, rounds, orders);
         flow.check_drain(seen, orders);
@@ -187,12 +171,6 @@ impl Bbr {
 
 /// What `bbr_update_model` has, report by report.
 impl Flow {
-    /// The pacing rate of a flow whose bandwidth is not known.
-    fn begin(&mut self, window: u64, rtt_us: u64, orders: &mut impl Orders) {
-        self.paced = rtt_us > 0;
-        orders.pace(initial_rate(window, rtt_us, STARTUP));
-    }
-
     fn bw(&self) -> u64 {
         self.policer.rate().unwrap_or(NONE).min(self.bandwidth.get())
     }
@@ -250,18 +228,13 @@ impl Flow {
         }
     }
 
-    /// `bbr_check_full_bw_reached`. Several rounds in one report without growth count as so many.
+    /// `bbr_check_full_bw_reached`.
     fn check_full(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
         if self.full || rounds == 0 || seen.bw == 0 || matches!(self.mode, Mode::ProbeRtt(_)) {
             return;
         }
-        let bw = self.bandwidth.get();
-        if bw >= scale(self.full_bw, FULL_GROWTH.0, FULL_GROWTH.1) {
-            (self.full_bw, self.full_rounds) = (bw, 0);
-            return;
-        }
-        self.full_rounds += rounds;
-        if self.full_rounds >= FULL_ROUNDS {
+        self.pipe.update(self.bandwidth.get(), rounds);
+        if self.pipe.now {
             self.full = true;
             orders.set("full", 1);
         }

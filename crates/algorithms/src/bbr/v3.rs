@@ -8,13 +8,14 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 
 use super::filter::MaxFilter;
+use super::full_pipe::FullPipe;
 use super::min_rtt::{Dip, MinRtt};
-use super::model3::{Bounds, FullPipe, LOSS};
+use super::model3::{Bounds, LOSS};
 use super::program::{self, Version};
 use super::seen::{Events, Seen};
+use super::start::Start;
 use super::{
-    Dice, GAIN, LEAST_SEGMENTS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, initial_rate, paced, probe_rtt_us, scale,
-    volume,
+    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced, probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
 
@@ -48,6 +49,7 @@ const STARTUP_LOSSES: u64 = 6;
 const DRAIN_ROUNDS: u64 = 3;
 /// `BBR.ExtraAckedFilterLen`; a round only during the start.
 const EXTRA_ROUNDS: u64 = 10;
+
 /// BBR version 3.
 pub struct Bbr3 {
     probe_rtt_us: u64,
@@ -127,7 +129,7 @@ pub struct Flow {
     probe_sample: bool,
     too_high: bool,
     precautionary: bool,
-    paced: bool,
+    start: Start,
     told: Told,
 }
 
@@ -161,7 +163,7 @@ impl Flow {
             probe_sample: false,
             too_high: false,
             precautionary: false,
-            paced: false,
+            start: Start::with(STARTUP),
             told: Told {
                 cap: NONE,
                 cap_bw: NONE,
@@ -184,10 +186,7 @@ impl Algorithm for Bbr3 {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::DELIVERY_RATE)
+        NEEDS
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
@@ -195,8 +194,7 @@ impl Algorithm for Bbr3 {
         let marks = Capabilities::ECN.missing_from(control.capabilities()).is_empty();
         control.program(if marks { "bbr3" } else { "unmarked" }, &[]);
         let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
-        let window = if info.live { info.cwnd } else { info.init_cwnd };
-        flow.begin(window.get(), info.srtt.as_micros(), control);
+        flow.start.open(info, control);
         flow
     }
 
@@ -211,9 +209,7 @@ impl Flow {
     /// UpdateModelAndState, report by report.
     pub(super) fn decide(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let rounds = seen.rounds.saturating_sub(self.last.rounds);
-        if !self.paced && seen.rtt < INFINITY {
-            self.begin(seen.window.max(10 * self.mss), seen.rtt, orders);
-        }
+        self.start.see(seen, self.mss, orders);
         self.measure(seen, rounds);
         self.note_losses(seen);
         if seen.events.has(Events::UNDO) {
@@ -230,12 +226,6 @@ impl Flow {
         }
         self.tell(seen, orders);
         self.last = *seen;
-    }
-
-    /// `InitPacingRate`.
-    fn begin(&mut self, window: u64, rtt_us: u64, orders: &mut impl Orders) {
-        self.paced = rtt_us > 0;
-        orders.pace(initial_rate(window, rtt_us, STARTUP));
     }
 
     fn max_bw(&self) -> u64 {
@@ -316,7 +306,7 @@ impl Flow {
             self.full = false;
             orders.set("full", 0);
             if !dips {
-                self.start(orders);
+                self.start_again(orders);
             }
         } else if from_up && !dips && !matches!(self.state, State::Up) {
             self.refill(seen, orders);
@@ -351,7 +341,7 @@ impl Flow {
         }
     }
 
-    fn start(&mut self, orders: &mut impl Orders) {
+    fn start_again(&mut self, orders: &mut impl Orders) {
         self.state = State::Startup;
         self.pipe = FullPipe::default();
         orders.set("gain", paced(STARTUP));
@@ -392,7 +382,7 @@ impl Flow {
             self.down(seen, orders);
             self.cruise(orders);
         } else {
-            self.start(orders);
+            self.start_again(orders);
         }
     }
 

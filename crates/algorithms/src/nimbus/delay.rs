@@ -1,7 +1,5 @@
 //! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa.
 
-use std::str::FromStr;
-
 /// Which law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayMode {
@@ -10,17 +8,6 @@ pub enum DelayMode {
     Basic,
     /// The window of Copa's form that the reference has.
     Copa,
-}
-
-impl FromStr for DelayMode {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<DelayMode, &'static str> {
-        match text {
-            "basic" => Ok(DelayMode::Basic),
-            "copa" => Ok(DelayMode::Copa),
-            _ => Err("it is `basic` or `copa`"),
-        }
-    }
 }
 
 /// What a law looks at; rates in bytes/s, times in seconds.

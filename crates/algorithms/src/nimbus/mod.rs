@@ -50,8 +50,16 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Nimbus::new(
-        parameters.read("delay", DelayMode::default())?,
-        parameters.read("competitive", Competitive::default())?,
+        parameters.choice(
+            "delay",
+            DelayMode::default(),
+            &[("basic", DelayMode::Basic), ("copa", DelayMode::Copa)],
+        )?,
+        parameters.choice(
+            "competitive",
+            Competitive::default(),
+            &[("cubic", Competitive::Cubic), ("off", Competitive::Off)],
+        )?,
     )))
 }
 
@@ -63,17 +71,6 @@ pub enum Competitive {
     Cubic,
     /// Nothing: delay control always.
     Off,
-}
-
-impl std::str::FromStr for Competitive {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Competitive, &'static str> {
-        match text {
-            "cubic" => Ok(Competitive::Cubic),
-            "off" => Ok(Competitive::Off),
-            _ => Err("it is `cubic` or `off`"),
-        }
-    }
 }
 
 /// Samples between two spectra: two transforms of 512 points a tenth of a second, where the reference has them each sample.

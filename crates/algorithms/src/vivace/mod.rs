@@ -15,6 +15,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;
 
+use crate::dice::scatter;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub use ascent::Ascent;
@@ -33,7 +34,11 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Vivace {
-        utility: parameters.read("utility", Utility::default())?,
+        utility: parameters.choice(
+            "utility",
+            Utility::default(),
+            &[("latency", Utility::Latency), ("loss", Utility::Loss)],
+        )?,
     }))
 }
 
@@ -218,13 +223,6 @@ impl Flow {
     }
 }
 
-/// SplitMix64's finalizer: a change of one bit changes half of the others.
-fn scatter(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
-
 impl Algorithm for Vivace {
     type Flow = Flow;
 
@@ -314,7 +312,7 @@ const PROGRAM: &str = "(def
         (do (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
             (:= Report.limited (|| Report.limited Flow.app_limited))))
     (fallthrough))
-(when (|| Flow.was_timeout (&& (== go 0) (> Flow.srtt_us 0) (< Flow.srtt_us +infinity)))
+(when (|| Flow.was_timeout (&& (== go 0) (< Flow.srtt_us +infinity)))
     (:= Report.which 0)
     (:= interval 3)
     (report)

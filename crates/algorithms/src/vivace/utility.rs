@@ -1,7 +1,5 @@
 //! What a monitor interval was worth.
 
-use std::str::FromStr;
-
 /// Which utility (Vivace section 3 and 6.1: one function, two settings of b).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Utility {
@@ -10,17 +8,6 @@ pub enum Utility {
     Latency,
     /// Vivace-Loss: only losses cost.
     Loss,
-}
-
-impl FromStr for Utility {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Utility, &'static str> {
-        match text {
-            "latency" => Ok(Utility::Latency),
-            "loss" => Ok(Utility::Loss),
-            _ => Err("it is `latency` or `loss`"),
-        }
-    }
 }
 
 /// t, the exponent of the rate (section 3.1). Below 1, so that many flows have one fair equilibrium.

@@ -24,13 +24,6 @@ fn round(n: u64, bw: u64) -> Seen {
 }
 
 #[test]
-fn it_starts_at_the_window_in_a_round_trip_times_the_gain() {
-    // 10 * 1448 bytes in 20 ms are 724,000 bytes/s.
-    assert_eq!(initial_rate(10 * MSS, 20_000, STARTUP), 724_000 * 2885 / 1000);
-    assert_eq!(initial_rate(10 * MSS, 0, STARTUP), 14_480_000 * 2885 / 1000);
-}
-
-#[test]
 fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
     let (bbr, mut flow) = bbr();
     let mut orders = Recorder::default();

@@ -1,7 +1,7 @@
 //! Probing for bandwidth: the states of ProbeBW, when each ends, and the long-term bound that probes find.
 
 use super::{Acks, DOWN, Flow, State, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
-use crate::bbr::model3::FullPipe;
+use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{Events, Seen};
 use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
 

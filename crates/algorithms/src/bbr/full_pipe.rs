@@ -1,0 +1,62 @@
+//! Whether the pipe is full: more in flight brings no more bandwidth.
+
+use super::scale;
+
+/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached: whether a rising rate still finds more bandwidth.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FullPipe {
+    /// The bandwidth that growth is measured from, bytes/s.
+    from: u64,
+    rounds: u64,
+    /// BBR.full_bw_now.
+    pub now: bool,
+}
+
+impl FullPipe {
+    /// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: three rounds in which the bandwidth does not grow by a quarter. Fewer take a
+    /// receive window that is still growing for a full pipe.
+    const ROUNDS: u64 = 3;
+    const GROWTH: (u64, u64) = (5, 4);
+
+    /// ResetFullBW, with a bandwidth to begin from.
+    pub fn from(bw: u64) -> FullPipe {
+        FullPipe {
+            from: bw,
+            ..FullPipe::default()
+        }
+    }
+
+    /// Takes the bandwidth of so many rounds, which the application did not limit. Several rounds in one report without
+    /// growth count as so many.
+    pub fn update(&mut self, bw: u64, rounds: u64) {
+        if self.now {
+            return;
+        }
+        if bw >= scale(self.from, FullPipe::GROWTH.0, FullPipe::GROWTH.1) {
+            *self = FullPipe::from(bw);
+            return;
+        }
+        self.rounds += rounds;
+        self.now = self.rounds >= FullPipe::ROUNDS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plateau_of_three_rounds_is_a_full_pipe() {
+        let mut pipe = FullPipe::default();
+        for bw in [100, 200, 400, 499, 499] {
+            pipe.update(bw, 1);
+            assert!(!pipe.now);
+        }
+        pipe.update(499, 1);
+        assert!(pipe.now);
+        let mut pipe = FullPipe::from(400);
+        pipe.update(500, 1);
+        pipe.update(500, 2);
+        assert!(!pipe.now);
+    }
+}
