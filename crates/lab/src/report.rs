@@ -308,10 +308,7 @@ fn completions(result: &RunResult) -> String {
         );
     }
     out += "</tr></thead><tbody>";
-    for row in rows {
-        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = write!(out, "<tr>{cells}</tr>");
-    }
+    out += &table_rows(&rows);
     out += "</tbody></table></div><p class=\"note\">Flows that ended in time, from their start to their last byte at the \
             receiver. Slowdown: over what the flow would have taken alone (its bytes at the path's lowest rate, and one round \
             trip).</p><div class=\"row\" data-chart=\"fct\" style=\"--columns: 2\"></div>";
@@ -501,7 +498,8 @@ fn on_grid(flow: &[crate::result::Sample], step: f64, points: usize) -> Vec<Opti
         .collect()
 }
 
-fn round(value: f64, digits: u32) -> Value {
+/// For a file of figures or a picture; null for what is no number.
+pub(crate) fn round(value: f64, digits: u32) -> Value {
     let scale = f64::from(10u32.pow(digits));
     json!((value * scale).round() / scale)
 }
@@ -510,6 +508,28 @@ fn round(value: f64, digits: u32) -> Value {
 fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A table of figures for a page. Headings of two lines have a line break, the second in small print.
+pub(crate) fn table_html<H: AsRef<str>>(headings: &[H], rows: &[Vec<String>]) -> String {
+    let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
+    for heading in headings.iter().map(AsRef::as_ref) {
+        let (name, unit) = heading.split_once('\n').unwrap_or((heading, ""));
+        let _ = write!(
+            out,
+            "<th scope=\"col\">{}<small>{}</small></th>",
+            escape(name),
+            escape(unit)
+        );
+    }
+    out += "</tr></thead><tbody>";
+    out += &table_rows(rows);
+    out + "</tbody></table></div>"
+}
+
+fn table_rows(rows: &[Vec<String>]) -> String {
+    let cells = |row: &Vec<String>| -> String { row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect() };
+    rows.iter().map(|row| format!("<tr>{}</tr>", cells(row))).collect()
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -161,11 +161,9 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
             format!("{:.2}", point.delay_own_kind_ms),
         ]
     };
-    let shown = points
-        .last()
-        .map_or(0.0, |point| point.buffer)
-        .min(1.0)
-        .max(points.first().map_or(0.0, |p| p.buffer));
+    // 1 BDP, or what comes next.
+    let shown = points.iter().map(|point| point.buffer).find(|buffer| *buffer >= 1.0);
+    let shown = shown.unwrap_or_else(|| points.last().map_or(0.0, |point| point.buffer));
     Answer {
         verdict: harm.max(own),
         finding,

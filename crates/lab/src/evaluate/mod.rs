@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::experiment::Contender;
+use crate::report::round;
 use crate::scenario::Scenario;
 use crate::svg::Chart;
 
@@ -123,10 +124,9 @@ impl Outcomes {
     /// The run of that key. The judge asks for what its own plan named.
     fn of(&self, key: &str) -> &Measured {
         static NOTHING: std::sync::LazyLock<Measured> = std::sync::LazyLock::new(Measured::default);
-        self.0
-            .iter()
-            .find(|(known, _)| known == key)
-            .map_or(&NOTHING, |(_, measured)| measured)
+        let found = self.0.iter().find(|(known, _)| known == key);
+        debug_assert!(found.is_some(), "no plan has {key}");
+        found.map_or(&NOTHING, |(_, measured)| measured)
     }
 }
 
@@ -184,7 +184,7 @@ pub struct Answer {
     pub verdict: Verdict,
     /// What was found, in a sentence or two with its figures.
     pub finding: String,
-    /// The figures that a script reads, by name; units are in the names.
+    /// The figures that a script reads, by name; units are in the names. One that is not finite is null in JSON.
     pub figures: Vec<(String, f64)>,
     /// Headings and rows; the first column is text.
     pub table: (Vec<&'static str>, Vec<Vec<String>>),
@@ -236,9 +236,20 @@ impl Evaluation {
             .count()
     }
 
+    /// How many answers have which verdict, in words.
+    fn counts(&self) -> String {
+        let counts = [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered]
+            .map(|verdict| (self.count(verdict), verdict.word()))
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, word)| format!("{n} {word}"));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
     /// For scripts: the verdict and the figures of every question.
     pub fn json(&self) -> Value {
-        let figure = |(name, value): &(String, f64)| (name.clone(), json!(rounded(*value)));
+        // Four digits behind the point: as many as a figure of a simulated minute means something.
+        let figure = |(name, value): &(String, f64)| (name.clone(), round(*value, 4));
         let question = |(question, answer): &(&'static Question, Answer)| {
             let figures: serde_json::Map<String, Value> = answer.figures.iter().map(figure).collect();
             json!({
@@ -280,23 +291,7 @@ impl Evaluation {
         if !self.left_out.is_empty() {
             out += &format!("\nnot asked on {}: {}\n", self.datapath, self.left_out.join(", "));
         }
-        let mut counts = Vec::new();
-        for verdict in [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered] {
-            match self.count(verdict) {
-                0 => {}
-                n => counts.push(format!("{n} {}", verdict.word())),
-            }
-        }
-        out + &format!("\n{}: {}\n", self.algorithm, counts.join(", "))
-    }
-}
-
-/// Four digits behind the point: as many as a figure of a simulated minute means something.
-fn rounded(value: f64) -> f64 {
-    if value.is_finite() {
-        (value * 1e4).round() / 1e4
-    } else {
-        -1.0
+        out + &format!("\n{}: {}\n", self.algorithm, self.counts())
     }
 }
 
@@ -343,8 +338,9 @@ mod tests {
                         run.key
                     );
                 }
-                // Without anything measured there is a judgement, and no panic.
-                let nothing = (question.judge)(&setting, &Outcomes(Vec::new()));
+                // The judge asks for no run that is not planned, and where nothing was measured there is a judgement.
+                let nothing = runs.into_iter().map(|run| (run.key, Measured::default())).collect();
+                let nothing = (question.judge)(&setting, &Outcomes(nothing));
                 assert!(!nothing.finding.is_empty());
             }
         }

@@ -63,7 +63,7 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let speed = Verdict::at_most(took.unwrap_or(f64::INFINITY), 30.0, 30.0).no_worse_than_caution();
     let told = took.map_or("does not get there in time".to_owned(), |s| format!("takes {s:.1} s"));
     let mut figures: Vec<(String, f64)> = counts.iter().map(|n| (format!("jain_{n}"), jain(*n))).collect();
-    figures.push(("convergence_s".to_owned(), took.unwrap_or(-1.0)));
+    figures.push(("convergence_s".to_owned(), took.unwrap_or(f64::INFINITY)));
     Answer {
         verdict: Verdict::at_least(least, 0.9, 0.7).max(speed),
         finding: format!("Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Answer, Evaluation, Question, Verdict};
-use crate::report::escape;
+use crate::report::{escape, table_html};
 use crate::svg;
 
 /// The page.
@@ -67,14 +67,10 @@ fn chip(verdict: Verdict) -> String {
 }
 
 fn overview(out: &mut String, evaluation: &Evaluation) {
-    let counts = [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered]
-        .into_iter()
-        .filter(|verdict| evaluation.count(*verdict) > 0)
-        .map(|verdict| format!("{} {}", evaluation.count(verdict), verdict.word()));
     let _ = write!(
         out,
         "<section><p><b>{}</b></p><div class=\"scroll\"><table class=\"figures overview\"><tbody>",
-        counts.collect::<Vec<_>>().join(", ")
+        evaluation.counts()
     );
     for (question, answer) in &evaluation.answers {
         let _ = write!(
@@ -125,7 +121,10 @@ fn section(out: &mut String, question: &Question, answer: &Answer) {
         escape(&answer.finding),
         escape(question.about)
     );
-    table(out, answer);
+    let (headings, rows) = &answer.table;
+    if !rows.is_empty() {
+        *out += &table_html(headings, rows);
+    }
     if !answer.charts.is_empty() {
         let described = format!("{}: {}", question.title, answer.finding);
         let _ = write!(
@@ -140,29 +139,6 @@ fn section(out: &mut String, question: &Question, answer: &Answer) {
         escape(question.criterion),
         escape(question.source)
     );
-}
-
-fn table(out: &mut String, answer: &Answer) {
-    let (headings, rows) = &answer.table;
-    if rows.is_empty() {
-        return;
-    }
-    *out += "<div class=\"scroll\"><table class=\"figures\"><thead><tr>";
-    for heading in headings {
-        let (upper, lower) = heading.split_once('\n').unwrap_or((heading, ""));
-        let _ = write!(
-            out,
-            "<th scope=\"col\">{}<small>{}</small></th>",
-            escape(upper),
-            escape(lower)
-        );
-    }
-    *out += "</tr></thead><tbody>";
-    for row in rows {
-        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = write!(out, "<tr>{cells}</tr>");
-    }
-    *out += "</tbody></table></div>";
 }
 
 /// With a full stop.

@@ -70,7 +70,7 @@ fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progre
 /// where it holds none. What was found on a quiet machine is kept.
 fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
-    let key = format!("{} {cpus} CPUs", env!("CARGO_PKG_VERSION"));
+    let key = format!("{cpus} CPUs");
     let make = |gbit: u64| wire::make(Rate::from_bits_per_sec(gbit * 1_000_000_000));
     if let Some(gbit) = kept::<u64>(&options.parts(), "rate.json", &key) {
         return Ok((gbit, make(gbit)?));

@@ -170,10 +170,7 @@ pub(super) fn on_kernel(
 ) -> Result<Vec<Summary>, Error> {
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
-        let (name, key) = (
-            format!("{}.json", one.name()),
-            format!("{} {}", env!("CARGO_PKG_VERSION"), one.key()),
-        );
+        let (name, key) = (format!("{}.json", one.name()), one.key());
         let summary = match kept::<Summary>(&options.parts(), &name, &key) {
             Some(summary) if summary.sound => summary,
             _ => {

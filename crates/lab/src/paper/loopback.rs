@@ -39,7 +39,7 @@ impl Turns<'_> {
         registry: &Registry,
         progress: &mut dyn Progress,
     ) -> Result<Measured, Error> {
-        let key = format!("{} {} {}", env!("CARGO_PKG_VERSION"), self.place, self.length);
+        let key = format!("{} {}", self.place, self.length);
         let of = self.flows.len() * self.rounds * self.contenders.len();
         let mut measured = Vec::new();
         let mut done = 0;

@@ -20,7 +20,7 @@ pub(super) trait Job: Sync {
     /// The name of the file that keeps its result, without an extension; no other job of the experiment has it.
     fn name(&self) -> String;
 
-    /// Everything that its result depends on, beside the version of ccplane.
+    /// Everything that its result depends on, beside the program.
     fn key(&self) -> String;
 
     /// Does it.
@@ -36,9 +36,8 @@ pub(super) fn run<J: Job>(
     directory: &Path,
     progress: &mut dyn Progress,
 ) -> Result<Vec<J::Result>, Error> {
-    let key = |job: &J| format!("{} {}", env!("CARGO_PKG_VERSION"), job.key());
     let file = |job: &J| format!("{}.json", job.name());
-    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| kept(directory, &file(job), &key(job))).collect();
+    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| kept(directory, &file(job), &job.key())).collect();
     let open: Vec<usize> = (0..jobs.len())
         .filter(|i| results.get(*i).is_some_and(Option::is_none))
         .collect();
@@ -62,7 +61,7 @@ pub(super) fn run<J: Job>(
             let job = jobs.get(at);
             let stored = result.and_then(|result| {
                 if let Some(job) = job {
-                    keep(directory, &file(job), &key(job), &result)?;
+                    keep(directory, &file(job), &job.key(), &result)?;
                 }
                 Ok(result)
             });

@@ -194,7 +194,7 @@ fn replay(
         let mut took = Vec::new();
         for who in order {
             let name = format!("kernel-{seed}-{}.json", who.name());
-            let key = format!("{} {flows} flows, {LINK}, {RTT}", env!("CARGO_PKG_VERSION"));
+            let key = format!("{flows} flows, {LINK}, {RTT}");
             let part = match kept::<(Vec<u64>, bool)>(&options.parts(), &name, &key) {
                 // A disturbed one is worth another try.
                 Some(part) if part.1 => part,
