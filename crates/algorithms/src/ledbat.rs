@@ -9,7 +9,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::least::Least;
-use crate::repair::{DECLARED, MAY_GROW, REMEMBER, REPORTED, halve};
+use crate::repair::{DECLARED, DELIVERED, MAY_GROW, REMEMBER, REPORTED, halve};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -197,7 +197,7 @@ fn program() -> String {
     (fallthrough))
 (when (&& {MAY_GROW} (>= Ack.now resume))
     (:= price (* divisor (if (< Cwnd Ssthresh) Flow.mss Cwnd)))
-    (:= credit (+ (min credit price) Ack.bytes_acked))
+    (:= credit (+ (min credit price) {DELIVERED}))
     (:= Cwnd (+ Cwnd (* Flow.mss (/ credit price))))
     (:= credit (diff credit (* price (/ credit price))))
     (fallthrough))

@@ -42,5 +42,11 @@ pub(crate) const REMEMBER: &str = "(when true
     (:= Report.ssthresh Ssthresh)
     (fallthrough))";
 
-/// Whether the window may grow: it limits sending, and no fast recovery is under way.
-pub(crate) const MAY_GROW: &str = "(&& Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
+/// Whether the window may grow: something is acknowledged in order, the window limits sending, and no fast recovery is
+/// under way.
+pub(crate) const MAY_GROW: &str =
+    "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
+
+/// By what it grows: packets newly delivered, as Linux counts (`acked_sacked`). After a timeout, one ACK for all that was
+/// SACKed before it says nothing new of the path; counted in bytes it would open the window at once.
+pub(crate) const DELIVERED: &str = "(* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))";

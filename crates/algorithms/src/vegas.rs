@@ -7,7 +7,7 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
 
-use crate::repair::{DECLARED, MAY_GROW, REMEMBER, REPORTED, halve};
+use crate::repair::{DECLARED, DELIVERED, MAY_GROW, REMEMBER, REPORTED, halve};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -173,7 +173,7 @@ fn program() -> String {
     (:= round_rtt +infinity)
     (fallthrough))
 (when {MAY_GROW}
-    (:= Cwnd (+ Cwnd (min Ack.bytes_acked (diff Ssthresh Cwnd))))
+    (:= Cwnd (+ Cwnd (min {DELIVERED} (diff Ssthresh Cwnd))))
     (if (== step 1) (:= Cwnd (+ Cwnd Flow.mss)))
     (fallthrough))
 (when (&& (== step 2) (! (|| Flow.in_recovery recovering)))

@@ -16,7 +16,7 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::repair::{MAY_GROW, REMEMBER, reduce};
+use crate::repair::{DELIVERED, MAY_GROW, REMEMBER, reduce};
 use crate::{BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
 /// What differs between loss-based algorithms. Windows are in segments, fractions included.
@@ -289,7 +289,7 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
         ..
     } = own;
     let slow_start = match options.slow_start {
-        SlowStart::Datapath => format!("(min (/ Ack.bytes_acked {divisor}) (diff Ssthresh Cwnd))"),
+        SlowStart::Datapath => format!("(min (/ left {divisor}) (diff Ssthresh Cwnd))"),
         SlowStart::Agent => "0".to_owned(),
     };
     let due = due(options.report, "Flow.srtt_us");
@@ -311,9 +311,10 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     (report)
     (fallthrough)){exit}
 (when {MAY_GROW}
+    (:= left {DELIVERED})
     (:= slow {slow_start})
     (:= Cwnd (+ Cwnd slow))
-    (:= left (diff Ack.bytes_acked (* slow {divisor})))
+    (:= left (diff left (* slow {divisor})))
     (:= Report.counted (+ Report.counted left))
     # At most one segment for credit that was saved while segments were dearer.
     (:= Report.credit (+ (min Report.credit segment_every) left))

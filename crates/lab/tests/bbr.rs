@@ -1,21 +1,16 @@
 //! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says whose claim it holds.
 
-use std::path::Path;
+mod common;
 
-use ccplane_algorithms::Registry;
-use ccplane_lab::Quiet;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::sim::{self, Options};
-
-/// Payload of a full link: 1448 of 1500 bytes.
-const PAYLOAD: f64 = 1448.0 / 1500.0;
+use common::{PAYLOAD, delay, goodput, simulate_one};
 
 /// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads beside the contender's.
 fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {
-    let text = format!(
-        "contenders = [\"{contender}\"]
-duration = \"{seconds}s\"
+    simulate_one(
+        contender,
+        &format!(
+            "duration = \"{seconds}s\"
 [topology.dumbbell]
 rate = \"96mbit\"
 rtt = \"20ms\"
@@ -23,42 +18,8 @@ rtt = \"20ms\"
 [[workload]]
 bulk = {{ flows = {flows} }}
 {others}"
-    );
-    let scenario = Scenario::parse("bbr.toml", &text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let options = Options {
-        seeds: "1".parse::<Seeds>().unwrap(),
-        threads: 1,
-        command: "test".into(),
-        repeat: "test".into(),
-        packet_logs: None,
-    };
-    let mut result = sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap();
-    let contender = result.contenders.remove(0);
-    let figures = &contender.figures;
-    println!(
-        "{} {more} {others}: goodput {:.3} use {:.4} delay {:.3} p50 {:.3} p95 {:.3} drops {} lost {} jain {:?}",
-        contender.label,
-        figures.goodput_mbit,
-        figures.utilisation,
-        figures.delay_mean_ms,
-        figures.delay_p50_ms,
-        figures.delay_p95_ms,
-        figures.queue_drops,
-        figures.random_losses,
-        figures.jain
-    );
-    contender
-}
-
-/// Mean of the bins from a second on.
-fn mean_from(bins: &[f64], bin_ns: u64, second: u64) -> f64 {
-    let bins = &bins[(second * 1_000_000_000 / bin_ns) as usize..];
-    bins.iter().sum::<f64>() / bins.len() as f64
-}
-
-fn delays_from(c: &ContenderResult, second: u64) -> f64 {
-    let bins: Vec<f64> = c.series.delay_ms.iter().map(|bin| bin.unwrap_or(0.0)).collect();
-    mean_from(&bins, c.series.bin_ns, second)
+        ),
+    )
 }
 
 const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\"\nbulk = {}";
@@ -66,7 +27,7 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\
 /// The contender's share of what it and one Cubic flow get.
 fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     let c = run(contender, 60, &format!("queue = \"{queue}\""), 1, CUBIC);
-    let all = 96.0 * PAYLOAD * c.figures.utilisation;
+    let all = PAYLOAD * c.figures.utilisation;
     let share = c.figures.goodput_mbit / all;
     println!("  share of {contender} at {queue}: {share:.3}");
     share
@@ -77,19 +38,17 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
-    let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
-    let delay = delays_from(&c, 5);
-    println!("  after 5 s: goodput {goodput:.3}, delay {delay:.3}");
-    assert!((goodput / 88.3 - 1.0).abs() < 0.02, "{goodput}");
+    let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
+    println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");
+    assert!((mbit / 88.3 - 1.0).abs() < 0.02, "{mbit}");
     assert!(c.figures.queue_drops.abs_diff(450) < 90, "{}", c.figures.queue_drops);
     // Less than ns-3's: pacing counts headers here, so what the gain of 1.25 queued drains faster. Cubic's is 16 ms.
-    assert!((0.5..5.0).contains(&delay), "{delay}");
+    assert!((0.5..5.0).contains(&ms), "{ms}");
     let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
-    let goodput = mean_from(&c.series.throughput_mbit, c.series.bin_ns, 5) * PAYLOAD;
-    let delay = delays_from(&c, 5);
-    println!("  after 5 s: goodput {goodput:.3}, delay {delay:.3}");
-    assert!(goodput > 0.95 * 96.0 * PAYLOAD, "{goodput}");
-    assert!((0.1..5.0).contains(&delay), "{delay}");
+    let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
+    println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");
+    assert!(mbit > 0.95 * PAYLOAD, "{mbit}");
+    assert!((0.1..5.0).contains(&ms), "{ms}");
 }
 
 /// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): a buffer that is too large does not fill.
@@ -176,24 +135,16 @@ fn the_bandwidth_follows_the_link() {
     for contender in ["bbr", "bbr3"] {
         let events = event(8, 24) + &event(20, 96);
         let c = run(contender, 32, "queue = \"droptail:1bdp\"", 1, &events);
-        let bins = |from: u64, to: u64| {
-            let bin = |second: u64| (second * 1_000_000_000 / c.series.bin_ns) as usize;
-            let (bins, delays) = (
-                &c.series.throughput_mbit[bin(from)..bin(to)],
-                &c.series.delay_ms[bin(from)..bin(to)],
-            );
-            let delay: f64 = delays.iter().map(|bin| bin.unwrap_or(0.0)).sum();
-            (
-                bins.iter().sum::<f64>() / bins.len() as f64,
-                delay / delays.len() as f64,
-            )
-        };
-        let ((slow, delay), (fast, _)) = (bins(16, 20), bins(28, 32));
+        let (slow, delay, fast) = (
+            goodput(&c, 0, 16.0, 20.0),
+            delay(&c, 16.0, 20.0),
+            goodput(&c, 0, 28.0, 32.0),
+        );
         println!("  {contender}: {slow:.2} Mbit/s with {delay:.2} ms, then {fast:.2}");
-        assert!(slow > 22.0, "{contender}: {slow}");
+        assert!(slow > 21.24, "{contender}: {slow}");
         // Four times as long as on the fast link; full, the queue would be 80 ms.
         assert!(delay < 50.0, "{contender}: {delay}");
-        assert!(fast > 85.0, "{contender}: {fast}");
+        assert!(fast > 82.06, "{contender}: {fast}");
     }
 }
 

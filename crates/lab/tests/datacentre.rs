@@ -1,37 +1,24 @@
 //! DCTCP, Swift and TIMELY where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
 //! (the simulator's default). And DCTCP on kernel TCP, with ECN agreed on, over an emulated link that marks.
 
-use std::path::Path;
+mod common;
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
-use ccplane_lab::result::{ContenderResult, RunResult};
-use ccplane_lab::scenario::Scenario;
-use ccplane_lab::sim::{self, Options};
+use ccplane_lab::result::ContenderResult;
 use ccplane_lab::{Experiment, Quiet};
 use ccplane_qdisc::{LineSpec, LossModel};
 use ccplane_units::{Duration, Rate};
+use common::simulate;
 
 /// A packet on the wire, bits.
 const PACKET: f64 = 1500.0 * 8.0;
 /// RTT of the empty path, µs.
 const BASE: f64 = 20.0;
 
-fn run(text: &str) -> RunResult {
-    let scenario = Scenario::parse("datacentre.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let options = Options {
-        seeds: "1".parse().unwrap(),
-        threads: 1,
-        command: "ccplane run datacentre.toml".into(),
-        repeat: "ccplane run datacentre.toml".into(),
-        packet_logs: None,
-    };
-    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
-}
-
 /// `flows` between two hosts over one link, for `millis`.
 fn link(contenders: &str, gbit: u32, flows: u32, queue: &str, millis: u32, transport: &str) -> Vec<ContenderResult> {
-    run(&format!(
+    simulate(&format!(
         "contenders = [{contenders}]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
          [topology.dumbbell]\nrate = \"{gbit}gbit\"\nrtt = \"20us\"\nqueue = \"{queue}\"\n\
          [transport]\nmin_rto = \"4ms\"\n{transport}\n\
@@ -42,7 +29,7 @@ fn link(contenders: &str, gbit: u32, flows: u32, queue: &str, millis: u32, trans
 
 /// `senders` to one receiver as in scenarios/07-dctcp.toml; `bulk` is what each sends.
 fn incast(contenders: &str, senders: u32, queue: &str, bulk: &str, transport: &str) -> Vec<ContenderResult> {
-    run(&format!(
+    simulate(&format!(
         "contenders = [{contenders}]\nduration = \"200ms\"\nsample = \"1ms\"\n\
          [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"{queue}\"\n\
          [transport]\nmin_rto = \"4ms\"\n{transport}\n\

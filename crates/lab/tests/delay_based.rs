@@ -1,38 +1,17 @@
 //! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of them beside Cubic.
 //! The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160 packets, 20 ms).
 
-use std::path::Path;
+mod common;
 
-use ccplane_algorithms::Registry;
-use ccplane_lab::Quiet;
-use ccplane_lab::result::{ContenderResult, RunResult};
-use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::sim::{self, Options};
-
-/// Payload that the standard link carries, Mbit/s: 1448 of 1500 bytes.
-const CAPACITY: f64 = 92.67;
-
-fn run(text: &str) -> RunResult {
-    let scenario = Scenario::parse("delay_based.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let options = Options {
-        seeds: "1".parse::<Seeds>().unwrap(),
-        threads: 1,
-        command: "ccplane run delay_based.toml".into(),
-        repeat: "ccplane run delay_based.toml".into(),
-        packet_logs: None,
-    };
-    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
-}
+use ccplane_lab::result::ContenderResult;
+use common::{PAYLOAD, simulate_one};
 
 /// One contender on a dumbbell, with these workloads.
 fn dumbbell(contender: &str, seconds: u32, link: &str, workloads: &str) -> ContenderResult {
-    let text =
-        format!("contenders = [{contender:?}]\nduration = \"{seconds}s\"\n[topology.dumbbell]\n{link}\n{workloads}");
-    let result = run(&text);
-    let contender = result.contenders.into_iter().next().unwrap();
-    assert!(contender.audit.sound, "{:?}", contender.audit);
-    println!("{}: {:?}", contender.label, contender.figures);
-    contender
+    simulate_one(
+        contender,
+        &format!("duration = \"{seconds}s\"\n[topology.dumbbell]\n{link}\n{workloads}"),
+    )
 }
 
 const STANDARD: &str = "rate = \"96mbit\"\nrtt = \"20ms\"";
@@ -65,13 +44,13 @@ fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
 #[test]
 fn vegas_starves_beside_cubic() {
     let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).figures;
-    assert!(f.goodput_mbit < 0.1 * CAPACITY, "{} Mbit/s", f.goodput_mbit);
+    assert!(f.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", f.goodput_mbit);
 }
 
 /// Arun and Balakrishnan 2018, section 2.2 and figure 9 there.
 #[test]
 fn copa_competes_with_cubic_only_in_its_auto_mode() {
-    let share = |name| dumbbell(name, 60, DEEP, &beside("native:cubic")).figures.goodput_mbit / CAPACITY;
+    let share = |name| dumbbell(name, 60, DEEP, &beside("native:cubic")).figures.goodput_mbit / PAYLOAD;
     let (auto, default) = (share("copa"), share("copa:mode=default"));
     assert!(default < 0.15, "{default}");
     assert!((0.25..0.75).contains(&auto), "{auto}");
@@ -111,7 +90,7 @@ fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
     assert!(alone.delay_p95_ms < 66.0, "{} ms", alone.delay_p95_ms);
     let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).figures;
-    assert!(beside.goodput_mbit < 0.1 * CAPACITY, "{} Mbit/s", beside.goodput_mbit);
+    assert!(beside.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", beside.goodput_mbit);
 }
 
 /// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first does not starve.

@@ -2,26 +2,22 @@
 //!
 //! A digest that changes means that simulations changed. Where that is meant, `CCPLANE_GOLDEN=write` renews the file.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::Quiet;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::sim::{self, Options};
+use ccplane_lab::{Quiet, sim};
+use common::options;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn digest(scenario: &Scenario, threads: usize) -> String {
-    let options = Options {
-        seeds: scenario.seeds,
-        threads,
-        command: String::new(),
-        repeat: String::new(),
-        packet_logs: None,
-    };
+    let options = options(scenario.seeds, threads);
     let result = sim::run(scenario, &Registry::builtin(), &options, &Quiet);
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {

@@ -1,31 +1,13 @@
 //! Scenarios end to end in the simulator: figures as theory has them, the same bytes each time.
 
-use std::path::Path;
+mod common;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::RunResult;
-use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::sim::{self, Options};
-use ccplane_lab::{Error, Quiet};
-
-fn scenario(text: &str) -> Scenario {
-    Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
-}
-
-fn options(seeds: &str, threads: usize) -> Options {
-    Options {
-        seeds: seeds.parse::<Seeds>().unwrap(),
-        threads,
-        command: "ccplane run test.toml".into(),
-        repeat: "ccplane run test.toml".into(),
-        packet_logs: None,
-    }
-}
-
-fn run(text: &str) -> RunResult {
-    sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet).unwrap()
-}
+use ccplane_lab::scenario::Seeds;
+use ccplane_lab::{Error, Quiet, sim};
+use common::{options, scenario, simulate};
 
 const DUMBBELL: &str = r#"
 contenders = ["reno", "native:reno", "native:cubic"]
@@ -41,7 +23,7 @@ bulk = { flows = 2 }
 
 #[test]
 fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
-    let result = run(DUMBBELL);
+    let result = simulate(DUMBBELL);
     assert_eq!(result.contenders.len(), 3);
     for c in &result.contenders {
         let f = &c.figures;
@@ -75,7 +57,10 @@ fn threads_and_repetition_change_nothing() {
             .replace("\"10s\"", "\"2s\"")
             .replace("rtt =", "loss = \"0.1%\"\nrtt ="),
     );
-    let run = |seeds, threads| sim::run(&scenario, &Registry::builtin(), &options(seeds, threads), &Quiet).unwrap();
+    let run = |seeds: &str, threads| {
+        let options = options(seeds.parse().unwrap(), threads);
+        sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+    };
     let summary = |mut result: RunResult| {
         result.contenders.iter_mut().for_each(|c| c.host.wall_s = None);
         serde_json::to_string(&result).unwrap()
@@ -98,7 +83,7 @@ fn a_route_changes_in_time() {
         .split("```toml\n")
         .find(|block| block.contains("route = \"b\""))
         .unwrap();
-    let result = run(example.split("```").next().unwrap());
+    let result = simulate(example.split("```").next().unwrap());
     let [short, long] = result.contenders[0].figures.links.as_slice() else {
         panic!("two links are asked for")
     };
@@ -109,7 +94,8 @@ fn a_route_changes_in_time() {
 
 #[test]
 fn flows_that_come_and_go_are_told_by_their_completion_times() {
-    let result = run(r#"
+    let result = simulate(
+        r#"
 contenders = ["native:cubic"]
 duration = "20s"
 [topology.dumbbell]
@@ -125,7 +111,8 @@ algorithm = "native:reno"
 bulk = {}
 [report]
 links = ["bottleneck", "reverse"]
-"#);
+"#,
+    );
     let c = &result.contenders[0];
     let completions = c.figures.completions.as_ref().unwrap();
     let all = completions.classes.last().unwrap();
@@ -159,9 +146,11 @@ fn every_other_workload_runs() {
         "bulk = { bytes = \"1MB\", flows = 3, stagger = \"10ms\" }",
     ];
     for kind in kinds {
-        let result = run(&DUMBBELL
-            .replace("\"10s\"", "\"2s\"")
-            .replace("bulk = { flows = 2 }", kind));
+        let result = simulate(
+            &DUMBBELL
+                .replace("\"10s\"", "\"2s\"")
+                .replace("bulk = { flows = 2 }", kind),
+        );
         for c in &result.contenders {
             assert!(c.figures.goodput_mbit > 0.5, "{kind}, {}: {:?}", c.label, c.figures);
             let finite = !kind.starts_with("paced");
@@ -169,7 +158,7 @@ fn every_other_workload_runs() {
         }
     }
     // Datagrams alone have nobody to compare.
-    let result = run(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace(
+    let result = simulate(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace(
         "[[workload]]",
         "[[workload]]\ndatagrams = { rate = \"48mbit\", poisson = true }\n[[workload]]",
     ));
@@ -181,7 +170,7 @@ fn every_other_workload_runs() {
 #[test]
 fn events_change_the_link() {
     let text = format!("{DUMBBELL}\n[[event]]\nat = \"5s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n");
-    let result = run(&text);
+    let result = simulate(&text);
     let c = &result.contenders[2];
     let mean = |bins: &[f64]| bins.iter().sum::<f64>() / bins.len() as f64;
     let (before, after) = (
@@ -201,7 +190,12 @@ fn events_change_the_link() {
 }
 
 fn problem(text: &str) -> (usize, String) {
-    match sim::run(&scenario(text), &Registry::builtin(), &options("1", 1), &Quiet) {
+    match sim::run(
+        &scenario(text),
+        &Registry::builtin(),
+        &options(Seeds::one(1), 1),
+        &Quiet,
+    ) {
         Err(Error::Scenario(problem)) => (
             problem.line(),
             format!("{}; {}", problem.message(), problem.fix().unwrap_or("")),
@@ -267,7 +261,7 @@ bulk = {}
 
 #[test]
 fn networks_that_cannot_be_are_refused() {
-    let result = run(GRAPH);
+    let result = simulate(GRAPH);
     assert_eq!(result.setup.link.as_deref(), Some("t->b"));
     let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
     let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
@@ -288,7 +282,7 @@ fn networks_that_cannot_be_are_refused() {
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
-        sim::run(&scenario, &Registry::builtin(), &options("1", 1), &Quiet)
+        sim::run(&scenario, &Registry::builtin(), &options(Seeds::one(1), 1), &Quiet)
             .unwrap_err()
             .to_string()
     };
@@ -335,7 +329,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
     // Whichever thread is first to fail: it is the first run in order that is told.
     for threads in [1, 2] {
-        let error = sim::run(&scenario, &registry, &options("3..9", threads), &Quiet).unwrap_err();
+        let error = sim::run(&scenario, &registry, &options("3..9".parse().unwrap(), threads), &Quiet).unwrap_err();
         let text = error.to_string();
         for part in [
             "mistaken, seed 3",

@@ -168,13 +168,7 @@ pub fn dumbbell(queue: u64, seed: u64) -> Result<Simulation, SimError> {
     let queue = QueueSpec::DropTail(Size::Packets(queue));
     let network = topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link)?;
     let (from, to) = ends(&network)?;
-    let mut sim = Simulation::new(
-        network,
-        SimOptions {
-            seed,
-            ..SimOptions::default()
-        },
-    )?;
+    let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     sim.add_flow(FlowSpec::new(from, to))?;
     Ok(sim)
 }

@@ -27,6 +27,16 @@ pub struct SimOptions {
     pub memory_limit: u64,
 }
 
+impl SimOptions {
+    /// That seed, and the rest as [`Default`] has it.
+    pub fn seeded(seed: u64) -> SimOptions {
+        SimOptions {
+            seed,
+            ..SimOptions::default()
+        }
+    }
+}
+
 impl Default for SimOptions {
     /// Seed 1, and 4 GB.
     fn default() -> SimOptions {

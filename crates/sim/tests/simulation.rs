@@ -19,18 +19,11 @@ fn us(us: u64) -> Time {
     Time::from_micros(us)
 }
 
-fn options(seed: u64) -> SimOptions {
-    SimOptions {
-        seed,
-        ..SimOptions::default()
-    }
-}
-
 fn node(network: &Network, name: &str) -> NodeId {
     network.node(name).expect("a node of the topology")
 }
 
-/// A dumbbell with the bottleneck and this queue.
+/// A dumbbell of 96 Mbit/s and 20 ms with this queue.
 fn dumbbell(pairs: u32, queue: &str) -> Network {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new(mbit(1_000), Duration::ZERO);
@@ -41,7 +34,7 @@ fn dumbbell(pairs: u32, queue: &str) -> Network {
 
 /// Bulk flows over all pairs of a dumbbell.
 fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
-    let mut sim = Simulation::new(network, options(seed)).expect("a valid network");
+    let mut sim = Simulation::new(network, SimOptions::seeded(seed)).expect("a valid network");
     for n in 1..=pairs {
         let (from, to) = (
             node(sim.network(), &format!("left{n}")),
@@ -75,7 +68,7 @@ fn packets_arrive_when_a_hand_says_they_do() {
     network.duplex(a, switch, first.clone(), first);
     network.duplex(switch, b, second.clone(), second);
     let log = Log::default();
-    let mut sim = Simulation::with_tracer(network, options(1), log.clone()).expect("valid");
+    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(1), log.clone()).expect("valid");
     sim.add_flow(FlowSpec::new(a, b).bytes(3_000)).expect("a path");
     sim.run_until(us(4_500)).expect("no stall");
     let log = log.0.lock().expect("one thread");
@@ -185,7 +178,7 @@ fn a_run_in_slices_is_the_run_in_one() {
 
 #[test]
 fn an_agent_steers_flows_with_stale_reports() {
-    let mut sim = Simulation::new(dumbbell(2, "droptail:1bdp"), options(1)).expect("valid");
+    let mut sim = Simulation::new(dumbbell(2, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(Options::default());
     let cubic = Registry::builtin()
         .by_name("cubic", &Parameters::default())
@@ -221,7 +214,7 @@ fn an_agent_steers_flows_with_stale_reports() {
 
 #[test]
 fn short_flows_finish_and_give_their_place_back() {
-    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), options(1)).expect("valid");
+    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     for n in 0..200 {
         let flow = FlowSpec::new(from, to).bytes(1 + n * 1_000).at(us(n * 50_000));
@@ -253,7 +246,7 @@ fn flows_spread_over_equal_paths() {
     for spread in [Spread::PerFlow, Spread::Symmetric, Spread::PerPacket] {
         let mut network = topology::leaf_spine(2, 4, 8, &link, &link).expect("small");
         network.spread = spread;
-        let mut sim = Simulation::new(network, options(1)).expect("valid");
+        let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
         for n in 1..=8 {
             for to in 1..=8 {
                 let (from, to) = (
@@ -290,7 +283,7 @@ fn routes_lead_round_a_link_that_is_down() {
     duplex(&mut network, switches[2], switches[1]);
     duplex(&mut network, switches[1], b);
     let detour = network.link_named("u->t").expect("it is there");
-    let mut sim = Simulation::new(network, options(1)).expect("valid");
+    let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     sim.add_flow(FlowSpec::new(a, b)).expect("a path");
     sim.schedule(us(500_000), Change::Down(direct)).expect("a link");
     sim.schedule(us(1_000_000), Change::Up(direct)).expect("a link");
@@ -389,7 +382,7 @@ fn what_stands_still_is_an_error_with_its_seed() {
     let mut network = dumbbell(1, "droptail:1bdp");
     let bottleneck = network.link_named("bottleneck").expect("it is there");
     network.spec_mut(bottleneck).expect("it is there").loss = "100%".parse().expect("a probability");
-    let mut sim = Simulation::new(network, options(9)).expect("valid");
+    let mut sim = Simulation::new(network, SimOptions::seeded(9)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     let flow = sim.add_flow(FlowSpec::new(from, to).bytes(1_000)).expect("a path");
     assert_eq!(sim.run_flows(us(1_000_000_000)), Ok(true));
@@ -425,7 +418,7 @@ fn topologies_have_the_shape_that_they_are_known_by() {
     };
     let tree = topology::fat_tree(4, &link, &link).expect("small");
     assert_eq!(count(&tree), (16, 20, 2 * 48));
-    let sim = Simulation::new(tree, options(1)).expect("valid");
+    let sim = Simulation::new(tree, SimOptions::seeded(1)).expect("valid");
     let path = |from: &str, to: &str| {
         sim.path(node(sim.network(), from), node(sim.network(), to))
             .expect("connected")
@@ -438,7 +431,7 @@ fn topologies_have_the_shape_that_they_are_known_by() {
     // facts/dx.md, 3: 192 hosts and 56 switches; 192 + 32 * 2 + 16 * 4 cables.
     let tree = topology::tree_192(topology::TREE_192_QUEUE);
     assert_eq!(count(&tree), (192, 56, 2 * (192 + 64 + 64)));
-    let sim = Simulation::new(tree, options(1)).expect("valid");
+    let sim = Simulation::new(tree, SimOptions::seeded(1)).expect("valid");
     let (from, to) = (node(sim.network(), "host0-0"), node(sim.network(), "host31-5"));
     assert_eq!(
         sim.path(from, to).expect("connected").delay,
@@ -448,7 +441,7 @@ fn topologies_have_the_shape_that_they_are_known_by() {
     // facts/rc3.md, 3.1: 110 nodes, 116 cables; RTTs of 24 to 84 ms, 43.6 ms on average over pairs of routers.
     let wan = topology::internet2(topology::INTERNET2_QUEUE);
     assert_eq!(count(&wan), (100, 10, 2 * 116));
-    let sim = Simulation::new(wan, options(1)).expect("valid");
+    let sim = Simulation::new(wan, SimOptions::seeded(1)).expect("valid");
     let mut rtts = Vec::new();
     for a in 0..10 {
         for b in (0..10).filter(|b| *b != a) {
@@ -474,7 +467,7 @@ fn a_host_gives_its_link_packets_in_turn() {
     let (own, _) = network.duplex(from, switch, link.clone(), link.clone());
     let fast = LinkSpec::new(mbit(1_000), Duration::from_millis(1));
     network.duplex(switch, to, fast.clone(), fast);
-    let mut sim = Simulation::new(network, options(1)).expect("valid");
+    let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     for _ in 0..10 {
         sim.add_flow(FlowSpec::new(from, to)).expect("a path");
     }

@@ -25,10 +25,7 @@ fn dumbbell(pairs: u32, seed: u64) -> Simulation {
         .with_queue("droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"), ms(20));
     let access = LinkSpec::wire(Duration::ZERO);
     let network = topology::dumbbell(pairs, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
-    let options = SimOptions {
-        seed,
-        ..SimOptions::default()
-    };
+    let options = SimOptions::seeded(seed);
     Simulation::new(network, options).expect("a sound network")
 }
 

@@ -4,6 +4,9 @@
 //! batches. One begins when everything before it would have left at the rate, and takes what is due within the batch's time; then
 //! nothing leaves until that time is over, however many acknowledgements come. The long-term rate does not depend on the batch.
 //! A driver that is late begins the next batch sooner, and none gets longer: each is one system call.
+//!
+//! A rate that congestion control orders is one of payload, as its delivery rates are and as Linux' own pacing has it: with headers
+//! counted, an algorithm that sends what it measured would send less each time. The owner's limit is one of whole packets.
 
 use ccplane_units::{Duration, Time};
 
@@ -40,8 +43,10 @@ pub(crate) struct Pacer {
 struct Pace {
     /// bytes/s, not 0.
     rate: u64,
-    /// What a byte takes, ns times 2^FRACTION.
+    /// What a byte of payload takes, ns times 2^FRACTION.
     per_byte: u64,
+    /// What a byte on the wire takes at least, by the owner's limit; 0: there is none.
+    per_wire_byte: u64,
     /// When everything sent so far would have left, had it left at the rate.
     due: Time,
     /// The batch goes on while `due` stays below this.
@@ -55,7 +60,7 @@ impl Pacer {
     pub fn new(limit: u64) -> Pacer {
         let mut pacer = Pacer::default();
         if limit != u64::MAX {
-            pacer.set(limit, false);
+            pacer.set(limit, limit, false);
         }
         pacer
     }
@@ -72,12 +77,14 @@ impl Pacer {
         self.next <= now
     }
 
-    /// A packet of so many bytes leaves. A batch takes `quantum` at most. A driver that is late by less than a packet, or the
-    /// quantum, does not lose the time.
+    /// A packet of so many bytes of payload, and so many of headers, leaves. A batch takes `quantum` at most. A driver that is
+    /// late by less than a packet, or the quantum, does not lose the time.
     #[inline(always)]
-    pub fn on_send(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
+    pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
-            let gap = Duration::from_nanos(bytes.saturating_mul(pace.per_byte) >> FRACTION);
+            let ordered = payload.saturating_mul(pace.per_byte);
+            let limit = (payload + headers).saturating_mul(pace.per_wire_byte);
+            let gap = Duration::from_nanos(ordered.max(limit) >> FRACTION);
             let late = now.since(pace.due) > gap.max(quantum);
             let due = if late { now - quantum } else { pace.due };
             if due >= pace.end {
@@ -94,9 +101,9 @@ impl Pacer {
     #[cold]
     pub fn order(&mut self, rate: u64, limit: u64) {
         if rate != 0 {
-            self.set(rate.min(limit), true);
+            self.set(rate, limit, true);
         } else if limit != u64::MAX {
-            self.set(limit, false);
+            self.set(limit, limit, false);
         } else {
             *self = Pacer::default();
         }
@@ -113,14 +120,19 @@ impl Pacer {
             Some(scaled) => scaled / srtt.as_nanos(),
             None => (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos())) as u64,
         };
-        self.set(rate.min(limit), false);
+        self.set(rate, limit, false);
     }
 
-    fn set(&mut self, rate: u64, ordered: bool) {
-        let rate = rate.max(1);
+    fn set(&mut self, rate: u64, limit: u64, ordered: bool) {
+        let rate = rate.min(limit).max(1);
         let pace = Pace {
             rate,
             per_byte: (1_000_000_000 << FRACTION) / rate,
+            per_wire_byte: if limit == u64::MAX {
+                0
+            } else {
+                (1_000_000_000 << FRACTION) / limit.max(1)
+            },
             due: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.due),
             end: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.end),
             ordered,
@@ -162,7 +174,7 @@ mod tests {
     fn batch(pacer: &mut Pacer, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) -> u64 {
         let mut sent = 0;
         while pacer.allows(now) {
-            pacer.on_send(bytes, now, quantum, rtt);
+            pacer.on_send(bytes, 0, now, quantum, rtt);
             sent += 1;
         }
         sent
@@ -178,7 +190,7 @@ mod tests {
         assert_eq!(pacer.rate(), 1_200_000, "120 % after it");
         let mut now = Time::from_micros(1_000_000);
         for _ in 0..1200 {
-            pacer.on_send(1000, now, Duration::ZERO, &rtt(100_000));
+            pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(100_000));
             assert!(!pacer.allows(now));
             now = pacer.next;
         }
@@ -236,7 +248,7 @@ mod tests {
         // What the window cuts short goes on as long as its time has not passed.
         now = pacer.next;
         for _ in 0..20 {
-            pacer.on_send(1000, now, quantum, &rtt);
+            pacer.on_send(1000, 0, now, quantum, &rtt);
         }
         now += Duration::from_micros(300);
         assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 30);
@@ -284,5 +296,21 @@ mod tests {
             pacer.order(order, 1000);
             assert_eq!(pacer.rate(), rate, "ordered {order}");
         }
+    }
+
+    #[test]
+    fn an_order_counts_payload_and_the_owners_limit_whole_packets() {
+        let now = Time::from_micros(10_000);
+        let gap = |order: u64, limit: u64| {
+            let mut pacer = Pacer::new(limit);
+            pacer.order(order, limit);
+            pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
+            pacer.next.since(now).as_micros()
+        };
+        assert_eq!(gap(1_000_000, UNLIMITED), 1000);
+        assert_eq!(gap(1_000_000, 2_000_000), 1000);
+        assert_eq!(gap(2_000_000, 1_000_000), 1040);
+        assert_eq!(gap(0, 1_000_000), 1040);
+        assert_eq!(gap(990_000, 1_000_000), 1040, "with its headers above the limit");
     }
 }

@@ -227,8 +227,9 @@ impl Connection {
     /// A segment of so many bytes of payload leaves.
     #[inline(always)]
     fn pace(&mut self, now: Time, length: u16) {
-        let bytes = u64::from(length) + u64::from(self.config.header_bytes);
-        self.pacer.on_send(bytes, now, self.config.pacing_quantum, &self.rtt);
+        let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
+        self.pacer
+            .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);
     }
 
     /// Writes down that the segment is sent once more, and what it says.

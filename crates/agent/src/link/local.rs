@@ -126,7 +126,10 @@ impl Local {
     fn drop_closed(&mut self, agent: &mut Agent) {
         self.connections.retain(|connection| {
             let Some(why) = &connection.closed else { return true };
-            tracing::warn!(datapath = connection.id.0, %why, "a datapath's connection ended");
+            match why {
+                Closed::Gone => tracing::info!(datapath = connection.id.0, "a datapath closed its connection"),
+                _ => tracing::warn!(datapath = connection.id.0, %why, "a datapath's connection ended"),
+            }
             agent.disconnected(connection.id);
             false
         });

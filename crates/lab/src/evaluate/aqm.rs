@@ -57,13 +57,14 @@ pub(super) const AQM: Question = Question {
             .iter()
             .map(|case| (outcomes.of(&format!("own-{}", case.key)).delay(0.5, 1.0), case))
             .max_by(|a, b| a.0.total_cmp(&b.0));
-        sweep.answer(setting, outcomes, |places| match (least(places), &longest) {
-            (Some((case, own, cubic)), Some((delay, at))) => format!(
-                "Least beside Cubic behind {}: {own:.1} Mbit/s, Cubic {cubic:.1}. Packets wait longest behind {}: {delay:.1} ms on \
-                 average.",
-                case.label, at.label
-            ),
-            _ => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            let least = least(places, |place, own, cubic| {
+                format!("behind {place}: {own:.1} Mbit/s, Cubic {cubic:.1}")
+            });
+            let longest = longest.iter();
+            let longest =
+                longest.map(|(ms, at)| format!(" Packets wait longest behind {}: {ms:.1} ms on average.", at.label));
+            least + &longest.collect::<String>()
         })
     },
 };

@@ -105,14 +105,10 @@ pub(super) const BURSTS: Question = Question {
                 Verdict::at_least(ratio(goodput(case, pair.own), goodput(case, pair.reference)), 0.85, 0.5)
             },
         };
-        sweep.answer(setting, outcomes, |places| match least(places) {
-            Some((case, own, cubic)) => {
-                format!(
-                    "Least beside Cubic with {}: {own:.1} Mbit/s, Cubic {cubic:.1}.",
-                    case.label
-                )
-            }
-            None => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            least(places, |place, own, cubic| {
+                format!("with {place}: {own:.1} Mbit/s, Cubic {cubic:.1}")
+            })
         })
     },
 };

@@ -93,14 +93,10 @@ pub(super) const POLICER: Question = Question {
                 Verdict::at_least(share, 0.8, 0.5).max(Verdict::at_most(own, (2.0 * cubic).max(0.02), 0.1))
             },
         };
-        sweep.answer(setting, outcomes, |places| match least(places) {
-            Some((case, own, cubic)) => {
-                format!(
-                    "Least beside Cubic with {}: {own:.1} of 24 Mbit/s, Cubic {cubic:.1}.",
-                    case.label
-                )
-            }
-            None => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            least(places, |place, own, cubic| {
+                format!("with {place}: {own:.1} of 24 Mbit/s, Cubic {cubic:.1}")
+            })
         })
     },
 };
@@ -165,14 +161,10 @@ pub(super) const CELLULAR: Question = Question {
                 Verdict::at_least(share, 0.8, 0.5).max(Verdict::at_least(power, 0.8, 0.8).no_worse_than_caution())
             },
         };
-        sweep.answer(setting, outcomes, |places| match least(places) {
-            Some((case, own, cubic)) => {
-                format!(
-                    "Least beside Cubic with {}: {own:.2} Mbit/s, Cubic {cubic:.2}.",
-                    case.label
-                )
-            }
-            None => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            least(places, |place, own, cubic| {
+                format!("with {place}: {own:.2} Mbit/s, Cubic {cubic:.2}")
+            })
         })
     },
 };
@@ -241,14 +233,10 @@ link = [
                 beside.min(Verdict::at_least(own, 0.8 * pair.own.rate_mbit, f64::INFINITY))
             },
         };
-        sweep.answer(setting, outcomes, |places| match least(places) {
-            Some((case, own, cubic)) => {
-                format!(
-                    "Least beside Cubic with {}: {own:.1} Mbit/s, Cubic {cubic:.1}.",
-                    case.label
-                )
-            }
-            None => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            least(places, |place, own, cubic| {
+                format!("with {place}: {own:.1} Mbit/s, Cubic {cubic:.1}")
+            })
         })
     },
 };
@@ -313,14 +301,10 @@ pub(super) const CHANGES: Question = Question {
                 beside.min(Verdict::at_least(own, 80.0, f64::INFINITY))
             },
         };
-        sweep.answer(setting, outcomes, |places| match least(places) {
-            Some((case, own, cubic)) => {
-                format!(
-                    "Least beside Cubic when {}: {own:.0} % of the link, Cubic {cubic:.0} %.",
-                    case.label
-                )
-            }
-            None => "Nothing was measured.".to_owned(),
+        sweep.answer(setting, outcomes, |places| {
+            least(places, |place, own, cubic| {
+                format!("when {place}: {own:.0} % of the link, Cubic {cubic:.0} %")
+            })
         })
     },
 };

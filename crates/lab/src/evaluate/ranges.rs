@@ -135,13 +135,9 @@ fn judge(setting: &Setting, outcomes: &Outcomes, paths: &[Path], axis: Axis, x: 
             Verdict::at_least(own, 80.0, 50.0).min(Verdict::at_least(ratio(own, cubic), 0.9, 0.5))
         },
     };
-    sweep.answer(setting, outcomes, |places| match least(places) {
-        Some((case, own, cubic)) => {
-            format!(
-                "Least beside Cubic at {}: {own:.0} % of the link, Cubic {cubic:.0} %.",
-                case.label
-            )
-        }
-        None => "Nothing was measured.".to_owned(),
+    sweep.answer(setting, outcomes, |places| {
+        least(places, |place, own, cubic| {
+            format!("at {place}: {own:.0} % of the link, Cubic {cubic:.0} %")
+        })
     })
 }

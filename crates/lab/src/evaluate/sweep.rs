@@ -221,11 +221,11 @@ pub(super) fn ratio(value: f64, reference: f64) -> f64 {
     }
 }
 
-/// The place where ours has least beside the reference.
-pub(super) fn least<'p, 'c>(places: &'p [(&'c Case, f64, f64, Verdict)]) -> Option<(&'p &'c Case, f64, f64)> {
-    let of = |own: f64, reference: f64| ratio(own, reference);
-    places
-        .iter()
-        .min_by(|a, b| of(a.1, a.2).total_cmp(&of(b.1, b.2)))
-        .map(|(case, own, reference, _)| (case, *own, *reference))
+/// Where ours has least beside Cubic; `figures` says which place that is and what each has there.
+pub(super) fn least(places: &[(&Case, f64, f64, Verdict)], figures: impl Fn(&str, f64, f64) -> String) -> String {
+    let worst = places.iter().min_by(|a, b| ratio(a.1, a.2).total_cmp(&ratio(b.1, b.2)));
+    match worst {
+        Some((case, own, cubic, _)) => format!("Least beside Cubic {}.", figures(&case.label, *own, *cubic)),
+        None => "Nothing was measured.".to_owned(),
+    }
 }

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp",
     title: "CCP's evaluation, all eight experiments in their quick form",
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018",
-    takes: "12 minutes; 4 with --datapath sim",
+    takes: "5 minutes; 2 with --datapath sim",
     on: &[Datapath::Sim, Datapath::Linux],
     run: all,
 };

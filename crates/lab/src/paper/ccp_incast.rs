@@ -199,13 +199,7 @@ impl Point {
         let senders = (1..=SENDERS)
             .map(|n| host(format!("sender{n}")))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut sim = Simulation::new(
-            network,
-            SimOptions {
-                seed,
-                ..SimOptions::default()
-            },
-        )?;
+        let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
         let congestion = self.congestion(&mut sim)?;
         let transport = Arc::new(Config {
             initial_window: self.set_up.initial_window,

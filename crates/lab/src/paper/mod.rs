@@ -70,7 +70,7 @@ pub struct Options {
     pub threads: usize,
     /// A recorded cellular link and its name, where the experiment has one; else a generated one is taken.
     pub trace: Option<(String, LineSpec)>,
-    /// Where parts and results go. Parts that are there already, made by the same version under the same parameters,
+    /// Where parts and results go. Parts that are there already, made by the same build under the same parameters,
     /// are used again: an interrupted experiment goes on where it stopped, and a disturbed part is repeated.
     pub directory: PathBuf,
     /// Use the directory although it holds something else.

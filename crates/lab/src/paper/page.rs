@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
 use crate::error::Error;
-use crate::report::escape;
+use crate::report::{escape, table_html};
 use crate::svg::{self, Chart};
 use crate::table;
 
@@ -167,7 +167,7 @@ impl Findings {
             escape(experiment.source)
         );
         if !self.compared.is_empty() {
-            out += &html_table(&COMPARED.map(str::to_owned), &self.compared);
+            out += &table_html(&COMPARED, &self.compared);
         }
         for (caption, picture) in &self.pictures {
             let _ = write!(
@@ -178,7 +178,7 @@ impl Findings {
         }
         for table in &self.tables {
             let _ = write!(out, "<h3>{}</h3>", escape(&table.title));
-            out += &html_table(&table.headings, &table.rows);
+            out += &table_html(&table.headings, &table.rows);
         }
         for remark in &self.remarks {
             let _ = write!(out, "<p>{}</p>", escape(remark));
@@ -212,25 +212,6 @@ impl Findings {
 }
 
 const COMPARED: [&str; 5] = ["figure", "ours", "the paper's", "our aim", ""];
-
-fn html_table(headings: &[String], rows: &[Vec<String>]) -> String {
-    let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
-    for heading in headings {
-        let (name, unit) = heading.split_once('\n').unwrap_or((heading, ""));
-        let _ = write!(
-            out,
-            "<th scope=\"col\">{}<small>{}</small></th>",
-            escape(name),
-            escape(unit)
-        );
-    }
-    out += "</tr></thead><tbody>";
-    for row in rows {
-        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = write!(out, "<tr>{cells}</tr>");
-    }
-    out + "</tbody></table></div>"
-}
 
 /// Writes the page around `body`, and the figures.
 pub(super) fn write(

@@ -56,10 +56,7 @@ struct Compared {
 impl Job<'_> {
     /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
     pub(super) fn run(&self, contender: Option<&Contender>, seed: u64) -> Result<ContenderResult, Error> {
-        let options = SimOptions {
-            seed,
-            ..SimOptions::default()
-        };
+        let options = SimOptions::seeded(seed);
         let network = self.plan.network.clone();
         let Some(folder) = self.packet_logs else {
             let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;

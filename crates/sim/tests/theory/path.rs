@@ -31,10 +31,7 @@ impl Path {
             LinkSpec::wire(Duration::ZERO),
         );
         let (forward, _) = network.duplex(switch, receiver, forward, backward);
-        let options = SimOptions {
-            seed,
-            ..SimOptions::default()
-        };
+        let options = SimOptions::seeded(seed);
         Path {
             sim: Simulation::new(network, options).unwrap(),
             sender,

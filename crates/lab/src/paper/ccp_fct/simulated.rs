@@ -64,13 +64,7 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     let queue = QueueSpec::DropTail(Size::MilliBdp(1_000));
     network.link(router, client, LinkSpec::new(LINK, RTT / 2).with_queue(queue, RTT));
     network.link(client, server, LinkSpec::wire(RTT / 2));
-    let mut sim = Simulation::new(
-        network,
-        SimOptions {
-            seed,
-            ..SimOptions::default()
-        },
-    )?;
+    let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     let congestion = congestion(&mut sim, who)?;
     let transport = Arc::new(Config {
         restart_after_idle: false,

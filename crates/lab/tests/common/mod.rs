@@ -1,0 +1,63 @@
+//! A scenario in the simulator, and what tests read in its result.
+
+#![allow(dead_code, reason = "no file of tests needs all of it")]
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::Quiet;
+use ccplane_lab::result::{ContenderResult, RunResult};
+use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::sim::{self, Options};
+
+/// Payload that a link of 96 Mbit/s carries, Mbit/s: 1448 of 1500 bytes.
+pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
+
+pub fn scenario(text: &str) -> Scenario {
+    Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
+
+pub fn options(seeds: Seeds, threads: usize) -> Options {
+    Options {
+        seeds,
+        threads,
+        command: "ccplane run test.toml".into(),
+        repeat: "ccplane run test.toml".into(),
+        packet_logs: None,
+    }
+}
+
+/// All contenders of a scenario, under its seeds.
+pub fn simulate(text: &str) -> RunResult {
+    let scenario = scenario(text);
+    let options = options(scenario.seeds, 1);
+    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+}
+
+/// One contender in a scenario that names none; its figures are printed.
+pub fn simulate_one(contender: &str, scenario: &str) -> ContenderResult {
+    let mut result = simulate(&format!("contenders = [{contender:?}]\n{scenario}"));
+    let contender = result.contenders.remove(0);
+    println!("{}: {:?}", contender.label, contender.figures);
+    assert!(contender.audit.sound, "{:?}", contender.audit);
+    contender
+}
+
+/// Mean goodput of a flow between two seconds, Mbit/s.
+pub fn goodput(result: &ContenderResult, flow: usize, from: f64, to: f64) -> f64 {
+    let samples = &result.series.flows[flow];
+    let at = |s: f64| {
+        let ns = (s * 1e9) as u64;
+        let until = samples.iter().take_while(|x| x.at_ns <= ns);
+        until.last().map_or(0, |x| x.received)
+    };
+    (at(to) - at(from)) as f64 * 8.0 / 1e6 / (to - from)
+}
+
+/// Mean queueing delay between two seconds, ms.
+pub fn delay(result: &ContenderResult, from: f64, to: f64) -> f64 {
+    let bin = |s: f64| (s * 1e9) as usize / result.series.bin_ns as usize;
+    let bins = &result.series.delay_ms[bin(from)..bin(to)];
+    let known: Vec<f64> = bins.iter().flatten().copied().collect();
+    known.iter().sum::<f64>() / known.len().max(1) as f64
+}
