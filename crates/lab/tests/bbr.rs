@@ -34,16 +34,15 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
 }
 
 /// The BBR of ns-3-dev (1406464) on this link with 1 BDP of buffer, the first 5 s of 60 left out: 88.3 Mbit/s of goodput,
-/// 95.4 % of the link, 4.2 ms of queue on average, 450 drops.
+/// 95.4 % of the link, 4.2 ms of queue on average, 450 drops. Linux' own BBR there, through the emulator: 90.5 Mbit/s, 458 drops.
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
     let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
     println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");
-    assert!((mbit / 88.3 - 1.0).abs() < 0.02, "{mbit}");
+    assert!((88.3 * 0.98..90.5 * 1.02).contains(&mbit), "{mbit}");
     assert!(c.figures.queue_drops.abs_diff(450) < 90, "{}", c.figures.queue_drops);
-    // Less than ns-3's: pacing counts headers here, so what the gain of 1.25 queued drains faster. Cubic's is 16 ms.
-    assert!((0.5..5.0).contains(&ms), "{ms}");
+    assert!((ms / 4.2 - 1.0).abs() < 0.2, "{ms}");
     let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
     let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
     println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");

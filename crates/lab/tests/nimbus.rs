@@ -30,6 +30,8 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"ri
 
 /// BasicDelay's target: a quarter of 50 ms.
 const TARGET_MS: f64 = 12.5;
+/// Where its queue rests: at the target.
+const RESTS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.03 * TARGET_MS;
 
 #[test]
 fn alone_it_fills_the_link_and_keeps_the_queue_short() {
@@ -37,7 +39,7 @@ fn alone_it_fills_the_link_and_keeps_the_queue_short() {
         let result = run(contender, 20, "");
         assert!(goodput(&result, 5.0, 20.0) > 0.99 * PAYLOAD, "{contender}");
         let mean = delay(&result, 5.0, 20.0);
-        assert!(mean < TARGET_MS, "{contender}: {mean} ms");
+        assert!(mean < RESTS.end, "{contender}: {mean} ms");
     }
 }
 
@@ -56,7 +58,7 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     // And then no more.
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
-    assert!(mean < TARGET_MS, "{mean} ms");
+    assert!(RESTS.contains(&mean), "{mean} ms");
 
     // Without the switch it would have starved: so much for why there is one.
     let starved = run("nimbus:competitive=off", 40, &cross);
@@ -75,7 +77,7 @@ fn beside_a_constant_rate_it_takes_the_rest_and_does_not_compete() {
             (0.98..1.01).contains(&(mbit / PAYLOAD * 2.0)),
             "from {start} s: {mbit} Mbit/s"
         );
-        assert!(ms < TARGET_MS, "from {start} s: {ms} ms");
+        assert!(RESTS.contains(&ms), "from {start} s: {ms} ms");
     }
 }
 
@@ -86,9 +88,11 @@ fn a_capacity_that_changes_is_known_after_some_seconds() {
     let result = run("nimbus", 55, events);
     assert!(goodput(&result, 25.0, 35.0) > 0.98 * PAYLOAD / 2.0);
     // With the old capacity it would have taken itself for a competitor, and filled the queue.
-    assert!(delay(&result, 27.0, 35.0) < TARGET_MS, "{}", delay(&result, 27.0, 35.0));
+    let mean = delay(&result, 27.0, 35.0);
+    assert!(RESTS.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
-    assert!(delay(&result, 45.0, 55.0) < TARGET_MS);
+    let mean = delay(&result, 45.0, 55.0);
+    assert!(RESTS.contains(&mean), "{mean} ms");
 }
 
 #[test]
@@ -96,7 +100,8 @@ fn an_agent_that_hears_an_rtt_late_does_as_well() {
     let late = format!("{CUBIC}start = \"15s\"\nstop = \"35s\"\nbulk = {{}}\n[steering]\nstaleness = \"50ms\"\n");
     let result = run("nimbus", 35, &late);
     assert!(goodput(&result, 5.0, 15.0) > 0.98 * PAYLOAD);
-    assert!(delay(&result, 5.0, 15.0) < TARGET_MS);
+    let mean = delay(&result, 5.0, 15.0);
+    assert!(RESTS.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 22.0, 35.0) > PAYLOAD / 3.0);
 }
 
