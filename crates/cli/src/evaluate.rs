@@ -85,7 +85,6 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         datapath,
         threads: args.threads.unwrap_or(threads).max(1),
         parts: Some(out.join(PARTS)),
-        build: build(),
         command: again(&command_line()),
     };
     let shown = Shown {
@@ -177,15 +176,6 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::text(Kind::Failed, format!("cannot write to {}: {error}", path.display()))
         .hint("choose another folder with --out")
-}
-
-/// Tells this program from another build of it: a user's algorithm may have changed since a run was kept.
-fn build() -> String {
-    let of = |path: PathBuf| {
-        let about = fs::metadata(path).ok()?;
-        Some(format!("{} {:?}", about.len(), about.modified().ok()?))
-    };
-    std::env::current_exe().ok().and_then(of).unwrap_or_default()
 }
 
 /// The command without what belongs to this time only, so that the same page is made by whoever resumes.

@@ -95,6 +95,7 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
         "series.csv",
         "bins.csv",
         "flows.csv",
+        "reports.csv",
         "report.html",
         "scenario.toml",
     ] {

@@ -57,9 +57,8 @@ pub(crate) fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, hea
             transfer.elapsed_ns,
         ),
         flows: transfer.flows.clone(),
-        senders: transfer.senders.clone(),
         started_ns: transfer.started_ns,
-        heard: heard.unwrap_or_default(),
+        heard: heard.unwrap_or_default().in_order_of(&transfer.senders),
         ..Series::default()
     }
 }

@@ -25,7 +25,7 @@ pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError
     put(directory, "report.html", &report::page(result))
 }
 
-/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv` and, where there are such, `reports.csv`,
+/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,
 /// `completions.csv` and `links.csv` into `directory`, which is made if it is not there.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
@@ -37,9 +37,7 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     put(directory, "series.csv", &series_csv(result))?;
     put(directory, "bins.csv", &bins_csv(result))?;
     put(directory, "flows.csv", &flows_csv(result))?;
-    if result.digest.is_none() {
-        put(directory, "reports.csv", &reports_csv(result))?;
-    }
+    put(directory, "reports.csv", &reports_csv(result))?;
     if result.contenders.iter().any(|c| !c.series.completed.is_empty()) {
         put(directory, "completions.csv", &completions_csv(result))?;
     }
@@ -231,9 +229,7 @@ fn links_csv(result: &RunResult) -> String {
 fn reports_csv(result: &RunResult) -> String {
     let mut csv = heard::CSV_HEADING.to_owned();
     for c in &result.contenders {
-        c.series
-            .heard
-            .csv(&quoted(&c.label), &c.series.senders, c.series.started_ns, &mut csv);
+        c.series.heard.csv(&quoted(&c.label), c.series.started_ns, &mut csv);
     }
     csv
 }

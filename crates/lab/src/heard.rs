@@ -1,4 +1,4 @@
-//! What an algorithm heard from the datapath: its reports, field by field, as they came out of the ring buffer.
+//! What an algorithm heard from the datapath: its reports, field by field, as they came to the agent.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccplane_agent::Hosted;
 use ccplane_linux::Observer;
+use ccplane_sim as sim;
 use ccplane_units::Time;
 use ccplane_wire::Event;
 
@@ -19,7 +20,15 @@ pub struct Heard {
     pub reports: Vec<Report>,
     /// Reports that came after there was no room to keep them.
     pub not_kept: u64,
+    /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that was not steered.
+    pub flows: Vec<Option<u64>>,
+    /// By sender; the kernel's flows only.
+    numbers: HashMap<SocketAddr, u64>,
 }
+
+/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
+/// fields.
+pub(crate) const KEPT: usize = 50_000;
 
 /// A program that reports.
 #[derive(Clone, Debug)]
@@ -35,10 +44,10 @@ pub struct Reporting {
 /// One report.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When the algorithm got it, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the algorithm got it: `CLOCK_MONOTONIC` or virtual nanoseconds.
     pub at_ns: u64,
-    /// The sender's address, which tells the flow.
-    pub flow: Option<SocketAddr>,
+    /// The flow's number at its datapath.
+    pub flow: u64,
     /// The program that made it.
     pub program: u32,
     /// Whether a loss, a timeout or an undo made it.
@@ -51,26 +60,16 @@ pub struct Report {
 pub(crate) struct Listener<'a> {
     count: &'a AtomicU64,
     room: usize,
-    flows: HashMap<u64, SocketAddr>,
     heard: Heard,
 }
 
 impl<'a> Listener<'a> {
     /// Counts every report into `count` and keeps the first `room`.
     pub(crate) fn new<'h>(hosted: impl Iterator<Item = &'h Hosted>, count: &'a AtomicU64, room: usize) -> Listener<'a> {
-        let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
-            uid: program.uid,
-            name: program.name.clone(),
-            fields: program.compiled.report_names().map(str::to_owned).collect(),
-        });
         Listener {
             count,
             room,
-            flows: HashMap::new(),
-            heard: Heard {
-                programs: programs.collect(),
-                ..Heard::default()
-            },
+            heard: Heard::of(hosted),
         }
     }
 
@@ -83,7 +82,7 @@ impl Observer for Listener<'_> {
     fn event(&mut self, now: Time, event: &Event<'_>) {
         match event {
             Event::FlowOpened { flow, info } if self.room > 0 => {
-                self.flows.insert(*flow, info.local);
+                self.heard.numbers.insert(info.local, *flow);
             }
             Event::Report {
                 flow,
@@ -95,7 +94,7 @@ impl Observer for Listener<'_> {
                 if self.heard.reports.len() < self.room {
                     self.heard.reports.push(Report {
                         at_ns: now.as_nanos(),
-                        flow: self.flows.get(flow).copied(),
+                        flow: *flow,
                         program: *program,
                         urgent: *urgent,
                         fields: fields.to_vec(),
@@ -113,14 +112,56 @@ impl Observer for Listener<'_> {
 pub(crate) const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
 
 impl Heard {
-    /// One row a field, since programs differ in theirs. Flows are numbered as their senders stand in `senders`; times
-    /// count from `started_ns`.
-    pub(crate) fn csv(&self, contender: &str, senders: &[SocketAddr], started_ns: u64, csv: &mut String) {
+    /// Nothing yet, of these algorithms.
+    fn of<'h>(hosted: impl Iterator<Item = &'h Hosted>) -> Heard {
+        let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
+            uid: program.uid,
+            name: program.name.clone(),
+            fields: program.compiled.report_names().map(str::to_owned).collect(),
+        });
+        Heard {
+            programs: programs.collect(),
+            ..Heard::default()
+        }
+    }
+
+    /// What a simulated agent heard, `count` reports in all, with flows in the order of the result.
+    pub(crate) fn simulated(world: &sim::World, agent: sim::AgentId, count: u64, flows: &[sim::FlowId]) -> Heard {
+        let hosted = world.agent(agent).into_iter().flat_map(|agent| agent.hosted());
+        let kept = world.heard(agent);
+        let reports = kept.iter().map(|report| Report {
+            at_ns: report.at.as_nanos(),
+            flow: report.flow.index() as u64,
+            program: report.program,
+            urgent: report.urgent,
+            fields: report.fields.clone(),
+        });
+        Heard {
+            reports: reports.collect(),
+            not_kept: count.saturating_sub(kept.len() as u64),
+            flows: flows.iter().map(|flow| Some(flow.index() as u64)).collect(),
+            ..Heard::of(hosted.map(|hosted| &**hosted))
+        }
+    }
+
+    /// Reports that came, kept or not.
+    pub(crate) fn count(&self) -> u64 {
+        self.reports.len() as u64 + self.not_kept
+    }
+
+    /// With flows in the order of their senders.
+    pub(crate) fn in_order_of(mut self, senders: &[SocketAddr]) -> Heard {
+        self.flows = senders.iter().map(|sender| self.numbers.get(sender).copied()).collect();
+        self
+    }
+
+    /// One row a field, since programs differ in theirs. Times count from `started_ns`.
+    pub(crate) fn csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
         for report in &self.reports {
             let Some(program) = self.programs.iter().find(|p| p.uid == report.program) else {
                 continue;
             };
-            let flow = report.flow.and_then(|local| senders.iter().position(|s| *s == local));
+            let flow = self.flows.iter().position(|flow| *flow == Some(report.flow));
             let flow = flow.map_or(String::new(), |i| (i + 1).to_string());
             // What came while the connections opened stands at 0.
             let at = report.at_ns.saturating_sub(started_ns) as f64 / 1e9;
@@ -165,10 +206,10 @@ mod tests {
             };
             listener.event(Time::from_nanos(2_000_000 + n), &event);
         }
-        let heard = listener.into_heard();
+        let heard = listener.into_heard().in_order_of(&[local]);
         assert_eq!((count.into_inner(), heard.reports.len(), heard.not_kept), (3, 2, 1));
         let mut csv = String::new();
-        heard.csv("reno", &[local], 1_000_000, &mut csv);
+        heard.csv("reno", 1_000_000, &mut csv);
         assert_eq!(
             csv,
             "reno,1,0.001000,window,0,acked,0\nreno,1,0.001000,window,0,rtt,20000\n\

@@ -4,8 +4,6 @@
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
@@ -311,9 +309,7 @@ pub struct Series {
     pub delay_ms: Vec<Option<f64>>,
     /// The sockets' samples, one list a flow.
     pub flows: Vec<Vec<Sample>>,
-    /// The senders' addresses, in the order of the flows; simulated ones have none.
-    pub senders: Vec<SocketAddr>,
-    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds; 0 where time is virtual.
     pub started_ns: u64,
     /// What the algorithm heard; nothing for a native contender.
     #[serde(skip)]

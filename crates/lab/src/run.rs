@@ -13,6 +13,7 @@ use crate::diag::Diag;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
 use crate::figures::{audit, figures, series};
+use crate::heard;
 use crate::metrics;
 use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::steer::Steered;
@@ -50,10 +51,6 @@ const MOST_FLOWS: usize = 1000;
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
 /// a slow link holds a handful of packets.
 const NARROWEST_BIN: Duration = Duration::from_millis(10);
-
-/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
-/// fields.
-const KEPT_REPORTS: usize = 50_000;
 
 /// Runs every contender, one after the other, each on a new path made alike. Nothing is left behind, whatever happens.
 pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Progress) -> Result<RunResult, Error> {
@@ -215,7 +212,7 @@ fn run_one(
     let steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &read(parameters), KEPT_REPORTS)?)
+            Some(Steered::start(registry, name, &read(parameters), heard::KEPT)?)
         }
     };
     let kernel_name = steered

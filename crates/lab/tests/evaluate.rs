@@ -15,7 +15,6 @@ fn options(algorithm: &str, only: &[&str]) -> Options {
         datapath: Datapath::Sim,
         threads: 2,
         parts: None,
-        build: String::new(),
         command: format!("ccplane evaluate --alg {algorithm} --quick"),
     }
 }

@@ -43,6 +43,17 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
     let (ours, native) = (&result.contenders[0], &result.contenders[1]);
     assert!(!ours.native && native.native && ours.host.reports_per_s > Some(10.0));
     assert_eq!(native.host.reports_per_s, None);
+    let heard = &ours.series.heard;
+    assert!(native.series.heard.reports.is_empty() && heard.not_kept == 0);
+    assert_eq!(heard.flows, [Some(0), Some(1)]);
+    let of = |flow: usize| {
+        heard
+            .reports
+            .iter()
+            .filter(|r| Some(r.flow) == heard.flows[flow])
+            .count()
+    };
+    assert!(of(0) > 100 && of(1) > 100 && of(0) + of(1) == heard.reports.len());
     assert_eq!(
         (result.setup.flows, result.setup.rtt_ms, result.setup.bin_ms),
         (2, 20.0, 20.0)

@@ -13,6 +13,7 @@ use ccplane_wire::{Command, Event};
 
 use crate::end::{Controller, Steer};
 use crate::event::Kind;
+use crate::flow::FlowId;
 use crate::packet::NONE;
 use crate::{Simulation, Tracer, World};
 
@@ -29,6 +30,8 @@ pub struct SteerOptions {
     pub from_agent: Duration,
     /// What the owner of the hosts allows.
     pub limits: Limits,
+    /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0 costs nothing.
+    pub keep_reports: usize,
 }
 
 impl Default for SteerOptions {
@@ -38,8 +41,24 @@ impl Default for SteerOptions {
             to_agent: Duration::from_micros(20),
             from_agent: Duration::from_micros(20),
             limits: Limits::default(),
+            keep_reports: 0,
         }
     }
+}
+
+/// A report, as an agent got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When.
+    pub at: Time,
+    /// Of which flow.
+    pub flow: FlowId,
+    /// The identity of the program that made it.
+    pub program: u32,
+    /// A loss, a timeout or an undo made it.
+    pub urgent: bool,
+    /// Values in the order of the program's fields.
+    pub fields: Vec<u64>,
 }
 
 /// An agent with what lies between it and its flows.
@@ -50,6 +69,7 @@ pub(crate) struct Host {
     tables: Tables,
     to_agent: VecDeque<(Time, Message)>,
     from_agent: VecDeque<(Time, Command)>,
+    heard: Vec<Heard>,
     /// When the next of either is due, if that is planned, and when the agent's next deadline is.
     pub due: Time,
     pub deadline: Time,
@@ -97,6 +117,7 @@ impl Host {
             tables: Tables::new(options.limits, CAPABILITIES),
             to_agent: VecDeque::new(),
             from_agent: VecDeque::new(),
+            heard: Vec::new(),
             due: Time::MAX,
             deadline: Time::MAX,
         };
@@ -165,12 +186,24 @@ impl Host {
                     urgent,
                     count,
                     ref fields,
-                } => Event::Report {
-                    flow: u64::from(flow),
-                    program,
-                    urgent,
-                    fields: fields.get(..usize::from(count)).unwrap_or_default(),
-                },
+                } => {
+                    let fields = fields.get(..usize::from(count)).unwrap_or_default();
+                    if self.heard.len() < self.options.keep_reports {
+                        self.heard.push(Heard {
+                            at: now,
+                            flow: FlowId(flow),
+                            program,
+                            urgent,
+                            fields: fields.to_vec(),
+                        });
+                    }
+                    Event::Report {
+                        flow: u64::from(flow),
+                        program,
+                        urgent,
+                        fields,
+                    }
+                }
                 Message::Other(event) => event,
             };
             self.agent.handle(now, self.id, event);
@@ -299,6 +332,11 @@ impl World {
     /// What an algorithm of an agent did so far.
     pub fn algorithm(&self, agent: AgentId, algorithm: &str) -> Option<AlgorithmStats> {
         self.hosts.get(agent.0 as usize)?.stats(algorithm)
+    }
+
+    /// The reports that an agent got, as many as its [`SteerOptions`] keep.
+    pub fn heard(&self, agent: AgentId) -> &[Heard] {
+        self.hosts.get(agent.0 as usize).map_or(&[], |host| &host.heard)
     }
 
     /// The agent itself.

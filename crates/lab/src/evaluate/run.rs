@@ -41,8 +41,6 @@ pub struct Options {
     /// Where finished runs are kept until all are done, so that an interrupted evaluation goes on from there. `None`
     /// keeps nothing.
     pub parts: Option<PathBuf>,
-    /// What tells one build of the algorithm from another: runs kept by another build are made again.
-    pub build: String,
     /// The command line that does this again.
     pub command: String,
 }
@@ -288,13 +286,8 @@ fn all(
 fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
-        "{} {} {:?} {} {}\n{}",
-        env!("CARGO_PKG_VERSION"),
-        options.build,
-        options.datapath,
-        options.algorithm,
-        job.run.scenario.duration,
-        job.run.scenario.text
+        "{:?} {} {}\n{}",
+        options.datapath, options.algorithm, job.run.scenario.duration, job.run.scenario.text
     );
     if let Some(directory) = &options.parts
         && let Some(measured) = parts::kept(directory, &name, &key)

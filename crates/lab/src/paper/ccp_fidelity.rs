@@ -31,6 +31,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const ALGORITHMS: [&str; 2] = ["reno", "cubic"];
+/// Not the paper's: on the fixed link, to see whether simulator and kernel agree on an algorithm that paces too.
+const PACED: &str = "bbr";
+/// So many runs of it at most.
+const PACED_RUNS: u64 = 3;
+/// A run of `--quick`, simulated or not, so that both have the same part of slow start.
+const QUICK: Duration = Duration::from_secs(4);
 const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
 
@@ -85,7 +91,7 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         (_, Datapath::Sim) => Runs {
             ours: 1,
             native: 1,
-            duration: Duration::from_secs(if options.quick { 10 } else { 60 }),
+            duration: if options.quick { QUICK } else { Duration::from_secs(60) },
         },
         (false, Datapath::Linux) => Runs {
             ours: 20,
@@ -95,7 +101,7 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         (true, Datapath::Linux) => Runs {
             ours: 1,
             native: 2,
-            duration: Duration::from_secs(4),
+            duration: QUICK,
         },
     };
     let mut findings = Findings::default();
@@ -164,22 +170,23 @@ fn schedule<'a>(links: &'a [Link], size: Runs, on: Datapath, registry: &'a Regis
     let mut runs = Vec::new();
     for number in 1..=size.ours.max(size.native) {
         for link in links {
+            let mut add = |contender, when: bool| {
+                if when {
+                    runs.push(OneRun {
+                        link,
+                        contender,
+                        duration: size.duration,
+                        number,
+                        on,
+                        registry,
+                    });
+                }
+            };
             for algorithm in ALGORITHMS {
-                let mut add = |contender, when: bool| {
-                    if when {
-                        runs.push(OneRun {
-                            link,
-                            contender,
-                            duration: size.duration,
-                            number,
-                            on,
-                            registry,
-                        });
-                    }
-                };
                 add(loopback::native(algorithm), number <= size.native);
                 add(ours(algorithm), number <= size.ours);
             }
+            add(ours(PACED), link.name == "fixed" && number <= size.ours.min(PACED_RUNS));
         }
     }
     runs
@@ -317,7 +324,7 @@ fn pictures(findings: &mut Findings, links: &[Link], results: &Results, on: Data
 /// Whether simulator and kernel agree on the fixed link.
 fn agreement(findings: &mut Findings, links: &[Link], kernel: &Results, simulator: &Results) {
     for link in links.iter().filter(|link| link.name == "fixed") {
-        for algorithm in ALGORITHMS {
+        for algorithm in ALGORITHMS.into_iter().chain([PACED]) {
             let ratio = |value: fn(&Summary) -> f64| {
                 let who = ours(algorithm);
                 let of = |results: &Results| results.median(link.name, &who, value);
@@ -366,7 +373,9 @@ mod tests {
             duration: Duration::from_secs(1),
         };
         let runs = schedule(&links, size, Datapath::Sim, &registry);
-        assert_eq!(runs.len(), 3 * 2 * (1 + 2));
+        assert_eq!(runs.len(), 3 * 2 * (1 + 2) + 1);
+        let paced = runs.iter().filter(|r| r.contender == ours(PACED));
+        assert_eq!(paced.map(|r| r.link.name).collect::<Vec<_>>(), ["fixed"]);
         for link in ["fixed", "cell", "drop"] {
             for algorithm in ALGORITHMS {
                 let numbers = |who: &Contender| -> Vec<u64> {

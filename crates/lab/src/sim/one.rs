@@ -19,6 +19,7 @@ use super::plan::Plan;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::{capacity, flow_figures};
+use crate::heard::{self, Heard};
 use crate::metrics::{self, Distribution};
 use crate::result::{
     Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, Series, SimulationAudit, TcpInfo,
@@ -92,9 +93,9 @@ impl Job<'_> {
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let samples = self.advance(&mut sim, &compared)?;
-        let reports = controls.reports(&sim);
-        let result = self.result(&sim, contender, seed, &compared, samples, reports, begun)?;
+        let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared)?.into_iter().unzip();
+        let heard = controls.heard(&sim, &flows);
+        let result = self.result(&sim, contender, seed, &compared, samples, heard, begun)?;
         Ok((result, sim))
     }
 
@@ -157,7 +158,11 @@ impl Job<'_> {
     }
 
     /// Lets the time pass, with a look at the first lasting flows at each step.
-    fn advance<T: Tracer>(&self, sim: &mut Simulation<T>, compared: &Compared) -> Result<Vec<Vec<Sample>>, Error> {
+    fn advance<T: Tracer>(
+        &self,
+        sim: &mut Simulation<T>,
+        compared: &Compared,
+    ) -> Result<Vec<(FlowId, Vec<Sample>)>, Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
         let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
         let mut seen = 0;
@@ -177,7 +182,7 @@ impl Job<'_> {
                 }
             }
             if now >= end {
-                return Ok(sampled.into_iter().map(|(_, series)| series).collect());
+                return Ok(sampled);
             }
             let next = (now + step).min(end);
             self.watch.advanced(Duration::from_nanos(next - now));
@@ -196,7 +201,7 @@ impl Job<'_> {
         seed: u64,
         compared: &Compared,
         samples: Vec<Vec<Sample>>,
-        reports: Option<u64>,
+        heard: Option<Heard>,
         begun: u64,
     ) -> Result<ContenderResult, Error> {
         let elapsed = self.scenario.duration;
@@ -273,7 +278,7 @@ impl Job<'_> {
             kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
             figures,
             host: HostFigures {
-                reports_per_s: reports.map(|n| n as f64 / elapsed.as_secs_f64()),
+                reports_per_s: heard.as_ref().map(|heard| heard.count() as f64 / elapsed.as_secs_f64()),
                 wall_s: Some(crate::traffic::monotonic_ns().saturating_sub(begun) as f64 / 1e9),
                 ..HostFigures::default()
             },
@@ -296,6 +301,7 @@ impl Job<'_> {
                     .collect(),
                 delay_ms: metrics::bin_means(left().map(|(at, ms, _)| (at, ms)), width, span),
                 flows: samples,
+                heard: heard.unwrap_or_default(),
                 completed,
                 ..Series::default()
             },
@@ -503,7 +509,10 @@ impl<'j> Controls<'j> {
                             .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
                         let mut agent = Agent::new(ccplane_agent::Options::default());
                         agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
-                        let mut options = SteerOptions::default();
+                        let mut options = SteerOptions {
+                            keep_reports: heard::KEPT,
+                            ..SteerOptions::default()
+                        };
                         if let Some(staleness) = self.job.scenario.staleness {
                             (options.to_agent, options.from_agent) = (staleness, staleness);
                         }
@@ -523,11 +532,12 @@ impl<'j> Controls<'j> {
         Ok(which.map_or(Ok(false), |contender| contender.needs_ecn(self.job.registry))?)
     }
 
-    /// Reports that the contender's algorithm heard.
-    fn reports(&self, sim: &World) -> Option<u64> {
+    /// What the contender's algorithm heard of these flows.
+    fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<Heard> {
         let contender = self.contender?;
         let (_, agent) = self.agents.iter().find(|(known, _)| known == contender)?;
-        sim.algorithm(*agent, contender.algorithm()).map(|stats| stats.reports)
+        let stats = sim.algorithm(*agent, contender.algorithm())?;
+        Some(Heard::simulated(sim, *agent, stats.reports, flows))
     }
 }
 
