@@ -251,19 +251,20 @@ impl<L: Law> Algorithm for LossBased<L> {
             };
             return self.steer(flow, segment_every, control);
         }
-        // Credit that has not yet made a segment is part of the window, else it would be granted twice.
-        let fraction = credit as f64 / flow.segment_every as f64;
         // At the start of a recovery the window that is to grow is the one at its end.
-        let window = if reductions > 0 { ssthresh } else { cwnd };
+        let window = if reductions > 0 { ssthresh } else { cwnd } as f64;
+        // Credit that has not yet made a segment is part of what the law sees, else it would be granted twice.
+        let fraction = credit as f64 / flow.segment_every as f64;
         let round = Round {
             now: control.now(),
-            window: window as f64 / flow.mss + fraction.min(1.0),
+            window: window / flow.mss + fraction.min(1.0),
             counted: counted as f64 / flow.mss,
             rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
         };
         let growth = self.law.growth(&mut flow.law, &round);
+        // A window's worth of ACKs covers whole segments.
         let segment_every = if growth > 0.0 {
-            round.window * flow.mss / growth
+            window / growth
         } else {
             f64::INFINITY
         };
