@@ -35,7 +35,7 @@ pub(super) fn run(
     progress: &mut dyn Progress,
 ) -> Result<(Vec<u64>, bool), Error> {
     let steered = match who {
-        Who::Native | Who::Outside(_) => None,
+        Who::Native | Who::NativeAgain | Who::Outside(_) => None,
         Who::Ccplane(report) => {
             let parameters = Parameters::new().with("report", report.name());
             Some(Steered::start(registry, "reno", &parameters, 0)?)

@@ -92,7 +92,7 @@ fn congestion(sim: &mut Simulation, who: Who) -> Result<Congestion, SimError> {
     let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
     let mut agent = Agent::new(ccplane_agent::Options::default());
     let (name, algorithm) = match who {
-        Who::Native => return Ok(Congestion::Native(Native::new_reno())),
+        Who::Native | Who::NativeAgain => return Ok(Congestion::Native(Native::new_reno())),
         Who::Outside(report) => (outside::NAME, boxed(Outside::reporting(report.into()))),
         Who::Ccplane(report) => {
             let parameters = Parameters::new().with("report", report.name());
