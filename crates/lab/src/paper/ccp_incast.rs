@@ -32,7 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-incast",
     title: "Reporting intervals in an incast of 50 at 10 and 40 Gbit/s",
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.3, figure 14",
-    takes: "8 minutes on two cores; half a minute with --quick",
+    takes: "5 minutes on two cores; half a minute with --quick",
     on: &[Datapath::Sim],
     run: incast,
 };
