@@ -179,9 +179,9 @@ impl Control {
         let _ = self.0.wake.read();
     }
 
-    /// Changes asked for since the last call, in order.
+    /// Changes asked for since the last call, in order. Called for every packet: a load where there is none.
     pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
-        if !self.0.pending.swap(false, Ordering::AcqRel) {
+        if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
         std::mem::take(&mut self.settings().changes)

@@ -92,17 +92,16 @@ impl Driver {
         }
     }
 
-    /// Takes in what its sender has sent.
+    /// Takes in what its sender has sent. What was changed before a packet was sent holds for it.
     fn collect(&mut self, way: Way) -> Result<(), Error> {
-        let device = &self.devices[way.index()];
-        let link = &mut self.links[way.index()];
         let failed = |source| Error::System {
             what: "read from a TUN device",
             source,
         };
         let mut bytes = 0;
         for _ in 0..BATCH {
-            let Some(room) = link.room(self.longest) else {
+            let device = &self.devices[way.index()];
+            let Some(room) = self.links[way.index()].room(self.longest) else {
                 let mut nowhere = [0];
                 if device.read(&mut nowhere).map_err(failed)?.is_none() {
                     break;
@@ -113,7 +112,9 @@ impl Driver {
             let Some(length) = device.read(room).map_err(failed)? else {
                 break;
             };
-            if link.arrive(self.clock.now(), length).is_err() {
+            self.apply_changes();
+            let now = self.clock.now();
+            if self.links[way.index()].arrive(now, length).is_err() {
                 // Nothing that a kernel sends; what it was is not known, that it was is in the audit.
                 self.own_drops += 1;
             }

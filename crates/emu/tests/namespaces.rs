@@ -264,6 +264,33 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
 }
 
 #[test]
+fn a_change_holds_for_every_packet_that_is_sent_after_it() {
+    if !may_run("order") {
+        return;
+    }
+    let emulator = emulate(LinkConfig::default(), LinkConfig::default());
+    let (sender, receiver) = sockets(&emulator);
+    let control = emulator.control();
+    // The thread that moves packets often finds a change and the packet after it at once.
+    for n in 0..500_u32 {
+        let loss = if n % 2 == 0 {
+            LossModel::Bernoulli(Probability::ALWAYS)
+        } else {
+            LossModel::NONE
+        };
+        control.set_loss(Way::Forward, loss).expect("any probability");
+        sender.send(&n.to_be_bytes()).expect("send");
+        await_arrivals(&emulator, u64::from(n) + 1);
+    }
+    for n in (1..500_u32).step_by(2) {
+        let mut packet = [0; 4];
+        receiver.recv(&mut packet).expect("nothing of these is lost");
+        assert_eq!(packet, n.to_be_bytes());
+    }
+    assert_eq!(emulator.finish().expect("it ran").forward.losses, 250);
+}
+
+#[test]
 fn a_trace_delivers_at_its_times() {
     if !may_run("trace") {
         return;
