@@ -14,8 +14,8 @@ pub(crate) fn halve() -> String {
     reduce("before", "(/ before 2)", "")
 }
 
-/// At the start of a repair what is `kept` of the window, once. `before` is the variable for the window before; `also` is
-/// done with it.
+/// At the start of a repair what is `kept` of the window, once. `before` is the variable for the window before: at a timeout
+/// the transport has changed it already, so the last one counts. `also` is done with it.
 pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
     format!(
         "(when (! (|| recovering Flow.was_timeout))

@@ -48,7 +48,7 @@ impl Default for SteerOptions {
 
 /// A report, as an agent got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct HeardReport {
     /// When.
     pub at: Time,
     /// Of which flow.
@@ -69,7 +69,7 @@ pub(crate) struct Host {
     tables: Tables,
     to_agent: VecDeque<(Time, Message)>,
     from_agent: VecDeque<(Time, Command)>,
-    heard: Vec<Heard>,
+    heard: Vec<HeardReport>,
     /// When the next of either is due, if that is planned, and when the agent's next deadline is.
     pub due: Time,
     pub deadline: Time,
@@ -189,7 +189,7 @@ impl Host {
                 } => {
                     let fields = fields.get(..usize::from(count)).unwrap_or_default();
                     if self.heard.len() < self.options.keep_reports {
-                        self.heard.push(Heard {
+                        self.heard.push(HeardReport {
                             at: now,
                             flow: FlowId(flow),
                             program,
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// The reports that an agent got, as many as its [`SteerOptions`] keep.
-    pub fn heard(&self, agent: AgentId) -> &[Heard] {
+    pub fn heard(&self, agent: AgentId) -> &[HeardReport] {
         self.hosts.get(agent.0 as usize).map_or(&[], |host| &host.heard)
     }
 

@@ -392,12 +392,11 @@ fn pictures(all: &[Replayed]) -> Vec<Chart> {
         let whose: Vec<Who> = all
             .first()
             .map_or(Vec::new(), |one| one.took.iter().map(|(who, _)| *who).collect());
-        let mut whose: Vec<Who> = Who::SIMULATED
+        let whose: Vec<Who> = Who::SIMULATED
             .into_iter()
             .chain([Who::NativeAgain])
             .filter(|who| whose.contains(who))
             .collect();
-        whose.dedup();
         Chart {
             title: title.to_owned(),
             x: Axis::linear("s").from_to(0.0, until_s),
