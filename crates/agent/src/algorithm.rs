@@ -35,6 +35,12 @@ pub trait Algorithm: Send {
         Capabilities::CWND
     }
 
+    /// What it needs and what it uses where it is there. Whoever sets a datapath up switches that on: time stamps of both
+    /// ends cost bytes in every packet, so that no flow carries them unasked.
+    fn wants(&self) -> Capabilities {
+        self.needs()
+    }
+
     /// How long a report may wait, with others, before the agent is woken for it. Shorter reacts faster and costs
     /// CPU: every wake-up takes some microseconds of a core. Urgent reports (loss, timeout, undo) never wait.
     fn latency(&self) -> Duration {
@@ -74,6 +80,8 @@ pub trait DynAlgorithm: Send + sealed::Sealed {
     fn programs(&self) -> Programs;
     /// See [`Algorithm::needs`].
     fn needs(&self) -> Capabilities;
+    /// See [`Algorithm::wants`].
+    fn wants(&self) -> Capabilities;
     /// See [`Algorithm::latency`].
     fn latency(&self) -> Duration;
     #[doc(hidden)]
@@ -123,6 +131,10 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
 
     fn needs(&self) -> Capabilities {
         self.algorithm.needs()
+    }
+
+    fn wants(&self) -> Capabilities {
+        self.algorithm.wants()
     }
 
     fn latency(&self) -> Duration {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use ccplane_agent::{Agent, Options as AgentOptions};
-use ccplane_datapath::Limits;
+use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{Congestion, Host, Steering};
@@ -114,7 +114,8 @@ fn transfer(
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut options = args.transfer.options(any, args.dscp)?;
     options.config.max_rate = args.max_rate;
-    if args.alg.needs_ecn(registry).map_err(|e| Failure::new(Kind::Usage, e))? {
+    let wants = args.alg.wants(registry).map_err(|e| Failure::new(Kind::Usage, e))?;
+    if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
     }
     let keyed = options.key.is_some();

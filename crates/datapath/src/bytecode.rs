@@ -8,7 +8,7 @@
 
 /// The register file: who lives where. An index is a u8.
 pub mod reg {
-    /// The first signal; signal n of [`crate::Signals`] is register n. 22 to 31 are reserved for signals to come.
+    /// The first signal; signal n of [`crate::Signals`] is register n. 28 to 31 are reserved for signals to come.
     pub const SIGNALS: u8 = 0;
     /// `Ack.now`, which the engine fills in.
     pub const NOW: u8 = 5;
@@ -17,7 +17,7 @@ pub mod reg {
     /// `Flow.undone`.
     pub const UNDONE: u8 = 20;
     /// One past the last signal in use.
-    pub const SIGNALS_END: u8 = 22;
+    pub const SIGNALS_END: u8 = 28;
     /// µs since the program was set or `(:= Micros v)`. Writable.
     pub const MICROS: u8 = 32;
     /// Congestion window, bytes. Writable.

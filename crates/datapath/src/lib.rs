@@ -15,6 +15,7 @@ mod flow;
 mod interpreter;
 mod last;
 mod lower;
+mod one_way;
 mod outcome;
 mod program;
 mod signals;
@@ -26,6 +27,7 @@ pub use command::{Command, Refused, Target, Update};
 pub use flow::Flow;
 #[doc(hidden)]
 pub use interpreter::interpret;
+pub use one_way::{OneWay, Stamps};
 pub use outcome::{Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};

@@ -56,6 +56,20 @@ pub struct Signals {
     pub undone: u64,
     /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last round.
     pub cwnd_limited: u64,
+    /// 22 `Ack.owd_ns`: one-way delay of the packet that this ACK answers, ns, as [`crate::OneWay`] has it; 0 (no stamps with
+    /// this ACK) is read by programs as 0xffffffff.
+    pub owd_ns: u64,
+    /// 23 `Ack.rtt_ns`: its round-trip time from four stamps, (t4 - t1) - (t3 - t2), ns; 0 is read as 0xffffffff.
+    pub rtt_ns: u64,
+    /// 24 `Flow.min_owd_ns`: the windowed minimum of 22, ns; 0 before the first is read as 0xffffffff.
+    pub min_owd_ns: u64,
+    /// 25 `Flow.min_rtt_ns`: the windowed minimum of 23, ns; 0 before the first is read as 0xffffffff.
+    pub min_rtt_ns: u64,
+    /// 26 `Flow.queue_delay_ns`: what the packet that was stamped last waited in queues on its way, ns. Only with 27; read as
+    /// 0xffffffff without, because 0 would mean an empty queue.
+    pub queue_delay_ns: u64,
+    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip.
+    pub queue_delay_valid: u64,
 }
 
 impl Signals {
@@ -85,6 +99,16 @@ impl Signals {
             self.in_recovery,
             self.undone,
             self.cwnd_limited,
+            known(self.owd_ns),
+            known(self.rtt_ns),
+            known(self.min_owd_ns),
+            known(self.min_rtt_ns),
+            if self.queue_delay_valid == 0 {
+                INFINITY
+            } else {
+                self.queue_delay_ns
+            },
+            self.queue_delay_valid,
         ];
         registers[13] = known(self.rtt_sample_us);
         registers[15] = known(self.srtt_us);
@@ -130,8 +154,10 @@ impl Capabilities {
     pub const TIMERS: Capabilities = Capabilities(1 << 5);
     /// The datapath does loss recovery (PRR towards ssthresh, undo) by itself.
     pub const RECOVERY: Capabilities = Capabilities(1 << 6);
+    /// One-way delay from the time stamps of both ends, at least where the peer stamps too.
+    pub const ONE_WAY_DELAY: Capabilities = Capabilities(1 << 7);
 
-    const NAMES: [(Capabilities, &'static str); 7] = [
+    const NAMES: [(Capabilities, &'static str); 8] = [
         (Self::CWND, "a congestion window"),
         (Self::PACING, "pacing"),
         (Self::RTT, "RTT samples"),
@@ -139,6 +165,7 @@ impl Capabilities {
         (Self::ECN, "ECN counts"),
         (Self::TIMERS, "timers"),
         (Self::RECOVERY, "loss recovery in the datapath"),
+        (Self::ONE_WAY_DELAY, "one-way delay"),
     ];
 
     /// Both sets.
@@ -151,6 +178,11 @@ impl Capabilities {
     #[must_use]
     pub const fn missing_from(self, offered: Capabilities) -> Capabilities {
         Capabilities(self.0 & !offered.0)
+    }
+
+    /// True when all of `other` is in the set.
+    pub const fn contains(self, other: Capabilities) -> bool {
+        other.0 & !self.0 == 0
     }
 
     /// True when nothing is in the set.

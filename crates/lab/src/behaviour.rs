@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_qdisc::{Ecn, QueueSpec, Size};
+use ccplane_datapath::Capabilities;
+use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
     Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, SteerOptions, settings,
     topology,
 };
-use ccplane_transport::Config;
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::error::Error;
+use crate::sim::switched_on;
 use crate::svg::{self, Axis, Chart, Line};
 use crate::table;
 
@@ -54,10 +55,10 @@ pub struct Round {
 /// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue that marks.
 pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
-    let ecn = crate::run::needs_ecn(registry, name, &[])?;
+    let wants = algorithm.wants();
     let mut agent = Agent::new(ccplane_agent::Options::default());
     agent.add_boxed(algorithm)?;
-    simulate(agent, name, ecn).map_err(|error| Error::Broken {
+    simulate(agent, name, wants).map_err(|error| Error::Broken {
         contender: name.to_owned(),
         seed: SimOptions::default().seed,
         what: error.to_string(),
@@ -65,8 +66,8 @@ pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
     })
 }
 
-fn simulate(agent: Agent, name: &str, ecn: bool) -> Result<Vec<Round>, SimError> {
-    let queue = if ecn {
+fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>, SimError> {
+    let queue = if wants.contains(Capabilities::ECN) {
         QueueSpec::Ecn {
             threshold: Size::Packets(MARK_ABOVE),
             limit: Size::MilliBdp(1_000),
@@ -84,10 +85,7 @@ fn simulate(agent: Agent, name: &str, ecn: bool) -> Result<Vec<Round>, SimError>
     let from = network.node("left1").ok_or_else(|| place("left1"))?;
     let to = network.node("right1").ok_or_else(|| place("right1"))?;
     let link = network.link_named("bottleneck").ok_or_else(|| place("bottleneck"))?;
-    let transport = Config {
-        ecn: if ecn { Ecn::Ect0 } else { Ecn::NotEct },
-        ..(*settings()).clone()
-    };
+    let transport = switched_on((*settings()).clone(), wants);
     let mss = f64::from(transport.mss);
 
     let mut sim = Simulation::new(network, SimOptions::default())?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ccplane_algorithms::{Registry, UnknownAlgorithm};
+use ccplane_datapath::Capabilities;
 use ccplane_emu::Timing;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::Duration;
@@ -74,12 +75,13 @@ impl Contender {
         matches!(self, Contender::Native { .. })
     }
 
-    /// Whether it is of no use on a path without ECN: its connections have to offer it. Of those that are no algorithms
-    /// of ours, kernel's or transport's, only DCTCP is so.
-    pub fn needs_ecn(&self, registry: &Registry) -> Result<bool, UnknownAlgorithm> {
+    /// What has to be switched on for it: its connections offer ECN, or carry time stamps. Of those that are no algorithms
+    /// of ours, kernel's or transport's, only DCTCP wants anything, ECN.
+    pub fn wants(&self, registry: &Registry) -> Result<Capabilities, UnknownAlgorithm> {
         match self {
-            Contender::Native { name } => Ok(name == "dctcp"),
-            Contender::Ccplane { name, parameters } => crate::run::needs_ecn(registry, name, parameters),
+            Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),
+            Contender::Native { .. } => Ok(Capabilities::default()),
+            Contender::Ccplane { name, parameters } => crate::run::wants(registry, name, parameters),
         }
     }
 }

@@ -168,14 +168,13 @@ fn read(parameters: &[(String, String)]) -> Parameters {
         .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
 }
 
-/// Whether one of ccplane's algorithms asks for ECN.
-pub(crate) fn needs_ecn(
+/// What one of ccplane's algorithms wants of a path and of the transport over it.
+pub(crate) fn wants(
     registry: &Registry,
     name: &str,
     parameters: &[(String, String)],
-) -> Result<bool, UnknownAlgorithm> {
-    let algorithm = registry.by_name(name, &read(parameters))?;
-    Ok(Capabilities::ECN.missing_from(algorithm.needs()).is_empty())
+) -> Result<Capabilities, UnknownAlgorithm> {
+    Ok(registry.by_name(name, &read(parameters))?.wants())
 }
 
 pub(crate) fn path(e: &Experiment) -> Config {
@@ -223,7 +222,7 @@ fn run_one(
     let (senders, receivers, diag) = open(
         &emulator,
         &kernel_name,
-        contender.needs_ecn(registry)?,
+        contender.wants(registry)?.contains(Capabilities::ECN),
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;

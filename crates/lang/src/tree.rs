@@ -255,7 +255,7 @@ const fn new(builtin: Builtin) -> Builtin {
 }
 
 /// Every signal and all state of the flow, by the number of its register.
-pub(crate) const BUILTINS: [Builtin; 26] = [
+pub(crate) const BUILTINS: [Builtin; 32] = [
     num("Ack.bytes_acked", 0),
     num("Ack.bytes_misordered", 1),
     num("Ack.ecn_bytes", 2),
@@ -278,6 +278,12 @@ pub(crate) const BUILTINS: [Builtin; 26] = [
     new(flag("Flow.in_recovery", 19)),
     new(flag("Flow.undone", 20)),
     new(flag("Flow.cwnd_limited", 21)),
+    new(num("Ack.owd_ns", 22)),
+    new(num("Ack.rtt_ns", 23)),
+    new(num("Flow.min_owd_ns", 24)),
+    new(num("Flow.min_rtt_ns", 25)),
+    new(num("Flow.queue_delay_ns", 26)),
+    new(flag("Flow.queue_delay_valid", 27)),
     num("Micros", reg::MICROS),
     num("Cwnd", reg::CWND),
     num("Rate", reg::RATE),

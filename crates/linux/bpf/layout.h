@@ -7,7 +7,7 @@
 #ifndef CCPLANE_LAYOUT_H
 #define CCPLANE_LAYOUT_H
 
-#define CCP_LAYOUT 1
+#define CCP_LAYOUT 2
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -33,6 +33,12 @@
 #define REG_IN_RECOVERY 19
 #define REG_UNDONE 20
 #define REG_CWND_LIMITED 21
+#define REG_OWD 22
+#define REG_STAMPED_RTT 23
+#define REG_MIN_OWD 24
+#define REG_MIN_STAMPED_RTT 25
+#define REG_QUEUE_DELAY 26
+#define REG_QUEUE_DELAY_VALID 27
 #define REG_MICROS 32
 #define REG_CWND 33
 #define REG_RATE 34

@@ -18,6 +18,7 @@
  *   Flow.bytes_pending     write_seq - snd_una
  *   Flow.in_recovery       1 in TCP_CA_CWR, TCP_CA_Recovery and TCP_CA_Loss
  *   Flow.cwnd_limited      as tcp_is_cwnd_limited()
+ *   one-way delay          not known yet
  */
 #ifndef CCPLANE_SIGNALS_H
 #define CCPLANE_SIGNALS_H
@@ -99,6 +100,12 @@ INLINE __u32 gather(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs,
 	regs[REG_IN_RECOVERY] = f->ca_state >= TCP_CA_CWR;
 	regs[REG_UNDONE] = f->undone;
 	regs[REG_CWND_LIMITED] = cwnd_limited(tp);
+	regs[REG_OWD] = UNKNOWN;
+	regs[REG_STAMPED_RTT] = UNKNOWN;
+	regs[REG_MIN_OWD] = UNKNOWN;
+	regs[REG_MIN_STAMPED_RTT] = UNKNOWN;
+	regs[REG_QUEUE_DELAY] = UNKNOWN;
+	regs[REG_QUEUE_DELAY_VALID] = 0;
 	return newly;
 }
 

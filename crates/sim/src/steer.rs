@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, FlowInfo, FlowStats, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
-use ccplane_datapath::{self as datapath, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{CAPABILITIES, Control, Event as Happened, Native, State};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Urgency};
+use ccplane_transport::{Control, Event as Happened, Native, State};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
 
@@ -107,6 +107,9 @@ enum Message {
     /// Anything but a report.
     Other(Event<'static>),
 }
+
+/// A flow's stamps are switched on in its transport's configuration.
+const CAPABILITIES: Capabilities = ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
 impl Host {
     pub fn new(agent: Agent, options: SteerOptions, index: u32) -> Host {

@@ -3,6 +3,7 @@
 //! The ordinary one advances over segments that were sent once, with nothing SACKed, lost or under repair: it costs the same
 //! however many segments it covers, as only the last of them is looked at. Everything else is in `digest`.
 
+use ccplane_datapath::Stamps;
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase};
@@ -11,7 +12,7 @@ use crate::number::Number;
 use crate::rack::Rack;
 use crate::recovery::Undo;
 use crate::scoreboard::{Scoreboard, Sent};
-use crate::segment::{Kind, Range, Segment, Side, Stamps};
+use crate::segment::{Kind, Range, Segment, Side};
 
 impl Connection {
     /// Takes what the segment acknowledges.
@@ -105,12 +106,13 @@ impl Connection {
         }
         let mut ack = self.marks(segment);
         if side.stamped && segment.has_side() && segment.kind == Kind::Ack {
-            self.repair_mut().stamps = Some(Stamps {
+            let stamps = Stamps {
                 t1: side.t1,
                 t2: side.t2,
                 t3: side.t3,
                 t4: now,
-            });
+            };
+            ack.stamped = self.repair_mut().stamps.take(stamps);
         }
         let min_rtt = self.rtt.least();
         let phase = self.phase;

@@ -18,7 +18,7 @@ use crate::receive::Receiver;
 use crate::recovery::Repair;
 use crate::rtt::Rtt;
 use crate::scoreboard::Scoreboard;
-use crate::segment::{Kind, Segment, Side, Stamps};
+use crate::segment::{Kind, Segment, Side};
 use crate::stats::Stats;
 
 /// Where a connection is in its life.
@@ -324,11 +324,6 @@ impl Connection {
     #[inline(always)]
     pub fn received_all(&self) -> bool {
         self.receiver.ended()
-    }
-
-    /// The four stamps of the last exchange, where the configuration asks for them.
-    pub fn stamps(&self) -> Option<Stamps> {
-        self.repair.as_ref().and_then(|repair| repair.stamps)
     }
 
     /// Figures for people and reports.

@@ -22,6 +22,7 @@
 //! | `Flow.app_limited` | 1 when the application had nothing to send while the sampled packets were sent |
 //! | `Flow.in_recovery` | 1 from the loss, mark or timeout that began it until all that was sent before is acknowledged |
 //! | `Flow.undone` | 1 in the call that finds the reduction spurious |
+//! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps that came with this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement answers the packet that arrived last before it |
 //! | `Flow.cwnd_limited` | as Linux' `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
 
 use ccplane_datapath::{Outcome, Signals, Transport};
@@ -77,6 +78,8 @@ pub struct Ack {
     pub undone: bool,
     /// A reduction begins with this event.
     pub reduces: bool,
+    /// It brought the stamps of an exchange.
+    pub stamped: bool,
 }
 
 impl Ack {
@@ -121,7 +124,7 @@ impl<'a> Event<'a> {
         let (ack, connection) = (&self.ack, self.connection);
         let mss = connection.mss();
         let flying = u64::from(connection.in_flight());
-        Signals {
+        let mut signals = Signals {
             bytes_acked: ack.bytes,
             bytes_misordered: u64::from(ack.sacked_bytes),
             ecn_bytes: u64::from(ack.ce_bytes),
@@ -144,6 +147,9 @@ impl<'a> Event<'a> {
             in_recovery: u64::from(connection.in_recovery()),
             undone: u64::from(ack.undone),
             cwnd_limited: u64::from(connection.cwnd_limited()),
-        }
+            ..Signals::default()
+        };
+        connection.write_stamps(self.now, ack.stamped, &mut signals);
+        signals
     }
 }

@@ -31,6 +31,7 @@ mod recovery;
 mod rtt;
 mod scoreboard;
 mod segment;
+mod stamps;
 mod stats;
 mod steered;
 mod timeout;
@@ -38,6 +39,7 @@ mod transmit;
 #[cfg(feature = "udp")]
 pub mod udp;
 
+pub use ccplane_datapath::{OneWay, Stamps};
 pub use ccplane_qdisc::Ecn;
 pub use config::Config;
 pub use connection::{Connection, Phase, State};
@@ -47,6 +49,6 @@ pub use native::{Cubic, Dctcp, Native, NewReno, UnknownNative};
 pub use number::Number;
 pub use rate::RateSample;
 pub use receive::MAX_CLASSES;
-pub use segment::{Kind, MAX_RANGES, Range, Segment, Side, Stamps};
+pub use segment::{Kind, MAX_RANGES, Range, Segment, Side};
 pub use stats::Stats;
 pub use steered::{CAPABILITIES, Reports, Steered};

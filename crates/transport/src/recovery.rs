@@ -20,7 +20,7 @@ use crate::prr::Prr;
 use crate::rack::Reordering;
 use crate::ranges::RangeSet;
 use crate::scoreboard::Sent;
-use crate::segment::Stamps;
+use crate::stamps::Stamped;
 
 /// What a connection needs only when something goes wrong. Made at the first trouble, kept until the connection is idle.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Repair {
     pub probe: Number,
     /// The tail was sent in a class above 0 from its end down to here.
     pub low: Number,
-    pub stamps: Option<Stamps>,
+    pub stamps: Stamped,
 }
 
 /// What is needed to undo a reduction.
@@ -80,7 +80,7 @@ impl Repair {
             probe_end: next,
             probe: next,
             low: next,
-            stamps: None,
+            stamps: Stamped::default(),
         }
     }
 

@@ -184,18 +184,5 @@ impl Side {
     }
 }
 
-/// The four stamps of one exchange. t2 and t3 are of the peer's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
-    /// The data left here.
-    pub t1: Time,
-    /// The data arrived there.
-    pub t2: Time,
-    /// The acknowledgement left there.
-    pub t3: Time,
-    /// The acknowledgement arrived here.
-    pub t4: Time,
-}
-
 const _: () = assert!(size_of::<Segment>() == 40 && align_of::<Segment>() == 4);
 const _: () = assert!(size_of::<Side>() <= 64);

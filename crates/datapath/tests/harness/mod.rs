@@ -122,6 +122,12 @@ fn signals(input: &mut Input) -> Signals {
         min_rtt_us: u64::from(input.byte()),
         mss: 1448,
         undone: u64::from(input.one_in(16)),
+        owd_ns: u64::from(input.byte()),
+        rtt_ns: u64::from(input.byte()),
+        min_owd_ns: u64::from(input.byte()),
+        min_rtt_ns: u64::from(input.byte()),
+        queue_delay_ns: u64::from(input.byte()),
+        queue_delay_valid: u64::from(input.one_in(2)),
         ..Signals::default()
     }
 }

@@ -56,6 +56,8 @@ impl Model<'_> {
                 packets_misordered: 0,
                 was_timeout: 0,
                 undone: 0,
+                owd_ns: 0,
+                rtt_ns: 0,
                 ..self.state
             };
             self.run(transport, &quiet, Urgency::Normal);
@@ -245,6 +247,19 @@ impl Machine {
             (19, s.in_recovery),
             (20, s.undone),
             (21, s.cwnd_limited),
+            (22, known(s.owd_ns)),
+            (23, known(s.rtt_ns)),
+            (24, known(s.min_owd_ns)),
+            (25, known(s.min_rtt_ns)),
+            (
+                26,
+                if s.queue_delay_valid == 1 {
+                    s.queue_delay_ns
+                } else {
+                    INFINITY
+                },
+            ),
+            (27, s.queue_delay_valid),
         ];
         for (register, value) in values {
             self.set(register, value);

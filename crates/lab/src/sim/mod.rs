@@ -24,6 +24,7 @@ use crate::result::{ContenderResult, RunResult, Series, Setup};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 use plan::Plan;
+pub(crate) use plan::switched_on;
 
 /// What a caller may show and decide while runs go on; called from every thread.
 pub trait Watch: Sync {

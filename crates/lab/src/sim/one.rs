@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::Capabilities;
 use ccplane_sim::{
     AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs, SimError,
     SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
@@ -139,8 +140,12 @@ impl Job<'_> {
             } else {
                 controls.of(sim, workload.algorithm.as_ref())?
             };
-            let needs_ecn = !workload.heeds_nothing() && controls.needs_ecn(workload.algorithm.as_ref())?;
-            let transport = self.plan.transport(self.scenario, needs_ecn);
+            let wants = if workload.heeds_nothing() {
+                Capabilities::default()
+            } else {
+                controls.wants(workload.algorithm.as_ref())?
+            };
+            let transport = self.plan.transport(self.scenario, wants);
             let id = sim
                 .add_workload(spec, congestion, transport)
                 .map_err(|error| self.told(error))?;
@@ -526,10 +531,12 @@ impl<'j> Controls<'j> {
         }
     }
 
-    /// Whether that control needs ECN.
-    fn needs_ecn(&self, own: Option<&Contender>) -> Result<bool, Error> {
+    /// What has to be switched on for that control.
+    fn wants(&self, own: Option<&Contender>) -> Result<Capabilities, Error> {
         let which = own.or(self.contender);
-        Ok(which.map_or(Ok(false), |contender| contender.needs_ecn(self.job.registry))?)
+        Ok(which.map_or(Ok(Capabilities::default()), |contender| {
+            contender.wants(self.job.registry)
+        })?)
     }
 
     /// What the contender's algorithm heard of these flows.

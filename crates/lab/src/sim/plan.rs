@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
     Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation,
@@ -69,16 +70,33 @@ impl Pairs {
     }
 }
 
+/// A transport with what an algorithm wants of it: it offers ECN, or carries time stamps.
+pub(crate) fn switched_on(config: Config, wants: Capabilities) -> Config {
+    let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
+        config.stamped()
+    } else {
+        config
+    };
+    let ecn = if wants.contains(Capabilities::ECN) {
+        Ecn::Ect0
+    } else {
+        config.ecn
+    };
+    Config { ecn, ..config }
+}
+
 impl Plan {
-    /// How connections are set up whose control needs ECN, or not: the scenario has the last word.
-    pub(super) fn transport(&self, scenario: &Scenario, needs_ecn: bool) -> Arc<Config> {
-        if !needs_ecn || scenario.transport.ecn.is_some() {
+    /// How connections are set up whose control wants that much: the scenario has the last word on ECN.
+    pub(super) fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
+        let decided = match scenario.transport.ecn {
+            Some(_) => Capabilities::ECN,
+            None => Capabilities::default(),
+        };
+        let wants = wants.missing_from(decided);
+        if wants.is_empty() {
             return self.transport.clone();
         }
-        Arc::new(Config {
-            ecn: Ecn::Ect0,
-            ..(*self.transport).clone()
-        })
+        Arc::new(switched_on((*self.transport).clone(), wants))
     }
 
     pub(super) fn new(scenario: &Scenario) -> Result<Plan, Problem> {

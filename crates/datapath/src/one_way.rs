@@ -1,0 +1,297 @@
+//! One-way queueing delay from the time stamps of both ends, whose clocks have nothing to do with each other (DX, slides 9 to 18).
+//!
+//! A packet leaves at t1 and arrives at t2, its acknowledgement leaves at t3 and arrives at t4; t2 and t3 are of the peer's
+//! clock. `t2 - t1` is the delay of the forward path plus the unknown offset of the clocks: above its minimum it is what
+//! the packet waited in queues, whatever the offset and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)`
+//! is free of the offset but holds both directions. What a packet waited on its way there is at most what both waited, so
+//! the smaller of the two, each above its own minimum, is the queueing delay:
+//!
+//! - clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only as far as the way back is as busy
+//!   all that time; clocks that drift together are caught by the minimum at once. So 0 <= error <= min(d * [`WINDOW`],
+//!   queueing of the way back, with its noise);
+//! - a clock that is set forward leaves the round-trip form for one window, one that is set back is caught by the next
+//!   packet that finds the queues empty;
+//! - a queue that stands for a whole window without ever emptying is taken for the path, as with every minimum.
+//!
+//! Stamps count nanoseconds modulo 2^32, as a TCP option of 32 bits carries them: all differences are taken in that, so a delay
+//! must stay below 2.1 s.
+
+use ccplane_units::{Duration, Time};
+
+use crate::bytecode::INFINITY;
+use crate::signals::Signals;
+
+/// A minimum is of the last 5 to 10 s. Shorter forgets the empty path while a queue stands; longer believes in a clock that
+/// drifts, or in a route that is no more, for as long.
+pub const WINDOW: Duration = Duration::from_secs(10);
+
+/// The four stamps of one exchange. t2 and t3 are of the peer's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// The data left here.
+    pub t1: Time,
+    /// The data arrived there.
+    pub t2: Time,
+    /// The acknowledgement left there.
+    pub t3: Time,
+    /// The acknowledgement arrived here.
+    pub t4: Time,
+}
+
+/// What the stamps of one connection say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneWay {
+    forward: Least,
+    both: Least,
+    /// When the last sample was taken.
+    at: Time,
+    /// The last sample: above the least forward delay, the round trip, and the queueing delay, ns.
+    above: u32,
+    rtt: u32,
+    queue: u32,
+    dropped: u32,
+}
+
+impl OneWay {
+    /// Takes the stamps of an exchange; false where they cannot be true, which is counted.
+    pub fn sample(&mut self, stamps: &Stamps) -> bool {
+        let [t1, t2, t3, t4] = [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
+        let (forward, there, total) = (t2.wrapping_sub(t1), t3.wrapping_sub(t2), t4.wrapping_sub(t1));
+        let possible = (total as i32) > 0 && there < total;
+        if !possible {
+            self.dropped = self.dropped.saturating_add(1);
+            return false;
+        }
+        self.rtt = total - there;
+        self.above = self.forward.above(forward, stamps.t4);
+        self.queue = self.above.min(self.both.above(self.rtt, stamps.t4));
+        self.at = stamps.t4;
+        true
+    }
+
+    /// What a packet waited in queues on its way there; `None` where the last that is known of is older than a round trip, `rtt`.
+    #[inline]
+    pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
+        let valid = self.both.known() && now.since(self.at) <= rtt;
+        valid.then_some(Duration::from_nanos(u64::from(self.queue)))
+    }
+
+    /// Exchanges whose stamps could not be true.
+    pub fn dropped(&self) -> u32 {
+        self.dropped
+    }
+
+    /// Signals 22 to 27. `fresh`: this ACK brought the last sample; `rtt`: for how long that is valid, the smoothed RTT. The
+    /// level of one-way delays, which no stamps tell, is as NTP has it: the empty path takes as long there as back.
+    #[inline]
+    pub fn write(&self, now: Time, fresh: bool, rtt: Duration, signals: &mut Signals) {
+        if !self.both.known() {
+            return;
+        }
+        let finite = |ns: u64| ns.clamp(1, INFINITY - 1);
+        let least = u64::from(self.both.value);
+        signals.min_rtt_ns = finite(least);
+        signals.min_owd_ns = finite(least / 2);
+        if fresh {
+            signals.rtt_ns = finite(u64::from(self.rtt));
+            signals.owd_ns = finite(least / 2 + u64::from(self.above));
+        }
+        if let Some(queue) = self.queue_delay(now, rtt) {
+            signals.queue_delay_ns = queue.as_nanos().min(INFINITY - 1);
+            signals.queue_delay_valid = 1;
+        }
+    }
+}
+
+/// The least of a value that counts modulo 2^32, over one to two halves of [`WINDOW`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Least {
+    /// Of this half and the one before.
+    value: u32,
+    /// Of this half.
+    recent: u32,
+    /// When this half ends; zero before the first sample.
+    ends: Time,
+}
+
+impl Least {
+    fn known(&self) -> bool {
+        self.ends != Time::ZERO
+    }
+
+    /// Takes a value; how far it is above the least.
+    #[inline]
+    fn above(&mut self, value: u32, now: Time) -> u32 {
+        let half = WINDOW / 2;
+        if !self.known() {
+            *self = Least {
+                value,
+                recent: value,
+                ends: now + half,
+            };
+        } else if now >= self.ends {
+            // After a silence of a whole window nothing is left of it.
+            let stale = now >= self.ends + half;
+            self.value = if stale { value } else { lesser(self.recent, value) };
+            self.recent = value;
+            self.ends = now + half;
+        } else {
+            self.recent = lesser(self.recent, value);
+            self.value = lesser(self.value, value);
+        }
+        value.wrapping_sub(self.value)
+    }
+}
+
+/// The lesser of two values at most 2^31 apart.
+fn lesser(a: u32, b: u32) -> u32 {
+    if (a.wrapping_sub(b) as i32) < 0 { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+    const MS: u64 = 1_000_000;
+
+    /// Two hosts, 50 µs apart, whose clocks differ by `offset` ns and drift apart by `ppm`.
+    #[derive(Clone, Copy)]
+    struct Clocks {
+        offset: i64,
+        ppm: i64,
+    }
+
+    impl Clocks {
+        /// A packet that leaves at `t` and waits `there`; its acknowledgement waits `back`.
+        fn exchange(self, t: u64, there: u64, back: u64) -> Stamps {
+            let peer = |t: u64| Time::from_nanos(t.wrapping_add_signed(self.offset + t as i64 / 1_000_000 * self.ppm));
+            let t2 = t + 50 * US + there;
+            let t3 = t2 + 3 * US;
+            Stamps {
+                t1: Time::from_nanos(t),
+                t2: peer(t2),
+                t3: peer(t3),
+                t4: Time::from_nanos(t3 + 50 * US + back),
+            }
+        }
+    }
+
+    fn queue(one_way: &OneWay) -> u64 {
+        one_way
+            .queue_delay(one_way.at, Duration::ZERO)
+            .expect("valid")
+            .as_nanos()
+    }
+
+    #[test]
+    fn the_offset_of_the_clocks_and_the_queue_of_the_way_back_are_not_seen() {
+        for offset in [0, 1, -1, 1 << 31, -(1 << 40), 1 << 40, i64::from(u32::MAX)] {
+            let clocks = Clocks { offset, ppm: 0 };
+            let mut one_way = OneWay::default();
+            let start = 1 << 50;
+            assert!(one_way.sample(&clocks.exchange(start, 0, 0)));
+            for n in 1..5_000u64 {
+                let (there, back) = (n * 7919 % 400 * US, n * 104_729 % 30_000 * US);
+                // As much waits on the way back as on the way there, or more: the round trip alone would not tell.
+                assert!(one_way.sample(&clocks.exchange(start + n * MS, there, there + back)));
+                assert_eq!(queue(&one_way), there, "offset {offset}, packet {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn drift_is_bounded_by_its_window_and_by_the_queue_of_the_way_back() {
+        for (ppm, back) in [
+            (100, 0),
+            (-100, 0),
+            (100, 30 * MS),
+            (-100, 30 * MS),
+            (20, 30 * MS),
+            (100, 40 * US),
+        ] {
+            let clocks = Clocks { offset: 12_345, ppm };
+            let mut one_way = OneWay::default();
+            let mut worst = 0;
+            for n in 0..60_000u64 {
+                let there = if n % 8 == 0 { 0 } else { n * 7919 % 400 * US };
+                // The way back was idle once, so that its own minimum is known.
+                let waits = if n == 0 { 0 } else { back };
+                one_way.sample(&clocks.exchange(n * MS + MS, there, waits));
+                let error = queue(&one_way) as i64 - there as i64;
+                assert!(error >= -i64::from(US as u32), "{ppm} ppm: too small by {error} ns");
+                worst = worst.max(error);
+            }
+            let bound = (ppm.max(0) as u64 * WINDOW.as_nanos() / 1_000_000).min(back) + US;
+            assert!(worst <= bound as i64, "{ppm} ppm: {worst} ns, bound {bound} ns");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_leaves_the_round_trip_form() {
+        for step in [MS as i64, -(MS as i64), 900 * MS as i64] {
+            let mut one_way = OneWay::default();
+            for n in 0..40_000u64 {
+                let offset = if n >= 1_000 { step } else { 0 };
+                let there = n * 7919 % 400 * US;
+                one_way.sample(&Clocks { offset, ppm: 0 }.exchange(n * MS + MS, there, 10 * US));
+                let error = queue(&one_way).abs_diff(there);
+                // The empty path is seen every 400 packets.
+                let learning = n < 400 || (1_000..1_400).contains(&n);
+                assert!(learning || error <= 10 * US, "step {step}, packet {n}: {error} ns");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_stamps_are_dropped_and_counted() {
+        let good = Clocks { offset: 5, ppm: 0 }.exchange(MS, 0, 0);
+        let mut one_way = OneWay::default();
+        assert!(one_way.sample(&good));
+        let before = one_way;
+        let bad = [
+            Stamps { t4: good.t1, ..good },
+            Stamps {
+                t4: Time::from_nanos(good.t1.as_nanos() - 1),
+                ..good
+            },
+            Stamps {
+                t3: Time::from_nanos(good.t2.as_nanos() - 1),
+                ..good
+            },
+            Stamps {
+                t3: good.t2 + Duration::from_millis(1),
+                ..good
+            },
+        ];
+        for stamps in &bad {
+            assert!(!one_way.sample(stamps), "{stamps:?}");
+        }
+        assert_eq!(one_way.dropped(), 4);
+        assert_eq!(OneWay { dropped: 0, ..one_way }, before);
+    }
+
+    #[test]
+    fn a_sample_older_than_a_round_trip_is_not_valid_and_a_program_sees_infinity() {
+        let mut one_way = OneWay::default();
+        let mut signals = Signals::default();
+        one_way.write(Time::ZERO, false, Duration::MAX, &mut signals);
+        assert_eq!(signals, Signals::default());
+        one_way.sample(&Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0));
+        let rtt = Duration::from_micros(103);
+        let seen = |now: Time, fresh: bool| {
+            let mut signals = Signals::default();
+            one_way.write(now, fresh, rtt, &mut signals);
+            let mut registers = [0; 28];
+            signals.load(&mut registers);
+            registers[22..].to_vec()
+        };
+        assert_eq!(seen(one_way.at, true), [50 * US, 100 * US, 50 * US, 100 * US, 0, 1]);
+        assert_eq!(
+            seen(one_way.at + rtt, false),
+            [INFINITY, INFINITY, 50 * US, 100 * US, 0, 1]
+        );
+        let late = one_way.at + rtt + Duration::from_nanos(1);
+        assert_eq!(seen(late, false), [INFINITY, INFINITY, 50 * US, 100 * US, INFINITY, 0]);
+    }
+}
