@@ -16,6 +16,8 @@ pub mod reg {
     pub const WAS_TIMEOUT: u8 = 14;
     /// `Flow.undone`.
     pub const UNDONE: u8 = 20;
+    /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends; they are the last signals.
+    pub const STAMPS: u8 = 22;
     /// One past the last signal in use.
     pub const SIGNALS_END: u8 = 28;
     /// µs since the program was set or `(:= Micros v)`. Writable.

@@ -11,7 +11,7 @@ use crate::last::LastState;
 use crate::lower::{self, Code, LARGE, SMALL, place};
 use crate::outcome::{Controls, Outcome, Urgency};
 use crate::program::Program;
-use crate::signals::{Signals, Transport};
+use crate::signals::{Signals, Source, Transport};
 use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
 
 /// Least time between two runs by timer with no ACK between them. A program such as `(when (> Micros 0) (report) (:= Micros 0))`
@@ -92,16 +92,15 @@ impl<const V: usize> Flow<V> {
         if let Some(installed) = program {
             let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
             let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
-            let load = |registers: &mut [u64; SIGNALS]| signals.load(registers);
             let run = Run {
                 now: transport.now,
                 compat: programs.compat(),
                 urgency,
             };
             if installed.code.is_small() && usize::from(lower::VARS) + V <= SMALL {
-                self.run::<SMALL>(installed, load, run, &mut wanted);
+                self.run::<SMALL>(installed, signals, run, &mut wanted);
             } else {
-                self.run::<LARGE>(installed, load, run, &mut wanted);
+                self.run::<LARGE>(installed, signals, run, &mut wanted);
             }
         }
         if self.silent {
@@ -129,7 +128,7 @@ impl<const V: usize> Flow<V> {
                     compat: programs.compat(),
                     urgency: Urgency::Normal,
                 };
-                self.run::<LARGE>(installed, |signals| last.write(signals), run, &mut wanted);
+                self.run::<LARGE>(installed, &last, run, &mut wanted);
                 self.timer = self.timer.max(now + TIMER_SPACING);
             }
         }
@@ -286,22 +285,20 @@ impl<const V: usize> Flow<V> {
         wanted.set(pending.cwnd, pending.rate, pending.ssthresh);
     }
 
-    /// Runs the program once on the signals that `signals` writes, and keeps what it left.
+    /// Runs the program once on these signals, and keeps what it left.
     #[inline(always)]
     fn run<const N: usize>(
         &mut self,
         Installed { program, code }: &Installed,
-        signals: impl FnOnce(&mut [u64; SIGNALS]),
+        signals: &impl Source,
         Run { now, compat, urgency }: Run,
         wanted: &mut Controls,
     ) {
         let mut registers = Registers([0; N]);
-        self.load(&mut registers, signals, now, *wanted, program.vars().len());
+        self.load(&mut registers, signals, now, *wanted, program);
         let micros = registers.get(MICROS);
-        if program.uses_timers()
-            && let Some(signals) = registers.0.first_chunk()
-        {
-            self.last.keep(signals);
+        if program.uses_timers() {
+            self.keep_state(&registers, program);
         }
         let trace = interpreter::run(code, &mut registers);
 
@@ -354,17 +351,25 @@ impl<const V: usize> Flow<V> {
             return false;
         }
         let mut registers = Registers([0; LARGE]);
-        self.load(
-            &mut registers,
-            |signals| self.last.write(signals),
-            now,
-            wanted,
-            program.vars().len(),
-        );
+        self.load(&mut registers, &self.last, now, wanted, program);
         let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
         self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
         ahead.ready
+    }
+
+    /// Keeps the state among the signals in the registers.
+    #[inline(always)]
+    fn keep_state<const N: usize>(&mut self, registers: &Registers<N>, program: &Program) {
+        if let Some(plain) = registers.0.first_chunk() {
+            self.last.keep(plain);
+        }
+        if N == LARGE
+            && program.reads_stamps()
+            && let Some(stamped) = registers.0.last_chunk()
+        {
+            self.last.keep_stamped(stamped);
+        }
     }
 
     /// Fills the registers.
@@ -372,13 +377,19 @@ impl<const V: usize> Flow<V> {
     fn load<const N: usize>(
         &self,
         registers: &mut Registers<N>,
-        signals: impl FnOnce(&mut [u64; SIGNALS]),
+        signals: &impl Source,
         now: Time,
         wanted: Controls,
-        vars: usize,
+        program: &Program,
     ) {
         if let Some(first) = registers.0.first_chunk_mut() {
-            signals(first);
+            *first = signals.plain();
+        }
+        if N == LARGE
+            && program.reads_stamps()
+            && let Some(last) = registers.0.last_chunk_mut()
+        {
+            *last = signals.stamped();
         }
         registers.set(reg::NOW, now.as_micros());
         // In the order of their places: state that ends where the variables begin, so that little is left to be cleared.
@@ -395,7 +406,7 @@ impl<const V: usize> Flow<V> {
         registers.0[VARS - state.len()..VARS].copy_from_slice(&state);
         let (few, more) = self.vars.split_at(Self::FEW);
         registers.0[VARS..VARS + Self::FEW].copy_from_slice(few);
-        if vars > Self::FEW {
+        if program.vars().len() > Self::FEW {
             registers.0[VARS + Self::FEW..VARS + V].copy_from_slice(more);
         }
     }
@@ -492,7 +503,6 @@ fn has_come(deadline: Time, now: Time) -> bool {
     now >= deadline && deadline != Time::MAX
 }
 
-const SIGNALS: usize = reg::SIGNALS_END as usize;
 const VARS: usize = lower::VARS as usize;
 const MICROS: u8 = place(reg::MICROS);
 const CWND: u8 = place(reg::CWND);

@@ -1,9 +1,7 @@
 //! The state that a flow was last seen in, kept for programs that also run without an ACK.
 
 use crate::INFINITY;
-use crate::bytecode::reg;
-
-const SIGNALS: usize = reg::SIGNALS_END as usize;
+use crate::signals::{Plain, Source, Stamped};
 
 /// The signals that describe a state rather than an event. Packed, because it is written at every ACK: with the flow's
 /// other state it takes four cache lines and not five, which is what 10,000 flows in turn wait for.
@@ -17,13 +15,8 @@ pub(crate) struct LastState {
     flags: [bool; 4],
 }
 
-const DELAYS: core::ops::Range<usize> = 24..27;
-const FLAGS: [usize; 4] = [18, 19, 21, 27];
-/// Events that read as infinity where there was none: `Ack.owd_ns` and `Ack.rtt_ns`.
-const NOT_MEASURED: [usize; 2] = [22, 23];
-
 impl Default for LastState {
-    /// Before the first ACK: nothing in flight, round-trip times unknown.
+    /// Before the first ACK: nothing in flight, delays unknown.
     fn default() -> LastState {
         LastState {
             amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
@@ -34,31 +27,39 @@ impl Default for LastState {
 }
 
 impl LastState {
-    /// Keeps the state among the signals.
+    /// Keeps the state among the signals that every program has.
     #[inline(always)]
-    pub fn keep(&mut self, signals: &[u64; SIGNALS]) {
+    pub fn keep(&mut self, signals: &Plain) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
         self.amounts[6..].copy_from_slice(&signals[15..18]);
-        for (kept, &delay) in self.delays.iter_mut().zip(&signals[DELAYS]) {
-            *kept = delay.min(INFINITY) as u32;
+        let [limited, recovery, full, _] = &mut self.flags;
+        for (flag, number) in [(limited, 18), (recovery, 19), (full, 21)] {
+            *flag = signals[number] != 0;
         }
-        self.flags = FLAGS.map(|flag| signals[flag] != 0);
     }
 
-    /// Signals with that state, and no events.
-    pub fn write(&self, signals: &mut [u64; SIGNALS]) {
-        *signals = [0; SIGNALS];
+    /// Keeps the state among those from stamps.
+    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, queue, valid]: &Stamped) {
+        self.delays = [min_owd, min_rtt, queue].map(|delay| delay.min(INFINITY) as u32);
+        self.flags[3] = valid != 0;
+    }
+}
+
+/// That state, and no events.
+impl Source for LastState {
+    fn plain(&self) -> Plain {
+        let mut signals = Plain::default();
         signals[8..14].copy_from_slice(&self.amounts[..6]);
         signals[15..18].copy_from_slice(&self.amounts[6..]);
-        for (delay, &kept) in signals[DELAYS].iter_mut().zip(&self.delays) {
-            *delay = u64::from(kept);
+        for (number, &set) in [18, 19, 21].into_iter().zip(&self.flags) {
+            signals[number] = u64::from(set);
         }
-        for (flag, &set) in FLAGS.into_iter().zip(&self.flags) {
-            signals[flag] = u64::from(set);
-        }
-        for number in NOT_MEASURED {
-            signals[number] = INFINITY;
-        }
+        signals
+    }
+
+    fn stamped(&self) -> Stamped {
+        let [min_owd, min_rtt, queue] = self.delays.map(u64::from);
+        [INFINITY, INFINITY, min_owd, min_rtt, queue, u64::from(self.flags[3])]
     }
 }
 
@@ -68,23 +69,18 @@ mod tests {
 
     #[test]
     fn delays_are_unknown_before_the_first_ack_and_then_as_it_left_them() {
-        let mut signals = [7; SIGNALS];
         let mut last = LastState::default();
-        last.write(&mut signals);
-        let unknown = [13, 15, 16, 24, 25, 26];
-        let never = NOT_MEASURED;
-        for (number, &signal) in signals.iter().enumerate() {
-            let expected = if unknown.contains(&number) || never.contains(&number) {
-                INFINITY
-            } else {
-                0
-            };
+        let unknown = [13, 15, 16];
+        for (number, signal) in last.plain().into_iter().enumerate() {
+            let expected = if unknown.contains(&number) { INFINITY } else { 0 };
             assert_eq!(signal, expected, "signal {number}");
         }
-        last.keep(&[9; SIGNALS]);
-        last.write(&mut signals);
-        assert_eq!(unknown.map(|number| signals[number]), [9; 6]);
-        assert_eq!(never.map(|number| signals[number]), [INFINITY; 2]);
-        assert_eq!((signals[0], signals[18], signals[27]), (0, 1, 1));
+        assert_eq!(last.stamped(), [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]);
+        last.keep(&[9; 22]);
+        let plain = last.plain();
+        assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
+        assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
+        last.keep_stamped(&[9; 6]);
+        assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, 9, 1]);
     }
 }

@@ -16,15 +16,20 @@ pub(crate) const LARGE: usize = 128;
 /// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that loading them leaves
 /// only the rest of the file to be cleared; temporaries come from the other end. A variable that the program does not
 /// have may share its place with a temporary: neither reads the other.
-pub(crate) const STATE: u8 = reg::SIGNALS_END;
+pub(crate) const STATE: u8 = reg::STAMPS;
 /// Where the variables begin.
 pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
+
+/// Where the signals from stamps live, at the end of the large file: a program that reads them takes that one, and no other has
+/// room for them.
+pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::SIGNALS_END - reg::STAMPS);
 
 /// Where a register of the bytecode that is no temporary lives in the interpreter.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
         reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
         reg::VARS.. => VARS + (register - reg::VARS),
+        reg::STAMPS..reg::SIGNALS_END => STAMPS + (register - reg::STAMPS),
         signal => signal,
     }
 }
@@ -142,8 +147,9 @@ impl Step {
 pub(crate) struct Code {
     steps: [Step; MAX_STEPS],
     len: u16,
-    /// One past the highest register.
-    registers: u8,
+    /// One past the place of the first temporary; the others lie below it.
+    temps_end: u8,
+    small: bool,
     waiting_len: u8,
     /// Where the guards begin that wait for `Micros`.
     waiting: [u16; MAX_CLAUSES],
@@ -159,10 +165,10 @@ impl Code {
         self.waiting.get(..usize::from(self.waiting_len)).unwrap_or_default()
     }
 
-    /// True when 64 registers suffice.
+    /// True when 64 registers suffice; then it reads no signals from stamps.
     #[inline(always)]
     pub fn is_small(&self) -> bool {
-        usize::from(self.registers) <= SMALL
+        self.small
     }
 
     /// Lowers `program`. `sticky`: one `(fallthrough)` holds for all clauses after it, as in libccp.
@@ -171,12 +177,13 @@ impl Code {
             .filter(|&temp| program.writes(temp))
             .map(|temp| temp + 1 - reg::TEMPS);
         let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0));
-        let registers = if used <= SMALL { SMALL } else { LARGE } as u8;
+        let small = used <= SMALL && !program.reads_stamps();
         let stop = Step::new(Kind::Stop, 0);
         let mut code = Code {
             steps: [stop; MAX_STEPS],
             len: 0,
-            registers,
+            temps_end: if small { SMALL as u8 } else { STAMPS },
+            small,
             waiting_len: 0,
             waiting: [0; MAX_CLAUSES],
         };
@@ -281,7 +288,7 @@ impl Code {
     /// Where a register of the bytecode lives.
     pub fn place(&self, register: u8) -> u8 {
         match register {
-            reg::TEMPS..reg::TEMPS_END => self.registers - 1 - (register - reg::TEMPS),
+            reg::TEMPS..reg::TEMPS_END => self.temps_end - 1 - (register - reg::TEMPS),
             other => place(other),
         }
     }

@@ -151,6 +151,7 @@ fn lesser(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals::Source;
 
     const US: u64 = 1000;
     const MS: u64 = 1_000_000;
@@ -282,9 +283,7 @@ mod tests {
         let seen = |now: Time, fresh: bool| {
             let mut signals = Signals::default();
             one_way.write(now, fresh, rtt, &mut signals);
-            let mut registers = [0; 28];
-            signals.load(&mut registers);
-            registers[22..].to_vec()
+            signals.stamped()
         };
         assert_eq!(seen(one_way.at, true), [50 * US, 100 * US, 50 * US, 100 * US, 0, 1]);
         assert_eq!(

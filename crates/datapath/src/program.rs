@@ -108,6 +108,13 @@ impl Program {
         register < 128 && self.facts.reads >> register & 1 == 1
     }
 
+    /// True when it reads a signal that comes from the time stamps of both ends.
+    #[inline(always)]
+    pub(crate) fn reads_stamps(&self) -> bool {
+        const STAMPS: u128 = (1 << reg::SIGNALS_END) - (1 << reg::STAMPS);
+        self.facts.reads & STAMPS != 0
+    }
+
     /// True when it writes register `register`.
     pub fn writes(&self, register: u8) -> bool {
         register < 128 && self.facts.writes >> register & 1 == 1

@@ -72,11 +72,23 @@ pub struct Signals {
     pub queue_delay_valid: u64,
 }
 
-impl Signals {
-    /// Writes the values into the first registers, as programs read them.
+/// Signals 0 to 21.
+pub(crate) type Plain = [u64; reg::STAMPS as usize];
+/// Signals 22 to 27, from stamps.
+pub(crate) type Stamped = [u64; (reg::SIGNALS_END - reg::STAMPS) as usize];
+
+/// Where a run has its signals from, as programs read them.
+pub(crate) trait Source {
+    /// Those that every program has.
+    fn plain(&self) -> Plain;
+    /// Those from stamps. Apart, because few programs read them, and writing them for all made an ACK a seventh dearer.
+    fn stamped(&self) -> Stamped;
+}
+
+impl Source for Signals {
     #[inline(always)]
-    pub(crate) fn load(&self, registers: &mut [u64; reg::SIGNALS_END as usize]) {
-        *registers = [
+    fn plain(&self) -> Plain {
+        [
             self.bytes_acked,
             self.bytes_misordered,
             self.ecn_bytes,
@@ -90,29 +102,29 @@ impl Signals {
             self.packets_in_flight,
             self.rate_incoming,
             self.rate_outgoing,
-            self.rtt_sample_us,
+            known(self.rtt_sample_us),
             self.was_timeout,
-            self.srtt_us,
-            self.min_rtt_us,
+            known(self.srtt_us),
+            known(self.min_rtt_us),
             self.mss,
             self.app_limited,
             self.in_recovery,
             self.undone,
             self.cwnd_limited,
+        ]
+    }
+
+    #[inline(always)]
+    fn stamped(&self) -> Stamped {
+        let valid = self.queue_delay_valid != 0;
+        [
             known(self.owd_ns),
             known(self.rtt_ns),
             known(self.min_owd_ns),
             known(self.min_rtt_ns),
-            if self.queue_delay_valid == 0 {
-                INFINITY
-            } else {
-                self.queue_delay_ns
-            },
-            self.queue_delay_valid,
-        ];
-        registers[13] = known(self.rtt_sample_us);
-        registers[15] = known(self.srtt_us);
-        registers[16] = known(self.min_rtt_us);
+            if valid { self.queue_delay_ns } else { INFINITY },
+            u64::from(valid),
+        ]
     }
 }
 
