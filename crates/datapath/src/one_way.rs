@@ -53,8 +53,9 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    /// Takes the stamps of an exchange; false where they cannot be true, which is counted.
-    pub fn sample(&mut self, stamps: &Stamps) -> bool {
+    /// Takes the stamps of an exchange that ended at `now`, which need not be of the clock that made t1 and t4; false where they
+    /// cannot be true, which is counted.
+    pub fn sample(&mut self, now: Time, stamps: &Stamps) -> bool {
         let [t1, t2, t3, t4] = [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
         let (forward, there, total) = (t2.wrapping_sub(t1), t3.wrapping_sub(t2), t4.wrapping_sub(t1));
         let possible = (total as i32) > 0 && there < total;
@@ -63,9 +64,9 @@ impl OneWay {
             return false;
         }
         self.rtt = total - there;
-        self.above = self.forward.above(forward, stamps.t4);
-        self.queue = self.above.min(self.both.above(self.rtt, stamps.t4));
-        self.at = stamps.t4;
+        self.above = self.forward.above(forward, now);
+        self.queue = self.above.min(self.both.above(self.rtt, now));
+        self.at = now;
         true
     }
 
@@ -178,6 +179,10 @@ mod tests {
         }
     }
 
+    fn take(one_way: &mut OneWay, stamps: &Stamps) -> bool {
+        one_way.sample(stamps.t4, stamps)
+    }
+
     fn queue(one_way: &OneWay) -> u64 {
         one_way
             .queue_delay(one_way.at, Duration::ZERO)
@@ -191,11 +196,14 @@ mod tests {
             let clocks = Clocks { offset, ppm: 0 };
             let mut one_way = OneWay::default();
             let start = 1 << 50;
-            assert!(one_way.sample(&clocks.exchange(start, 0, 0)));
+            assert!(take(&mut one_way, &clocks.exchange(start, 0, 0)));
             for n in 1..5_000u64 {
                 let (there, back) = (n * 7919 % 400 * US, n * 104_729 % 30_000 * US);
                 // As much waits on the way back as on the way there, or more: the round trip alone would not tell.
-                assert!(one_way.sample(&clocks.exchange(start + n * MS, there, there + back)));
+                assert!(take(
+                    &mut one_way,
+                    &clocks.exchange(start + n * MS, there, there + back)
+                ));
                 assert_eq!(queue(&one_way), there, "offset {offset}, packet {n}");
             }
         }
@@ -218,7 +226,7 @@ mod tests {
                 let there = if n % 8 == 0 { 0 } else { n * 7919 % 400 * US };
                 // The way back was idle once, so that its own minimum is known.
                 let waits = if n == 0 { 0 } else { back };
-                one_way.sample(&clocks.exchange(n * MS + MS, there, waits));
+                take(&mut one_way, &clocks.exchange(n * MS + MS, there, waits));
                 let error = queue(&one_way) as i64 - there as i64;
                 assert!(error >= -i64::from(US as u32), "{ppm} ppm: too small by {error} ns");
                 worst = worst.max(error);
@@ -235,7 +243,10 @@ mod tests {
             for n in 0..40_000u64 {
                 let offset = if n >= 1_000 { step } else { 0 };
                 let there = n * 7919 % 400 * US;
-                one_way.sample(&Clocks { offset, ppm: 0 }.exchange(n * MS + MS, there, 10 * US));
+                take(
+                    &mut one_way,
+                    &Clocks { offset, ppm: 0 }.exchange(n * MS + MS, there, 10 * US),
+                );
                 let error = queue(&one_way).abs_diff(there);
                 // The empty path is seen every 400 packets.
                 let learning = n < 400 || (1_000..1_400).contains(&n);
@@ -248,7 +259,7 @@ mod tests {
     fn impossible_stamps_are_dropped_and_counted() {
         let good = Clocks { offset: 5, ppm: 0 }.exchange(MS, 0, 0);
         let mut one_way = OneWay::default();
-        assert!(one_way.sample(&good));
+        assert!(take(&mut one_way, &good));
         let before = one_way;
         let bad = [
             Stamps { t4: good.t1, ..good },
@@ -266,7 +277,7 @@ mod tests {
             },
         ];
         for stamps in &bad {
-            assert!(!one_way.sample(stamps), "{stamps:?}");
+            assert!(!take(&mut one_way, stamps), "{stamps:?}");
         }
         assert_eq!(one_way.dropped(), 4);
         assert_eq!(OneWay { dropped: 0, ..one_way }, before);
@@ -278,7 +289,7 @@ mod tests {
         let mut signals = Signals::default();
         one_way.write(Time::ZERO, false, Duration::MAX, &mut signals);
         assert_eq!(signals, Signals::default());
-        one_way.sample(&Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0));
+        take(&mut one_way, &Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0));
         let rtt = Duration::from_micros(103);
         let seen = |now: Time, fresh: bool| {
             let mut signals = Signals::default();

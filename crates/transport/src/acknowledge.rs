@@ -15,9 +15,16 @@ use crate::scoreboard::{Scoreboard, Sent};
 use crate::segment::{Kind, Range, Segment, Side};
 
 impl Connection {
-    /// Takes what the segment acknowledges.
+    /// Takes what the segment acknowledges; `arrived` is its stamp.
     #[inline(always)]
-    pub(crate) fn on_ack(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &Side,
+        control: &mut impl Control,
+    ) {
         if self.una == self.next && segment.ack == self.una && !segment.has_side() && segment.class == 0 {
             // Nothing is out: all that it can say is a window.
             let limit = self.una_offset + u64::from(segment.window);
@@ -37,13 +44,13 @@ impl Connection {
             && segment.class == 0
             && !segment.has_side();
         if !ordinary {
-            return self.on_other_ack(now, segment, side, control);
+            return self.on_other_ack(now, arrived, segment, side, control);
         }
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.board.get(segment.ack.previous());
             if last.transmission != 1 {
-                return self.on_other_ack(now, segment, side, control);
+                return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
             ack.bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
@@ -69,8 +76,8 @@ impl Connection {
 
     #[cold]
     #[inline(never)]
-    fn on_other_ack(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
-        if let Some(ack) = self.digest(now, segment, side) {
+    fn on_other_ack(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        if let Some(ack) = self.digest(now, arrived, segment, side) {
             self.tell(now, ack, control);
         }
         self.allot();
@@ -93,7 +100,7 @@ impl Connection {
     }
 
     /// An ACK in its general form; `None` when it says nothing to the control.
-    fn digest(&mut self, now: Time, segment: &Segment, side: &Side) -> Option<Ack> {
+    fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
         let (una, next) = (self.una, self.next);
         let advanced = segment.ack.since(una);
         if segment.class != 0 {
@@ -110,9 +117,9 @@ impl Connection {
                 t1: side.t1,
                 t2: side.t2,
                 t3: side.t3,
-                t4: now,
+                t4: arrived,
             };
-            ack.stamped = self.repair_mut().stamps.take(stamps);
+            ack.stamped = self.repair_mut().stamps.take(now, stamps);
         }
         let min_rtt = self.rtt.least();
         let phase = self.phase;

@@ -250,18 +250,32 @@ impl Connection {
         self.receiver.read(bytes, &self.config)
     }
 
-    /// A segment has arrived. `side` is looked at only where the segment says that it has one.
+    /// A segment has arrived, now. `side` is looked at only where the segment says that it has one.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+        self.handle_arrived(now, now, segment, side, control);
+    }
+
+    /// The same for one that arrived at `arrived` by the clock of the host's time stamps, whatever the time is now: it only
+    /// becomes t2 or t4.
+    #[inline(always)]
+    pub fn handle_arrived(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &Side,
+        control: &mut impl Control,
+    ) {
         let rare = self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0;
         if rare && !self.on_rare(now, segment) {
             return;
         }
         self.heard = now;
         if segment.kind == Kind::Data {
-            self.receiver.on_data(now, segment, side, &self.config);
+            self.receiver.on_data(now, arrived, segment, side, &self.config);
         }
-        self.on_ack(now, segment, side, control);
+        self.on_ack(now, arrived, segment, side, control);
         if self.receiver.ended() {
             self.drain(now);
         }

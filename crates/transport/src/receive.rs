@@ -137,15 +137,15 @@ impl Receiver {
         (limit >= self.edge + step).then_some(limit)
     }
 
-    /// Data has arrived.
+    /// Data has arrived; `arrived` is its stamp.
     #[inline(always)]
-    pub fn on_data(&mut self, now: Time, segment: &Segment, side: &Side, config: &Config) {
+    pub fn on_data(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side, config: &Config) {
         if segment.ecn == Ecn::Ce {
             self.ce_packets = self.ce_packets.wrapping_add(1);
             self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
         }
         if side_stamped(segment, side) {
-            self.keep_stamps(now, side);
+            self.keep_stamps(arrived, side);
         }
         let in_order = segment.number == self.next
             && segment.offset() == self.offset
@@ -269,10 +269,10 @@ impl Receiver {
     }
 
     #[cold]
-    fn keep_stamps(&mut self, now: Time, side: &Side) {
+    fn keep_stamps(&mut self, arrived: Time, side: &Side) {
         **self.stamps.get_or_insert_default() = Arrival {
             t1: side.t1,
-            t2: now,
+            t2: arrived,
             fresh: true,
         };
     }

@@ -112,7 +112,8 @@ pub const MAX_RANGES: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Side {
-    /// With data, t1: when it was sent. With an acknowledgement: t1 of the segment that is being answered.
+    /// With data, t1: when it was sent. With an acknowledgement: t1 of the segment that is being answered. A driver may put a
+    /// better one in its place, as with t3: see [`Connection::handle_arrived`](crate::Connection::handle_arrived).
     pub t1: Time,
     /// With an acknowledgement, t2: when the segment that is being answered arrived, by the clock there.
     pub t2: Time,

@@ -1,4 +1,10 @@
 //! What a connection learns from the time stamps of both ends, where [`Config::stamps`](crate::Config::stamps) asks for them.
+//!
+//! Without more they are of the clock by which the connection is driven. A driver that knows better puts its own in their
+//! place: [`Connection::handle_arrived`] takes the moment of arrival (t2 of data, t4 of an acknowledgement); t1 and t3 of what
+//! leaves are in the [`Side`](crate::Side) that [`Connection::transmit`] fills; and t1 of an acknowledgement that comes in, where the true one was
+//! only known once the data had left, in the `Side` that goes to [`Connection::handle_arrived`]. The stamps of a host have to be of one
+//! clock, t1 with t4 and t2 with t3, which need not be the one that drives it. They count nanoseconds and may wrap.
 
 use ccplane_datapath::{OneWay, Signals, Stamps};
 use ccplane_units::Time;
@@ -13,10 +19,10 @@ pub(crate) struct Stamped {
 }
 
 impl Stamped {
-    /// Takes the stamps of an exchange; false where they cannot be true.
-    pub fn take(&mut self, stamps: Stamps) -> bool {
+    /// Takes the stamps of an exchange that ended now; false where they cannot be true.
+    pub fn take(&mut self, now: Time, stamps: Stamps) -> bool {
         self.last = Some(stamps);
-        self.one_way.sample(&stamps)
+        self.one_way.sample(now, &stamps)
     }
 }
 

@@ -228,6 +228,37 @@ fn four_stamps_of_every_exchange() {
     assert!(seen >= 50, "{seen}");
 }
 
+/// A driver's own stamps take the place of the clock that drives the connection: wherever that of the stamps is set, the
+/// queueing delay is the same, and valid for as long.
+#[test]
+fn stamps_of_another_clock() {
+    let config = Config {
+        stamps: true,
+        ..every_ack()
+    };
+    let run = |clocks: [fn(Time) -> Time; 2]| {
+        let path = Bottleneck::new(12_500_000, ms(5), 100 * (MSS + 52));
+        let mut pair = Pair::new(&config, reno(), path, [400 * MSS, 0]);
+        pair.clocks = clocks;
+        let mut queues = Vec::new();
+        while !pair.connection(0).sent_all() && pair.step(secs(9)) {
+            let sender = pair.connection(0);
+            if sender.stamps().is_some() {
+                queues.push(sender.one_way().queue_delay(pair.now, sender.srtt()));
+            }
+        }
+        assert_eq!(pair.connection(0).one_way().dropped(), 0);
+        queues
+    };
+    let plain = run([|now| now; 2]);
+    assert!(plain.len() > 400 && plain.iter().any(|queue| *queue > Some(ms(1))));
+    let shifted = run([
+        |now| Time::from_nanos(now.as_nanos().wrapping_sub(3_000_000_000)),
+        |now| Time::from_nanos(now.as_nanos() + (1 << 45)),
+    ]);
+    assert_eq!(shifted, plain);
+}
+
 /// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as soon as both have met, and
 /// class 1 takes nothing from class 0: same window, no loss seen, though it is overtaken.
 #[test]

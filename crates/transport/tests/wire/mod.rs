@@ -99,6 +99,8 @@ pub struct Pair<P, C = Native> {
     serial: u64,
     arrivals: Vec<Time>,
     pub log: Option<Vec<(Time, usize, Segment)>>,
+    /// What each end's clock for time stamps shows at a time.
+    pub clocks: [fn(Time) -> Time; 2],
 }
 
 impl<P: Path, C: Control> Pair<P, C> {
@@ -136,6 +138,7 @@ impl<P: Path, C: Control> Pair<P, C> {
             serial: 0,
             arrivals: Vec::new(),
             log: None,
+            clocks: [|now| now; 2],
         }
     }
 
@@ -189,6 +192,10 @@ impl<P: Path, C: Control> Pair<P, C> {
                     panic!("`has` promised a segment: {connection:?}");
                 };
                 assert_eq!(segment.class, class);
+                match segment.kind {
+                    Kind::Ack => side.t3 = self.clocks[which](side.t3),
+                    _ => side.t1 = self.clocks[which](side.t1),
+                }
                 if segment.kind == Kind::Data {
                     end.sent_packets += 1;
                     let place = (segment.offset(), segment.length);
@@ -255,7 +262,8 @@ impl<P: Path, C: Control> Pair<P, C> {
         match &mut end.connection {
             Some(connection) => {
                 let before = connection.stats().received;
-                connection.handle(self.now, segment, side, &mut end.control);
+                let arrived = self.clocks[to](self.now);
+                connection.handle_arrived(self.now, arrived, segment, side, &mut end.control);
                 let after = connection.stats().received;
                 assert!(after >= before, "the stream went back from {before} to {after}");
             }
