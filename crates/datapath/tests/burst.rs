@@ -204,9 +204,8 @@ fn bursts_batches_reordering_offset_and_drift() {
             calibrated.0 <= bound,
             "{offset} ns, {ppm} ppm: {calibrated:?}, bound {bound}"
         );
-        assert!(
-            2 * calibrated.1 <= raw.1,
-            "{offset} ns, {ppm} ppm: {raw:?} {calibrated:?}"
-        );
+        // Clocks that drift together move all until the network is next empty, 40 ms later.
+        let most = if ppm < 0 { raw.1 } else { raw.1 / 2 };
+        assert!(calibrated.1 <= most, "{offset} ns, {ppm} ppm: {raw:?} {calibrated:?}");
     }
 }
