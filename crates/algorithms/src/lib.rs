@@ -10,6 +10,7 @@ mod copa;
 mod cubic;
 mod dctcp;
 mod dice;
+mod dx;
 mod least;
 mod ledbat;
 pub mod nimbus;

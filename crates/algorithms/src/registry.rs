@@ -3,7 +3,7 @@
 use ccplane_agent::DynAlgorithm;
 
 use crate::{
-    BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, ledbat, nimbus, reno, swift, timely,
+    BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, dx, ledbat, nimbus, reno, swift, timely,
     vegas, vivace,
 };
 
@@ -67,6 +67,7 @@ impl Registry {
             .add(bbr::DOC, bbr::make)
             .add(bbr::DOC3, bbr::make3)
             .add(dctcp::DOC, dctcp::make)
+            .add(dx::DOC, dx::make)
             .add(swift::DOC, swift::make)
             .add(timely::DOC, timely::make)
             .add(constant::DOC, constant::make)

@@ -1,0 +1,231 @@
+//! DX: C. Lee, C. Park, K. Jang, S. Moon, D. Han, "Accurate Latency-based Congestion Feedback for Datacenters", USENIX ATC
+//! 2015 (the slides of the talk, papers/dx-slides).
+//!
+//! The window moves by what packets waited in queues on their way, and by nothing else: a packet more while they did not wait,
+//! and otherwise less by as much as empties the queue and leaves the link full. All of that is the program's, as on a path of 20
+//! µs an answer of the agent comes two windows late. The agent says how much of what is measured is noise.
+
+mod noise;
+mod program;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Duration, Rate};
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+use noise::Noise;
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "dx",
+    doc: "DX (ATC 2015): a packet more while no packet waits on its way, otherwise less by what empties the queue",
+    parameters: &[
+        ParameterDoc {
+            name: "delay",
+            default: "auto",
+            values: "auto | stamps | rtt",
+            doc: "what tells of queues: time stamps of both ends where there are any, else the RTT; only them; only the RTT",
+        },
+        ParameterDoc {
+            name: "headroom",
+            default: "auto",
+            values: "auto | a duration such as 12us | a number of packets such as 1.5p",
+            doc: "so much counts as no queue; auto: the noise that is measured, and one packet at least",
+        },
+        ParameterDoc {
+            name: "rate",
+            default: "auto",
+            values: "auto | a rate such as 10gbit",
+            doc: "of the slowest link, which makes a packet a time; auto: as measured",
+        },
+        ParameterDoc {
+            name: "samples",
+            default: "after",
+            values: "after | window | freshest",
+            doc: "which packets a decision averages: a window of those sent after the last decision; all since it; the first sent after it",
+        },
+        ParameterDoc {
+            name: "window",
+            default: "fractional",
+            values: "fractional | floor | ceil",
+            doc: "what becomes of parts of a packet: kept, and paced below one packet; cut off; filled up",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    Ok(boxed(Dx {
+        delay: parameters.choice("delay", Delay::Auto, &Delay::WORDS)?,
+        headroom: headroom(parameters)?,
+        rate: rate(parameters)?,
+        samples: parameters.choice("samples", Samples::After, &Samples::WORDS)?,
+        window: parameters.choice("window", Window::Fractional, &Window::WORDS)?,
+    }))
+}
+
+fn headroom(parameters: &Parameters) -> Result<Headroom, BadParameter> {
+    let Some(value) = parameters.get("headroom").filter(|value| *value != "auto") else {
+        return Ok(Headroom::Auto);
+    };
+    let packets = value.strip_suffix('p').map(|number| number.parse::<f64>());
+    match (packets, value.parse::<Duration>()) {
+        (Some(Ok(packets)), _) if (0.0..=1000.0).contains(&packets) => Ok(Headroom::Packets(packets)),
+        (None, Ok(time)) if time <= Duration::from_secs(1) => Ok(Headroom::Time(time)),
+        _ => Err(BadParameter::value(
+            "headroom",
+            value,
+            "it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p",
+        )),
+    }
+}
+
+fn rate(parameters: &Parameters) -> Result<Option<Rate>, BadParameter> {
+    let Some(value) = parameters.get("rate").filter(|value| *value != "auto") else {
+        return Ok(None);
+    };
+    match value.parse::<Rate>() {
+        Ok(rate) if rate.bytes_per_sec() > 0 => Ok(Some(rate)),
+        _ => Err(BadParameter::value(
+            "rate",
+            value,
+            "it is `auto` or a rate such as `10gbit`",
+        )),
+    }
+}
+
+/// What tells of queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delay {
+    /// Stamps where there are any, else the RTT.
+    Auto,
+    /// Stamps; a datapath without them is refused.
+    Stamps,
+    /// The RTT; stamps are not asked for.
+    Rtt,
+}
+
+impl Delay {
+    const WORDS: [(&str, Delay); 3] = [("auto", Delay::Auto), ("stamps", Delay::Stamps), ("rtt", Delay::Rtt)];
+}
+
+/// How much delay counts as no queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Headroom {
+    /// What is noise, and one packet at least.
+    Auto,
+    Time(Duration),
+    Packets(f64),
+}
+
+/// Which packets a decision averages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Samples {
+    /// A window of those that left after the last decision.
+    After,
+    /// All since the last decision, those that were under way at the time too.
+    Window,
+    /// The first that left after it.
+    Freshest,
+}
+
+impl Samples {
+    const WORDS: [(&str, Samples); 3] = [
+        ("after", Samples::After),
+        ("window", Samples::Window),
+        ("freshest", Samples::Freshest),
+    ];
+}
+
+/// What becomes of parts of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Window {
+    /// Kept.
+    Fractional,
+    /// Each decision cuts them off.
+    Floor,
+    /// Each decision fills them up.
+    Ceil,
+}
+
+impl Window {
+    const WORDS: [(&str, Window); 3] = [
+        ("fractional", Window::Fractional),
+        ("floor", Window::Floor),
+        ("ceil", Window::Ceil),
+    ];
+}
+
+#[derive(Debug)]
+struct Dx {
+    delay: Delay,
+    headroom: Headroom,
+    rate: Option<Rate>,
+    samples: Samples,
+    window: Window,
+}
+
+/// State of a flow.
+struct Flow {
+    mss: f64,
+    noise: Noise,
+    /// What the program has now, ns.
+    told: u64,
+    /// The last report's delay was of stamps.
+    stamped: Option<bool>,
+}
+
+impl Algorithm for Dx {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("dx", self.program())
+    }
+
+    fn needs(&self) -> Capabilities {
+        let needs = Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY);
+        match self.delay {
+            Delay::Stamps => needs.with(Capabilities::ONE_WAY_DELAY),
+            Delay::Auto | Delay::Rtt => needs,
+        }
+    }
+
+    fn wants(&self) -> Capabilities {
+        match self.delay {
+            Delay::Auto | Delay::Stamps => self.needs().with(Capabilities::ONE_WAY_DELAY),
+            Delay::Rtt => self.needs(),
+        }
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        // A flow taken over has found its path already.
+        control.program("dx", &[("slow", u64::from(!info.live))]);
+        Flow {
+            mss: info.mss.get().max(1) as f64,
+            noise: Noise::default(),
+            told: 0,
+            stamped: None,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[_, _, _, _, _, _, _, _, _, stamped, window, least, spread] = report.fields() else {
+            return;
+        };
+        flow.stamped = Some(stamped != 0);
+        if self.headroom != Headroom::Auto {
+            return;
+        }
+        let packets = (window as f64 / flow.mss).max(1.0);
+        let noise = flow.noise.update(least.min(INFINITY), spread.min(INFINITY), packets);
+        if noise != flow.told {
+            flow.told = noise;
+            control.set("noise", noise);
+        }
+    }
+}
