@@ -119,7 +119,7 @@ impl Connection {
                 t3: side.t3,
                 t4: arrived,
             };
-            ack.stamped = self.repair_mut().stamps.take(now, stamps);
+            ack.stamped = self.repair_mut().stamps.get_or_insert_default().take(now, stamps);
         }
         let min_rtt = self.rtt.least();
         let phase = self.phase;

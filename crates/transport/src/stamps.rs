@@ -14,36 +14,40 @@ use crate::connection::Connection;
 /// The stamps of the last exchange, and what all of them say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamped {
-    pub last: Option<Stamps>,
+    pub last: Stamps,
     pub one_way: OneWay,
 }
 
 impl Stamped {
     /// Takes the stamps of an exchange that ended now; false where they cannot be true.
     pub fn take(&mut self, now: Time, stamps: Stamps) -> bool {
-        self.last = Some(stamps);
+        self.last = stamps;
         self.one_way.sample(now, &stamps)
     }
 }
 
 impl Connection {
+    fn stamped(&self) -> Option<&Stamped> {
+        self.repair.as_ref()?.stamps.as_deref()
+    }
+
     /// The four stamps of the last exchange.
     pub fn stamps(&self) -> Option<Stamps> {
-        self.repair.as_ref().and_then(|repair| repair.stamps.last)
+        self.stamped().map(|stamped| stamped.last)
     }
 
     /// What the stamps say of queues on the way to the peer.
     pub fn one_way(&self) -> OneWay {
-        self.repair
-            .as_ref()
-            .map_or_else(OneWay::default, |repair| repair.stamps.one_way)
+        self.stamped().map_or_else(OneWay::default, |stamped| stamped.one_way)
     }
 
     /// The signals that come from stamps; `fresh`: this event brought some.
     #[inline(always)]
     pub(crate) fn write_stamps(&self, now: Time, fresh: bool, signals: &mut Signals) {
-        if let Some(repair) = self.repair.as_ref().filter(|_| self.config.stamps) {
-            repair.stamps.one_way.write(now, fresh, self.srtt(), signals);
+        if self.config.stamps
+            && let Some(stamped) = self.stamped()
+        {
+            stamped.one_way.write(now, fresh, self.srtt(), signals);
         }
     }
 }

@@ -123,7 +123,7 @@ impl Connection {
     fn release_idle(&mut self) {
         if self.una == self.cut && self.written == self.cut_offset {
             self.board.free();
-            let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.last.is_some();
+            let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
             if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
             }
