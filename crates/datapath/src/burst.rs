@@ -10,8 +10,9 @@
 //! - stamps of arrivals are late, as a packet is noticed after it arrived: [`backward`] makes
 //!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i, and exact in a batch at
 //!   line rate that is stamped as its last packet arrives. It needs the whole batch;
-//! - where a packet has to be answered before the next is seen, [`Forward`] takes late stamps too: t'_i is late by at most as
-//!   much as any stamp of the burst so far, and by the same in all of a burst at line rate, so that a minimum removes it.
+//! - where a packet has to be answered before the next is seen, [`Forward::spread`] spaces arrivals that share one stamp and nothing
+//!   else: in a batch at line rate all are then late by as much as its first, which a minimum removes if batches are alike. Spacing those
+//!   of different stamps in one pass would hold the latest of all against every packet after it.
 //!
 //! Packets are in the order in which they are on this host's own link. What the network does to their order later, or the
 //! peer's clock to its stamps, is nothing to either side, as each calibrates its own stamps by its own clock.
@@ -69,7 +70,8 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Calibrates the stamps of one direction of a link in one pass, packet by packet.
+/// Calibrates the stamps of one direction of a link in one pass, packet by packet: early ones with [`calibrate`](Forward::calibrate),
+/// late ones with [`spread`](Forward::spread).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forward {
     /// The last stamp, as it was and calibrated.
@@ -93,6 +95,14 @@ impl Forward {
         };
         self.last = Some((stamp, calibrated));
         calibrated
+    }
+
+    /// The same of an arrival: spaced only where it shares the stamp of the packet before.
+    pub fn spread(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
+        if self.last.is_some_and(|(raw, _)| raw != stamp) {
+            self.last = None;
+        }
+        self.calibrate(stamp, bytes, rate)
     }
 }
 
@@ -205,6 +215,10 @@ mod tests {
         assert_eq!(spread, [7_000, 8_229, 9_458, 10_687, 11_916]);
         // Later than the burst takes, a stamp is what it is.
         assert_eq!(departures.calibrate(at(20_000), FULL, TEN_G), at(20_000));
+        // Of arrivals, a late stamp says nothing of the next one.
+        let mut arrivals = Forward::default();
+        let spread = [7_000, 7_000, 7_001, 7_001].map(|ns| arrivals.spread(at(ns), FULL, TEN_G).as_nanos());
+        assert_eq!(spread, [7_000, 8_229, 7_001, 8_230]);
     }
 
     /// Slide 16: a NIC stamps a batch as its last packet comes.

@@ -9,6 +9,7 @@ use ccplane_units::Time;
 use crate::event::{Events, Kind};
 use crate::packet::{NONE, Packets};
 use crate::random;
+use crate::stamps::{self, Clocks};
 use crate::steer::{Steered, Steering};
 use crate::{Simulation, Tracer, World};
 
@@ -86,6 +87,7 @@ impl End {
         now: Time,
         (e, class): (u32, u8),
         packets: &mut Packets,
+        clocks: &mut Clocks,
         spray: &mut Option<u64>,
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
@@ -100,6 +102,14 @@ impl End {
         };
         let bytes = u32::from(self.header) + u32::from(data);
         let with_side = packet.segment.has_side();
+        if with_side && side.stamped && !clocks.exact() {
+            let left = clocks.departure(self.nic, now, bytes);
+            match packet.segment.kind {
+                // As nothing waits for a late stamp, what is answered may have one that is later.
+                SegmentKind::Ack => side.t3 = stamps::later(left, side.t2),
+                _ => side.t1 = left,
+            }
+        }
         (packet.bytes, packet.side) = (bytes, NONE);
         (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
         if let Some(spray) = spray {
@@ -154,16 +164,23 @@ impl<T: Tracer> Simulation<T> {
             return self.accept(id);
         };
         let (now, segment) = (world.now, &packet.segment);
+        let arrived = match packet.side != NONE && side.stamped && !world.clocks.exact() {
+            true => world.clocks.arrival(packet.to, now, packet.bytes),
+            false => now,
+        };
         let awaited = segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
         match end.control.get() {
-            Steer::Native(place) => connection.handle(now, segment, side, &mut world.natives[place]),
-            Steer::Nobody => connection.handle(now, segment, side, &mut Nobody),
+            Steer::Native(place) => {
+                connection.handle_arrived(now, arrived, segment, side, &mut world.natives[place]);
+            }
+            Steer::Nobody => connection.handle_arrived(now, arrived, segment, side, &mut Nobody),
             Steer::Agent(place) => {
                 let number = end.flow;
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.host;
                     let host = &mut world.hosts[agent as usize];
-                    connection.handle(now, segment, side, &mut Steering { steered, host, number });
+                    let mut steering = Steering { steered, host, number };
+                    connection.handle_arrived(now, arrived, segment, side, &mut steering);
                     if host.next_due() < host.due {
                         world.plan_agent(agent);
                     }

@@ -125,7 +125,7 @@ impl<T: Tracer> Simulation<T> {
                     }
                     break;
                 }
-                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.spray) else {
+                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.clocks, &mut world.spray) else {
                     break;
                 };
                 let offered = world
@@ -173,7 +173,7 @@ impl<T: Tracer> Simulation<T> {
                 }
                 return;
             }
-            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.spray) else {
+            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray) else {
                 return;
             };
             let offered = world
@@ -205,7 +205,7 @@ impl<T: Tracer> Simulation<T> {
             };
             let end = &mut world.ends[e as usize];
             end.set(End::queued(class), false);
-            if let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.spray) {
+            if let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray) {
                 if end.has(now, class) {
                     end.set(End::queued(class), true);
                     match class {

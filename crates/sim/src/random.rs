@@ -24,6 +24,7 @@ pub(crate) enum Purpose {
     Queue = 2,
     Paths = 3,
     Delay = 4,
+    Stamps = 5,
 }
 
 /// The seed of the `which`-th user of random numbers for this purpose.

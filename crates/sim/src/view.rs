@@ -129,6 +129,7 @@ impl World {
             + self.routing.memory()
             + self.links.memory()
             + self.packets.memory()
+            + self.clocks.heap_bytes()
             + self.events.memory()
             + self
                 .nics

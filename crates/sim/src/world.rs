@@ -15,6 +15,7 @@ use crate::link::Links;
 use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::packet::{NONE, Packets};
 use crate::routing::{self, Routing};
+use crate::stamps::Clocks;
 use crate::steer::{Host, Steered};
 use crate::view::Counters;
 
@@ -75,6 +76,7 @@ pub struct World {
     pub(crate) apps: Vec<Installed>,
     pub(crate) changes: Vec<Option<Change>>,
     pub(crate) datagrams: Datagrams,
+    pub(crate) clocks: Clocks,
     pub(crate) counters: Counters,
     /// Where each packet has a path of its own: a number of its own for each.
     pub(crate) spray: Option<u64>,
@@ -134,6 +136,7 @@ impl World {
             apps: Vec::new(),
             changes: Vec::new(),
             datagrams: Datagrams::default(),
+            clocks: Clocks::default(),
             counters: Counters::default(),
             spray,
             failed: None,
