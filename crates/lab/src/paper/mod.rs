@@ -10,13 +10,22 @@ mod ccp_interval;
 mod ccp_ipc;
 mod ccp_scalability;
 mod ccp_slow_algorithm;
+mod dx;
+mod dx_convergence;
+mod dx_fairness;
+mod dx_fattree;
+mod dx_senders;
+mod dx_testbed;
 mod link;
 mod loopback;
+mod many_to_one;
 mod outside;
 mod page;
 mod pool;
 mod replay;
 mod stats;
+mod together;
+mod who;
 
 use std::path::PathBuf;
 
@@ -115,6 +124,12 @@ pub const ALL: &[Experiment] = &[
     ccp_incast::EXPERIMENT,
     ccp_slow_algorithm::EXPERIMENT,
     ccp::EXPERIMENT,
+    dx_testbed::EXPERIMENT,
+    dx_senders::EXPERIMENT,
+    dx_convergence::EXPERIMENT,
+    dx_fairness::EXPERIMENT,
+    dx_fattree::EXPERIMENT,
+    dx::EXPERIMENT,
 ];
 
 /// The experiment of that name.

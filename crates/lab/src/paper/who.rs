@@ -1,0 +1,134 @@
+//! Contenders of the experiments on DX, and how one is put into a simulation.
+
+use std::sync::Arc;
+
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_qdisc::Ecn;
+use ccplane_sim::{Config, Congestion, JitterShape, Native, SimError, StampModel, SteerOptions, World};
+use ccplane_units::Duration;
+
+use crate::error::Error;
+use crate::sim::switched_on;
+
+/// Stamps of a NIC, calibrated: slide 17 calls their accuracy "sub-microsecond scale". 99 of 100 are within half a
+/// microsecond. Each end has its own.
+const HARDWARE: StampModel = StampModel {
+    jitter: Duration::from_nanos(200),
+    shape: JitterShape::Normal,
+    ..StampModel::EXACT
+};
+/// Stamps in software: late by what the stack takes, now and then by much. p50 is 2 µs and p99 14: the idle direction of a
+/// path between two kernels on a virtual machine has a p99 of 5 to 18 µs.
+const SOFTWARE: StampModel = StampModel {
+    jitter: Duration::from_micros(3),
+    shape: JitterShape::Exponential,
+    ..StampModel::EXACT
+};
+
+/// A congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// DX on exact stamps.
+    Dx,
+    /// DX on stamps as noisy as hardware's.
+    DxHardware,
+    /// DX on stamps as noisy as software's.
+    DxSoftware,
+    /// The transport's own DCTCP: the baseline. g = 1/16.
+    Dctcp,
+    /// DCTCP as an algorithm of ccplane's.
+    Steered,
+    /// Swift, its target as measured.
+    Swift,
+    /// TIMELY, its thresholds as measured.
+    Timely,
+}
+
+impl Who {
+    /// For a person.
+    pub fn label(self) -> &'static str {
+        match self {
+            Who::Dx => "DX",
+            Who::DxHardware => "DX, hardware-like stamps",
+            Who::DxSoftware => "DX, software-like stamps",
+            Who::Dctcp => "DCTCP",
+            Who::Steered => "DCTCP, ccplane's",
+            Who::Swift => "Swift",
+            Who::Timely => "TIMELY",
+        }
+    }
+
+    /// For names of files and figures.
+    pub fn key(self) -> &'static str {
+        match self {
+            Who::Dx => "dx",
+            Who::DxHardware => "dx_hw",
+            Who::DxSoftware => "dx_sw",
+            Who::Dctcp => "dctcp",
+            Who::Steered => "steered_dctcp",
+            Who::Swift => "swift",
+            Who::Timely => "timely",
+        }
+    }
+
+    /// What `--alg` takes; nothing for the transport's own.
+    fn algorithm(self) -> Option<&'static str> {
+        match self {
+            Who::Dctcp => None,
+            Who::Steered => Some("dctcp"),
+            Who::Dx | Who::DxHardware | Who::DxSoftware => Some("dx"),
+            Who::Swift | Who::Timely => Some(self.key()),
+        }
+    }
+
+    /// Whether it reads marks: the switches in its way have a threshold then.
+    pub fn heeds_marks(self) -> bool {
+        matches!(self, Who::Dctcp | Who::Steered)
+    }
+
+    fn broken(self, error: &SimError) -> Error {
+        Error::Broken {
+            contender: self.label().to_owned(),
+            seed: 0,
+            what: error.to_string(),
+            repeat: "ccplane paper dx".to_owned(),
+        }
+    }
+
+    /// The stamps of all hosts.
+    fn stamps(self) -> StampModel {
+        match self {
+            Who::DxHardware => HARDWARE,
+            Who::DxSoftware => SOFTWARE,
+            _ => StampModel::EXACT,
+        }
+    }
+
+    /// Brings it into a simulation: what decides a flow's window, and the transport's settings with what that wants of them.
+    pub fn join(self, sim: &mut World, registry: &Registry, own: Config) -> Result<(Congestion, Arc<Config>), Error> {
+        if self.stamps() != StampModel::EXACT {
+            let hosts: Vec<_> = sim.network().hosts().collect();
+            let set = hosts
+                .into_iter()
+                .try_for_each(|host| sim.set_stamps(host, self.stamps()));
+            set.map_err(|error| self.broken(&error))?;
+        }
+        let Some(name) = self.algorithm() else {
+            let config = Config { ecn: Ecn::Ect0, ..own };
+            return Ok((Congestion::Native(Native::dctcp()), Arc::new(config)));
+        };
+        let algorithm = registry.by_name(name, &Parameters::new())?;
+        let config = switched_on(own, algorithm.wants());
+        let mut agent = Agent::new(ccplane_agent::Options::default());
+        agent.add_boxed(algorithm)?;
+        let agent = sim.host_agent(agent, SteerOptions::default());
+        Ok((Congestion::Steered(agent, Arc::from(name)), Arc::new(config)))
+    }
+}
+
+/// The threshold at which switches mark for DCTCP, packets: 20 at 1 Gbit/s and 65 at 10, the values in use. The slides have
+/// none. Lower, and DCTCP does not fill the link; higher, and its queue grows by as much, which flatters DX.
+pub(super) fn marking_threshold(gbit: u64) -> u64 {
+    if gbit >= 10 { 65 } else { 20 }
+}
