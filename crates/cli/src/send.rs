@@ -12,7 +12,7 @@ use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_transport::crypto::Key;
-use ccplane_transport::udp::{Congestion, Host, Steering};
+use ccplane_transport::udp::{Congestion, Delays, Host, Steering};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
@@ -97,6 +97,8 @@ struct Done {
     hash: [u8; HASH],
     stats: Stats,
     mss: u64,
+    /// One-way queueing delays, where packets were stamped.
+    delays: Option<Delays>,
 }
 
 fn transfer(
@@ -118,6 +120,7 @@ fn transfer(
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
     }
+    options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(fail)?;
     let congestion = congestion(args, registry, &mut host)?;
@@ -168,6 +171,7 @@ fn transfer(
     let (Some(stats), Some(mss)) = (host.stats(id), host.connection(id).map(|c| c.mss())) else {
         unreachable!("nobody else removes it")
     };
+    let delays = host.delays(id).cloned();
     // The acknowledgement of the receipt leaves.
     host.turn(Duration::ZERO).map_err(fail)?;
     host.remove(id);
@@ -179,6 +183,7 @@ fn transfer(
         hash: *source.hasher.finalize().as_bytes(),
         stats,
         mss,
+        delays,
     })
 }
 
@@ -238,12 +243,12 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
             .hint("--agent or --alg native:NAME, not both"));
         }
         (Contender::Ccplane { .. }, Some(path)) => {
-            Steering::over(path, limits).map_err(|e| Failure::new(Kind::Failed, e))?
+            Steering::over(path, limits, host.capabilities()).map_err(|e| Failure::new(Kind::Failed, e))?
         }
         (Contender::Ccplane { .. }, None) => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &args.alg, registry)?;
-            Steering::in_process(agent, limits, host.now())
+            Steering::in_process(agent, limits, host.capabilities(), host.now())
         }
     };
     host.steer(steering);
@@ -413,6 +418,10 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     } = done;
     let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
     let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
+    let us = |share: f64| {
+        let delay = done.delays.as_ref().and_then(|delays| delays.quantile(share));
+        delay.map(|delay| delay.as_nanos() as f64 / 1e3)
+    };
     if json {
         let object = json!({
             "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
@@ -420,6 +429,8 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "mss": done.mss, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
+            "queue_delay_samples": done.delays.as_ref().map_or(0, Delays::count),
+            "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),
         });
         println!("{object}");
     } else {
@@ -436,6 +447,12 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             ms(stats.min_rtt),
             done.cpu_s,
         );
+        if let (Some(delays), Some(median), Some(p99)) = (&done.delays, us(0.5), us(0.99)) {
+            println!(
+                "queueing delay there, one way: median {median:.1} µs, 99th percentile {p99:.1} µs of {} packets",
+                delays.count()
+            );
+        }
     }
 }
 

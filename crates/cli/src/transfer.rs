@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_transport::crypto::Key;
-use ccplane_transport::udp::{LARGEST, Options};
+use ccplane_transport::udp::{LARGEST, Options, Stamping};
 use ccplane_transport::{Config, Native};
-use ccplane_units::{Bytes, Duration};
-use clap::Args;
+use ccplane_units::{Bytes, Duration, Rate};
+use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
@@ -44,6 +44,46 @@ pub struct TransferArgs {
     /// Give up when the other side was not heard for so long.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Duration,
+    /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and answered by any receiver.
+    #[arg(long, value_name = "WHOSE", default_value = "auto")]
+    pub stamps: Stamps,
+    /// Rate of this host's own link: stamps of packets that it handed over, or noticed, together are spread over what they take there.
+    #[arg(long, value_name = "RATE")]
+    link_rate: Option<Rate>,
+}
+
+/// Whose time stamps packets carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stamps {
+    /// The kernel's, where the algorithm wants one-way delay.
+    Auto,
+    /// None: an algorithm that wants one-way delay has the round trip instead.
+    Off,
+    /// Those of this process, when it sends and reads: with the noise of the whole stack.
+    User,
+    /// The kernel's, when its driver has a packet.
+    Software,
+    /// The network interface's, where it gives them and they are switched on (`hwstamp_ctl -i DEV -t 1 -r 1`), else the kernel's.
+    Hardware,
+}
+
+impl Stamps {
+    /// Whether to put them on what is sent, by an algorithm that `wants` them or does not.
+    pub fn on(self, wants: bool) -> bool {
+        match self {
+            Stamps::Auto => wants,
+            Stamps::Off => false,
+            Stamps::User | Stamps::Software | Stamps::Hardware => true,
+        }
+    }
+
+    fn stamping(self) -> Stamping {
+        match self {
+            Stamps::Auto | Stamps::Software => Stamping::Software,
+            Stamps::Off | Stamps::User => Stamping::Off,
+            Stamps::Hardware => Stamping::Hardware,
+        }
+    }
 }
 
 impl TransferArgs {
@@ -63,6 +103,11 @@ impl TransferArgs {
         if self.timeout < Duration::from_secs(1) {
             return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
         }
+        if self.link_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
+            return Err(
+                usage("--link-rate 0 carries nothing".to_owned()).hint("without it stamps are left as they are")
+            );
+        }
         let key = self.key.as_deref().map(Key::read).transpose();
         Ok(Options {
             local,
@@ -75,6 +120,8 @@ impl TransferArgs {
                 open_retries: OPEN_RETRIES,
                 ..Config::default()
             },
+            stamping: self.stamps.stamping(),
+            link: self.link_rate,
             accepted: Native::cubic(),
         })
     }

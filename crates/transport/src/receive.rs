@@ -275,6 +275,8 @@ impl Receiver {
             t2: arrived,
             fresh: true,
         };
+        // Only the last packet before an acknowledgement is answered: each has its own, whatever this side was told to do.
+        self.owed |= 1;
     }
 
     /// Whether an acknowledgement is due in the class.

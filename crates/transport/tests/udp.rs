@@ -7,7 +7,7 @@ use std::thread;
 
 use ccplane_transport::crypto::Key;
 use ccplane_transport::endpoint::overhead;
-use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options};
+use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping};
 use ccplane_transport::{Config, Failure, Native, State, Stats};
 use ccplane_units::{Duration, Rate, Time};
 
@@ -23,6 +23,8 @@ fn options(key: Option<u8>) -> Options {
             open_retries: 1,
             ..Config::default()
         },
+        stamping: Stamping::Software,
+        link: None,
         accepted: Native::cubic(),
     }
 }
@@ -177,6 +179,56 @@ fn every_kind_of_datagram_carries_a_stream() {
         let mut client = Host::bind(changed).unwrap();
         let stats = send(&mut client, server.address, 3_000_000, cubic()).unwrap();
         assert_eq!((stats.acked, stats.timeouts), (3_000_000, 0), "{what}");
+        server.end();
+    }
+}
+
+/// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.
+#[test]
+fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
+    for (stamping, key) in [
+        (Stamping::Off, None),
+        (Stamping::Software, None),
+        (Stamping::Software, Some(7)),
+        (Stamping::Hardware, None), // which loopback has none of
+    ] {
+        let what = format!("{stamping:?}, key {key:?}");
+        let bytes = if key.is_none() { 3_000_000 } else { 300_000 };
+        let server = Server::start(options(key));
+        let mut stamped = options(key);
+        (stamped.config.stamps, stamped.stamping) = (true, stamping);
+        // Below what loopback carries, so that what waits is the noise of the stack.
+        stamped.config.max_rate = Some(Rate::from_bits_per_sec(50_000_000));
+        let mut client = Host::bind(stamped).unwrap();
+        for round in 0..2 {
+            let id = client.connect(server.address, cubic()).unwrap();
+            let mut at = 0;
+            while client.stats(id).unwrap().acked < bytes {
+                feed(&mut client, id, &mut at, bytes);
+                client.turn(WAIT).unwrap();
+                assert!(client.connection(id).unwrap().failure().is_none(), "{what}");
+            }
+            let packets = u64::from(client.stats(id).unwrap().delivered);
+            let delays = client.delays(id).expect("samples");
+            // Some of the first are user space's: the kernel stamps for who asks, from then on.
+            assert!(
+                delays.count() * 10 >= packets * 9,
+                "{what}: {} of {packets}",
+                delays.count()
+            );
+            let median = delays.quantile(0.5).unwrap();
+            assert!(median < Duration::from_millis(5), "{what}: {median}");
+            eprintln!(
+                "{what}, round {round}: {packets} packets, median {median}, 99th {}",
+                delays.quantile(0.99).unwrap()
+            );
+            client.abort(id).unwrap();
+        }
+        assert!(
+            client.missed_departures() < 50,
+            "{what}: {}",
+            client.missed_departures()
+        );
         server.end();
     }
 }

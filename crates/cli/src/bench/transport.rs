@@ -10,7 +10,7 @@ use std::time::Instant;
 use ccplane_lab::Diag;
 use ccplane_lab::traffic::{self, Plan};
 use ccplane_transport::endpoint::{Arrival, Endpoint, mss};
-use ccplane_transport::udp::{Congestion, Host, Options};
+use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
 use ccplane_transport::{Config, Connection, Native, Side};
 use ccplane_units::{Duration, Rate, Time};
 
@@ -70,10 +70,11 @@ pub fn run() -> Result<Figures, Failure> {
         "both ends under native Cubic, idle",
     );
 
-    let (mut udp, mut paced, mut tcp) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut udp, mut paced, mut stamped, mut tcp) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        udp.push(over_udp(None)?);
-        paced.push(over_udp(Some(LIMIT))?);
+        udp.push(over_udp(None, false)?);
+        paced.push(over_udp(Some(LIMIT), false)?);
+        stamped.push(over_udp(None, true)?);
         tcp.push(over_tcp()?);
     }
     let aim = Some(Aim::AtLeast(3.0));
@@ -98,6 +99,20 @@ pub fn run() -> Result<Figures, Failure> {
         median(&paced, |run| run.cpu_s_per_gb),
         "s/GB",
         Some(Aim::AtMost(1.0)),
+        "both ends, user and system",
+    );
+    figures.add(
+        "udp_stamped_gbps",
+        median(&stamped, |run| run.gbps),
+        "Gbit/s",
+        None,
+        "with the kernel's time stamps: each datagram a packet of its own, and an acknowledgement for each",
+    );
+    figures.add(
+        "udp_stamped_cpu_s_per_gb",
+        median(&stamped, |run| run.cpu_s_per_gb),
+        "s/GB",
+        None,
         "both ends, user and system",
     );
     figures.add(
@@ -362,7 +377,7 @@ fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
 }
 
 /// Our own transport, a thread an end.
-fn over_udp(max_rate: Option<Rate>) -> Result<Run, Failure> {
+fn over_udp(max_rate: Option<Rate>, stamps: bool) -> Result<Run, Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
     let options = || Options {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -372,8 +387,11 @@ fn over_udp(max_rate: Option<Rate>) -> Result<Run, Failure> {
         dscp: 0,
         config: Config {
             max_rate,
+            stamps,
             ..Config::default()
         },
+        stamping: Stamping::Software,
+        link: None,
         accepted: Native::cubic(),
     };
     let mut server = Host::bind(options()).map_err(fail)?;

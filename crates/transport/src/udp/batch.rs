@@ -1,8 +1,12 @@
 //! Datagrams of one size and one destination, one behind the other, as the kernel takes them in one call.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
+use ccplane_units::Time;
+
+use super::departures::Departures;
 use super::socket::{LARGEST, Marks, Socket};
 
 /// What waits for the next call.
@@ -20,7 +24,9 @@ pub(super) struct Batch {
     /// A shorter one closed it.
     closed: bool,
     /// What was written behind it and belongs to the next call.
-    behind: Option<(usize, SocketAddr, Marks)>,
+    behind: Option<(usize, SocketAddr, Marks, Option<Time>)>,
+    /// When each says that it was made, where the kernel is to say when it left.
+    said: VecDeque<Option<Time>>,
 }
 
 impl Batch {
@@ -37,6 +43,7 @@ impl Batch {
             marks: Marks::default(),
             closed: false,
             behind: None,
+            said: VecDeque::new(),
         }
     }
 
@@ -57,36 +64,75 @@ impl Batch {
 
     /// Adds what was written there, `length` bytes. False where it does not belong to the same call: it waits behind the others
     /// until they are [sent](Batch::send), and nothing may be added before.
-    pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks) -> bool {
+    pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
         let same = self.to == Some(to) && self.marks == marks && !self.closed;
         let fits = length <= self.size && self.count < self.most && self.filled + length <= LARGEST;
         if self.is_empty() {
             (self.size, self.to, self.marks) = (length, Some(to), marks);
         } else if !(same && fits) {
-            self.behind = Some((length, to, marks));
+            self.behind = Some((length, to, marks, said));
             return false;
         }
         self.closed = length < self.size;
         self.filled += length;
         self.count += 1;
+        if said.is_some() || !self.said.is_empty() {
+            self.said.resize(self.count - 1, None);
+            self.said.push_back(said);
+        }
         true
     }
 
-    /// Sends it; `WouldBlock` leaves it as it is, any other error empties it, as the network might have lost it.
-    pub fn send(&mut self, socket: &Socket) -> io::Result<()> {
+    /// Sends it, and tells `departures` the kernel's numbers of what says when it was made. `WouldBlock` leaves what was not taken,
+    /// any other error empties it, as the network might have lost it.
+    pub fn send(&mut self, socket: &mut Socket, departures: Option<&mut Departures>) -> io::Result<()> {
         let Some(to) = self.to.filter(|_| !self.is_empty()) else {
             return Ok(());
         };
-        let sent = socket.send(to, &self.bytes[..self.filled], self.size, self.marks);
+        let contents = &self.bytes[..self.filled];
+        let sent = match departures {
+            None if !socket.is_stamped() => socket.send(to, contents, self.size, self.marks),
+            departures => match socket.send_each(to, contents, self.size, self.marks) {
+                Ok((taken, first)) => {
+                    let said = self.said.drain(..taken.min(self.said.len())).zip(0u32..);
+                    if let Some(departures) = departures {
+                        said.for_each(|(said, n)| {
+                            if let Some(said) = said {
+                                departures.sent(said, first.wrapping_add(n));
+                            }
+                        });
+                    } else {
+                        drop(said);
+                    }
+                    if taken < self.count {
+                        self.forget(taken);
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                    Ok(())
+                }
+                Err(why) => Err(why),
+            },
+        };
         if !matches!(&sent, Err(why) if why.kind() == io::ErrorKind::WouldBlock) {
             let filled = self.filled;
             (self.filled, self.size, self.count, self.closed) = (0, 0, 0, false);
-            if let Some((length, to, marks)) = self.behind.take() {
+            self.said.clear();
+            if let Some((length, to, marks, said)) = self.behind.take() {
                 self.bytes.copy_within(filled..filled + length, 0);
-                self.add(length, to, marks);
+                self.add(length, to, marks, said);
             }
         }
         sent
+    }
+
+    /// The first `taken` of several have left.
+    fn forget(&mut self, taken: usize) {
+        let gone = (taken * self.size).min(self.filled);
+        let behind = self.behind.map_or(0, |(length, ..)| length);
+        self.bytes.copy_within(gone..self.filled + behind, 0);
+        self.filled -= gone;
+        self.count -= taken;
+        // A shorter one may be alone now, and nothing shorter may come behind it than itself: it stays closed.
     }
 
     /// Where the first of them goes, and how long it is.
@@ -103,7 +149,7 @@ mod tests {
     #[test]
     fn datagrams_arrive_as_they_were_added_whatever_their_sizes() {
         let here = "127.0.0.1:0".parse().unwrap();
-        let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
+        let (mut sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let to = receiver.local();
         let ect = Marks { ecn: 2, dscp: 0 };
         let ce = Marks { ecn: 3, dscp: 46 };
@@ -112,12 +158,12 @@ mod tests {
         for (index, length) in lengths.into_iter().enumerate() {
             let marks = if index < 5 { ect } else { ce };
             batch.room()[..length].fill(index as u8);
-            if !batch.add(length, to, marks) {
-                batch.send(&sender).unwrap();
+            if !batch.add(length, to, marks, None) {
+                batch.send(&mut sender, None).unwrap();
                 assert!(!batch.is_empty());
             }
         }
-        batch.send(&sender).unwrap();
+        batch.send(&mut sender, None).unwrap();
         assert!(batch.is_empty());
 
         let (mut inbox, mut found) = (Inbox::new(), Vec::new());

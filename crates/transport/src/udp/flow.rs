@@ -3,6 +3,7 @@
 use ccplane_units::Time;
 
 use super::ring::Ring;
+use super::stamps::Delays;
 use super::steer::Steering;
 use crate::{Connection, Kind, MAX_CLASSES, Native, Segment, Side};
 
@@ -26,6 +27,8 @@ pub(super) struct Flow {
     /// Bytes that the application wrote, and took.
     written: u64,
     taken: u64,
+    /// Of what was sent, once its stamps tell.
+    pub delays: Option<Box<Delays>>,
 }
 
 /// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is gone.
@@ -52,14 +55,15 @@ impl Flow {
             receiving: Ring::new(windows.1),
             written: 0,
             taken: 0,
+            delays: None,
         }
     }
 
-    /// A segment arrived.
+    /// A segment arrived, now, or at another time by the host's stamps.
     #[inline]
     pub fn handle(
         &mut self,
-        now: Time,
+        (now, arrived): (Time, Time),
         id: u64,
         segment: &Segment,
         side: &Side,
@@ -71,7 +75,15 @@ impl Flow {
         }
         controlled!(self, id, steering, |control| self
             .connection
-            .handle(now, segment, side, control));
+            .handle_arrived(now, arrived, segment, side, control));
+    }
+
+    /// Counts what the last acknowledgement told of queues.
+    pub fn note_delay(&mut self, now: Time) {
+        let connection = &self.connection;
+        if let Some(delay) = connection.one_way().queue_delay(now, connection.srtt()) {
+            self.delays.get_or_insert_default().add(delay);
+        }
     }
 
     /// Keeps payload that lies within the window. Whether it counts is for the connection to say, which accepts nothing outside.

@@ -7,7 +7,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ccplane_agent::link::Clock;
-use ccplane_units::{Duration, Time};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Duration, Rate, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -16,10 +17,12 @@ use super::batch::Batch;
 use super::error::UdpError;
 use super::flow::{Congestion, Flow};
 use super::socket::{Inbox, Marks, Socket};
+use super::stamped::Stamping;
+use super::stamps::{Delays, HostStamps};
 use super::steer::Steering;
 use crate::crypto::Key;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss, overhead};
-use crate::{Config, Connection, Ecn, Native, Segment, Side, State, Stats};
+use crate::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
 /// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.
@@ -39,6 +42,9 @@ const CALLS: usize = 4;
 /// cheap. Linux' own pacing sends about 1 ms at once. Longer is burstier for the network, shorter costs CPU.
 const QUANTUM: Duration = Duration::from_micros(500);
 
+/// Bytes that a peer's datagram may have more than ours: none, unless it is no peer's.
+const BEYOND: usize = 64;
+
 /// Bytes of the first datagram of all, which its answer must not exceed; the answer's buffer.
 const ANSWER: usize = 256;
 
@@ -55,6 +61,12 @@ pub struct Options {
     pub key: Option<Key>,
     /// The Differentiated Services codepoint of what leaves, 0 to 63.
     pub dscp: u8,
+    /// Whose time stamps are taken: of connections of ours where [`Config::stamps`] asks for them, and of those of others whose data
+    /// is stamped, for as long as there are any.
+    pub stamping: Stamping,
+    /// The rate of this host's own link, if stamps of packets that were handed over or noticed together are to be spread over what they
+    /// take there ([`burst`](ccplane_datapath::burst)). Too low, and stamps are off by up to a burst's length, so it is not guessed.
+    pub link: Option<Rate>,
     /// The rest; MSS, header, receive buffer and pacing quantum follow from the above.
     pub config: Config,
     /// What controls connections that others open.
@@ -71,7 +83,8 @@ pub struct Host {
     native: Native,
     datagram: usize,
     endpoint: Endpoint,
-    inbox: Inbox,
+    /// Lent out while it is read.
+    inbox: Option<Box<Inbox>>,
     batch: Batch,
     answer: Box<[u8]>,
     flows: BTreeMap<u64, Flow>,
@@ -83,13 +96,21 @@ pub struct Host {
     blocked: bool,
     trouble: Option<io::Error>,
     warned: Vec<Dropped>,
+    stamping: Stamping,
+    link: Option<Rate>,
+    /// While the kernel stamps.
+    stamps: Option<Box<HostStamps>>,
+    /// Somebody's data is stamped, and the kernel does not stamp yet.
+    wants_stamps: bool,
+    /// What went wrong while a datagram was answered.
+    broken: Option<UdpError>,
 }
 
 impl Host {
     /// Binds a socket.
     pub fn bind(options: Options) -> Result<Host, UdpError> {
         let local = options.local;
-        let socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
+        let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
         let datagram = options.datagram.clamp(LEAST, super::socket::LARGEST);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.key.is_some(), options.config.stamps);
@@ -104,17 +125,23 @@ impl Host {
         });
         // Pacing sleeps for less than the 50 µs that the kernel adds by default to spare wake-ups.
         let _ = nix::sys::prctl::set_timerslack(1_000);
+        let clock = Clock::new();
+        let mut kernel = None;
+        if stamps && options.stamping != Stamping::Off {
+            socket.stamp(options.stamping, true).map_err(no_stamps)?;
+            kernel = Some(Box::new(HostStamps::new(clock, options.link)));
+        }
         let batch = Batch::new(socket.batch());
         Ok(Host {
             socket,
-            clock: Clock::new(),
+            clock,
             endpoint: Endpoint::new(config.clone(), datagram, options.key),
             config,
             window,
             dscp: options.dscp & 63,
             native: options.accepted,
             datagram,
-            inbox: Inbox::new(),
+            inbox: Some(Box::default()),
             batch,
             answer: vec![0; ANSWER].into_boxed_slice(),
             flows: BTreeMap::new(),
@@ -124,6 +151,11 @@ impl Host {
             blocked: false,
             trouble: None,
             warned: Vec::new(),
+            stamping: options.stamping,
+            link: options.link,
+            stamps: kernel,
+            wants_stamps: false,
+            broken: None,
         })
     }
 
@@ -203,6 +235,15 @@ impl Host {
         self.clock.now()
     }
 
+    /// What connections of this host can do for an algorithm.
+    pub fn capabilities(&self) -> Capabilities {
+        if self.config.stamps {
+            CAPABILITIES.with(Capabilities::ONE_WAY_DELAY)
+        } else {
+            CAPABILITIES
+        }
+    }
+
     /// The address that it is bound to.
     pub fn local(&self) -> SocketAddr {
         self.socket.local()
@@ -231,6 +272,16 @@ impl Host {
     /// Figures of a connection.
     pub fn stats(&self, id: u64) -> Option<Stats> {
         self.connection(id).map(Connection::stats)
+    }
+
+    /// One-way queueing delays of what a connection sent, as far as its stamps tell.
+    pub fn delays(&self, id: u64) -> Option<&Delays> {
+        self.flows.get(&id).and_then(|flow| flow.delays.as_deref())
+    }
+
+    /// Acknowledgements that brought no sample, as the departure of what they answer was not known.
+    pub fn missed_departures(&self) -> u64 {
+        self.stamps.as_ref().map_or(0, |stamps| stamps.departures.missed())
     }
 
     /// Room for what is to be sent next, in one piece; empty while there is none. [`wrote`](Host::wrote) says how much was used.
@@ -281,6 +332,9 @@ impl Host {
         if let (Some(flow), Some(steering)) = (self.flows.remove(&id), &mut self.steering) {
             steering.close(now, id, &flow.connection);
         }
+        if self.flows.is_empty() && self.stamps.is_some() && !self.config.stamps {
+            self.end_stamps();
+        }
     }
 
     /// Takes what has arrived; whether there was anything.
@@ -299,8 +353,23 @@ impl Host {
 
     /// Whether something came, and whether there may be more.
     fn receive_some(&mut self) -> Result<(bool, bool), UdpError> {
+        // Cannot be missing: it is lent out only below.
+        let mut inbox = self.inbox.take().unwrap_or_default();
+        let came = if self.stamps.is_some() {
+            self.receive_stamped(&mut inbox)
+        } else {
+            self.receive_plain(&mut inbox)
+        };
+        self.inbox = Some(inbox);
+        match self.broken.take() {
+            Some(why) => Err(why),
+            None => came,
+        }
+    }
+
+    fn receive_plain(&mut self, inbox: &mut Inbox) -> Result<(bool, bool), UdpError> {
         let now = self.clock.now();
-        let received = match self.socket.receive(&mut self.inbox) {
+        let received = match self.socket.receive(inbox) {
             Ok(received) => received,
             Err(why) => {
                 self.hear(why, "receive")?;
@@ -309,41 +378,150 @@ impl Host {
         };
         let came = (!received.is_empty(), received.is_full());
         let mut side = Side::default();
-        received.each(|address, ecn, datagram| {
-            let arrival = self
-                .endpoint
-                .receive(now, address, datagram, &mut side, &mut self.answer);
-            let (id, mut segment, payload) = match arrival {
-                Ok(Arrival::Segment(id, segment, payload)) => (id, segment, payload),
-                Ok(Arrival::Accepted {
-                    id,
-                    open,
-                    segment,
-                    payload,
-                }) => {
-                    let Some(connection) = accept(&self.config, now, &open) else {
-                        return self.endpoint.remove(now, id);
-                    };
-                    let windows = (self.window, self.window);
-                    self.flows
-                        .insert(id, Flow::new(connection, Some(self.native.clone()), windows));
-                    self.accepted.push_back(id);
-                    (id, segment, payload)
-                }
-                Ok(Arrival::Answer(length)) => {
-                    // Lost where there is no room: the client asks again.
-                    let answer = &self.answer[..length];
-                    let _ = self.socket.send(address, answer, length, Marks::default());
-                    return;
-                }
-                Err(why) => return warn(&mut self.warned, address, why),
-            };
-            segment.ecn = Ecn::from_bits(ecn);
-            if let Some(flow) = self.flows.get_mut(&id) {
-                flow.handle(now, id, &segment, &side, &datagram[payload], &mut self.steering);
+        received.each(|address, ecn, datagram| self.take_datagram(now, now, address, ecn, datagram, &mut side));
+        // What the kernel joined before would come as one: only with nothing left is it told not to.
+        if self.wants_stamps && !came.1 {
+            self.begin_stamps()?;
+        }
+        Ok(came)
+    }
+
+    /// The same with the kernel's stamps.
+    fn receive_stamped(&mut self, inbox: &mut Inbox) -> Result<(bool, bool), UdpError> {
+        let received = match self.socket.receive_each(inbox, self.datagram + BEYOND) {
+            Ok(received) => received,
+            Err(why) => {
+                self.hear(why, "receive")?;
+                return Ok((true, true));
             }
+        };
+        let came = (!received.is_empty(), received.is_full());
+        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
+        let now = self.read_departures();
+        if let Some(stamps) = &mut self.stamps {
+            received.stamps(|stamp, length| stamps.came(stamp, now, headers + length as u32));
+            stamps.complete();
+        }
+        let mut side = Side::default();
+        let mut place = 0;
+        received.each(|address, ecn, _, datagram| {
+            let arrived = self.stamps.as_ref().map_or(now, |stamps| stamps.arrival(place, now));
+            place += 1;
+            self.take_datagram(now, arrived, address, ecn, datagram, &mut side);
         });
         Ok(came)
+    }
+
+    /// Reads what the kernel says of what was sent, before what came is looked at: what is answered has left. The present.
+    fn read_departures(&mut self) -> Time {
+        let Some(stamps) = &mut self.stamps else {
+            return self.clock.now();
+        };
+        let now = stamps.begin();
+        let bytes = u32::from(self.config.header_bytes) + u32::from(self.config.mss);
+        // Without stamps of departures nothing but errors can be there, which come back from `receive` as well.
+        if self.socket.stamps_departures()
+            && let Some(why) = self
+                .socket
+                .departures(|number, stamp| stamps.left(number, stamp, now, bytes))
+        {
+            self.trouble = Some(why);
+        }
+        now
+    }
+
+    /// From now on the kernel stamps what comes.
+    fn begin_stamps(&mut self) -> Result<(), UdpError> {
+        self.wants_stamps = false;
+        self.socket.stamp(self.stamping, false).map_err(no_stamps)?;
+        self.batch.limit(self.socket.batch());
+        self.stamps = Some(Box::new(HostStamps::new(self.clock, self.link)));
+        Ok(())
+    }
+
+    /// Nobody's data is stamped any more: without stamps a packet costs less.
+    fn end_stamps(&mut self) {
+        if self.socket.stamp(Stamping::Off, false).is_ok() {
+            self.batch.limit(self.socket.batch());
+            self.stamps = None;
+        }
+    }
+
+    #[inline]
+    fn take_datagram(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        address: SocketAddr,
+        ecn: u8,
+        datagram: &mut [u8],
+        side: &mut Side,
+    ) {
+        let arrival = self.endpoint.receive(now, address, datagram, side, &mut self.answer);
+        let (id, mut segment, payload) = match arrival {
+            Ok(Arrival::Segment(id, segment, payload)) => (id, segment, payload),
+            Ok(Arrival::Accepted {
+                id,
+                open,
+                segment,
+                payload,
+            }) => {
+                let Some(connection) = accept(&self.config, now, &open) else {
+                    return self.endpoint.remove(now, id);
+                };
+                let windows = (self.window, self.window);
+                self.flows
+                    .insert(id, Flow::new(connection, Some(self.native.clone()), windows));
+                self.accepted.push_back(id);
+                (id, segment, payload)
+            }
+            Ok(Arrival::Answer(length)) => {
+                // Lost where there is no room: the client asks again.
+                let answer = &self.answer[..length];
+                let _ = self.socket.send_each(address, answer, length, Marks::default());
+                return;
+            }
+            Err(why) => return warn(&mut self.warned, address, why),
+        };
+        segment.ecn = Ecn::from_bits(ecn);
+        let stamped = segment.has_side() && side.stamped;
+        let answers = stamped && segment.kind == Kind::Ack;
+        if answers
+            && self.socket.stamps_departures()
+            && let Some(stamps) = &mut self.stamps
+        {
+            stamps.correct(side, now);
+        }
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.handle(
+                (now, arrived),
+                id,
+                &segment,
+                side,
+                &datagram[payload],
+                &mut self.steering,
+            );
+            if answers && side.stamped {
+                flow.note_delay(now);
+            }
+        }
+        if stamped && !answers {
+            self.wants_stamps = self.stamps.is_none() && self.stamping != Stamping::Off;
+            if let Err(why) = self.acknowledge(id, now) {
+                self.broken.get_or_insert(why);
+            }
+        }
+    }
+
+    /// Answers stamped data at once: what came behind it in the same call is to have an answer of its own.
+    fn acknowledge(&mut self, id: u64, now: Time) -> Result<(), UdpError> {
+        // Where data leaves as well, an acknowledgement follows it.
+        for _ in 0..2 {
+            if self.blocked || !self.transmit_one(id, now)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Sends what the connections have to send; whether there was anything.
@@ -372,35 +550,47 @@ impl Host {
     /// Sends what a connection has to send now; whether there was anything.
     fn transmit_flow(&mut self, id: u64) -> Result<bool, UdpError> {
         let now = self.clock.now();
-        let mut side = Side::default();
         let mut sent = 0;
-        while sent < BURST
-            && !self.blocked
-            && let Some(flow) = self.flows.get_mut(&id)
-            && let Some(segment) = flow.transmit(now, &mut side)
-        {
+        while sent < BURST && !self.blocked && self.transmit_one(id, now)? {
             sent += 1;
-            let marks = Marks {
-                ecn: segment.ecn as u8,
-                dscp: dscp(self.dscp, segment.class),
-            };
-            self.send(id, &segment, &mut side, marks)?;
-            if segment.has_side() {
-                side = Side::default();
-            }
         }
         Ok(sent > 0)
+    }
+
+    /// Sends the next segment of a connection, if there is one.
+    #[inline]
+    fn transmit_one(&mut self, id: u64, now: Time) -> Result<bool, UdpError> {
+        let mut side = Side::default();
+        let Some(segment) = self.flows.get_mut(&id).and_then(|flow| flow.transmit(now, &mut side)) else {
+            return Ok(false);
+        };
+        let marks = Marks {
+            ecn: segment.ecn as u8,
+            dscp: dscp(self.dscp, segment.class),
+        };
+        self.send(id, &segment, &mut side, marks)?;
+        Ok(true)
     }
 
     /// Puts a segment into the batch, and sends the batch first where it does not belong to it.
     fn send(&mut self, id: u64, segment: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
         let Some(flow) = self.flows.get(&id) else { return Ok(()) };
+        let mut said = None;
+        if let Some(stamps) = &mut self.stamps
+            && segment.kind == Kind::Data
+            && segment.has_side()
+            && side.stamped
+            && self.socket.stamps_departures()
+        {
+            side.t1 = stamps.departures.name(side.t1);
+            said = Some(side.t1);
+        }
         let fill = |out: &mut [u8]| flow.fill(segment, out);
         let Some((length, to)) = self.endpoint.write(id, segment, side, self.batch.room(), fill) else {
             debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
             return Ok(());
         };
-        if !self.batch.add(length, to, marks) {
+        if !self.batch.add(length, to, marks, said) {
             self.flush()?;
         }
         Ok(())
@@ -409,7 +599,8 @@ impl Host {
     fn flush(&mut self) -> Result<(), UdpError> {
         let first = self.batch.first();
         self.blocked = false;
-        match self.batch.send(&self.socket) {
+        let departures = self.stamps.as_mut().map(|stamps| &mut stamps.departures);
+        match self.batch.send(&mut self.socket, departures) {
             Ok(()) => Ok(()),
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
                 self.blocked = true;
@@ -454,7 +645,8 @@ impl Host {
     }
 
     fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
-        let now = self.now();
+        // What the kernel has to say of departures would end the wait at once.
+        let now = self.read_departures();
         let mut due = now + longest;
         for (id, flow) in &mut self.flows {
             due = due.min(flow.next(now, *id, &mut self.steering));
@@ -524,6 +716,13 @@ fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
     if telling && !warned.contains(&why) {
         warned.push(why);
         tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");
+    }
+}
+
+fn no_stamps(why: io::Error) -> UdpError {
+    UdpError::Socket {
+        what: "have the kernel stamp packets",
+        why,
     }
 }
 

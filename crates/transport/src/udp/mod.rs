@@ -1,15 +1,22 @@
 //! The transport over UDP sockets: [`Host`] is a socket with its connections, run by whoever calls [`Host::turn`].
 
 mod batch;
+mod departures;
 mod error;
 mod flow;
 mod host;
+mod realtime;
 mod ring;
 mod socket;
+mod stamped;
+mod stamps;
 mod steer;
 
 pub use error::UdpError;
 pub use flow::Congestion;
 pub use host::{DATAGRAM, Host, Options};
-pub use socket::{Inbox, LARGEST, Marks, Received, Socket};
+pub use realtime::{KernelStamp, Stamper};
+pub use socket::{Inbox, LARGEST, Marks, Received, Socket, Stamped};
+pub use stamped::Stamping;
+pub use stamps::Delays;
 pub use steer::Steering;

@@ -7,6 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg, setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
+use super::realtime::KernelStamp;
+use super::stamped::{self, Arrived, Stamping, Stamps};
+
 /// Bytes of the largest UDP datagram over IPv4, and of a batch that the kernel cuts.
 pub const LARGEST: usize = 65_507;
 
@@ -25,6 +28,7 @@ pub struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+    stamps: Option<Stamps>,
 }
 
 /// How a datagram is marked in its IP header.
@@ -40,6 +44,8 @@ pub struct Marks {
 pub struct Inbox {
     buffers: Box<[u8]>,
     meta: [RecvMeta; BUFFERS],
+    /// With stamps each datagram has a buffer of its own.
+    arrived: Vec<Arrived>,
 }
 
 impl Socket {
@@ -55,7 +61,12 @@ impl Socket {
             setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER)?;
         }
         let local = io.local_addr()?;
-        Ok(Socket { io, state, local })
+        Ok(Socket {
+            io,
+            state,
+            local,
+            stamps: None,
+        })
     }
 
     /// The address that it is bound to.
@@ -63,9 +74,69 @@ impl Socket {
         self.local
     }
 
+    /// Has the kernel stamp what arrives from now on, and what is sent if `departures` are wanted; [`Stamping::Off`] ends it. From then
+    /// on datagrams are sent by [`send_each`](Socket::send_each) and received by [`receive_each`](Socket::receive_each).
+    pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
+        self.stamps = match stamping {
+            Stamping::Off => {
+                if self.stamps.is_some() {
+                    Stamps::switch_off(&self.io)?;
+                }
+                None
+            }
+            _ => Some(Stamps::switch_on(&self.io, stamping, departures)?),
+        };
+        Ok(())
+    }
+
+    /// Whether what arrives is stamped.
+    pub fn is_stamped(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// Whether what is sent is stamped too.
+    pub fn stamps_departures(&self) -> bool {
+        self.stamps.as_ref().is_some_and(Stamps::departures)
+    }
+
     /// How many datagrams one [`send`](Socket::send) may hold.
     pub fn batch(&self) -> usize {
-        self.state.max_gso_segments()
+        if self.is_stamped() {
+            stamped::MOST
+        } else {
+            self.state.max_gso_segments()
+        }
+    }
+
+    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that, each a packet of its own: how many of them the
+    /// kernel took, and its number of the first, by which [`departures`](Socket::departures) knows them. `WouldBlock` while there is
+    /// no room.
+    pub fn send_each(
+        &mut self,
+        to: SocketAddr,
+        contents: &[u8],
+        size: usize,
+        marks: Marks,
+    ) -> io::Result<(usize, u32)> {
+        match &mut self.stamps {
+            Some(stamps) => stamps.send(&self.io, to, contents, size, marks),
+            None => self
+                .send(to, contents, size, marks)
+                .map(|()| (contents.len().div_ceil(size.max(1)), 0)),
+        }
+    }
+
+    /// Takes what has arrived, with the kernel's stamps; datagrams of at most `longest` bytes.
+    pub fn receive_each<'a>(&self, inbox: &'a mut Inbox, longest: usize) -> io::Result<Stamped<'a>> {
+        let size = longest.clamp(1, BUFFER);
+        stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
+        Ok(Stamped { inbox, size })
+    }
+
+    /// Gives the numbers and stamps of what was sent, as far as they are known by now; and what the network said of a datagram
+    /// that could not be delivered, if anything.
+    pub fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
+        stamped::departures(&self.io, take)
     }
 
     /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that. `WouldBlock` while there is no room.
@@ -133,6 +204,11 @@ impl Socket {
 
     /// What a router or the other host said of a datagram that could not be delivered, if anything was said.
     pub fn unreachable(&self) -> Option<io::Error> {
+        if self.is_stamped() {
+            // With departures they come with those.
+            let alone = !self.stamps_departures();
+            return alone.then(|| self.departures(|_, _| ())).flatten();
+        }
         let mut last = None;
         while let Ok(Some(error)) = self.state.recv_transport_error((&self.io).into()) {
             last = Some(io::Error::from_raw_os_error(error.raw_errno));
@@ -153,6 +229,7 @@ impl Inbox {
         Inbox {
             buffers: vec![0; BUFFERS * BUFFER].into_boxed_slice(),
             meta: [RecvMeta::default(); BUFFERS],
+            arrived: Vec::new(),
         }
     }
 }
@@ -188,6 +265,41 @@ impl Received<'_> {
             for datagram in filled.chunks_mut(meta.stride.max(1)) {
                 take(meta.addr, ecn, datagram);
             }
+        }
+    }
+}
+
+/// What one call received, with stamps.
+pub struct Stamped<'a> {
+    inbox: &'a mut Inbox,
+    size: usize,
+}
+
+impl Stamped<'_> {
+    /// Whether there was anything.
+    pub fn is_empty(&self) -> bool {
+        self.inbox.arrived.is_empty()
+    }
+
+    /// As much as one call takes: there may be more.
+    pub fn is_full(&self) -> bool {
+        self.inbox.arrived.len() == stamped::MOST.min(self.inbox.buffers.len() / self.size)
+    }
+
+    /// The stamp and length of each, in the order of arrival.
+    pub fn stamps(&self, mut take: impl FnMut(KernelStamp, usize)) {
+        self.inbox
+            .arrived
+            .iter()
+            .for_each(|arrived| take(arrived.stamp, arrived.length));
+    }
+
+    /// Gives each datagram to `take`, with its sender's address, ECN bits and stamp.
+    pub fn each(self, mut take: impl FnMut(SocketAddr, u8, KernelStamp, &mut [u8])) {
+        let buffers = self.inbox.buffers.chunks_exact_mut(self.size);
+        for (buffer, arrived) in buffers.zip(&self.inbox.arrived) {
+            let length = arrived.length.min(buffer.len());
+            take(arrived.from, arrived.ecn, arrived.stamp, &mut buffer[..length]);
         }
     }
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use ccplane_agent::link::{Sent, Uplink};
 use ccplane_agent::{Agent, DatapathId, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
-use ccplane_datapath::{self as datapath, Limits, Urgency};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, Urgency};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event, FlowInfo, FlowStats};
 
-use crate::{CAPABILITIES, Connection, Reports, Steered};
+use crate::{Connection, Reports, Steered};
 
 /// How soon to look again for an agent that is not there. Its flows run the fallback meanwhile.
 const RETRY: Duration = Duration::from_millis(100);
@@ -51,8 +51,9 @@ struct Local {
 
 impl Steering {
     /// By an agent that runs here, between the datagrams. An algorithm that takes long keeps them waiting.
-    pub fn in_process(agent: Agent, limits: Limits, now: Time) -> Steering {
-        let mut steering = Steering::new(Way::InProcess(Box::new(agent)), limits);
+    /// `capabilities` are the host's ([`Host::capabilities`](super::Host::capabilities)).
+    pub fn in_process(agent: Agent, limits: Limits, capabilities: Capabilities, now: Time) -> Steering {
+        let mut steering = Steering::new(Way::InProcess(Box::new(agent)), limits, capabilities);
         steering.announce();
         steering.turn(now);
         steering
@@ -60,22 +61,22 @@ impl Steering {
 
     /// By the agent that serves at `path`; an error when there is none. If it goes away later, flows run the fallback until
     /// it is there again.
-    pub fn over(path: &Path, limits: Limits) -> Result<Steering, ccplane_agent::LinkError> {
+    pub fn over(path: &Path, limits: Limits, capabilities: Capabilities) -> Result<Steering, ccplane_agent::LinkError> {
         let mut uplink = Uplink::new(path);
         uplink.connect()?;
-        let mut steering = Steering::new(Way::Link(Box::new(uplink)), limits);
+        let mut steering = Steering::new(Way::Link(Box::new(uplink)), limits, capabilities);
         steering.announce();
         Ok(steering)
     }
 
-    fn new(way: Way, limits: Limits) -> Steering {
+    fn new(way: Way, limits: Limits, capabilities: Capabilities) -> Steering {
         Steering {
             reports: Out {
                 way,
                 flow: 0,
                 queued: 0,
             },
-            tables: Tables::new(limits, CAPABILITIES),
+            tables: Tables::new(limits, capabilities),
             flows: BTreeMap::new(),
             retry: Time::ZERO,
         }
