@@ -113,7 +113,8 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 INLINE void show(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s, __u64 now_us)
 {
 	struct ccp_shown *shown = &s->shown;
-	shown->flags = (f->fallback ? SHOW_FALLBACK : 0) | (f->owned ? SHOW_OWNED : 0);
+	shown->flags = (f->fallback ? SHOW_FALLBACK : 0) | (f->owned ? SHOW_OWNED : 0) |
+		       (f->ctx.regs[REG_QUEUE_DELAY_VALID] ? SHOW_STAMPED : 0);
 	shown->epoch = f->epoch;
 	shown->program = f->program;
 	shown->tag = f->tag;

@@ -5,9 +5,10 @@
 
 #include "kernel.h"
 #include "layout.h"
+#include "one_way.h"
+#include "stamps.h"
 
 #define NO_SLOT 0xffffffff
-#define UNKNOWN 0xffffffffULL /* an RTT that is not known, CCP's +infinity */
 #define NO_LIMIT (~0ULL)
 
 /* Per-flow state. The window in force is kept in bytes beside the kernel's, which counts packets, so that growth by
@@ -43,6 +44,8 @@ struct flow {
 	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
 	__u64 reports;
 	__u64 fallbacks;
+	struct one_way one_way;
+	__u32 samples; /* of `one_way`, by the count beside the stamps */
 	__u32 rcv_nxt; /* as receiver: at the last data, and */
 	__u8 ce; /* whether that came with CE */
 	__u8 started;
@@ -80,6 +83,9 @@ struct {
 } vacant SEC(".maps");
 
 struct ccp_plane plane SEC(".data.plane");
+
+/* Whether the algorithm wants time stamps; the loader says so, and the verifier drops what is not reached. */
+const volatile __u32 stamped SEC(".rodata.stamped");
 
 INLINE struct ccp_counters *counters(void)
 {

@@ -175,6 +175,7 @@ struct tcp_congestion_ops {
 #define FIELD_EXISTS(field) __builtin_preserve_field_info(field, 2)
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static __u64 (*clock_ns)(void) = (void *)5;
 static __u32 (*cpu_id)(void) = (void *)8;
 static long (*map_push)(void *map, const void *value, __u64 flags) = (void *)87;
 static long (*map_pop)(void *map, void *value) = (void *)88;

@@ -7,7 +7,7 @@
 #ifndef CCPLANE_LAYOUT_H
 #define CCPLANE_LAYOUT_H
 
-#define CCP_LAYOUT 2
+#define CCP_LAYOUT 3
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -125,6 +125,7 @@ struct ccp_control {
 #define FLOW_LIVE 1
 #define SHOW_FALLBACK 1 /* the agent is silent, NewReno steers */
 #define SHOW_OWNED 2 /* the agent has spoken and steers */
+#define SHOW_STAMPED 4 /* its queueing delay is known from time stamps */
 struct ccp_shown {
 	__u32 generation;
 	__u32 state; /* FLOW_* */
@@ -175,6 +176,9 @@ struct ccp_counters {
 	__u64 table_full;
 	__u64 closed;
 	__u64 close_lost; /* closings that found the ring full: the reader finds them in the table */
+	__u64 stamps; /* exchanges of time stamps that gave a sample */
+	__u64 stamps_dropped; /* that cannot be true */
+	__u64 unused[6]; /* whole cache lines */
 };
 
 struct ccp_plane {

@@ -5,8 +5,6 @@
 #include "kernel.h"
 #include "layout.h"
 
-static __u64 (*clock_ns)(void) = (void *)5;
-
 struct outbox {
 	__u64 sent_ns; /* CLOCK_MONOTONIC */
 	__u64 size; /* bytes of the record */

@@ -2,34 +2,11 @@
 /* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
  * from one congestion control to another.
  */
-#include "kernel.h"
+#include "sockops.h"
 
-#define NAME 16 /* the kernel's names are padded with zeros */
-#define SOL_TCP 6
-#define TCP_CONGESTION 13
-#define SOCK_OPS_TCP_CONNECT 3
-#define SOCK_OPS_PASSIVE_ESTABLISHED 5
-
-/* The context of a sock_ops program: the kernel rewrites accesses by their offsets, which are frozen. */
-struct sock_ops {
-	__u32 op;
-	__u32 args[4];
-	__u32 family;
-	__u32 remote_ip4; /* network order, like all addresses here */
-	__u32 local_ip4;
-	__u32 remote_ip6[4];
-};
-
-static long (*set_option)(void *socket, int level, int option, void *value, int length) = (void *)49;
-static long (*get_option)(void *socket, int level, int option, void *value, int length) = (void *)57;
 static __u32 (*random32)(void) = (void *)7;
 static void *(*to_tcp_sock)(void *socket) = (void *)137;
 static long (*output)(void *seq, const void *data, __u32 length) = (void *)127;
-
-union name {
-	char text[NAME];
-	__u64 words[2];
-};
 
 /* What is wanted; src/select.rs mirrors it. IPv4 addresses are written as IPv6 has them, ::ffff:a.b.c.d, since a socket
  * of IPv6 may speak IPv4 too.

@@ -18,7 +18,8 @@
  *   Flow.bytes_pending     write_seq - snd_una
  *   Flow.in_recovery       1 in TCP_CA_CWR, TCP_CA_Recovery and TCP_CA_Loss
  *   Flow.cwnd_limited      as tcp_is_cwnd_limited()
- *   one-way delay          not known yet
+ *   one-way delay          from the stamps beside the socket (stamps.h), where this ACK or one less than a smoothed RTT
+ *                          ago brought some; a sample that says more than TCP itself measured is dropped and counted
  */
 #ifndef CCPLANE_SIGNALS_H
 #define CCPLANE_SIGNALS_H
@@ -43,6 +44,38 @@ INLINE bool cwnd_limited(struct tcp_sock *tp)
 INLINE __u64 known(__u64 us)
 {
 	return us ? us : UNKNOWN;
+}
+
+/* A packet cannot have been under way for longer than TCP, which counts the stacks and the time at the peer as well, took
+ * to see it acknowledged. This much more is let pass: the packet that was stamped last need not be the one that TCP timed.
+ */
+#define STAMP_SLACK_US 1000
+
+/* Registers 22 to 27. */
+INLINE void read_stamps(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, __u64 now_us)
+{
+	bool fresh = false;
+	struct stamped *st = stamped ? storage_get(&stamps, tp, NULL, 0) : NULL;
+	if (!st) {
+		/* of a peer that does not stamp, or of an algorithm that does not ask */
+#pragma unroll
+		for (int i = REG_OWD; i < REG_QUEUE_DELAY_VALID; i++)
+			f->ctx.regs[i] = UNKNOWN;
+		f->ctx.regs[REG_QUEUE_DELAY_VALID] = 0;
+		return;
+	}
+	if (st->samples != f->samples) {
+		__u32 rtt = st->forward + st->back;
+		__s64 most = rs ? rs->rtt_us : 0;
+		f->samples = st->samples;
+		if (most <= 0 || rtt <= (__u64)(most + STAMP_SLACK_US) * 1000)
+			fresh = one_way_sample(&f->one_way, st->forward, st->back, st->at_ns);
+		if (fresh)
+			COUNT(stamps, 1);
+		else
+			COUNT(stamps_dropped, 1);
+	}
+	one_way_write(&f->one_way, f->ctx.regs, now_us * 1000, (__u64)(tp->srtt_us >> 3) * 1000, fresh);
 }
 
 /* Fills the registers; packets newly delivered are returned, for recovery and growth. */
@@ -100,12 +133,7 @@ INLINE __u32 gather(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs,
 	regs[REG_IN_RECOVERY] = f->ca_state >= TCP_CA_CWR;
 	regs[REG_UNDONE] = f->undone;
 	regs[REG_CWND_LIMITED] = cwnd_limited(tp);
-	regs[REG_OWD] = UNKNOWN;
-	regs[REG_STAMPED_RTT] = UNKNOWN;
-	regs[REG_MIN_OWD] = UNKNOWN;
-	regs[REG_MIN_STAMPED_RTT] = UNKNOWN;
-	regs[REG_QUEUE_DELAY] = UNKNOWN;
-	regs[REG_QUEUE_DELAY_VALID] = 0;
+	read_stamps(tp, f, rs, now_us);
 	return newly;
 }
 

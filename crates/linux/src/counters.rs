@@ -19,6 +19,8 @@ pub(crate) fn sum(plane: &Plane) -> Counters {
         fallbacks: of(|cpu| &cpu.fallbacks),
         faults: of(|cpu| &cpu.faults),
         table_full: of(|cpu| &cpu.table_full),
+        stamps: of(|cpu| &cpu.stamps),
+        stamps_dropped: of(|cpu| &cpu.stamps_dropped),
     }
 }
 

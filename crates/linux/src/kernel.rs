@@ -22,7 +22,8 @@ use crate::registered::Registered;
 use crate::table::FlowView;
 
 /// What the kernel datapath does for an algorithm. No [`Capabilities::TIMERS`]: a guard on `Micros` is looked at on the
-/// ACK clock, since a BPF timer cannot reach the socket.
+/// ACK clock, since a BPF timer cannot reach the socket. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
+/// stamps ([`Options::stamps`]).
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -43,6 +44,8 @@ pub struct Kernel {
     algorithms: Vec<Registered>,
     epoll: Epoll,
     limits: Limits,
+    /// [`CAPABILITIES`], and one-way delay where time stamps are read.
+    capabilities: Capabilities,
     /// Answers to commands, for the next [`poll`](Kernel::poll).
     answers: VecDeque<Event<'static>>,
 }
@@ -64,6 +67,10 @@ pub struct Counters {
     pub faults: u64,
     /// Flows that found the table full, and run NewReno.
     pub table_full: u64,
+    /// Exchanges of time stamps that gave a one-way delay.
+    pub stamps: u64,
+    /// Exchanges of time stamps that cannot be true.
+    pub stamps_dropped: u64,
 }
 
 impl Kernel {
@@ -71,6 +78,9 @@ impl Kernel {
     pub fn load(algorithms: &[AlgorithmSpec], options: &Options) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(options.limits)?;
+        if options.stamps.is_some() {
+            kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+        }
         for spec in algorithms {
             if !load::valid_name(&spec.kernel_name) {
                 return Err(LoadError::BadName(spec.kernel_name.clone()));
@@ -120,6 +130,9 @@ impl Kernel {
                 spec.programs.iter().find(|program| program.uid() == tag).cloned()
             });
             kernel.add(Registered::new(spec, memory, places, Some(path), None, lock))?;
+            if crate::stamp::storage(&spec.kernel_name).is_some() {
+                kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+            }
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
             kernel.answers.extend(opened);
@@ -146,6 +159,7 @@ impl Kernel {
             algorithms: Vec::new(),
             epoll,
             limits,
+            capabilities: CAPABILITIES,
             answers: VecDeque::new(),
         })
     }
@@ -166,7 +180,7 @@ impl Kernel {
         DatapathInfo {
             id: std::process::id(),
             kind: "linux".to_owned(),
-            capabilities: CAPABILITIES,
+            capabilities: self.capabilities,
             max_programs: PROGRAMS as u32,
             max_instrs: MAX_INSTRS as u32,
             max_vars: MAX_VARS as u32,

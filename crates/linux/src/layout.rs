@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Part of the path of pinned objects: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.
@@ -28,9 +28,10 @@ pub const SET_MICROS: u32 = 16;
 
 /// `FLOW_LIVE`.
 pub const LIVE: u32 = 1;
-/// `SHOW_FALLBACK`, `SHOW_OWNED`.
+/// `SHOW_FALLBACK`, `SHOW_OWNED`, `SHOW_STAMPED`.
 pub const SHOW_FALLBACK: u32 = 1;
 pub const SHOW_OWNED: u32 = 2;
+pub const SHOW_STAMPED: u32 = 4;
 
 /// `READER_*`.
 pub const READER_RUNNING: u32 = 0;
@@ -114,6 +115,9 @@ pub struct CpuCounters {
     pub table_full: AtomicU64,
     pub closed: AtomicU64,
     pub close_lost: AtomicU64,
+    pub stamps: AtomicU64,
+    pub stamps_dropped: AtomicU64,
+    unused: [u64; 6],
 }
 
 /// `struct ccp_plane`

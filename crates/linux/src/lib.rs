@@ -26,6 +26,8 @@ mod memory;
 mod oracle;
 #[cfg(test)]
 mod oracle_kernel;
+#[cfg(test)]
+mod oracle_stamps;
 pub mod pad;
 mod pin;
 mod privilege;
@@ -34,6 +36,7 @@ mod registered;
 mod ring;
 pub mod select;
 mod socket;
+pub mod stamp;
 mod table;
 #[cfg(test)]
 mod testing;

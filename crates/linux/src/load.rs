@@ -13,6 +13,7 @@ use crate::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
 use crate::log::{Listener, verifier_reason};
 use crate::memory::{Access, Shared};
 use crate::ring::Ring;
+use crate::stamp::Storage;
 use crate::{clock, codegen, pad};
 
 /// Built by `bpf/build.sh`, which also checks that it is what the sources make.
@@ -62,6 +63,8 @@ pub struct Options {
     pub pin: bool,
     /// Let processes without CAP_NET_ADMIN choose the algorithm.
     pub unrestricted: bool,
+    /// Read the time stamps that [`Stamps`](crate::stamp::Stamps) leaves beside sockets; without it nothing is spent on them.
+    pub stamps: Option<Storage>,
 }
 
 impl Default for Options {
@@ -72,6 +75,7 @@ impl Default for Options {
             ring_bytes: 1 << 20,
             pin: false,
             unrestricted: true,
+            stamps: None,
         }
     }
 }
@@ -91,6 +95,9 @@ pub(crate) type Pads = [Option<Arc<Program>>; PADS];
 
 /// The object's mask of pads with code.
 const FILLED: &str = ".rodata.pads";
+/// Whether it reads time stamps, and the map where they are.
+const STAMPED: &str = ".rodata.stamped";
+const STAMPS: &str = "stamps";
 /// The maps that objects of one registration have in common.
 const SHARED: [&str; 6] = [".data.plane", "table", "vacant", "programs", "ring", "states"];
 
@@ -232,7 +239,7 @@ fn operations_map(object: &mut Object, features: KernelFeatures) -> Result<MapMu
 }
 
 /// An error of the loader, with the verifier's reason where it was the verifier.
-fn failure(what: &'static str, listener: &Listener) -> impl Fn(libbpf_rs::Error) -> LoadError {
+pub(crate) fn failure(what: &'static str, listener: &Listener) -> impl Fn(libbpf_rs::Error) -> LoadError {
     move |source| match verifier_reason(&listener.text()) {
         Some((program, reason)) => LoadError::Refused { program, reason },
         None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => LoadError::NotPermitted {
@@ -270,6 +277,12 @@ fn fit(
             "table" | "vacant" => map.set_max_entries(options.flows)?,
             "ring" => map.set_max_entries(options.ring_bytes)?,
             FILLED => map.set_initial_value(&filled.to_ne_bytes())?,
+            STAMPED => map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?,
+            STAMPS => {
+                if let Some(storage) = &options.stamps {
+                    map.reuse_fd(storage.as_fd())?;
+                }
+            }
             "ccplane_ops" | "ccplane_ops_2" => {
                 let wanted = name == operations(features);
                 map.set_autocreate(wanted)?;

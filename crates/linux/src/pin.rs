@@ -264,7 +264,7 @@ pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
+pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
     move |source| LoadError::Bpf {
         what,
         log: String::new(),

@@ -177,7 +177,7 @@ pub enum SelectError {
     },
 }
 
-fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> SelectError {
+pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> SelectError {
     let what = what.into();
     move |source| SelectError::Bpf { what, source }
 }
@@ -343,7 +343,7 @@ fn padded(name: &str) -> Result<[u8; 16], SelectError> {
 }
 
 /// The directory of a cgroup, given as such or as `/proc/PID/cgroup` names it; of the root where none is given.
-fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
+pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounted = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');

@@ -55,6 +55,8 @@ pub struct FlowView {
     pub fallback: bool,
     /// The agent has spoken and steers.
     pub owned: bool,
+    /// Its queueing delay is known from time stamps of both ends, not older than a round trip.
+    pub stamped: bool,
     /// Linux's `tcp_ca_state`: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u16,
 }
@@ -122,6 +124,7 @@ impl Slot {
             fallback_at: (fallback_us != 0).then(|| Time::from_micros(fallback_us)),
             fallback: flags & layout::SHOW_FALLBACK != 0,
             owned: flags & layout::SHOW_OWNED != 0,
+            stamped: flags & layout::SHOW_STAMPED != 0,
             ca_state: shown.ca_state.load(Relaxed),
         }
     }

@@ -1,0 +1,119 @@
+//! What rtnetlink tells of a device of the calling thread's network namespace, and the one thing that is set there.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
+
+// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+const HEADER: usize = 16;
+const LINK: usize = 16;
+const ATTRIBUTE: usize = 4;
+
+/// A device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// `ARPHRD_*`: which header of its own each packet has.
+    pub kind: u16,
+    /// Segments that the kernel hands it in one super-packet, at most.
+    pub gso_max_segs: u32,
+}
+
+/// Asks about a device.
+pub(crate) fn device(index: u32) -> io::Result<Device> {
+    let answer = exchange(RTM_GETLINK, index, &[])?;
+    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
+}
+
+/// Limits the super-packets that the kernel hands it.
+pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
+    let mut attribute = Vec::with_capacity(ATTRIBUTE + 4);
+    attribute.extend(((ATTRIBUTE + 4) as u16).to_ne_bytes());
+    attribute.extend(IFLA_GSO_MAX_SEGS.to_ne_bytes());
+    attribute.extend(segments.to_ne_bytes());
+    exchange(RTM_NEWLINK, index, &attribute).map(drop)
+}
+
+/// One question and its answer.
+fn exchange(kind: u16, index: u32, attributes: &[u8]) -> io::Result<Vec<u8>> {
+    let socket: OwnedFd = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    let flags = if kind == RTM_NEWLINK {
+        NLM_F_REQUEST | NLM_F_ACK
+    } else {
+        NLM_F_REQUEST
+    };
+    let mut message = Vec::with_capacity(HEADER + LINK + attributes.len());
+    message.extend(((HEADER + LINK + attributes.len()) as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]); // sequence and port: one question a socket needs neither
+    message.extend([0; 4]); // family, padding, type
+    message.extend(index.to_ne_bytes());
+    message.extend([0; 8]); // flags, and which of them change
+    message.extend(attributes);
+    sendto(socket.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    let mut answer = vec![0; 32 << 10];
+    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    answer.truncate(length);
+    match (half(&answer, 4), word(&answer, HEADER)) {
+        (Some(NLMSG_ERROR), Some(0)) => Ok(answer),
+        (Some(NLMSG_ERROR), Some(code)) => Err(io::Error::from_raw_os_error((code as i32).wrapping_neg())),
+        _ => Ok(answer),
+    }
+}
+
+fn parse(answer: &[u8]) -> Option<Device> {
+    let mut device = Device {
+        kind: half(answer, HEADER + 2)?,
+        gso_max_segs: 0,
+    };
+    let mut at = HEADER + LINK;
+    while let (Some(length), Some(kind)) = (half(answer, at), half(answer, at + 2)) {
+        if usize::from(length) < ATTRIBUTE {
+            break;
+        }
+        if kind == IFLA_GSO_MAX_SEGS {
+            device.gso_max_segs = word(answer, at + ATTRIBUTE)?;
+        }
+        at += usize::from(length).next_multiple_of(4);
+    }
+    (half(answer, 4)? == RTM_NEWLINK).then_some(device)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at + 2)?;
+    Some(u16::from_ne_bytes(two.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(four.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_and_what_is_none_is_an_error() {
+        let lo = device(1).expect("every namespace has it");
+        assert_eq!(lo.kind, 772, "ARPHRD_LOOPBACK");
+        assert!(lo.gso_max_segs > 1, "{lo:?}");
+        let error = device(0x7fff_0000).expect_err("there is none");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        for length in 0..40 {
+            assert_eq!(parse(&vec![0; length]), None);
+        }
+    }
+}
