@@ -14,6 +14,7 @@ mod evaluate;
 mod exit;
 mod flows;
 mod interrupt;
+mod measure;
 mod metrics;
 mod new;
 mod paper;
@@ -75,6 +76,8 @@ enum Command {
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),
+    /// Measure one-way queueing delay to another host, or between two namespaces, with the kernel's time stamps.
+    Measure(measure::MeasureArgs),
     /// Measure what ccplane costs, beside the reference.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -122,6 +125,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         },
         Command::Send(args) => send::run(&args, &registry, json),
         Command::Recv(args) => recv::run(&args, json),
+        Command::Measure(args) => measure::run(&args, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),
         Command::Echo => paper::echo(),

@@ -15,6 +15,7 @@ mod experiment;
 mod figures;
 pub mod files;
 mod heard;
+pub mod measure;
 pub mod metrics;
 pub mod paper;
 mod parts;

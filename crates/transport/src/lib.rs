@@ -19,6 +19,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod handshake;
+#[cfg(feature = "udp")]
+pub mod measure;
 mod native;
 mod number;
 mod pacing;

@@ -188,10 +188,10 @@ fn index(name: &str) -> Result<u32, Error> {
 }
 
 /// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined with.
-fn control<T>(family: AddressFamily, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+pub(crate) fn control<T>(family: AddressFamily, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
     let socket: OwnedFd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: the callers pair each request with the structure that it reads and writes (netdevice(7), ipv6(7),
-    // rtentry in linux/route.h); the kernel touches nothing beyond it, and what it points to outlives the call.
+    // rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the kernel touches nothing beyond it, and what it points to outlives the call.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument as *mut T) };
     nix::errno::Errno::result(result)?;
     Ok(())

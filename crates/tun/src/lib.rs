@@ -11,11 +11,13 @@ mod interface;
 mod namespace;
 mod priority;
 mod process;
+mod timestamping;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
 pub use frame::{Frame, Head, LONGEST_FRAME, Malformed};
 pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats};
-pub use namespace::{Namespace, sweep};
+pub use namespace::{Namespace, inside, sweep};
 pub use priority::{raise_priority, reserve};
 pub use process::die_with_parent;
+pub use timestamping::{Timestamping, addresses, interface_of, timestamping};

@@ -113,7 +113,7 @@ impl Key {
     }
 
     /// A keyed hash under this key.
-    pub(super) fn hasher(&self) -> blake3::Hasher {
+    pub(crate) fn hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.0)
     }
 }

@@ -134,6 +134,11 @@ impl Stamper {
         (settled && at <= now + slack && at + SETTLE >= now).then_some(at)
     }
 
+    /// Real time less our clock's, ns, as it is now.
+    pub fn real_offset(&self) -> i64 {
+        self.offset
+    }
+
     /// How often somebody set the real time.
     pub fn steps(&self) -> u32 {
         self.steps

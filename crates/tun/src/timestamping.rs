@@ -1,0 +1,158 @@
+//! What a network interface can do about time stamps, and what it is set to do.
+
+use std::mem;
+use std::net::IpAddr;
+
+use nix::sys::socket::AddressFamily;
+
+use crate::Error;
+use crate::interface::{control, request};
+
+/// Flags of `so_timestamping`, linux/net_tstamp.h.
+const TX_HARDWARE: u32 = 1;
+const TX_SOFTWARE: u32 = 1 << 1;
+const RX_HARDWARE: u32 = 1 << 2;
+const RX_SOFTWARE: u32 = 1 << 3;
+/// `HWTSTAMP_TX_ON` and `HWTSTAMP_FILTER_ALL`.
+const ON: libc::c_int = 1;
+const ALL: u32 = 1;
+
+/// Time stamps of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timestamping {
+    /// The kernel stamps what leaves, as the driver has it.
+    pub sends_software: bool,
+    /// And what comes.
+    pub receives_software: bool,
+    /// The interface stamps what leaves.
+    pub sends_hardware: bool,
+    /// And what comes, every packet and not only those of PTP.
+    pub receives_hardware: bool,
+    /// The interface is set to do so.
+    pub hardware_on: bool,
+}
+
+/// `struct ethtool_ts_info` of linux/ethtool.h.
+#[repr(C)]
+#[derive(Default)]
+struct TsInfo {
+    cmd: u32,
+    so_timestamping: u32,
+    phc_index: i32,
+    tx_types: u32,
+    tx_reserved: [u32; 3],
+    rx_filters: u32,
+    rx_reserved: [u32; 3],
+}
+
+/// `ETHTOOL_GET_TS_INFO` and `SIOCGHWTSTAMP`.
+const GET_TS_INFO: u32 = 0x41;
+const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
+
+/// `struct hwtstamp_config` of linux/net_tstamp.h.
+#[repr(C)]
+#[derive(Default)]
+struct Config {
+    flags: libc::c_int,
+    tx_type: libc::c_int,
+    rx_filter: libc::c_int,
+}
+
+/// What the interface of the calling thread's namespace can stamp.
+pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
+    let mut info = TsInfo {
+        cmd: GET_TS_INFO,
+        ..TsInfo::default()
+    };
+    let mut ask = request(interface)?;
+    ask.ifr_ifru.ifru_data = (&raw mut info).cast();
+    control(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask)
+        .map_err(|e| Error::system(format!("ask {interface} what it can stamp"), e))?;
+    let mut config = Config::default();
+    let mut ask = request(interface)?;
+    ask.ifr_ifru.ifru_data = (&raw mut config).cast();
+    // Refused by those that have none.
+    let set = control(AddressFamily::Inet, SIOCGHWTSTAMP, &mut ask).is_ok();
+    Ok(of(&info, set.then_some(&config)))
+}
+
+fn of(info: &TsInfo, config: Option<&Config>) -> Timestamping {
+    let can = |flag: u32| info.so_timestamping & flag != 0;
+    let all = info.rx_filters & 1 << ALL != 0;
+    Timestamping {
+        sends_software: can(TX_SOFTWARE),
+        receives_software: can(RX_SOFTWARE),
+        sends_hardware: can(TX_HARDWARE) && info.tx_types & 1 << ON != 0,
+        receives_hardware: can(RX_HARDWARE) && all,
+        hardware_on: config.is_some_and(|config| config.tx_type == ON && config.rx_filter == ALL as libc::c_int),
+    }
+}
+
+/// The interface of the calling thread's namespace that has this address.
+pub fn interface_of(address: IpAddr) -> Option<String> {
+    let has = |storage: Option<nix::sys::socket::SockaddrStorage>| {
+        let storage = storage?;
+        let v4 = storage.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| storage.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+    };
+    let mut all = nix::ifaddrs::getifaddrs().ok()?;
+    all.find(|entry| has(entry.address) == Some(address))
+        .map(|entry| entry.interface_name)
+}
+
+/// The addresses of the calling thread's namespace, without loopback and what holds for one link only.
+pub fn addresses() -> Vec<IpAddr> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    let found = all.filter_map(|entry| {
+        let storage = entry.address?;
+        let v4 = storage.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| storage.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+    });
+    let local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    found.filter(|ip| !ip.is_loopback() && !local(ip)).collect()
+}
+
+const _: () = assert!(mem::size_of::<TsInfo>() == 44 && mem::size_of::<Config>() == 12);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_stamps_in_software_only() {
+        let found = timestamping("lo").unwrap();
+        assert!(found.sends_software && found.receives_software, "{found:?}");
+        assert!(
+            !found.sends_hardware && !found.receives_hardware && !found.hardware_on,
+            "{found:?}"
+        );
+        assert!(timestamping("ccplane-none").is_err());
+        assert_eq!(interface_of([127, 0, 0, 1].into()).as_deref(), Some("lo"));
+        assert!(addresses().iter().all(|ip| !ip.is_loopback()));
+    }
+
+    #[test]
+    fn an_interface_that_stamps_only_ptp_is_no_help() {
+        let full = TsInfo {
+            so_timestamping: 0x5f,
+            tx_types: 0b11,
+            rx_filters: 0b11,
+            ..TsInfo::default()
+        };
+        let on = Config {
+            tx_type: 1,
+            rx_filter: 1,
+            ..Config::default()
+        };
+        let found = of(&full, Some(&on));
+        assert!(found.sends_hardware && found.receives_hardware && found.hardware_on && found.sends_software);
+        let ptp = TsInfo {
+            rx_filters: 1 << 12 | 1,
+            ..full
+        };
+        let found = of(&ptp, None);
+        assert!(found.sends_hardware && !found.receives_hardware && !found.hardware_on);
+    }
+}
