@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Change, Kind, Pairing, Problem, Scenario, Topology};
+use ccplane_lab::scenario::{Change, Kind, Pairing, Problem, Scenario, Stamps, Topology};
 use ccplane_qdisc::LineSpec;
-use ccplane_sim::{Arrivals, Duty, Pause, Workload};
+use ccplane_sim::{Arrivals, Duty, JitterShape, Pause, StampModel, Workload};
 use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
@@ -143,6 +143,14 @@ min_rto = "10ms"
 [steering]
 staleness = "1ms"
 
+[stamps]
+hosts = ["a"]
+preset = "software"
+shape = "normal"
+calibrate = true
+batch = "10us"
+drift = "5ppm"
+
 [report]
 link = "narrow"
 links = ["narrow:back"]
@@ -203,6 +211,16 @@ size_classes = ["100kB"]
     assert_eq!((s.transport.mss, s.transport.delayed_acks), (Some(1000), Some(false)));
     assert_eq!(s.staleness, Some(Duration::from_millis(1)));
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
+    let stamps = s.stamps.unwrap();
+    assert_eq!((stamps.hosts.len(), stamps.drift_ppb), (1, 5_000));
+    assert_eq!(stamps.offset, Stamps::SOFTWARE.offset);
+    let model = StampModel {
+        shape: JitterShape::Normal,
+        batch: Duration::from_micros(10),
+        calibrate: true,
+        ..Stamps::SOFTWARE.model
+    };
+    assert_eq!(stamps.model, model);
 }
 
 #[test]
@@ -316,6 +334,18 @@ fn every_mistake_names_its_line_and_its_fix() {
         (
             "arrivals without a rate",
             with(bulk, "poisson = { sizes = { table = \"websearch\" } }"),
+        ),
+        (
+            "stamps that do not exist",
+            with("[[workload]]", "[stamps]\npreset = \"hardwre\"\n[[workload]]"),
+        ),
+        (
+            "a drift without a unit",
+            with("[[workload]]", "[stamps]\ndrift = 20\n[[workload]]"),
+        ),
+        (
+            "noise of a second",
+            with("[[workload]]", "[stamps]\njitter = \"2s\"\n[[workload]]"),
         ),
         (
             "an unknown table",

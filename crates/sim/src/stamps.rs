@@ -71,13 +71,7 @@ impl World {
         let into = all().filter(|(_, wire)| wire.to == node).map(|(link, _)| rate(link));
         // Of several links the fastest: a bound that holds for all of them.
         let rates = [out.max(), into.max()].map(Option::unwrap_or_default);
-        let clock = HostClock {
-            model,
-            ways: [0, 1].map(|way| {
-                let stream = u128::from(node) * 2 + way as u128;
-                Way::new(random::seed(self.options.seed, Purpose::Stamps, 0), stream, rates[way])
-            }),
-        };
+        let clock = StampClock::new(model, self.options.seed, node, rates);
         if self.clocks.hosts.is_empty() {
             self.clocks.hosts.resize_with(self.network.nodes.len(), || None);
             let from = |nic: &crate::host::Nic| self.network.links[nic.link as usize].from;
@@ -91,7 +85,7 @@ impl World {
 /// The clocks of all hosts that have one of their own; empty where none has.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
-    hosts: Vec<Option<Box<HostClock>>>,
+    hosts: Vec<Option<Box<StampClock>>>,
     /// The host of each host's link.
     of_nic: Vec<u32>,
 }
@@ -118,27 +112,39 @@ impl Clocks {
         self.host(host).map_or(now, |clock| clock.arrival(now, bytes))
     }
 
-    fn host(&mut self, host: u32) -> Option<&mut HostClock> {
+    fn host(&mut self, host: u32) -> Option<&mut StampClock> {
         self.hosts.get_mut(host as usize)?.as_deref_mut()
     }
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let own = self.hosts.iter().flatten().count() * size_of::<HostClock>();
-        own + self.hosts.capacity() * size_of::<Option<Box<HostClock>>>() + self.of_nic.capacity() * size_of::<u32>()
+        let own = self.hosts.iter().flatten().count() * size_of::<StampClock>();
+        own + self.hosts.capacity() * size_of::<Option<Box<StampClock>>>() + self.of_nic.capacity() * size_of::<u32>()
     }
 }
 
-/// The clock of a host.
+/// The clock of a host: what it stamps at the true times that it is asked for, in their order.
 #[derive(Debug)]
-struct HostClock {
+pub struct StampClock {
     model: StampModel,
     /// Departures, arrivals.
     ways: [Way; 2],
 }
 
-impl HostClock {
-    fn departure(&mut self, now: Time, bytes: u32) -> Time {
+impl StampClock {
+    /// Of the `which`-th host with this seed; its links out and in have these rates, 0 where there is none.
+    pub fn new(model: StampModel, seed: u64, which: u32, rates: [Rate; 2]) -> StampClock {
+        let seed = random::seed(seed, Purpose::Stamps, 0);
+        let way = |way: u8, rate| Way::new(seed, u128::from(which) * 2 + u128::from(way), rate);
+        let [out, into] = rates;
+        StampClock {
+            model,
+            ways: [way(0, out), way(1, into)],
+        }
+    }
+
+    /// The stamp of a packet of so many bytes that leaves.
+    pub fn departure(&mut self, now: Time, bytes: u32) -> Time {
         let [way, _] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
         let stamp = shown(&self.model, moved(begins, -jitter));
@@ -148,7 +154,8 @@ impl HostClock {
         }
     }
 
-    fn arrival(&mut self, now: Time, bytes: u32) -> Time {
+    /// The stamp of one that has come.
+    pub fn arrival(&mut self, now: Time, bytes: u32) -> Time {
         let [_, way] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
         let stamp = shown(&self.model, moved(begins + self.model.batch, jitter));

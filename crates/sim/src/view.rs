@@ -1,6 +1,6 @@
 //! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
 
-use ccplane_transport::{Connection, Native};
+use ccplane_transport::{Connection, Native, OneWay};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::app::AppId;
@@ -91,6 +91,13 @@ impl World {
             Some(Rest::Over(view)) => *view,
             _ => self.flow_view(flow),
         })
+    }
+
+    /// What time stamps say of queues on a flow's way, as its sender knows it; nothing before it has begun or once it is over.
+    pub fn one_way(&self, flow: FlowId) -> Option<OneWay> {
+        let ends = self.flows.get(flow.index())?.ends;
+        let sender = self.ends.get(ends as usize)?;
+        Some(sender.connection.as_ref()?.one_way())
     }
 
     /// All flows.

@@ -10,7 +10,8 @@ use toml::Spanned;
 use super::file::{self, File, Q, Word};
 use super::problem::{Problem, Source};
 use super::{
-    Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, topology, workloads,
+    Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, stamps, topology,
+    workloads,
 };
 
 /// A packet of the transport's default segment size with its headers; `mss` changes it.
@@ -195,6 +196,7 @@ pub(super) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Pr
         events: events(&context, &file.event, duration)?,
         staleness: file.steering.staleness.map(|s| s.get_ref().0),
         topology_span,
+        stamps: file.stamps.as_ref().map(|s| stamps::stamps(&context, s)).transpose()?,
         report: report(&context, &file.report)?,
         topology,
         workloads,

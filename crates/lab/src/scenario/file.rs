@@ -10,6 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Seeds;
+use super::stamps::Drift;
 use super::text::Text;
 use crate::experiment::Contender;
 
@@ -40,6 +41,7 @@ pub(crate) struct File {
     pub(crate) routing: Routing,
     #[serde(default)]
     pub(crate) transport: Transport,
+    pub(crate) stamps: Option<Spanned<Stamps>>,
     #[serde(default)]
     pub(crate) steering: Steering,
     #[serde(default)]
@@ -305,6 +307,20 @@ pub(crate) struct Transport {
     pub(crate) pacing: Option<bool>,
     pub(crate) initial_window: Option<Spanned<u32>>,
     pub(crate) min_rto: Option<Q<Duration>>,
+}
+
+/// How the time stamps of hosts differ from the truth.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stamps {
+    pub(crate) hosts: Option<Spanned<Hosts>>,
+    pub(crate) preset: Option<Word>,
+    pub(crate) jitter: Option<Q<Duration>>,
+    pub(crate) shape: Option<Word>,
+    pub(crate) batch: Option<Q<Duration>>,
+    pub(crate) offset: Option<Q<Duration>>,
+    pub(crate) drift: Option<Q<Drift>>,
+    pub(crate) calibrate: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

@@ -8,6 +8,7 @@ mod check;
 mod file;
 mod problem;
 mod real;
+mod stamps;
 mod text;
 mod topology;
 mod workloads;
@@ -21,6 +22,7 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Bytes, Duration, Rate};
 
 pub use problem::Problem;
+pub use stamps::Stamps;
 
 use crate::experiment::Contender;
 
@@ -58,6 +60,8 @@ pub struct Scenario {
     /// How old a report is when its algorithm hears it, and an answer when it reaches its flow; `None` for the simulator's
     /// own.
     pub staleness: Option<Duration>,
+    /// What hosts' time stamps are like; `None`: true.
+    pub stamps: Option<Stamps>,
     /// What to look at.
     pub report: ReportOptions,
 }

@@ -31,6 +31,7 @@ impl Scenario {
             self.staleness.is_some(),
             "[steering]: reports take the time that they take",
         );
+        cannot(self.stamps.is_some(), "[stamps]: clocks are what they are");
         cannot(!self.report.links.is_empty(), "links in [report]: there is one");
         cannot(self.workloads.len() > 1, "several workloads");
         let workload = self.workloads.first();

@@ -92,6 +92,9 @@ impl Job<'_> {
         for (at, change) in &self.plan.events {
             sim.schedule(*at, change.clone()).map_err(told)?;
         }
+        if let Some(stamps) = &self.scenario.stamps {
+            stamps.put(&mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
+        }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
         let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared)?.into_iter().unzip();

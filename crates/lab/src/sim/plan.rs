@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) pairs: Vec<Pairs>,
     pub(super) events: Vec<(Time, SimChange)>,
     pub(super) transport: Arc<Config>,
+    /// Hosts whose time stamps the scenario has something to say of.
+    pub(super) stamped: Vec<NodeId>,
     /// `fat tree, k = 8`; nothing for a single link.
     pub(super) name: Option<String>,
     /// Round trip of the first pair without a queue.
@@ -167,6 +169,11 @@ impl Plan {
             links: links.collect::<Result<_, _>>()?,
             events: scenario.events.iter().map(event).collect::<Result<_, _>>()?,
             transport: Arc::new(config(&scenario.transport)),
+            stamped: match &scenario.stamps {
+                Some(stamps) if stamps.hosts.is_empty() => network.hosts().collect(),
+                Some(stamps) => hosts(scenario, &network, &stamps.hosts)?,
+                None => Vec::new(),
+            },
             name: name(&scenario.topology),
             pairs,
             network,

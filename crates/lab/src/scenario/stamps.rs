@@ -1,0 +1,172 @@
+//! Noise of the hosts' time stamps, as the file has it.
+
+use std::str::FromStr;
+
+use ccplane_sim::{JitterShape, NodeId, SimError, StampModel, World};
+use ccplane_units::Duration;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+use toml::Spanned;
+
+use super::check::{Context, name};
+use super::file;
+use super::{Name, Problem};
+
+/// What the time stamps of some hosts are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stamps {
+    /// Hosts or patterns; empty for all of them.
+    pub hosts: Vec<Name>,
+    /// Of each of them, but for its clock.
+    pub model: StampModel,
+    /// Each clock is ahead or behind by up to so much, drawn with the run's seed.
+    pub offset: Duration,
+    /// Each clock is too fast or too slow by up to so much, drawn with the run's seed, parts in 10^9.
+    pub drift_ppb: u32,
+}
+
+/// A clock is off by more than this only until somebody looks: a quartz is within 100 ppm.
+const MOST_DRIFT_PPM: f64 = 1_000.0;
+
+/// Beyond, the 32 bits of a stamp are not enough for a delay.
+const MOST_NOISE: Duration = Duration::from_secs(1);
+
+impl Stamps {
+    /// True stamps.
+    pub const EXACT: Stamps = Stamps {
+        hosts: Vec::new(),
+        model: StampModel::EXACT,
+        offset: Duration::ZERO,
+        drift_ppb: 0,
+    };
+
+    /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99 of 100 are within half a microsecond, as
+    /// slide 17 calls it "sub-microsecond scale".
+    pub const HARDWARE: Stamps = Stamps::real(Duration::from_nanos(200), JitterShape::Normal);
+
+    /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2 and p99 14. Stamps of an idle direction
+    /// between two kernels on a virtual machine were measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures
+    /// it where it runs.
+    pub const SOFTWARE: Stamps = Stamps::real(Duration::from_micros(3), JitterShape::Exponential);
+
+    /// On clocks that are up to 3 ms apart and drift as quartzes do, 20 ppm.
+    const fn real(jitter: Duration, shape: JitterShape) -> Stamps {
+        Stamps {
+            hosts: Vec::new(),
+            model: StampModel {
+                jitter,
+                shape,
+                ..StampModel::EXACT
+            },
+            offset: Duration::from_millis(3),
+            drift_ppb: 20_000,
+        }
+    }
+
+    /// Gives these hosts their clocks; whose is which follows from the simulation's seed and the host alone.
+    pub(crate) fn put(&self, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
+        for host in hosts {
+            let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
+            // From -1 to 1.
+            let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
+            let model = StampModel {
+                offset_ns: (self.offset.as_nanos() as f64 * drawn()) as i64,
+                drift_ppb: (f64::from(self.drift_ppb) * drawn()) as i64,
+                ..self.model
+            };
+            sim.set_stamps(host, model)?;
+        }
+        Ok(())
+    }
+}
+
+/// The stream of random numbers that clocks are drawn from.
+const STREAM: u128 = 0x63_6c6f_636b << 32;
+
+/// Checks the table.
+pub(super) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Result<Stamps, Problem> {
+    let w = written.get_ref();
+    let mut stamps = match &w.preset {
+        None => Stamps::EXACT,
+        Some(preset) => match preset.get_ref().as_str() {
+            "exact" => Stamps::EXACT,
+            "hardware" => Stamps::HARDWARE,
+            "software" => Stamps::SOFTWARE,
+            other => {
+                let known = ["exact", "hardware", "software"];
+                return Err(context.source.unknown(preset.span(), "preset", other, &known));
+            }
+        },
+    };
+    let noise = |value: &Option<file::Q<Duration>>, what: &str, own: Duration| match value {
+        Some(value) if value.get_ref().0 > MOST_NOISE => Err(context.problem(
+            value,
+            format!("{what} of {} makes stamps that say nothing", value.get_ref().0),
+            "here",
+            format!("give at most {MOST_NOISE}"),
+        )),
+        Some(value) => Ok(value.get_ref().0),
+        None => Ok(own),
+    };
+    stamps.model.jitter = noise(&w.jitter, "a jitter", stamps.model.jitter)?;
+    stamps.model.batch = noise(&w.batch, "a batch", stamps.model.batch)?;
+    stamps.offset = w.offset.as_ref().map_or(stamps.offset, |offset| offset.get_ref().0);
+    stamps.drift_ppb = w.drift.as_ref().map_or(stamps.drift_ppb, |drift| drift.get_ref().0.0);
+    stamps.model.calibrate = w.calibrate.unwrap_or(stamps.model.calibrate);
+    stamps.hosts = w.hosts.as_ref().map_or(Vec::new(), |hosts| {
+        let place = |word: &file::Word| match word.span().is_empty() {
+            // A single name has the span of its setting.
+            true => Name {
+                text: word.get_ref().clone(),
+                span: hosts.span(),
+            },
+            false => name(word),
+        };
+        hosts.get_ref().0.iter().map(place).collect()
+    });
+    if let Some(shape) = &w.shape {
+        stamps.model.shape = match shape.get_ref().as_str() {
+            "exponential" => JitterShape::Exponential,
+            "normal" => JitterShape::Normal,
+            other => {
+                let known = ["exponential", "normal"];
+                return Err(context.source.unknown(shape.span(), "shape", other, &known));
+            }
+        };
+    }
+    Ok(stamps)
+}
+
+/// How far a clock drifts: `20ppm`, in parts in 10^9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drift(pub(crate) u32);
+
+impl FromStr for Drift {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Drift, String> {
+        let number = text.trim().strip_suffix("ppm").map(|n| n.trim_end().parse::<f64>());
+        match number {
+            Some(Ok(ppm)) if (0.0..=MOST_DRIFT_PPM).contains(&ppm) => Ok(Drift((ppm * 1e3 + 0.5) as u32)),
+            _ => Err(format!(
+                "`{}` is no drift; write parts in a million, such as `20ppm`, at most {MOST_DRIFT_PPM}",
+                text.escape_debug()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drift_is_in_parts_in_a_million() {
+        assert_eq!("20ppm".parse(), Ok(Drift(20_000)));
+        assert_eq!("0.5 ppm".parse(), Ok(Drift(500)));
+        for wrong in ["20", "-1ppm", "2000ppm", "ppm", "nanppm"] {
+            let error = wrong.parse::<Drift>().unwrap_err();
+            assert!(error.contains("20ppm"), "{error}");
+        }
+    }
+}
