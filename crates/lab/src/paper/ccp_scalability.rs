@@ -4,14 +4,12 @@
 //! Two places: loopback, as fast as the machine goes; and a pair of devices whose rate is limited, where what differs is the
 //! CPU that the same traffic takes.
 
-mod wire;
-
 use ccplane_algorithms::Registry;
 use ccplane_units::{Duration, Rate};
 
 use super::loopback::{Measured, Turns, native, reporting};
 use super::page::{Aim, Findings};
-use super::{Datapath, Experiment, Options, Outcome};
+use super::{Datapath, Experiment, Options, Outcome, wire};
 use crate::bench_kernel::{Ends, Load, Run, one};
 use crate::error::Error;
 use crate::experiment::Contender;
@@ -71,7 +69,7 @@ fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progre
 fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
     let key = format!("{cpus} CPUs");
-    let make = |gbit: u64| wire::make(Rate::from_bits_per_sec(gbit * 1_000_000_000));
+    let make = |gbit: u64| wire::make(Some(Rate::from_bits_per_sec(gbit * 1_000_000_000)));
     if let Some(gbit) = kept::<u64>(&options.parts(), "rate.json", &key) {
         return Ok((gbit, make(gbit)?));
     }

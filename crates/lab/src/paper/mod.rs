@@ -11,9 +11,11 @@ mod ccp_ipc;
 mod ccp_scalability;
 mod ccp_slow_algorithm;
 mod dx;
+mod dx_accuracy;
 mod dx_convergence;
 mod dx_fairness;
 mod dx_fattree;
+mod dx_noise;
 mod dx_senders;
 mod dx_testbed;
 mod link;
@@ -26,6 +28,7 @@ mod replay;
 mod stats;
 mod together;
 mod who;
+mod wire;
 
 use std::path::PathBuf;
 
@@ -124,8 +127,10 @@ pub const ALL: &[Experiment] = &[
     ccp_incast::EXPERIMENT,
     ccp_slow_algorithm::EXPERIMENT,
     ccp::EXPERIMENT,
+    dx_accuracy::EXPERIMENT,
     dx_testbed::EXPERIMENT,
     dx_senders::EXPERIMENT,
+    dx_noise::EXPERIMENT,
     dx_convergence::EXPERIMENT,
     dx_fairness::EXPERIMENT,
     dx_fattree::EXPERIMENT,

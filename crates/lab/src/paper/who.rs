@@ -108,23 +108,37 @@ impl Who {
     /// Brings it into a simulation: what decides a flow's window, and the transport's settings with what that wants of them.
     pub fn join(self, sim: &mut World, registry: &Registry, own: Config) -> Result<(Congestion, Arc<Config>), Error> {
         if self.stamps() != StampModel::EXACT {
-            let hosts: Vec<_> = sim.network().hosts().collect();
-            let set = hosts
-                .into_iter()
-                .try_for_each(|host| sim.set_stamps(host, self.stamps()));
-            set.map_err(|error| self.broken(&error))?;
+            stamp_all(sim, self.stamps()).map_err(|error| self.broken(&error))?;
         }
         let Some(name) = self.algorithm() else {
             let config = Config { ecn: Ecn::Ect0, ..own };
             return Ok((Congestion::Native(Native::dctcp()), Arc::new(config)));
         };
-        let algorithm = registry.by_name(name, &Parameters::new())?;
-        let config = switched_on(own, algorithm.wants());
-        let mut agent = Agent::new(ccplane_agent::Options::default());
-        agent.add_boxed(algorithm)?;
-        let agent = sim.host_agent(agent, SteerOptions::default());
-        Ok((Congestion::Steered(agent, Arc::from(name)), Arc::new(config)))
+        let (congestion, config) = steered(sim, registry, own, name, &Parameters::new())?;
+        Ok((congestion, Arc::new(config)))
     }
+}
+
+/// Gives all hosts such stamps.
+pub(super) fn stamp_all(sim: &mut World, model: StampModel) -> Result<(), SimError> {
+    let hosts: Vec<_> = sim.network().hosts().collect();
+    hosts.into_iter().try_for_each(|host| sim.set_stamps(host, model))
+}
+
+/// Brings an algorithm of ccplane's into a simulation, and what it wants of the transport.
+pub(super) fn steered(
+    sim: &mut World,
+    registry: &Registry,
+    own: Config,
+    name: &str,
+    parameters: &Parameters,
+) -> Result<(Congestion, Config), Error> {
+    let algorithm = registry.by_name(name, parameters)?;
+    let config = switched_on(own, algorithm.wants());
+    let mut agent = Agent::new(ccplane_agent::Options::default());
+    agent.add_boxed(algorithm)?;
+    let agent = sim.host_agent(agent, SteerOptions::default());
+    Ok((Congestion::Steered(agent, Arc::from(name)), config))
 }
 
 /// The threshold at which switches mark for DCTCP, packets: 20 at 1 Gbit/s and 65 at 10, the values in use. The slides have
