@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Instant;
 
 use ccplane_agent::{Agent, Options as AgentOptions};
-use ccplane_datapath::Limits;
+use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_linux::select::{self, Selection};
+use ccplane_linux::stamp::{self, Stamps, Storage};
 use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
@@ -42,6 +43,10 @@ pub struct AttachArgs {
     /// Also steer all new connections of this host, with the first algorithm.
     #[arg(long, conflicts_with_all = ["cgroup", "to"])]
     system: bool,
+    /// Stamp what leaves and comes by these devices, for an algorithm that wants one-way delay, such as dx: sockets of the
+    /// cgroup, or of every process, offer and answer the option of time stamps (docs/one-way-delay.md).
+    #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
+    dev: Vec<String>,
     /// Steer only this share of the connections so selected, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: u8,
@@ -70,6 +75,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let limits = limits(args)?;
     let selection = selection(args)?;
     let agents = agents(&args.alg, registry)?;
+    let stamped = stamped(args, registry, &agents)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
     let stop = interrupt::flag()?;
 
@@ -79,7 +85,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     let mut kernels = Vec::new();
     for agent in &agents {
-        let (kernel, adopted) = register(agent, &limits)?;
+        let stamps = stamped
+            .as_deref()
+            .filter(|name| agent.hosted().any(|hosted| hosted.kernel_name == **name));
+        let (kernel, adopted) = register(agent, &limits, stamps.map(|name| (name, args)))?;
         for (_, name, counters) in kernel.counters() {
             attached.names.push(name.to_owned());
             let how = if adopted {
@@ -88,6 +97,13 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
                 "registered".to_owned()
             };
             say(json, name, &how);
+        }
+        match (stamps, adopted) {
+            (Some(_), false) => tell_of_stamps(args, json),
+            (Some(name), true) => {
+                tracing::warn!("{name} keeps the time stamps that it had: `ccplane detach` first changes that")
+            }
+            (None, _) => {}
         }
         kernels.push(kernel);
     }
@@ -172,22 +188,88 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
     agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
 }
 
-/// Takes over what an earlier process left under this name, or registers anew.
-fn register(agent: &Agent, limits: &Limits) -> Result<(Kernel, bool), Failure> {
+/// The kernel name of the algorithm that wants time stamps, where devices are given for them.
+fn stamped(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<Option<String>, Failure> {
+    let wanting: Vec<String> = args
+        .alg
+        .iter()
+        .zip(agents)
+        .filter(|(contender, _)| {
+            let wants = contender.wants(registry).unwrap_or_default();
+            wants.contains(Capabilities::ONE_WAY_DELAY)
+        })
+        .flat_map(|(_, agent)| agent.hosted().map(|hosted| hosted.kernel_name.clone()))
+        .collect();
+    match (wanting.as_slice(), args.dev.as_slice()) {
+        ([], []) => Ok(None),
+        ([], [device, ..]) => Err(Failure::text(
+            Kind::Usage,
+            format!("--dev {device}: none of these algorithms wants time stamps"),
+        )
+        .hint("dx does; `ccplane algorithms` lists them")),
+        ([name, ..], []) => {
+            tracing::warn!("{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them");
+            Ok(None)
+        }
+        ([name], _) => Ok(Some(name.clone())),
+        ([first, second, ..], _) => Err(Failure::text(
+            Kind::Usage,
+            format!("both {first} and {second} want time stamps, and a device has one set of them"),
+        )
+        .hint("attach one of the two")),
+    }
+}
+
+/// What came of the devices, and which listeners have to begin anew.
+fn tell_of_stamps(args: &AttachArgs, json: bool) {
+    say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
+    for listener in crate::listeners::open(args.cgroup.as_deref()) {
+        let what = format!("{listener} was open before: what it accepts has no time stamps until it is restarted");
+        say(json, "time stamps", &what);
+    }
+}
+
+/// Takes over what an earlier process left under this name, or registers anew; with time stamps where they are wanted.
+fn register(agent: &Agent, limits: &Limits, stamped: Option<(&str, &AttachArgs)>) -> Result<(Kernel, bool), Failure> {
     let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
     let fail = |e| Failure::new(Kind::Failed, e);
     match Kernel::adopt(&specs, limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
+            let stamps = stamped.map(|(name, args)| attach_stamps(name, args)).transpose()?;
             let options = Options {
                 limits: *limits,
                 pin: true,
+                stamps,
                 ..Options::default()
             };
-            Ok((Kernel::load(&specs, &options).map_err(fail)?, false))
+            let kernel = Kernel::load(&specs, &options);
+            if let (Err(_), Some((name, _))) = (&kernel, stamped) {
+                // Nobody would read them.
+                let _ = stamp::detach(Some(name));
+            }
+            Ok((kernel.map_err(fail)?, false))
         }
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Attaches time stamps and pins them, so that they last as long as the registration.
+fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Storage, Failure> {
+    let fail = |e| Failure::new(Kind::Failed, e);
+    if let Some(other) = stamp::observe().map_err(fail)?.first() {
+        let text = format!("time stamps are attached already, for {}", other.name());
+        return Err(Failure::text(Kind::Failed, text).hint("`ccplane detach` removes them"));
+    }
+    let mut stamps = Stamps::load(&[name], false).map_err(fail)?;
+    for device in &args.dev {
+        stamps.attach_device(device).map_err(fail)?;
+    }
+    let storage = stamps.storage().map_err(fail)?;
+    let sockets = stamps.attach_sockets(args.cgroup.as_deref());
+    sockets.map_err(|e| Failure::new(Kind::Failed, e))?;
+    stamps.pin(name).map_err(fail)?;
+    Ok(storage)
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
@@ -297,6 +379,7 @@ fn detach(names: &[String]) -> Result<(), Failure> {
     for name in names {
         select::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
         ccplane_linux::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
+        stamp::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
     }
     Ok(())
 }

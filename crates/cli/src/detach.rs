@@ -48,12 +48,21 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         None => 0,
     };
     let removed = ccplane_linux::detach(only).map_err(fail)?;
+    let stamps = ccplane_linux::stamp::detach(only).map_err(fail)?;
     if json {
-        println!("{}", serde_json::json!({ "removed": removed, "moved_flows": moved }));
-    } else if removed.is_empty() {
+        println!(
+            "{}",
+            serde_json::json!({ "removed": removed, "stamps": stamps, "moved_flows": moved })
+        );
+    } else if removed.is_empty() && stamps.is_empty() {
         println!("nothing was attached");
     } else {
-        println!("removed {}", removed.join(", "));
+        if !removed.is_empty() {
+            println!("removed {}", removed.join(", "));
+        }
+        if !stamps.is_empty() {
+            println!("removed the time stamps of {}", stamps.join(", "));
+        }
         if let Some(to) = &args.to {
             println!("moved {moved} live flows to {to}");
         }

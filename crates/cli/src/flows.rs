@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
-use crate::metrics::AlgorithmStats;
+use crate::metrics::{AlgorithmStats, StampStats};
 
 /// What to show.
 #[derive(Args)]
@@ -16,10 +16,12 @@ pub struct FlowsArgs {
 /// What every attached algorithm has done since it was registered.
 pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
+    let stamps = ccplane_linux::stamp::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
     Ok(observed
         .iter()
         .map(|o| {
             let c = o.counters();
+            let stamped = stamps.iter().find(|s| s.name() == o.name()).map(|s| s.counters());
             AlgorithmStats {
                 algorithm: o.name().to_owned(),
                 flows: c.flows,
@@ -29,6 +31,19 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
                 fallbacks: c.fallbacks,
                 faults: c.faults,
                 table_full: c.table_full,
+                stamps: stamped.map(|s| StampStats {
+                    flows: o.flows().filter(|f| f.stamped).count() as u64,
+                    samples: c.stamps,
+                    impossible: c.stamps_dropped,
+                    departed: s.departed,
+                    arrived: s.arrived,
+                    bursts: s.bursts,
+                    agreed: s.agreed,
+                    not_agreed: s.not_agreed,
+                    unstamped: s.unstamped,
+                    malformed: s.malformed,
+                    no_room: s.no_room,
+                }),
             }
         })
         .collect())
@@ -56,6 +71,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
                     "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
                     "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.fallback, "owned": f.owned,
+                    "stamped": f.stamped,
                     "ca_state": f.ca_state,
                 })
             })
@@ -95,6 +111,14 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "table full",
     ];
     print!("{}", ccplane_lab::table::render(&headings, &rows));
+    for (name, s) in totals.iter().filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?))) {
+        println!(
+            "{name}: time stamps on {} of its flows, the others go by the RTT; {} connections agreed on them, {} peers do not \
+             know them; {} samples, {} impossible, {} malformed, {} without room beside SACK, {} by a device without stamps, \
+             {} super-packets not stamped",
+            s.flows, s.agreed, s.not_agreed, s.samples, s.impossible, s.malformed, s.no_room, s.unstamped, s.bursts
+        );
+    }
     if !flows.is_empty() {
         let rows: Vec<Vec<String>> = flows
             .iter()
@@ -108,6 +132,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     format!("{:.1}", f.delivered_rate),
                     f.lost.to_string(),
                     f.reports.to_string(),
+                    if f.stamped { "stamps" } else { "RTT" }.to_owned(),
                     if f.fallback {
                         "fallback"
                     } else if f.owned {
@@ -128,6 +153,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
             "delivery",
             "lost",
             "reports",
+            "delay from",
             "steered by",
         ];
         println!();

@@ -14,6 +14,7 @@ mod evaluate;
 mod exit;
 mod flows;
 mod interrupt;
+mod listeners;
 mod measure;
 mod metrics;
 mod new;

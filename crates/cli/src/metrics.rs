@@ -32,6 +32,36 @@ pub struct AlgorithmStats {
     pub faults: u64,
     /// New flows that found the flow table full and run on the fallback, unseen by the agent.
     pub table_full: u64,
+    /// Its time stamps, where it has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamps: Option<StampStats>,
+}
+
+/// What happened to the time stamps of an algorithm since they were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StampStats {
+    /// Live flows whose queueing delay comes from stamps; the others go by the RTT.
+    pub flows: u64,
+    /// Exchanges of stamps that gave a one-way delay.
+    pub samples: u64,
+    /// Exchanges that cannot be true, dropped.
+    pub impossible: u64,
+    /// Packets stamped as they left.
+    pub departed: u64,
+    /// Packets stamped as they came.
+    pub arrived: u64,
+    /// Super-packets that were not stamped.
+    pub bursts: u64,
+    /// Connections that agreed on stamps.
+    pub agreed: u64,
+    /// Connections whose peer does not know them.
+    pub not_agreed: u64,
+    /// Options that came by a device that does not stamp.
+    pub unstamped: u64,
+    /// Options that are not as they should be.
+    pub malformed: u64,
+    /// Segments whose other options left no room.
+    pub no_room: u64,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -85,6 +115,53 @@ pub fn render(stats: &[AlgorithmStats]) -> String {
                 .inc_by(value(s));
         }
         registry.register(name, help, family);
+    }
+    type Stamps = fn(&StampStats) -> u64;
+    let of_stamps: [(&str, &str, Stamps); 10] = [
+        (
+            "stamp_samples",
+            "Exchanges of time stamps that gave a one-way delay",
+            |s| s.samples,
+        ),
+        (
+            "stamp_impossible",
+            "Exchanges of time stamps that cannot be true",
+            |s| s.impossible,
+        ),
+        ("stamp_departed", "Packets stamped as they left", |s| s.departed),
+        ("stamp_arrived", "Packets stamped as they came", |s| s.arrived),
+        ("stamp_bursts", "Super-packets that were not stamped", |s| s.bursts),
+        ("stamp_agreed", "Connections that agreed on time stamps", |s| s.agreed),
+        (
+            "stamp_not_agreed",
+            "Connections whose peer does not know time stamps",
+            |s| s.not_agreed,
+        ),
+        (
+            "stamp_unstamped",
+            "Options that came by a device that does not stamp",
+            |s| s.unstamped,
+        ),
+        (
+            "stamp_malformed",
+            "Options of time stamps that are not as they should be",
+            |s| s.malformed,
+        ),
+        (
+            "stamp_no_room",
+            "Segments whose other options left no room for stamps",
+            |s| s.no_room,
+        ),
+    ];
+    if stats.iter().any(|s| s.stamps.is_some()) {
+        for (name, help, value) in of_stamps {
+            let family = Family::<Labels, Counter>::default();
+            for (s, stamps) in stats.iter().filter_map(|s| Some((s, s.stamps.as_ref()?))) {
+                let algorithm = s.algorithm.clone();
+                family.get_or_create(&Labels { algorithm }).inc_by(value(stamps));
+            }
+            registry.register(name, help, family);
+        }
     }
     let mut text = String::new();
     encode(&mut text, &registry).expect("a String takes everything that is written to it");

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccplane_linux::{Observed, attached};
+use ccplane_tun::Namespace;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -139,4 +140,101 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
         !available().split_whitespace().any(|name| name == NAME)
     });
     assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| !there));
+}
+
+/// In a namespace of its own, whose loopback device stamps: both ends of its connections are there.
+#[test]
+fn time_stamps_are_attached_and_detached_also_after_a_kill() {
+    const TEST: &str = "time_stamps_are_attached_and_detached_also_after_a_kill";
+    const DX: &str = "ccp_dx";
+    if !can_run(TEST) {
+        return;
+    }
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock");
+    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let namespace = Namespace::create(&format!("ccplane-attach-{}", std::process::id())).expect("as root");
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let before = namespace.run(listen).expect("inside");
+    let old = before.local_addr().expect("bound").to_string();
+    let ccplane = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.args(arguments);
+        namespace.confine(&mut command).expect("a namespace");
+        command
+    };
+    let refused = ccplane(&["attach", "--alg", "reno", "--dev", "lo"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("wants time stamps"),
+        "{said}"
+    );
+
+    let mut child = ccplane(&["attach", "--alg", "dx", "--dev", "lo"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("was open before") {
+        line.clear();
+        assert!(
+            std::io::BufRead::read_line(&mut output, &mut line).expect("text") > 0,
+            "it ended"
+        );
+    }
+    assert!(line.contains(&old), "{line}");
+
+    let connect = || {
+        let listener = listen();
+        let to = listener.local_addr().expect("bound");
+        let socket = nix::sys::socket::socket(
+            nix::sys::socket::AddressFamily::Inet,
+            nix::sys::socket::SockType::Stream,
+            nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+            None,
+        );
+        let socket = socket.expect("a socket");
+        setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(DX)).expect("it is registered");
+        let address = nix::sys::socket::SockaddrStorage::from(to);
+        nix::sys::socket::connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).expect("it listens");
+        (TcpStream::from(socket), listener.accept().expect("it is connected").0)
+    };
+    let (mut stream, mut accepted) = namespace.run(connect).expect("inside");
+    let chunk = vec![0x55; 20_000];
+    let mut back = vec![0; chunk.len()];
+    let mut shown = String::new();
+    eventually("its delay is from stamps", || {
+        for _ in 0..20 {
+            stream.write_all(&chunk).expect("connected");
+            accepted.read_exact(&mut back).expect("connected");
+        }
+        let flows = ccplane(&["--json", "flows"]).output().expect("it runs");
+        shown = String::from_utf8_lossy(&flows.stdout).into_owned();
+        shown.contains("\"stamped\":true")
+    });
+    assert!(
+        shown.contains("\"agreed\":2") && shown.contains("\"malformed\":0"),
+        "{shown}"
+    );
+
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    assert_eq!(ccplane_linux::stamp::observe().expect("bpffs").len(), 1, "pinned");
+    let detached = ccplane(&["detach"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&detached.stdout).into_owned();
+    assert!(
+        detached.status.success() && said.contains("removed the time stamps of ccp_dx"),
+        "{said}"
+    );
+    assert!(ccplane_linux::stamp::observe().expect("bpffs").is_empty());
+    assert!(!attached().iter().any(|name| name == DX));
+    // Nothing of it holds the connection up.
+    stream.write_all(&chunk).expect("connected");
+    accepted.read_exact(&mut back).expect("connected");
 }

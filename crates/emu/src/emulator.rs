@@ -12,7 +12,7 @@ use crate::path::{self, EmuReport, End, Path};
 use crate::{Config, Error};
 
 /// The name of the device inside each namespace.
-pub(crate) const DEVICE: &str = "link0";
+pub const DEVICE: &str = "link0";
 
 /// Addresses of the two ends, the sender's first. Both are private (RFC 1918, RFC 4193), and nobody outside the two
 /// namespaces sees them.

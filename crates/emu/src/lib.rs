@@ -52,7 +52,7 @@ pub use audit::{Audit, Bounds};
 pub use ccplane_qdisc as qdisc;
 pub use config::{Config, Gso, LinkConfig, Timing};
 pub use control::{Control, Progress, Way};
-pub use emulator::Emulator;
+pub use emulator::{DEVICE, Emulator};
 pub use error::Error;
 pub use log::{Fate, LinkLog, Record};
 pub use path::EmuReport;

@@ -63,7 +63,7 @@ function draw(parent, { title, xs, lines, unitX, unitY, digits, guides = [], yMa
       { ...axis, label: unitY, size: 52, values: share ? (_, v) => v.map(n => Math.round(n * 100) + " %") : undefined },
     ],
     series: [{}, ...lines.map(line => {
-      const style = look(line.contender);
+      const style = { ...look(line.contender), ...line.style };
       return { ...style, label: line.label, width: line.thin ? 1 : style.width, alpha: line.thin ? 0.75 : 1, points: { show: false }, spanGaps: true, show: shown[data.contenders.indexOf(line.contender)] };
     })],
     hooks: {
@@ -167,6 +167,16 @@ function drawAll() {
   };
   distribution("Throughput", "throughput_ecdf", "throughput (Mbit/s)", 1);
   distribution("Queueing delay", "delay_ecdf", "queueing delay (ms)", 2);
+  for (const c of places("stamps") ? all.filter(c => c.stamped.s.length) : []) {
+    const { s, stamps, link } = c.stamped;
+    draw(places("stamps"), {
+      title: c.label, xs: s, unitX: "time (s)", unitY: "ms", digits: 3, yMax: head([...stamps, ...link]), sync: "time",
+      lines: [
+        { contender: c, label: "the link's log", values: link, style: { stroke: css("--guide"), width: 1, dash: [] } },
+        { contender: c, label: "time stamps", values: stamps, thin: true },
+      ],
+    });
+  }
   if (places("fct")) {
     // The longest flows would press all others against the left edge.
     const flows = { place: "fct", what: "share of flows", upTo: 0.99 };

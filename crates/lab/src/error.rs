@@ -123,6 +123,9 @@ pub enum Error {
     /// The kernel does not take it.
     #[error(transparent)]
     Kernel(ccplane_linux::LoadError),
+    /// The program that stamps could not be attached to sockets.
+    #[error("time stamps on kernel TCP: {0}")]
+    Sockets(ccplane_linux::select::SelectError),
     /// The algorithm's thread ended without a word, which is a bug in ccplane.
     #[error("the algorithm's thread ended early; please report this with the command that led to it")]
     AgentEnded,

@@ -26,7 +26,7 @@ pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError
 }
 
 /// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,
-/// `completions.csv` and `links.csv` into `directory`, which is made if it is not there.
+/// `completions.csv`, `links.csv` and `stamps.csv` into `directory`, which is made if it is not there.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),
@@ -43,6 +43,9 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     }
     if result.contenders.iter().any(|c| !c.figures.links.is_empty()) {
         put(directory, "links.csv", &links_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| !c.series.stamped.is_empty()) {
+        put(directory, "stamps.csv", &stamps_csv(result))?;
     }
     Ok(())
 }
@@ -220,6 +223,18 @@ fn links_csv(result: &RunResult) -> String {
                 l.marks,
                 l.delay_mean_ms
             );
+        }
+    }
+    csv
+}
+
+/// Queueing delay of every full packet, from its time stamps and from the link's log.
+fn stamps_csv(result: &RunResult) -> String {
+    let mut csv = String::from("contender,time_s,stamps_us,link_us\n");
+    for c in &result.contenders {
+        for p in &c.series.stamped {
+            let [at, stamps, link] = [p.at_ns as f64 / 1e9, p.measured_ns as f64 / 1e3, p.link_ns as f64 / 1e3];
+            let _ = writeln!(csv, "{},{at:.9},{stamps:.3},{link:.3}", quoted(&c.label));
         }
     }
     csv

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod behaviour;
+pub mod bench_dx;
 pub mod bench_kernel;
 pub mod cellular;
 mod cpu;
@@ -24,6 +25,7 @@ pub mod result;
 mod run;
 pub mod scenario;
 pub mod sim;
+mod stamped;
 mod steer;
 pub mod svg;
 pub mod table;

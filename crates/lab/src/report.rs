@@ -60,6 +60,7 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
         ),
         "flows" => flows_table(result),
         "completions" => completions(result),
+        "one_way" => one_way(result),
         "links" => links_table(result),
         "audit_title" if simulated(result) => "The simulation's audit of itself".into(),
         "audit_title" => "The emulator's audit of itself".into(),
@@ -329,6 +330,67 @@ fn completions(result: &RunResult) -> String {
     out + "</section>"
 }
 
+/// Queueing delay from time stamps beside the link's own: the table, and where the script draws the packets.
+fn one_way(result: &RunResult) -> String {
+    let rows: Vec<Vec<String>> = result
+        .contenders
+        .iter()
+        .filter_map(|c| Some((c, c.figures.one_way.as_ref()?)))
+        .map(|(c, f)| {
+            let delays = [
+                f.queue_p50_us,
+                f.queue_p99_us,
+                f.link_p50_us,
+                f.link_p99_us,
+                f.queue_error_p50_us,
+                f.queue_error_p99_us,
+            ];
+            let counts = [f.packets, f.samples, f.no_room, f.malformed];
+            let cells = delays
+                .iter()
+                .map(|us| format!("{us:.1}"))
+                .chain(counts.map(|n| n.to_string()));
+            std::iter::once(c.label.clone()).chain(cells).collect()
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let headings = [
+        "",
+        "stamps, median\nµs",
+        "stamps, p99\nµs",
+        "link, median\nµs",
+        "link, p99\nµs",
+        "apart, median\nµs",
+        "apart, p99\nµs",
+        "packets",
+        "samples at senders",
+        "no room",
+        "malformed",
+    ];
+    format!(
+        "<section><h2>One-way queueing delay</h2>{}<p class=\"note\">Queueing delay of each full packet, from the time stamps \
+         of both its ends and from the link's own log, each above its least. All of them are in stamps.csv.</p>\
+         <div class=\"row\" data-chart=\"stamps\"></div></section>",
+        table_html(&headings, &rows)
+    )
+}
+
+/// Of the packets with time stamps as many as a picture can show: time, and both delays in ms.
+fn stamped(c: &ContenderResult) -> Value {
+    let packets = &c.series.stamped;
+    let step = packets.len().div_ceil(MAX_POINTS).max(1);
+    let of = |what: fn(&crate::result::StampedPacket) -> f64, digits: u32| -> Vec<Value> {
+        packets.iter().step_by(step).map(|p| round(what(p), digits)).collect()
+    };
+    json!({
+        "s": of(|p| p.at_ns as f64 / 1e9, 6),
+        "stamps": of(|p| p.measured_ns as f64 / 1e6, 4),
+        "link": of(|p| p.link_ns as f64 / 1e6, 4),
+    })
+}
+
 fn links_table(result: &RunResult) -> String {
     if result.contenders.iter().all(|c| c.figures.links.is_empty()) {
         return String::new();
@@ -430,6 +492,7 @@ fn data(result: &RunResult) -> String {
             "delay_ecdf": ecdf(&delay(c)),
             "fct_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.took_ns as f64 / 1e6))),
             "slowdown_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.slowdown()))),
+            "stamped": stamped(c),
             "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
         })
     };

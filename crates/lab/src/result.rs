@@ -129,6 +129,46 @@ pub struct Figures {
     /// Links that the scenario asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFigures>,
+    /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the contender wants stamps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_way: Option<OneWayFigures>,
+}
+
+/// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own log, each above its
+/// least.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OneWayFigures {
+    /// Packets in both records.
+    pub packets: u64,
+    /// From their stamps: median.
+    pub queue_p50_us: f64,
+    /// 99th percentile.
+    pub queue_p99_us: f64,
+    /// From the link's log: median.
+    pub link_p50_us: f64,
+    /// 99th percentile.
+    pub link_p99_us: f64,
+    /// How far the two are apart, packet by packet: median.
+    pub queue_error_p50_us: f64,
+    /// 99th percentile.
+    pub queue_error_p99_us: f64,
+    /// Exchanges of stamps that reached the senders.
+    pub samples: u64,
+    /// Segments whose other options left no room for stamps.
+    pub no_room: u64,
+    /// Options that were not as they should be.
+    pub malformed: u64,
+}
+
+/// A full packet in both records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StampedPacket {
+    /// When it left its sender, nanoseconds since the transfer began.
+    pub at_ns: u64,
+    /// Its queueing delay from its stamps.
+    pub measured_ns: u64,
+    /// The same from the link's log.
+    pub link_ns: u64,
 }
 
 /// How long flows of a given size took, from their first to their last byte at the receiver.
@@ -319,6 +359,9 @@ pub struct Series {
     /// Flows that ended, in the order in which they began.
     #[serde(default)]
     pub completed: Vec<Completion>,
+    /// Packets with time stamps, in the order in which they left.
+    #[serde(default)]
+    pub stamped: Vec<StampedPacket>,
 }
 
 /// A flow that ended.

@@ -16,6 +16,7 @@ use crate::figures::{audit, figures, series};
 use crate::heard;
 use crate::metrics;
 use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
+use crate::stamped::Stamping;
 use crate::steer::Steered;
 use crate::traffic::{self, Plan};
 
@@ -208,7 +209,7 @@ fn run_one(
     progress: &mut dyn Progress,
 ) -> Result<ContenderResult, Error> {
     let bpf = e.contenders.iter().any(|c| !c.is_native());
-    let steered = match contender {
+    let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
             Some(Steered::start(registry, name, &read(parameters), heard::KEPT)?)
@@ -219,10 +220,12 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
+    let stamps = steered.as_mut().and_then(Steered::take_stamps);
+    let mut stamping = stamps.map(|stamps| Stamping::start(stamps, &emulator)).transpose()?;
     let (senders, receivers, diag) = open(
         &emulator,
         &kernel_name,
-        contender.wants(registry)?.contains(Capabilities::ECN),
+        contender.wants(registry)?,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;
@@ -237,6 +240,9 @@ fn run_one(
         ahead: true,
     };
     let transfer = traffic::transfer(senders, receivers, diag, &plan, |at_ns, flows| {
+        if let Some(stamping) = &mut stamping {
+            stamping.collect();
+        }
         let received: u64 = flows.iter().filter_map(|f| f.last()).map(|s| s.received).sum();
         let share = at_ns as f64 / e.duration.as_nanos().max(1) as f64;
         progress.step(
@@ -258,8 +264,12 @@ fn run_one(
 
     let (counters, heard) = steered.map(Steered::finish).transpose()?.unzip();
 
-    let series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN), heard);
-    let figures = figures(e, &transfer, &report);
+    let mut series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN), heard);
+    let mut figures = figures(e, &transfer, &report);
+    if let Some(measured) = stamping.map(|stamping| stamping.finish(&report, &transfer)) {
+        figures.one_way = measured.figures();
+        series.stamped = measured.packets;
+    }
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
     let (process, machine, agent) = after.percent_since(&before);
     Ok(ContenderResult {
@@ -282,22 +292,24 @@ fn run_one(
     })
 }
 
-/// The connections' two ends, and the kernel's view of the senders'. With `ecn` both ends use it: the receiver then runs
-/// the same congestion control, which makes the kernel accept the offer and echo every mark.
+/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends
+/// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
+/// stamp.
 pub(crate) fn open(
     emulator: &Emulator,
     congestion: &str,
-    ecn: bool,
+    wants: Capabilities,
     flows: usize,
     buffer: usize,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
     let inside = |error| Error::Emulator(ccplane_emu::Error::Tun(error));
+    let ecn = wants.contains(Capabilities::ECN);
     let address = emulator.receiver_addr();
     let listener = emulator
         .receiver_ns()
         .run(|| {
             let listener = traffic::listen(address, buffer)?;
-            if ecn {
+            if ecn || wants.contains(Capabilities::ONE_WAY_DELAY) {
                 traffic::listen_under(&listener, congestion)?;
             }
             Ok(listener)

@@ -8,6 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::Capabilities;
+use ccplane_linux::stamp::Stamps;
 use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, run_agent};
 use nix::unistd::{Pid, gettid};
 
@@ -22,6 +24,8 @@ pub(crate) struct Steered {
     thread: Option<JoinHandle<(Counters, Heard)>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
+    /// Programs that stamp, not attached yet, where the algorithm wants them.
+    stamps: Option<Stamps>,
 }
 
 impl Steered {
@@ -33,9 +37,23 @@ impl Steered {
         keep: usize,
     ) -> Result<Steered, Error> {
         let mut agent = Agent::new(ccplane_agent::Options::default());
-        agent.add_boxed(registry.by_name(name, parameters)?)?;
+        let algorithm = registry.by_name(name, parameters)?;
+        let stamped = algorithm.wants().contains(Capabilities::ONE_WAY_DELAY);
+        agent.add_boxed(algorithm)?;
         let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
         let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
+        let stamps = stamped
+            .then(|| Stamps::load(&[&kernel_name], true))
+            .transpose()
+            .map_err(Error::Kernel)?;
+        let options = Options {
+            stamps: stamps
+                .as_ref()
+                .map(Stamps::storage)
+                .transpose()
+                .map_err(Error::Kernel)?,
+            ..Options::default()
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let reports = Arc::new(AtomicU64::new(0));
         // The kernel's side is loaded by the thread that runs it; what comes of that is told through here.
@@ -43,7 +61,7 @@ impl Steered {
         let body = {
             let (stop, reports) = (stop.clone(), reports.clone());
             move || {
-                let mut kernel = match Kernel::load(&specs, &Options::default()) {
+                let mut kernel = match Kernel::load(&specs, &options) {
                     Ok(kernel) => kernel,
                     Err(error) => {
                         let _ = tell.send(Err(error));
@@ -72,6 +90,7 @@ impl Steered {
                 thread: Some(thread),
                 stop,
                 reports,
+                stamps,
             }),
             Ok(Err(error)) => {
                 let _ = thread.join();
@@ -82,6 +101,11 @@ impl Steered {
                 Ok(_) => Err(Error::AgentEnded),
             },
         }
+    }
+
+    /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants none, or the second time.
+    pub(crate) fn take_stamps(&mut self) -> Option<Stamps> {
+        self.stamps.take()
     }
 
     /// What sockets choose.

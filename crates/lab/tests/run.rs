@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
-use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, run};
+use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, files, report, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 use nix::fcntl::{Flock, FlockArg};
@@ -335,4 +335,38 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     ] {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     }
+}
+
+#[test]
+fn one_way_delay_stands_beside_the_links_own() {
+    if !steers("one_way_delay_stands_beside_the_links_own") {
+        return;
+    }
+    let (_turn, _host) = (alone(), registers());
+    let result = run(&experiment(&["dx", "native:reno"]), &Registry::builtin(), &mut Quiet).unwrap();
+    let [dx, reno] = &result.contenders[..] else {
+        panic!("two contenders")
+    };
+    // Stamps are for the contender that wants them, and for nobody else.
+    assert!(reno.figures.one_way.is_none() && reno.series.stamped.is_empty());
+    let f = dx.figures.one_way.as_ref().unwrap();
+    assert_eq!(f.packets as usize, dx.series.stamped.len());
+    assert!(f.packets > 500 && f.samples > 500 && f.malformed == 0, "{f:?}");
+    // A packet takes 500 µs on this link.
+    assert!(
+        f.queue_error_p50_us < 500.0 && f.queue_error_p50_us <= f.queue_error_p99_us,
+        "{f:?}"
+    );
+    // Far below Reno's, whose queue is up to 20 ms.
+    assert!(
+        dx.figures.delay_p50_ms < reno.figures.delay_p50_ms / 2.0,
+        "{:?}",
+        dx.figures
+    );
+
+    let summary = files::summary(&result).to_string();
+    assert!(summary.contains("queue_error_p50_us"), "{summary}");
+    let page = report::page(&result);
+    assert!(page.contains("One-way queueing delay") && page.contains("data-chart=\"stamps\""));
+    assert!(left_behind().is_empty());
 }

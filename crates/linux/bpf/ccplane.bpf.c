@@ -305,7 +305,23 @@ int cwnd_event(__u64 *ctx)
 	return 0;
 }
 
-/* The loader sets name and flags, and creates the one whose cong_control the kernel has. */
+/* As receiver: a packet with a stamp is answered at once and by itself. A sender with a window of a packet or two, which is
+ * all that a short path holds, would wait for the timer of a delayed ACK, and half of the stamps would never come back. The
+ * kernel calls this for every segment, before it looks whether an ACK is due.
+ */
+SEC("struct_ops/in_ack_event")
+int in_ack_event(__u64 *ctx)
+{
+	struct tcp_sock *tp = (void *)ctx[0];
+	struct stamped *st = stamped ? storage_get(&stamps, tp, NULL, 0) : NULL;
+	if (st && st->answer)
+		tp->inet_conn.icsk_ack.pending |= ICSK_ACK_NOW;
+	return 0;
+}
+
+/* The loader sets name and flags, and creates the one whose cong_control the kernel has; it takes
+ * in_ack_event away from algorithms that want no stamps.
+ */
 SEC(".struct_ops.link")
 struct tcp_congestion_ops ccplane_ops = {
 	.ssthresh = (void *)ssthresh,
@@ -316,6 +332,7 @@ struct tcp_congestion_ops ccplane_ops = {
 	.name = "ccp",
 	.init = (void *)init,
 	.release = (void *)release,
+	.in_ack_event = (void *)in_ack_event,
 };
 
 SEC(".struct_ops.link")
@@ -328,4 +345,5 @@ struct tcp_congestion_ops ccplane_ops_2 = {
 	.name = "ccp",
 	.init = (void *)init,
 	.release = (void *)release,
+	.in_ack_event = (void *)in_ack_event,
 };

@@ -147,6 +147,7 @@ struct tcp_congestion_ops {
 	__u32 flags;
 	void (*init)(void);
 	void (*release)(void);
+	void (*in_ack_event)(void);
 };
 
 /* A bit-field where the running kernel has it: the compiler leaves its place, width and shifts to the loader. */

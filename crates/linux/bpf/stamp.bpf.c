@@ -271,8 +271,10 @@ INLINE void write(struct sock_ops *ctx)
 	if (!s)
 		return;
 	struct option o = { .id = ON_THE_WIRE, .echo = BIG32(s->echo), .arrived = BIG32(s->arrived) };
-	if (!store_option(ctx, &o, sizeof(o), 0))
+	if (!store_option(ctx, &o, sizeof(o), 0)) {
 		s->echo = 0;
+		s->answer = 0;
+	}
 }
 
 /* What no device stamped, or what is not as it should be. */
@@ -286,6 +288,14 @@ INLINE void refuse(struct sock_ops *ctx, struct option *o)
 	long bytes = load_option(ctx, &found, sizeof(found), 0);
 	if (bytes != NOT_FOUND && bytes != OFFER_BYTES)
 		COUNT(malformed);
+}
+
+INLINE bool has_payload(struct sock_ops *ctx)
+{
+	__u8 *header = (void *)ctx->segment;
+	if ((void *)header + TCP_HEADER > (void *)ctx->segment_end)
+		return false;
+	return ctx->segment_bytes > (header[12] >> 4) * 4;
 }
 
 struct arrival {
@@ -312,6 +322,7 @@ INLINE void read(struct sock_ops *ctx)
 	__u64 now = clock_ns(), at = now - (__u32)((__u32)now - arrived);
 	s->echo = sent;
 	s->arrived = arrived;
+	s->answer = has_payload(ctx);
 	if (forward) {
 		s->forward = forward;
 		s->back = arrived - sent;

@@ -13,7 +13,7 @@ struct stamped {
 	__u32 samples; /* counts; what follows is of the last */
 	__u32 forward; /* ns: t2 - t1, with the offset of the clocks */
 	__u32 back; /* ns: t4 - t3, with the opposite offset */
-	__u32 unused;
+	__u32 answer; /* 1: the packet with that stamp had payload, and waits for its ACK */
 	__u64 at_ns; /* t4, CLOCK_MONOTONIC */
 };
 

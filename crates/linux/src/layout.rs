@@ -198,8 +198,10 @@ pub mod ops {
     pub const NAME: std::ops::Range<usize> = 40..56;
     /// `flags`
     pub const FLAGS: std::ops::Range<usize> = 56..60;
+    /// `in_ack_event`
+    pub const IN_ACK_EVENT: std::ops::Range<usize> = 80..88;
     /// The size of the object's own definition.
-    pub const SIZE: usize = 80;
+    pub const SIZE: usize = 88;
     /// `TCP_CONG_NON_RESTRICTED`: processes without CAP_NET_ADMIN may choose it.
     pub const NON_RESTRICTED: u32 = 1;
     /// `TCP_CONG_NEEDS_ECN`: connections offer and use ECN.

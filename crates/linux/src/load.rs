@@ -324,6 +324,10 @@ fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &Options) {
         flags |= ops::NEEDS_ECN;
     }
     value[ops::FLAGS].copy_from_slice(&flags.to_ne_bytes());
+    if options.stamps.is_none() {
+        // No program where there is nothing to answer.
+        value[ops::IN_ACK_EVENT].fill(0);
+    }
 }
 
 /// Second descriptors of what every object of a registration works on.

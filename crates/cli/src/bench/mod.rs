@@ -5,6 +5,7 @@
 mod agent;
 mod control_loop;
 mod datapath;
+mod dx;
 mod emu;
 mod kernel;
 mod sim;
@@ -27,6 +28,8 @@ pub enum BenchCommand {
     Agent,
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
+    /// DX on kernel TCP: what a time stamp costs, the queue that it leaves beside Cubic's, and the ACK path flooded.
+    Dx(dx::DxArgs),
     /// The transport: ns a packet, bytes a flow, and its UDP driver beside kernel TCP on loopback.
     Transport,
     /// The simulator: ns a packet over a link, bytes a flow, packet and host.
@@ -42,6 +45,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::ControlLoop => control_loop::run()?,
         BenchCommand::Agent => agent::run()?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
+        BenchCommand::Dx(args) => dx::run(args, registry)?,
         BenchCommand::Transport => transport::run()?,
         BenchCommand::Sim(args) => match sim::run(args)? {
             Some(figures) => figures,

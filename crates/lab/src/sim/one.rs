@@ -266,6 +266,7 @@ impl Job<'_> {
             flows: samples.iter().map(|samples| flow_figures(samples, span)).collect(),
             completions,
             links: self.links(sim),
+            one_way: None,
         };
         let mut complaints: Vec<String> = Vec::new();
         let silent = views.iter().filter(|view| view.in_fallback).count();

@@ -62,6 +62,7 @@ pub(super) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Optio
         completions,
         flows: first.flows.clone(),
         links: first.links.clone(),
+        one_way: first.one_way.clone(),
     };
     let pooled = (
         all.iter().flat_map(|c| c.series.throughputs()).collect(),

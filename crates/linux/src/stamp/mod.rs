@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libbpf_rs::{Link, Object, ObjectBuilder, ProgramMut};
+use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramMut};
 
 pub(crate) use self::pins::storage;
 pub use self::pins::{ObservedStamps, detach, observe};
@@ -189,18 +189,34 @@ impl Stamps {
         }
     }
 
-    /// The programs' descriptors by name, for a bench that asks the kernel what they cost.
-    pub fn programs(&self) -> Vec<(String, OwnedFd)> {
-        let programs = self.object.progs_mut();
-        programs
-            .filter_map(|p| {
-                Some((
-                    p.name().to_string_lossy().into_owned(),
-                    p.as_fd().try_clone_to_owned().ok()?,
-                ))
+    /// What the kernel's own statistics say of each program since it was loaded. They only count while
+    /// `kernel.bpf_stats_enabled` is 1, and include what the counting itself takes, some tens of ns a call.
+    pub fn costs(&self) -> Vec<Cost> {
+        let ours: Vec<u32> = self
+            .object
+            .progs_mut()
+            .filter_map(|p| Program::id_from_fd(p.as_fd()).ok())
+            .collect();
+        libbpf_rs::query::ProgInfoIter::default()
+            .filter(|info| ours.contains(&info.id))
+            .map(|info| Cost {
+                program: info.name.to_string_lossy().into_owned(),
+                ns: info.run_time_ns,
+                calls: info.run_cnt,
             })
             .collect()
     }
+}
+
+/// What a program took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Its name in `bpf/stamp.bpf.c`.
+    pub program: String,
+    /// All calls together, nanoseconds.
+    pub ns: u64,
+    /// How often it was called.
+    pub calls: u64,
 }
 
 /// The cookie by which BPF programs know a network namespace.

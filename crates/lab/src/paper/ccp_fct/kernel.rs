@@ -50,7 +50,13 @@ pub(super) fn run(
     idle.map_err(|error| Error::from_tun(error, bpf))?;
     let bdp = LINK.bytes_in(RTT);
     let buffer = traffic::buffer_for(bdp + bdp);
-    let (senders, receivers, _) = run::open(&emulator, &kernel_name, false, CONNECTIONS as usize, buffer)?;
+    let (senders, receivers, _) = run::open(
+        &emulator,
+        &kernel_name,
+        ccplane_datapath::Capabilities::default(),
+        CONNECTIONS as usize,
+        buffer,
+    )?;
     let took = replay(senders, receivers, list, progress).map_err(Error::traffic("replay the list of flows", ""))?;
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
     let fallbacks = steered

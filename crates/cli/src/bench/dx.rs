@@ -1,0 +1,106 @@
+//! `ccplane bench dx`: DX on kernel TCP over an emulated link of 100 Mbit/s, Cubic in turns with it.
+
+use ccplane_lab::bench_dx::{self, Options};
+use ccplane_units::Duration;
+use clap::Args;
+
+use super::{Aim, Figures};
+use crate::Registry;
+use crate::exit::Failure;
+use crate::run::{failure, percent_bar};
+use crate::{doctor, interrupt};
+
+/// How much to measure.
+#[derive(Args)]
+pub struct DxArgs {
+    /// Length of each run.
+    #[arg(long, default_value = "5s")]
+    duration: Duration,
+    /// Runs of each kind; the figures are medians.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+/// Runs the benchmark.
+pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
+    doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
+    let options = Options {
+        run: args.duration,
+        rounds: args.rounds,
+    };
+    let stop = interrupt::flag()?;
+    let bar = percent_bar();
+    let measured = bench_dx::run(&options, registry, |share, next| {
+        bar.set_message(next.to_owned());
+        bar.set_position((share * 100.0) as u64);
+        !interrupt::raised(&stop)
+    });
+    bar.finish_and_clear();
+    let m = measured.map_err(failure)?;
+    let mut figures = Figures::default();
+    let at_most = |us: f64| Some(Aim::AtMost(us));
+    figures.add(
+        "egress_ns",
+        m.egress_ns,
+        "ns a packet",
+        at_most(400.0),
+        "our proof: 457",
+    );
+    figures.add(
+        "ingress_ns",
+        m.ingress_ns,
+        "ns a packet",
+        at_most(400.0),
+        "our proof: 504",
+    );
+    figures.add(
+        "option_ns",
+        m.option_ns,
+        "ns a call",
+        None,
+        "reserving, writing and reading the option",
+    );
+    figures.add(
+        "kernel_queue_p50_us",
+        m.queue_p50_us,
+        "us",
+        at_most(200.0),
+        "our proof, veth and TBF: 164; a packet takes 120",
+    );
+    figures.add(
+        "kernel_queue_cubic_p50_us",
+        m.queue_cubic_p50_us,
+        "us",
+        None,
+        "our proof, veth and TBF: 28357",
+    );
+    figures.add(
+        "goodput_ratio",
+        m.goodput_ratio,
+        "x cubic",
+        Some(Aim::AtLeast(0.97)),
+        "our proof: 0.972",
+    );
+    figures.add(
+        "queue_error_p50_us",
+        m.queue_error_p50_us,
+        "us",
+        None,
+        "stamps against the link's log",
+    );
+    figures.add("flooded_owd_p50_us", m.flooded_owd_p50_us, "us", None, "our proof: 7.9");
+    figures.add(
+        "flooded_rtt_p50_us",
+        m.flooded_rtt_p50_us,
+        "us",
+        None,
+        "our proof: 29186",
+    );
+    figures.note(
+        "One flow, 100 Mbit/s, 200 us, a queue of 400 kB. Queues are of the link's own log, above the time of a packet on the \
+         wire. Flooded: the same with Cubic filling the way of the ACKs, 100 Mbit/s and 400 kB too; flooded_owd is the queueing \
+         delay of the way there from time stamps, flooded_rtt what TCP itself measured. Costs are the kernel's bpf_stats, with \
+         their own overhead.",
+    );
+    Ok(figures)
+}

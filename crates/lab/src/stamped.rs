@@ -1,0 +1,138 @@
+//! Time stamps of both ends on an emulated link's kernel TCP, and what they say of each packet beside what the link did.
+
+use std::collections::HashMap;
+
+use ccplane_emu::{DEVICE, EmuReport, Emulator, LinkLog};
+use ccplane_linux::stamp::{Arrival, Cost, StampCounters, Stamps};
+use ccplane_units::Duration;
+
+use crate::error::Error;
+use crate::metrics::Distribution;
+use crate::result::{OneWayFigures, StampedPacket};
+use crate::traffic::Transfer;
+
+/// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on the wire, which would
+/// show as a delay that no queue made.
+const FULL: f64 = 0.98;
+
+/// Stamps at both ends of a path, and the packets that arrived with them.
+pub(crate) struct Stamping {
+    stamps: Stamps,
+    arrivals: Vec<Arrival>,
+}
+
+impl Stamping {
+    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives.
+    pub(crate) fn start(mut stamps: Stamps, emulator: &Emulator) -> Result<Stamping, Error> {
+        for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+            stamps.confine(namespace).map_err(Error::Kernel)?;
+            let attached = namespace
+                .run(|| stamps.attach_device(DEVICE))
+                .map_err(|error| Error::Emulator(ccplane_emu::Error::Tun(error)))?;
+            attached.map_err(Error::Kernel)?;
+        }
+        stamps.attach_sockets(None).map_err(Error::Sockets)?;
+        Ok(Stamping {
+            stamps,
+            arrivals: Vec::new(),
+        })
+    }
+
+    /// Keeps what arrived since the last call.
+    pub(crate) fn collect(&mut self) {
+        let Stamping { stamps, arrivals } = self;
+        stamps.arrivals(|arrival| arrivals.push(arrival));
+    }
+
+    /// What the programs have cost so far, where the kernel counts.
+    pub(crate) fn costs(&self) -> Vec<Cost> {
+        self.stamps.costs()
+    }
+
+    /// What happened to the stamps, and what they say of the packets that left the link while bytes were counted.
+    pub(crate) fn finish(mut self, report: &EmuReport, transfer: &Transfer) -> Measured {
+        self.collect();
+        Measured {
+            packets: compare(&self.arrivals, &report.forward, report.epoch, transfer),
+            counters: self.stamps.counters(),
+        }
+    }
+}
+
+/// Each packet's queueing delay twice.
+pub(crate) struct Measured {
+    pub packets: Vec<StampedPacket>,
+    pub counters: StampCounters,
+}
+
+impl Measured {
+    /// `None` where no packet was stamped.
+    pub(crate) fn figures(&self) -> Option<OneWayFigures> {
+        let of = |what: fn(&StampedPacket) -> u64| Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3));
+        let (measured, truth) = (of(|p| p.measured_ns), of(|p| p.link_ns));
+        let error = of(|p| p.measured_ns.abs_diff(p.link_ns));
+        Some(OneWayFigures {
+            packets: self.packets.len() as u64,
+            queue_p50_us: measured.quantile(0.5)?,
+            queue_p99_us: measured.quantile(0.99)?,
+            link_p50_us: truth.quantile(0.5)?,
+            link_p99_us: truth.quantile(0.99)?,
+            queue_error_p50_us: error.quantile(0.5)?,
+            queue_error_p99_us: error.quantile(0.99)?,
+            samples: self.counters.samples,
+            no_room: self.counters.no_room,
+            malformed: self.counters.malformed,
+        })
+    }
+}
+
+/// Full packets in both records. Both clocks are this host's, so that a packet is found by when it left: of those of its
+/// flow, none of which overtakes another, it is the first that came to the link afterwards. Queueing delay is what is above
+/// the shortest of each record.
+fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, transfer: &Transfer) -> Vec<StampedPacket> {
+    let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
+    let full_ip = (f64::from(largest) * FULL) as u16;
+    let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
+    let full_tcp = (f64::from(largest) * FULL) as u32;
+
+    // When it came to the link, and for how long it stayed, by the sender's port.
+    let mut flows: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
+    for record in log.records().filter(|r| r.bytes >= full_ip) {
+        if let Some(sojourn) = record.sojourn() {
+            let came = record.arrived.as_nanos() + epoch.as_nanos();
+            flows
+                .entry(record.source_port)
+                .or_default()
+                .push((came, sojourn.as_nanos()));
+        }
+    }
+    let mut next: HashMap<u16, usize> = HashMap::new();
+    let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);
+    let mut found = Vec::new();
+    let to_this_end = arrivals.iter().filter(|a| flows.contains_key(&a.remote_port));
+    for arrival in to_this_end.filter(|a| a.bytes >= full_tcp) {
+        let took = u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent));
+        let left = arrival.at_ns.saturating_sub(took);
+        let records = &flows[&arrival.remote_port];
+        let at = next.entry(arrival.remote_port).or_default();
+        while records.get(*at).is_some_and(|(came, _)| *came < left) {
+            *at += 1;
+        }
+        let Some((_, sojourn)) = records.get(*at) else { continue };
+        *at += 1;
+        if (begin..end).contains(&left) {
+            found.push(StampedPacket {
+                at_ns: left - begin,
+                measured_ns: took,
+                link_ns: *sojourn,
+            });
+        }
+    }
+    let least = |what: fn(&StampedPacket) -> u64| found.iter().map(what).min().unwrap_or(0);
+    let (took, sojourn) = (least(|p| p.measured_ns), least(|p| p.link_ns));
+    for packet in &mut found {
+        packet.measured_ns -= took;
+        packet.link_ns -= sojourn;
+    }
+    found
+}
