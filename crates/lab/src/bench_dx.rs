@@ -54,7 +54,9 @@ pub struct Figures {
     pub goodput_ratio: f64,
     /// Median distance of the queueing delay from stamps to the link's own.
     pub queue_error_p50_us: f64,
-    /// Queueing delay of the way there, from stamps, while the way back is flooded.
+    /// Queueing delay of the way there, from stamps, while the way back is idle.
+    pub owd_p50_us: f64,
+    /// The same while the way back is flooded.
     pub flooded_owd_p50_us: f64,
     /// TCP's smoothed RTT meanwhile.
     pub flooded_rtt_p50_us: f64,
@@ -118,6 +120,7 @@ pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &st
         queue_cubic_p50_us: median(|f| f.queue_cubic_p50_us),
         goodput_ratio: median(|f| f.goodput_ratio),
         queue_error_p50_us: median(|f| f.queue_error_p50_us),
+        owd_p50_us: median(|f| f.owd_p50_us),
         flooded_owd_p50_us: median(|f| f.flooded_owd_p50_us),
         flooded_rtt_p50_us: median(|f| f.flooded_rtt_p50_us),
     })
@@ -173,6 +176,7 @@ fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Re
     figures.goodput_ratio = goodput(0) / goodput(1);
     let one_way = result.contenders.first().and_then(|c| c.figures.one_way.as_ref());
     figures.queue_error_p50_us = one_way.map_or(f64::NAN, |o| o.queue_error_p50_us);
+    figures.owd_p50_us = one_way.map_or(f64::NAN, |o| o.queue_p50_us);
     Ok(())
 }
 

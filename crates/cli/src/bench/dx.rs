@@ -88,6 +88,7 @@ pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
         None,
         "stamps against the link's log",
     );
+    figures.add("owd_p50_us", m.owd_p50_us, "us", None, "from stamps, the ACK path idle");
     figures.add("flooded_owd_p50_us", m.flooded_owd_p50_us, "us", None, "our proof: 7.9");
     figures.add(
         "flooded_rtt_p50_us",
