@@ -16,9 +16,17 @@ const FLOW: u64 = 1;
 /// Everything that a datapath can do.
 pub(crate) fn everything() -> Capabilities {
     use Capabilities as C;
-    [C::PACING, C::RTT, C::DELIVERY_RATE, C::ECN, C::TIMERS, C::RECOVERY]
-        .into_iter()
-        .fold(C::CWND, Capabilities::with)
+    [
+        C::PACING,
+        C::RTT,
+        C::DELIVERY_RATE,
+        C::ECN,
+        C::TIMERS,
+        C::RECOVERY,
+        C::ONE_WAY_DELAY,
+    ]
+    .into_iter()
+    .fold(C::CWND, Capabilities::with)
 }
 
 /// What the flow asked of its transport.
@@ -226,8 +234,8 @@ mod tests {
     }
 
     fn any_signals() -> impl Strategy<Value = Signals> {
-        let numbers = prop::array::uniform15(any_number());
-        let truths = prop::array::uniform5(0..2u64);
+        let numbers = prop::array::uniform20(any_number());
+        let truths = prop::array::uniform6(0..2u64);
         (numbers, truths).prop_map(|(n, t)| Signals {
             bytes_acked: n[0],
             bytes_misordered: n[1],
@@ -244,6 +252,12 @@ mod tests {
             rate_outgoing: n[12],
             packets_misordered: n[13],
             bytes_pending: n[14],
+            owd_ns: n[15],
+            rtt_ns: n[16],
+            min_owd_ns: n[17],
+            min_rtt_ns: n[18],
+            queue_delay_ns: n[19],
+            queue_delay_valid: t[5],
             was_timeout: t[0],
             in_recovery: t[1],
             undone: t[2],
@@ -259,6 +273,9 @@ mod tests {
             ("constant", "rate=80mbit"),
             ("copa", "mode=default,delta=0.01"),
             ("cubic", "slow_start=agent"),
+            ("dx", "delay=rtt"),
+            ("dx", "samples=freshest,rate=10gbit"),
+            ("dx", "window=floor,headroom=2p"),
             ("nimbus", "delay=copa"),
             ("nimbus", "competitive=off"),
             ("timely", "law=patched"),

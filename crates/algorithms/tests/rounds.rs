@@ -291,6 +291,7 @@ lives! {
     cubic_without_hystart: Capabilities::RECOVERY, "cubic", "hystart=off";
     cubic_with_hystart_plus_plus: Capabilities::RECOVERY, "cubic", "hystart=rfc9406";
     cubic_portable: Capabilities::ECN, "cubic", "";
+    dx_by_rtt: Capabilities::RECOVERY, "dx", "rate=120mbit";
 }
 
 #[test]

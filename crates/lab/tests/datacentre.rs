@@ -1,4 +1,4 @@
-//! DCTCP, Swift and TIMELY where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
+//! DCTCP, Swift, TIMELY and DX where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
 //! (the simulator's default). And DCTCP on kernel TCP, with ECN agreed on, over an emulated link that marks.
 
 mod common;
@@ -196,6 +196,85 @@ fn patched_timely_rests_where_its_authors_say() {
         let expected = 50.0 * (1.0 + 10.0 / (0.008 * share));
         within(&format!("{flows} flows at {gbit} Gbit/s"), delay + BASE, expected, 8.0);
         assert!(rate > 0.98 * f64::from(gbit) && run[0].figures.jain.unwrap() > 0.99);
+    }
+}
+
+/// Senders of DX at one link: share of it that is used, and what packets wait beyond their own transmission, in packets.
+fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) -> (f64, f64, f64) {
+    let run = simulate(&format!(
+        "contenders = [\"dx{parameters}\"]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
+         [topology.incast]\nsenders = {senders}\nrate = \"{rate_mbit}mbit\"\nrtt = \"{rtt}\"\nqueue = \"droptail:1000p\"\n\
+         [[workload]]\nbulk = {{}}\n"
+    ));
+    let c = &run.contenders[0];
+    assert!(c.audit.sound, "{:?}", c.audit);
+    let (rate, delay) = settled(c);
+    let packet = PACKET / f64::from(rate_mbit);
+    (
+        rate * 1e3 / f64::from(rate_mbit),
+        delay / packet - 1.0,
+        c.figures.jain.unwrap_or(1.0),
+    )
+}
+
+/// Slide 24: three senders whose windows of 20 packets fill the path; the packet more of each makes a queue of three, which
+/// the next decision takes back: the link is full all the time. 60 packets of 1.2 µs are 72 µs.
+#[test]
+fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
+    let run = simulate(
+        "contenders = [\"dx\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
+         [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\nqueue = \"droptail:1000p\"\n\
+         [[workload]]\nbulk = {}\n",
+    );
+    let c = &run.contenders[0];
+    let (rate, delay) = settled(c);
+    let queue = delay / 1.2 - 1.0;
+    let windows: Vec<u32> = c
+        .series
+        .flows
+        .iter()
+        .flat_map(|flow| flow[flow.len() / 3..].iter().map(|sample| sample.tcp.cwnd))
+        .collect();
+    let mean = windows.iter().map(|w| f64::from(*w)).sum::<f64>() / windows.len() as f64;
+    println!("{rate:.2} Gbit/s, {queue:.2} packets wait, {mean:.2} packets in a window");
+    assert!(rate > 9.95 && queue < 3.0, "{rate} Gbit/s, {queue} packets");
+    assert!((20.0..21.0).contains(&mean), "{mean}");
+}
+
+/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s.
+#[test]
+fn dx_fills_the_link_with_a_queue_of_packets() {
+    for (mbit, senders, used, most) in [
+        (1_000, 2, 0.98, 3.0),
+        (1_000, 10, 0.98, 6.0),
+        (10_000, 2, 0.98, 3.0),
+        (10_000, 10, 0.99, 6.0),
+        (10_000, 20, 0.99, 10.0),
+        (10_000, 30, 0.99, 15.0),
+    ] {
+        let (share, queue, jain) = dx("", mbit, "100us", senders, 300);
+        println!("{senders} senders at {mbit} Mbit/s: {share:.4}, {queue:.2} packets, Jain {jain:.3}");
+        assert!(
+            share > used && queue < most,
+            "{senders} senders at {mbit} Mbit/s: {share}, {queue}"
+        );
+    }
+}
+
+/// The shares of a path of two packets among thirty are paces: the queue does not hold a packet of each.
+#[test]
+fn dx_paces_windows_below_a_packet() {
+    let (share, queue, _) = dx("", 100, "200us", 30, 3_000);
+    assert!(share > 0.95 && queue < 25.0, "{share}, {queue}");
+}
+
+/// Without stamps: longer queues, as RTTs count microseconds, and the link in use all the same.
+#[test]
+fn dx_by_rtt_fills_the_link_too() {
+    for (senders, used, most) in [(2, 0.90, 3.0), (10, 0.95, 10.0), (30, 0.95, 25.0)] {
+        let (share, queue, _) = dx(":delay=rtt", 10_000, "100us", senders, 300);
+        println!("{senders} senders by RTT: {share:.4}, {queue:.2} packets");
+        assert!(share > used && queue < most, "{senders} senders: {share}, {queue}");
     }
 }
 

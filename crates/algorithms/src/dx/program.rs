@@ -1,4 +1,4 @@
-//! The program's text.
+//! The datapath program: it samples, decides, and paces what is less than a packet.
 
 use super::{Delay, Dx, Headroom, Samples, Window};
 use crate::repair::DELIVERED;
@@ -6,43 +6,78 @@ use crate::repair::DELIVERED;
 /// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
 /// as the path holds packets; less makes a flow deaf for long. As Swift's here.
 const LEAST_PERCENT: u64 = 1;
-/// The most, bytes: products with 10^9 stay within 64 bits.
+
+/// The most, bytes: its products with 10⁹ and with 2³² ns stay within 64 bits.
 const MOST: u64 = 1 << 32;
-/// So many packets in a row behind a queue end slow start. Fewer, and two flows whose packets meet end it; more, and the
-/// window has grown by as many.
-const LATE: u64 = 4;
-/// Differences of neighbouring samples that make a spread.
-const PAIRS: u64 = 64;
+
+/// So many packets whose mean is above the headroom end slow start. Of fewer, two flows whose packets meet end it; with more, the
+/// window has grown by as many before it does.
+const FEW: u64 = 4;
+
+/// What slow start leaves of the window. The packet that found a queue left a round trip ago, and the window has grown since, to
+/// 1.76 times as much: paced at W/R, it grows as fast as W did an RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less
+/// leaves the link idle until additive increase has filled it, more a queue.
+const LEFT: &str = "9/16";
+
+/// Samples that make a mean and a spread for the agent. Fewer are further from the truth than half their spread; more take a
+/// flow of few packets too long.
+const BLOCK: u64 = 64;
+
+/// What of a packet a window may lack of its next whole one: the datapath takes whole packets. Rounded up always, many small flows
+/// hold a packet too much each; rounded down, the link is idle by a part of one (`window=floor` is that at its worst).
+const ROUND: &str = "(* Flow.mss 3/4)";
+
+/// Below four packets the window grows by a quarter of itself and not by a packet, which would be more than all of a small
+/// path's share; by a sixteenth of a packet at least, so that the smaller of two shares grows faster. Ours: DX ends at one packet.
+const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
+
+/// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
+/// the next packet was given its time before this decision. Ours.
+const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
+
+/// A decrease: W·Q/V = (W - 1)·Q/R, where V = R·W/(W - 1). Q/V stays below 1 as Q counts up to R.
+const CUT: &str = "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
 impl Dx {
-    /// What runs at each ACK.
+    /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
+    /// that is sampled.
+    ///
+    /// Packets that leave together show what a packet takes at the slowest link: the second waits as much longer than the
+    /// first. In the first window the least such rise counts, later the step by which the window grew (`pair`), as a quantile
+    /// of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between.
     pub(super) fn program(&self) -> String {
-        let form = match self.delay {
+        let valid = match self.delay {
             Delay::Rtt => "false",
             Delay::Auto | Delay::Stamps => "Flow.queue_delay_valid",
         };
         let headroom = match self.headroom {
-            Headroom::Auto => "(max packet noise)".to_owned(),
-            Headroom::Time(time) => format!("{}", time.as_nanos()),
-            Headroom::Packets(packets) => format!("(* packet {packets:?})"),
+            Headroom::Auto => "(+ Report.packet noise)".to_owned(),
+            Headroom::Time(time) => time.as_nanos().to_string(),
+            Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
         let packet = match self.rate {
-            Some(rate) => format!("(/ (* Flow.mss 1080000000) {})", rate.bytes_per_sec()),
-            None => "(if (> (min Flow.rate_incoming Flow.rate_outgoing) 0)
-        (min packet (/ (* Flow.mss 1080000000) (min Flow.rate_incoming Flow.rate_outgoing))) packet)"
+            // Headers are a thirteenth of what an Ethernet frame takes of the link at most.
+            Some(rate) => format!(
+                "
+    (:= Report.packet (/ (* Flow.mss 1080000000) {}))",
+                rate.bytes_per_sec()
+            ),
+            None => "
+    (if (&& sampled (> q last) (== Report.decisions 0))
+        (:= Report.packet (min Report.packet (- q last))))
+    (if (&& sampled (> pair 0) (<= pair new) (<= new Flow.mss))
+        (:= Report.packet (if (> (diff q last) Report.packet)
+            (+ Report.packet (/ Report.packet 64) 1)
+            (- Report.packet (if (< (diff q last) Report.packet) (/ Report.packet 16) 0)))))
+    (if (> (min Flow.rate_incoming Flow.rate_outgoing) 0)
+        (:= Report.packet (min Report.packet
+            (/ (* Flow.mss 1000000000) (min Flow.rate_incoming Flow.rate_outgoing)))))"
                 .to_owned(),
         };
-        let train = match self.rate {
-            Some(_) => "packet",
-            None => "(min packet (if (> count 0) (/ (* sum 1.08) count) packet))",
-        };
-        let skip = match self.samples {
-            Samples::After | Samples::Freshest => "Flow.bytes_in_flight",
-            Samples::Window => "0",
-        };
-        let due = match self.samples {
-            Samples::After | Samples::Window => "(>= gathered Report.window)",
-            Samples::Freshest => "true",
+        let (next, span) = match self.samples {
+            Samples::After => ("(+ Flow.bytes_in_flight Report.window)", "Report.window"),
+            Samples::Window => ("Report.window", "Report.window"),
+            Samples::Freshest => ("(+ Flow.bytes_in_flight 1)", "1"),
         };
         let whole = match self.window {
             Window::Fractional => "",
@@ -55,145 +90,100 @@ impl Dx {
     (:= Report.window (* Flow.mss (/ (+ Report.window (- Flow.mss 1)) Flow.mss)))"
             }
         };
-        let begin = |skip: &str| {
-            format!(
-                "(:= skip {skip})
-    (:= gathered 0)
-    (:= sum 0)
-    (:= count 0)
-    (:= late 0)"
-            )
-        };
-        let again = begin("Flow.bytes_in_flight");
-        let next = begin(skip);
+        // With delayed acknowledgements one packet in flight would wait for its second.
+        let fewest = "(if Report.stamped Flow.mss (* 2 Flow.mss))";
         format!(
             "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0) (cwnd 0) (ssthresh 0)
-        (decisions 0) (queue 0) (headroom 0) (stamped false) (window 0)
-        (volatile least +infinity) (volatile spread +infinity))
-    (noise 0) (slow true) (packet +infinity)
-    (first true) (recovering false) (in_loss false)
-    (new 0) (q 0) (base 0) (sampled false)
-    (skip 0) (gathered 0) (sum 0) (count 0) (late 0)
-    (last 0) (moved 0) (pairs 0) (turn 0))
-(when (== Report.window 0)
-    (:= Report.window Cwnd)
-    (:= skip Flow.bytes_in_flight)
-    (:= last +infinity)
-    (fallthrough))
+        (volatile lost 0) (volatile reductions 0)
+        (decisions 0) (queue 0) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
+        (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
+    (noise 0) (slow true) (recovering false) (in_loss false) (again false)
+    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity) (low +infinity)
+    (left 0) (sum 0) (count 0) (pair 0)
+    (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0))
 (when true
-    (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= new {DELIVERED})
-    (:= sampled (if {form} (< Ack.owd_ns +infinity) (&& (< Flow.rtt_sample_us +infinity) (> new 0))))
-    (:= q (if {form} Flow.queue_delay_ns (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us))))
-    (:= base (max 1 (if {form} Flow.min_rtt_ns (* 1000 Flow.min_rtt_us))))
-    (:= packet {packet})
+    (:= again (|| Flow.in_recovery Flow.was_timeout (== Report.window 0)))
+    (if (== Report.window 0) (:= Report.window Cwnd))
+    # A run by timer says nothing of the stamps: a flow that is paced sends less often than they are thought to be new.
+    (if (&& (> new 0) (!= Report.stamped {valid}))
+        (do (:= again true) (:= Report.stamped {valid}) (report)))
+    (:= sampled (&& (> new 0) (< (if Report.stamped Ack.owd_ns Flow.rtt_sample_us) +infinity)))
+    # The RTT of data is longer than the handshake's by what the data takes at each link.
+    (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
+    (:= floor (min floor q))
+    (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
+    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns (* 1000 Flow.min_rtt_us))))
+    # A loss halves the window, once in a repair. After a timeout the program raises it again.
+    (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
+        (do (:= Report.window (/ Report.window 2))
+            (:= Ssthresh (max Report.window (* 2 Flow.mss)))
+            (:= Report.reductions (+ Report.reductions 1))
+            (:= slow false)
+            (report)))
+    (if Flow.was_timeout
+        (do (:= in_loss true) (report)))
+    (if (&& in_loss Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
+        (:= Cwnd (min Ssthresh (+ Cwnd new))))
+    (if (&& recovering (! (|| Flow.in_recovery Flow.was_timeout)))
+        (do (:= slow (&& in_loss (> Report.window Cwnd)))
+            (:= Report.window (min Report.window Cwnd))
+            (:= in_loss false)))
+    (if Flow.undone
+        (do (:= Report.window (max Report.window Cwnd)) (report)))
+    (:= recovering (|| Flow.in_recovery Flow.was_timeout)){packet}
+    (:= Report.headroom {headroom})
+    (if again
+        (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
+            (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0) (:= sum_r 0) (:= moved 0)))
+    (if (&& sampled (! again) (<= left (if slow 0 {span})))
+        (do (:= sum (+ sum q)) (:= count (+ count 1)) (:= low (min low q))))
+    # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
+    (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
+    (if (&& sampled (! again))
+        (do (:= moved (+ moved (if (> block 0) (max (diff r last_r) (diff last_r r)) 0)))
+            (:= sum_r (+ sum_r r))
+            (:= block (+ block 1))
+            (:= Report.back_least (min Report.back_least r))))
+    (:= last_r (if sampled r))
+    (:= last (if sampled q))
+    (if (>= block {BLOCK})
+        (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
+            (:= Report.back (min Report.back (/ sum_r block)))
+            (:= block 0) (:= sum_r 0) (:= moved 0)))
+    (:= left (if again left (diff left new)))
+    (:= pair (diff pair new))
+    (if (&& slow Flow.cwnd_limited)
+        (do (:= Report.window (min Ssthresh (+ Report.window new)))
+            (:= slow (< Report.window Ssthresh))))
     (fallthrough))
-(when (!= Report.stamped {form})
-    (:= Report.stamped {form})
-    {again}
-    (report)
-    (fallthrough))
-# A loss.
-(when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-    (:= Ssthresh (max (/ Report.window 2) (* 2 Flow.mss)))
-    (:= Report.window (/ Report.window 2))
-    (:= Report.reductions (+ Report.reductions 1))
-    (:= slow false)
-    (report)
-    (fallthrough))
-(when Flow.was_timeout
-    (:= Report.timeouts (+ Report.timeouts 1))
-    (:= in_loss true)
-    (report)
-    (fallthrough))
-(when (&& in_loss Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
-    (:= Cwnd (min Ssthresh (+ Cwnd new)))
-    (fallthrough))
-(when (&& recovering (! (|| Flow.in_recovery Flow.was_timeout)))
-    (:= slow (&& in_loss (> Report.window Cwnd)))
-    (:= Report.window (if Flow.undone (max Report.window Cwnd) (min Report.window Cwnd)))
-    (:= in_loss false)
-    (fallthrough))
-(when true
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
-    (fallthrough))
-(when recovering
-    {again}
-    (fallthrough))
-# Samples.
-(when (&& sampled first)
-    (:= count (if (> (diff q last) 0) (+ count 1)))
-    (:= sum (+ sum (diff q last)))
-    (fallthrough))
-(when (&& first (<= skip new))
-    (:= first false)
-    (:= packet {train})
+# A decision.
+(when (&& (! again) (== left 0) (>= count (if slow {FEW} 1)))
+    (:= Report.decisions (+ Report.decisions 1))
+    (:= Report.queue (if Report.stamped (/ sum count) low))
     (:= sum 0)
     (:= count 0)
-    (:= moved 0)
-    (:= pairs 0)
-    (fallthrough))
-(when (&& sampled (== skip 0))
-    (:= sum (+ sum q))
-    (:= count (+ count 1))
-    (:= late (if (> q {headroom}) (+ late 1) 0))
-    (fallthrough))
-(when sampled
-    (:= moved (+ moved (max (diff q last) (diff last q))))
-    (:= pairs (+ pairs 1))
-    (:= last q)
-    (fallthrough))
-(when (>= pairs {PAIRS})
-    (:= Report.spread (min Report.spread (/ moved pairs)))
-    (:= moved 0)
-    (:= pairs 0)
-    (fallthrough))
-(when true
-    (:= gathered (if (== skip 0) (+ gathered new)))
-    (:= skip (diff skip new))
-    (fallthrough))
-# Slow start.
-(when (&& slow (! recovering) Flow.cwnd_limited)
-    (:= Report.window (min Ssthresh (+ Report.window new)))
-    (:= slow (< Report.window Ssthresh))
-    (fallthrough))
-(when (&& slow (>= late {LATE}))
-    (:= slow false)
-    (:= Report.window (* Report.window 9/16))
-    {again}
-    (fallthrough))
-# The decision.
-(when (&& (! slow) (> count 0) {due})
-    (:= Report.decisions (+ Report.decisions 1))
-    (:= Report.queue (/ sum count))
-    (:= Report.headroom {headroom})
-    (:= Report.least (min Report.least Report.queue))
-    (:= q Report.queue)
-    (if (<= Report.queue Report.headroom)
-        (if (|| Flow.cwnd_limited (< Report.window Flow.mss))
-            (:= Report.window (+ Report.window (min Flow.mss Report.window))))
-        (:= Report.window (if (< Report.window (* 2 Flow.mss))
-            (/ (* Report.window base) (+ base q))
-            (- Report.window (/ (* (- Report.window Flow.mss) (min q base)) base))))){whole}
-    {next}
+    (:= low +infinity)
+    (if (> Report.queue Report.headroom)
+        (do (:= Report.window (if slow (* Report.window {LEFT})
+                (- Report.window (if (< Report.window (* 2 Flow.mss)) {CUT_SMALL} {CUT}))))
+            (:= slow false))
+        (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window (* 2 Flow.mss))))
+            (:= Report.window (+ Report.window {GROW})))){whole}
+    (:= left (if slow 0 {next}))
     (fallthrough))
 (when (! recovering)
     (:= Report.window (min {MOST} (max Report.window (/ (* {LEAST_PERCENT} Flow.mss) 100))))
-    (:= turn (+ turn new))
-    (:= turn (if (>= turn Report.window) 0))
-    (:= Cwnd (* Flow.mss (/ Report.window Flow.mss)))
-    (:= Cwnd (max Flow.mss (+ Cwnd (if (< (* turn Flow.mss) (* (diff Report.window Cwnd) Report.window)) Flow.mss 0))))
+    (:= q (max {fewest} (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
+    (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
+    (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))
-    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window Flow.mss)))
-        (max 1 (/ (* Report.window 1000000000) (+ base (if slow 0 q))))
+    # 1000gbit ends the pacing.
+    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window {fewest})))
+        (max 1 (/ (* Report.window 1000000000) Report.base))
         (if (> Rate 0) 1000gbit 0)))
-    (fallthrough))
-(when true
-    (:= Report.cwnd Cwnd)
-    (:= Report.ssthresh Ssthresh)
     (fallthrough))
 (when (> Micros (max Flow.srtt_us 1000))
     (:= Micros 0)

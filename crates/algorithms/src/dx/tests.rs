@@ -1,0 +1,345 @@
+use ccplane_datapath::{INFINITY, OneWay, Signals, Stamps};
+use ccplane_units::Time;
+
+use super::noise::{Noise, Seen};
+use super::*;
+use crate::Registry;
+use crate::dice::Dice;
+use crate::script::{MSS, Script, everything};
+
+/// RTT of the empty path, µs, and the path's length in packets: a packet takes 100/60 µs.
+const RTT: u64 = 100;
+const BDP: u64 = 60;
+
+/// An ACK of a stamped packet that waited so many ns, and what a transport says beside it.
+fn waited(s: &mut Signals, queue: u64) {
+    (s.owd_ns, s.min_owd_ns) = (RTT * 500 + queue, RTT * 500);
+    (s.rtt_ns, s.min_rtt_ns) = (RTT * 1_000 + queue, RTT * 1_000);
+    (s.queue_delay_ns, s.queue_delay_valid) = (queue, 1);
+    by_rtt(s, queue);
+}
+
+/// The same of a packet without stamps.
+fn by_rtt(s: &mut Signals, queue: u64) {
+    (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (RTT + queue / 1_000, RTT, RTT);
+    let rate = BDP * MSS * 1_000_000 / RTT;
+    (s.rate_incoming, s.rate_outgoing) = (rate, rate);
+}
+
+/// A flow of so many packets that has left slow start.
+fn avoiding(parameters: &str, packets: u64) -> Script {
+    let mut script = Script::new("dx", parameters);
+    script.usual.bytes_in_flight = packets * MSS;
+    (script.transport.cwnd, script.transport.ssthresh) = (packets * MSS, packets * MSS);
+    script
+}
+
+/// One ACK of a packet that waited so long; the window in packets after it.
+fn ack(script: &mut Script, queue: u64) -> u64 {
+    let in_flight = script.transport.cwnd;
+    script.ack(Duration::from_micros(RTT) / script.window().max(1), |s| {
+        waited(s, queue);
+        s.bytes_in_flight = in_flight;
+    });
+    script.window()
+}
+
+/// ACKs until the window moves, and where to.
+fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
+    let before = script.window();
+    (1..10_000)
+        .map(|n| (n, ack(script, queue)))
+        .find(|(_, after)| *after != before)
+        .unwrap_or_default()
+}
+
+/// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of three. W·Q/V is one packet.
+#[test]
+fn three_senders_of_twenty_and_one_go_back_to_twenty() {
+    let mut script = avoiding("", 21);
+    // 3 packet times are 5 µs; all that was under way, then a window.
+    assert_eq!(moved(&mut script, 5_000), (22, 20));
+    assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn a_packet_more_a_decision_while_nobody_waits_for_longer_than_the_headroom() {
+    for (queue, headroom) in [
+        (0, "headroom=auto"),
+        (1_600, "rate=4.8gbit"),
+        (4_900, "headroom=5us"),
+        (8_300, "rate=4.8gbit,headroom=5p"),
+    ] {
+        let mut script = avoiding(headroom, 40);
+        moved(&mut script, queue);
+        for _ in 0..5 {
+            let before = script.window();
+            // What was under way at the decision, and then the window that left after it.
+            let (acks, after) = moved(&mut script, queue);
+            assert_eq!(after, before + 1, "{queue} ns under {headroom}");
+            assert!(acks.abs_diff(2 * before) <= 2, "{acks} ACKs at {before} packets");
+        }
+    }
+}
+
+#[test]
+fn samples_say_when_a_decision_is() {
+    for (samples, acks) in [("after", 80), ("window", 40), ("freshest", 41)] {
+        let mut script = avoiding(&format!("samples={samples}"), 40);
+        moved(&mut script, 0);
+        moved(&mut script, 0);
+        let before = script.window();
+        let (seen, after) = moved(&mut script, 0);
+        assert_eq!(after, before + 1);
+        let expected = acks * before / 40;
+        assert!(
+            seen.abs_diff(expected) <= 2,
+            "{samples}: {seen} ACKs instead of {expected}"
+        );
+    }
+}
+
+/// The queue that the last decision was about is still in what was under way: it does not count again.
+#[test]
+fn what_was_under_way_at_a_decision_is_not_cut_again() {
+    let mut script = avoiding("", 40);
+    let (_, once) = moved(&mut script, 10_000);
+    for _ in 0..once - 2 {
+        assert_eq!(ack(&mut script, 10_000), once, "packets of before");
+    }
+    let (_, after) = moved(&mut script, 0);
+    assert_eq!(after, once + 1, "those sent since did not wait");
+}
+
+/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1.
+#[test]
+fn decreases_are_what_the_formula_says() {
+    for (window, queue, expected) in [(40, 10_000, 36), (100, 50_000, 51), (40, 100_000, 1), (40, 900_000, 1)] {
+        let mut script = avoiding("", window);
+        assert_eq!(moved(&mut script, queue).1, expected, "{window} packets, {queue} ns");
+    }
+}
+
+#[test]
+fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
+    let shrunk = |window: &str| {
+        let mut script = avoiding(&format!("window={window}"), 20);
+        // (W - 1)·Q/R of 2.5 µs: half a packet at each decision.
+        (0..160).for_each(|_| drop(ack(&mut script, 2_500)));
+        script.window()
+    };
+    let (floor, fractional, ceil) = (shrunk("floor"), shrunk("fractional"), shrunk("ceil"));
+    assert!(floor < fractional && fractional < 20, "{floor} {fractional} {ceil}");
+    assert_eq!(ceil, 20, "half a packet less is none less");
+}
+
+/// Below a packet the window is a pace: of W·mss/R.
+#[test]
+fn below_one_packet_the_window_is_a_rate() {
+    let mut script = avoiding("", 2);
+    for _ in 0..60 {
+        script.ack(Duration::from_micros(400), |s| {
+            waited(s, 300_000);
+            s.bytes_in_flight = 0;
+        });
+    }
+    assert_eq!(script.window(), 1);
+    let rate = script.transport.rate;
+    // Some hundredths of a packet of 1000 bytes in 100 µs.
+    assert!((100_000..5_000_000).contains(&rate), "{rate} bytes/s");
+    for _ in 0..100 {
+        script.ack(Duration::from_micros(400), |s| {
+            waited(s, 0);
+            s.bytes_in_flight = 0;
+        });
+    }
+    assert!(
+        script.window() > 4 && script.transport.rate > 1 << 30,
+        "and no more when it has grown"
+    );
+    assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
+    let mut script = Script::new("dx", "");
+    for n in 0..200 {
+        ack(&mut script, if n % 8 == 0 { 3_000 } else { 0 });
+    }
+    let grown = script.window();
+    assert!(grown >= 200 && script.transport.ssthresh == u64::MAX, "{grown}");
+    // A pace of a window in an RTT, so that what it sends makes no queue by itself.
+    let rate = script.transport.rate * RTT / 1_000_000 / MSS;
+    assert!(rate.abs_diff(grown) <= 1, "{rate} packets in an RTT");
+    for _ in 0..5 {
+        ack(&mut script, 30_000);
+    }
+    let left = script.window();
+    assert!(left < (grown + 5) * 9 / 16 + 2 && left > grown / 2, "{left} of {grown}");
+    assert_eq!(script.transport.ssthresh, script.transport.cwnd);
+}
+
+#[test]
+fn a_loss_halves_once_and_a_timeout_is_raised_again() {
+    let mut script = avoiding("", 40);
+    ack(&mut script, 0);
+    let outcome = script.ack(Duration::from_micros(10), |s| {
+        waited(s, 0);
+        (s.in_recovery, s.lost_pkts_sample) = (1, 1);
+    });
+    assert_eq!(
+        (outcome.ssthresh, outcome.cwnd),
+        (Some(20 * MSS), None),
+        "the window is the transport's"
+    );
+    for _ in 0..20 {
+        let outcome = script.ack(Duration::from_micros(10), |s| {
+            waited(s, 90_000);
+            s.in_recovery = 1;
+        });
+        assert_eq!((outcome.ssthresh, outcome.cwnd), (None, None));
+    }
+    script.transport.cwnd = 20 * MSS;
+    assert_eq!(ack(&mut script, 0), 20);
+
+    script.transport.cwnd = MSS;
+    let timeout = script.ack(Duration::from_millis(200), |s| {
+        (s.in_recovery, s.was_timeout, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
+    });
+    assert_eq!(timeout.ssthresh, Some(10 * MSS));
+    for _ in 0..40 {
+        script.ack(Duration::from_micros(10), |s| {
+            waited(s, 0);
+            s.in_recovery = 1;
+        });
+    }
+    assert_eq!(script.window(), 10, "up to the threshold and no further");
+}
+
+#[test]
+fn nothing_grows_while_the_application_limits_sending() {
+    let mut script = avoiding("", 40);
+    ack(&mut script, 0);
+    script.usual.cwnd_limited = 0;
+    assert_eq!(moved(&mut script, 0), (0, 0));
+}
+
+/// A flow whose stamps stop goes on with the RTT from the ACK on that says so, and back with the first stamp.
+#[test]
+fn without_stamps_it_is_the_rtt() {
+    let mut script = avoiding("", 40);
+    ack(&mut script, 0);
+    let reports = script.reports;
+    let by_rtt_only = |script: &mut Script, queue: u64| {
+        let in_flight = script.transport.cwnd;
+        script.ack(Duration::from_micros(2), |s| {
+            by_rtt(s, queue);
+            s.bytes_in_flight = in_flight;
+        });
+    };
+    by_rtt_only(&mut script, 0);
+    assert_eq!(script.reports, reports + 1, "the agent hears of it at once");
+    let before = script.window();
+    (0..2 * before + 2).for_each(|_| by_rtt_only(&mut script, 10_000));
+    assert_eq!(script.window(), before - before / 10, "W - (W - 1)·Q/R");
+    ack(&mut script, 0);
+    assert_eq!(script.reports, reports + 2);
+    assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn what_a_datapath_has_to_be_able_to_do() {
+    use Capabilities as C;
+    let without = |missing: C| Capabilities(everything().0 & !missing.0);
+    for missing in [C::PACING, C::RTT, C::RECOVERY, C::DELIVERY_RATE] {
+        assert!(Script::on(without(missing), "dx", "").is_none());
+    }
+    assert!(Script::on(without(C::DELIVERY_RATE), "dx", "rate=10gbit").is_some());
+    assert!(Script::on(without(C::TIMERS), "dx", "").is_some());
+    // Time stamps: used where they are there, demanded, or not asked for.
+    let made = |parameters: &str| {
+        let parameters = parameters.parse().expect("well-formed");
+        Registry::builtin().by_name("dx", &parameters).expect("valid")
+    };
+    for (delay, runs, wants) in [("auto", true, true), ("stamps", false, true), ("rtt", true, false)] {
+        let parameters = format!("delay={delay}");
+        assert_eq!(
+            Script::on(without(C::ONE_WAY_DELAY), "dx", &parameters).is_some(),
+            runs,
+            "{delay}"
+        );
+        assert!(Script::on(everything(), "dx", &parameters).is_some(), "{delay}");
+        assert_eq!(made(&parameters).wants().contains(C::ONE_WAY_DELAY), wants, "{delay}");
+    }
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_refused() {
+    let why = |parameters: &str| match Registry::builtin().by_name("dx", &parameters.parse().expect("well-formed")) {
+        Ok(_) => panic!("{parameters} was accepted"),
+        Err(why) => why.to_string(),
+    };
+    assert!(why("headroom=2 packets").contains("packets such as `1.5p`"));
+    assert!(why("headroom=-1p").contains("headroom"));
+    assert!(why("headroom=5s").contains("at most 1s"));
+    assert!(why("rate=fast").contains("`auto` or a rate"));
+    assert!(why("samples=all").contains("`after` or `window` or `freshest`"));
+}
+
+/// Both hosts stamp late by exponential jitter of this mean, ns, and nothing waits: what the stamps say, block by block.
+fn noise(mean: f64, samples: f64) -> (u64, f64) {
+    let mut dice = Dice(7);
+    let mut late = || (-mean * libm::log((dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64)) as u64;
+    let (mut one_way, mut noise) = (OneWay::default(), Noise::default());
+    let (mut headroom, mut seen_mean) = (0, 0.0);
+    const BLOCKS: u64 = 200;
+    for block in 0..BLOCKS {
+        let mut ways = Vec::new();
+        for n in 0..64 {
+            // A host stamps what it sends too early, and what it gets too late.
+            let t1 = 1_000_000_000 + (block * 64 + n) * 2_000;
+            let t2 = t1 + 50_000 + late() + late();
+            let (t3, t4) = (t2 + 3_000, t2 + 53_000 + late() + late());
+            let at = Time::from_nanos;
+            let stamps = Stamps {
+                t1: at(t1),
+                t2: at(t2),
+                t3: at(t3),
+                t4: at(t4),
+            };
+            assert!(one_way.sample(stamps.t4, &stamps));
+            let mut signals = Signals::default();
+            one_way.write(stamps.t4, true, Duration::from_secs(1), &mut signals);
+            ways.push(signals.rtt_ns + signals.min_owd_ns - signals.owd_ns);
+            seen_mean += signals.queue_delay_ns as f64 / 64.0 / BLOCKS as f64;
+        }
+        let moved: u64 = ways.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
+        let seen = Seen {
+            spread: moved / 63,
+            back: ways.iter().sum::<u64>() / 64,
+            back_least: ways.iter().copied().min().unwrap_or(INFINITY),
+        };
+        let now = Time::from_nanos(1_000_000_000 + block * 128_000);
+        headroom = noise.update(now, seen, true, samples);
+    }
+    (headroom, seen_mean)
+}
+
+/// What it adds to one packet covers the bias of the mean but for a fifth, and a third of its error, and is not more than three
+/// times either.
+#[test]
+fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
+    for mean in [0.0, 200.0, 2_000.0, 20_000.0] {
+        for samples in [1.0, 8.0, 40.0] {
+            let (headroom, bias) = noise(mean, samples);
+            // Two exponential stamps a sample.
+            let error = libm::sqrt(2.0) * mean / libm::sqrt(samples);
+            let (least, most) = (0.8 * bias + 0.3 * error, 3.0 * (bias + error));
+            println!("{mean} ns, {samples} samples: {headroom} ns, bias {bias:.0}, error {error:.0}");
+            assert!(
+                (least..=most).contains(&(headroom as f64)),
+                "{headroom} is not in {least}..{most}"
+            );
+        }
+    }
+}
