@@ -3,7 +3,7 @@
 use ccplane_algorithms::Registry;
 
 use super::{Datapath, Experiment, Options, Outcome, together};
-use super::{dx_convergence, dx_fairness, dx_fattree, dx_senders, dx_testbed};
+use super::{dx_accuracy, dx_convergence, dx_fairness, dx_fattree, dx_noise, dx_senders, dx_testbed};
 use crate::error::Error;
 use crate::run::Progress;
 
@@ -11,17 +11,19 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx",
     title: "DX's evaluation, all its experiments in their quick form",
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015",
-    takes: "2 minutes on two cores",
-    on: &[Datapath::Sim],
+    takes: "3 minutes on two cores; --datapath sim needs no privileges",
+    on: &[Datapath::Sim, Datapath::Linux],
     run: all,
 };
 
 /// In the slides' order.
-const PARTS: [&Experiment; 5] = [
+const PARTS: [&Experiment; 7] = [
+    &dx_accuracy::EXPERIMENT,
     &dx_testbed::EXPERIMENT,
     &dx_fattree::EXPERIMENT,
     &dx_senders::EXPERIMENT,
     &dx_convergence::EXPERIMENT,
+    &dx_noise::EXPERIMENT,
     &dx_fairness::EXPERIMENT,
 ];
 

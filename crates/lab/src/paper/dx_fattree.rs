@@ -174,7 +174,7 @@ fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
     let (loads, contenders, flows) = if options.quick {
         (&[20, LOAD][..], &CONTENDERS[..2], 3_000)
     } else {
-        (&LOADS[..], &CONTENDERS[..], 12_000)
+        (&LOADS[..], &CONTENDERS[..], 8_000)
     };
     let points = loads
         .iter()
@@ -239,5 +239,25 @@ mod tests {
         }
         let again = run(Who::Dctcp, 3);
         assert_eq!(one.flows, again.flows);
+    }
+
+    /// A few hundred flows at half of the uplinks' capacity: small ones do not wait behind large ones under DX.
+    #[test]
+    fn small_flows_hardly_wait_under_dx() {
+        let registry = Registry::builtin();
+        let slowest = |who| {
+            let run = Run {
+                registry: &registry,
+                who,
+                load: 50,
+                flows: 400,
+                seed: 1,
+            };
+            let done = run.run().unwrap();
+            let small = done.flows.iter().filter(|(bytes, _)| *bytes <= 10_000);
+            small.map(|(_, ns)| *ns).max().unwrap()
+        };
+        let (dx, dctcp) = (slowest(Who::Dx), slowest(Who::Dctcp));
+        assert!(dx < 200_000 && dctcp > 2 * dx, "{dx} ns, {dctcp} ns");
     }
 }

@@ -132,3 +132,39 @@ fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
     ));
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::pool::Job;
+    use super::*;
+
+    /// Our aim, for the goal that slides 21 and 22 state: next to no queue, and a link that is full after every decrease.
+    #[test]
+    fn the_link_is_full_and_the_queue_short_with_many_senders() {
+        let registry = Registry::builtin();
+        let run = |count, who| {
+            let job = ManyToOne {
+                registry: &registry,
+                experiment: EXPERIMENT.name,
+                who,
+                gbit: 10,
+                rtt: RTT,
+                senders: Senders::Always(count),
+                warm: Duration::from_millis(20),
+                until: Duration::from_millis(50),
+                bin: Duration::from_millis(10),
+                seed: 1,
+            };
+            job.run().unwrap()
+        };
+        for count in [10, 30] {
+            let (dx, dctcp) = (run(count, Who::Dx), run(count, Who::Dctcp));
+            assert!(dx.utilisation >= 0.99, "{count} senders: {}", dx.utilisation);
+            assert!(
+                dx.delay(0.5) < dctcp.delay(0.5) / 2.0,
+                "{count} senders: {}",
+                dx.delay(0.5)
+            );
+        }
+    }
+}

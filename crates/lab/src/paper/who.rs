@@ -5,26 +5,11 @@ use std::sync::Arc;
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::Ecn;
-use ccplane_sim::{Config, Congestion, JitterShape, Native, SimError, StampModel, SteerOptions, World};
-use ccplane_units::Duration;
+use ccplane_sim::{Config, Congestion, Native, SimError, StampModel, SteerOptions, World};
 
 use crate::error::Error;
+use crate::scenario::Stamps;
 use crate::sim::switched_on;
-
-/// Stamps of a NIC, calibrated: slide 17 calls their accuracy "sub-microsecond scale". 99 of 100 are within half a
-/// microsecond. Each end has its own.
-const HARDWARE: StampModel = StampModel {
-    jitter: Duration::from_nanos(200),
-    shape: JitterShape::Normal,
-    ..StampModel::EXACT
-};
-/// Stamps in software: late by what the stack takes, now and then by much. p50 is 2 µs and p99 14: the idle direction of a
-/// path between two kernels on a virtual machine has a p99 of 5 to 18 µs.
-const SOFTWARE: StampModel = StampModel {
-    jitter: Duration::from_micros(3),
-    shape: JitterShape::Exponential,
-    ..StampModel::EXACT
-};
 
 /// A congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +81,21 @@ impl Who {
         }
     }
 
-    /// The stamps of all hosts.
-    fn stamps(self) -> StampModel {
+    /// The stamps of all hosts, where they are not exact.
+    fn stamps(self) -> Option<Stamps> {
         match self {
-            Who::DxHardware => HARDWARE,
-            Who::DxSoftware => SOFTWARE,
-            _ => StampModel::EXACT,
+            Who::DxHardware => Some(Stamps::HARDWARE),
+            Who::DxSoftware => Some(Stamps::SOFTWARE),
+            _ => None,
         }
     }
 
     /// Brings it into a simulation: what decides a flow's window, and the transport's settings with what that wants of them.
     pub fn join(self, sim: &mut World, registry: &Registry, own: Config) -> Result<(Congestion, Arc<Config>), Error> {
-        if self.stamps() != StampModel::EXACT {
-            stamp_all(sim, self.stamps()).map_err(|error| self.broken(&error))?;
+        if let Some(stamps) = self.stamps() {
+            let hosts: Vec<_> = sim.network().hosts().collect();
+            let put = stamps.put(sim, hosts.into_iter());
+            put.map_err(|error| self.broken(&error))?;
         }
         let Some(name) = self.algorithm() else {
             let config = Config { ecn: Ecn::Ect0, ..own };
