@@ -31,12 +31,23 @@ const ROUND: &str = "(* Flow.mss 3/4)";
 /// path's share; by a sixteenth of a packet at least, so that the smaller of two shares grows faster. Ours: DX ends at one packet.
 const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 
+/// The least headroom, as a part of the empty path's RTT. The bursts of others, ten packets when a flow begins, are no queue that
+/// a decrease would empty. Less, and large flows lose to them (`ccplane paper dx-fattree`: at a packet they take up to twice
+/// as long as DCTCP's); more is that much longer a queue. Ours.
+const BURSTS: u64 = 16;
+
 /// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
 /// the next packet was given its time before this decision. Ours.
-const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
+const CUT_SMALL: &str = "(/ (* Report.window (diff Report.queue Report.headroom))
+                    (* 2 (+ Report.base (diff Report.queue Report.headroom))))";
 
 /// A decrease: W·Q/V = (W - 1)·Q/R, where V = R·W/(W - 1). Q/V stays below 1 as Q counts up to R.
-const CUT: &str = "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
+///
+/// Of Q, only what is above the headroom counts, so that the decrease lands there and not below. With all of it the link runs
+/// empty wherever the headroom is more than a packet or two, and a flow in a large network, cut for every burst of others, takes
+/// half as long again. Ours.
+const CUT: &str = "(/ (* (diff Report.window Flow.mss)
+                    (min (diff Report.queue Report.headroom) Report.base)) Report.base)";
 
 impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
@@ -51,7 +62,7 @@ impl Dx {
             Delay::Auto | Delay::Stamps => "Flow.queue_delay_valid",
         };
         let headroom = match self.headroom {
-            Headroom::Auto => "(+ Report.packet noise)".to_owned(),
+            Headroom::Auto => format!("(+ noise (max Report.packet (/ Report.base {BURSTS})))"),
             Headroom::Time(time) => time.as_nanos().to_string(),
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
@@ -115,7 +126,8 @@ impl Dx {
     (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
-    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns (* 1000 Flow.min_rtt_us))))
+    # Stamps leave out what the hosts take themselves, which the window has to cover as well.
+    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns 0) (* 1000 Flow.min_rtt_us)))
     # A loss halves the window, once in a repair. After a timeout the program raises it again.
     (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
         (do (:= Report.window (/ Report.window 2))

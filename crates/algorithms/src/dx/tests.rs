@@ -56,7 +56,7 @@ fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
 /// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of three. W·Q/V is one packet.
 #[test]
 fn three_senders_of_twenty_and_one_go_back_to_twenty() {
-    let mut script = avoiding("", 21);
+    let mut script = avoiding("headroom=0us", 21);
     // 3 packet times are 5 µs; all that was under way, then a window.
     assert_eq!(moved(&mut script, 5_000), (22, 20));
     assert_eq!(script.faults(), 0);
@@ -111,19 +111,31 @@ fn what_was_under_way_at_a_decision_is_not_cut_again() {
     assert_eq!(after, once + 1, "those sent since did not wait");
 }
 
-/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1.
+/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1; of Q what is above the headroom, by itself a
+/// sixteenth of R here.
 #[test]
 fn decreases_are_what_the_formula_says() {
-    for (window, queue, expected) in [(40, 10_000, 36), (100, 50_000, 51), (40, 100_000, 1), (40, 900_000, 1)] {
-        let mut script = avoiding("", window);
-        assert_eq!(moved(&mut script, queue).1, expected, "{window} packets, {queue} ns");
+    for (headroom, window, queue, expected) in [
+        ("headroom=0us", 40, 10_000, 36),
+        ("headroom=0us", 100, 50_000, 51),
+        ("headroom=0us", 40, 100_000, 1),
+        ("headroom=0us", 40, 900_000, 1),
+        ("headroom=5us", 40, 15_000, 36),
+        ("", 40, 16_250, 36),
+    ] {
+        let mut script = avoiding(headroom, window);
+        assert_eq!(
+            moved(&mut script, queue).1,
+            expected,
+            "{window} packets, {queue} ns, {headroom}"
+        );
     }
 }
 
 #[test]
 fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
     let shrunk = |window: &str| {
-        let mut script = avoiding(&format!("window={window}"), 20);
+        let mut script = avoiding(&format!("headroom=0us,window={window}"), 20);
         // (W - 1)·Q/R of 2.5 µs: half a packet at each decision.
         for _ in 0..160 {
             ack(&mut script, 2_500);
@@ -229,7 +241,7 @@ fn nothing_grows_while_the_application_limits_sending() {
 /// A flow whose stamps stop goes on with the RTT from the ACK on that says so, and back with the first stamp.
 #[test]
 fn without_stamps_it_is_the_rtt() {
-    let mut script = avoiding("", 40);
+    let mut script = avoiding("headroom=0us", 40);
     ack(&mut script, 0);
     let reports = script.reports;
     let by_rtt_only = |script: &mut Script, queue: u64| {
