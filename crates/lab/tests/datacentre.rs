@@ -222,7 +222,7 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
 #[test]
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     let run = simulate(
-        "contenders = [\"dx\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
+        "contenders = [\"dx:headroom=0us\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
          [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\nqueue = \"droptail:1000p\"\n\
          [[workload]]\nbulk = {}\n",
     );
@@ -238,18 +238,19 @@ fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     let mean = windows.iter().map(|w| f64::from(*w)).sum::<f64>() / windows.len() as f64;
     println!("{rate:.2} Gbit/s, {queue:.2} packets wait, {mean:.2} packets in a window");
     assert!(rate > 9.95 && queue < 3.0, "{rate} Gbit/s, {queue} packets");
-    assert!((20.0..21.0).contains(&mean), "{mean}");
+    assert!((19.5..21.0).contains(&mean), "{mean}");
 }
 
-/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s.
+/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s. The headroom is a sixteenth of 100 µs,
+/// half a packet at the one and five packets at the other, or a packet.
 #[test]
 fn dx_fills_the_link_with_a_queue_of_packets() {
     for (mbit, senders, used, most) in [
         (1_000, 2, 0.98, 3.0),
         (1_000, 10, 0.98, 6.0),
-        (10_000, 2, 0.98, 3.0),
-        (10_000, 10, 0.99, 6.0),
-        (10_000, 20, 0.99, 10.0),
+        (10_000, 2, 0.98, 8.0),
+        (10_000, 10, 0.99, 10.0),
+        (10_000, 20, 0.99, 15.0),
         (10_000, 30, 0.99, 15.0),
     ] {
         let (share, queue, jain) = dx("", mbit, "100us", senders, 300);
@@ -271,7 +272,7 @@ fn dx_paces_windows_below_a_packet() {
 /// Without stamps: longer queues, as RTTs count microseconds, and the link in use all the same.
 #[test]
 fn dx_by_rtt_fills_the_link_too() {
-    for (senders, used, most) in [(2, 0.90, 3.0), (10, 0.95, 10.0), (30, 0.95, 25.0)] {
+    for (senders, used, most) in [(2, 0.90, 8.0), (10, 0.95, 15.0), (30, 0.95, 25.0)] {
         let (share, queue, _) = dx(":delay=rtt", 10_000, "100us", senders, 300);
         println!("{senders} senders by RTT: {share:.4}, {queue:.2} packets");
         assert!(share > used && queue < most, "{senders} senders: {share}, {queue}");

@@ -111,8 +111,7 @@ fn what_was_under_way_at_a_decision_is_not_cut_again() {
     assert_eq!(after, once + 1, "those sent since did not wait");
 }
 
-/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1; of Q what is above the headroom, by itself a
-/// sixteenth of R here.
+/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom says when, not how much.
 #[test]
 fn decreases_are_what_the_formula_says() {
     for (headroom, window, queue, expected) in [
@@ -120,8 +119,8 @@ fn decreases_are_what_the_formula_says() {
         ("headroom=0us", 100, 50_000, 51),
         ("headroom=0us", 40, 100_000, 1),
         ("headroom=0us", 40, 900_000, 1),
-        ("headroom=5us", 40, 15_000, 36),
-        ("", 40, 16_250, 36),
+        ("headroom=5us", 40, 10_000, 36),
+        ("", 40, 10_000, 36),
     ] {
         let mut script = avoiding(headroom, window);
         assert_eq!(

@@ -150,8 +150,8 @@ mod tests {
                 gbit: 10,
                 rtt: RTT,
                 senders: Senders::Always(count),
-                warm: Duration::from_millis(20),
-                until: Duration::from_millis(50),
+                warm: Duration::from_millis(100),
+                until: Duration::from_millis(150),
                 bin: Duration::from_millis(10),
                 seed: 1,
             };
