@@ -31,10 +31,11 @@ const ROUND: &str = "(* Flow.mss 3/4)";
 /// path's share; by a sixteenth of a packet at least, so that the smaller of two shares grows faster. Ours: DX ends at one packet.
 const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 
-/// The least headroom, as a part of the empty path's RTT. The bursts of others, ten packets when a flow begins, are no queue that
-/// a decrease would empty. Less, and large flows lose to them (`ccplane paper dx-fattree`: at a packet they take up to twice
-/// as long as DCTCP's); more is that much longer a queue. Ours.
-const BURSTS: u64 = 16;
+/// The least headroom: a part of the empty path's RTT, and at most so many packets. The bursts of others, ten packets when a flow
+/// begins (RFC 6928), are no queue that a decrease would empty. Less, and large flows lose to them (`ccplane paper dx-fattree`: at
+/// a packet they take up to twice as long as DCTCP's); more is that much longer a queue, which on a path of 100 ms would be one of 6
+/// ms. Ours.
+const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
 /// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
 /// the next packet was given its time before this decision. Ours.
@@ -60,7 +61,7 @@ impl Dx {
             Delay::Auto | Delay::Stamps => "Flow.queue_delay_valid",
         };
         let headroom = match self.headroom {
-            Headroom::Auto => format!("(+ noise (max Report.packet (/ Report.base {BURSTS})))"),
+            Headroom::Auto => format!("(+ noise (max Report.packet {BURSTS}))"),
             Headroom::Time(time) => time.as_nanos().to_string(),
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
