@@ -1,6 +1,6 @@
 //! What a queue and the log know of a packet: its flow, its class, its ECN field and its ports, read from its headers.
 
-use ccplane_qdisc::Ecn;
+use ccplane_qdisc::{Ecn, marking};
 
 /// One packet of a frame in the store, as queues see it.
 #[derive(Clone, Copy, Debug)]
@@ -109,17 +109,14 @@ impl Headers {
 
 /// The band of a differentiated-services code point (RFC 2474): 0 for what is urgent, 1 for best effort and all that
 /// is nearly as good, and below that 2 for RFC 8622's lower effort and the CS1 that served for it before, and 3, 4, 5
-/// for the code points 3, 5, 7, which are for local use (RFC 2474 section 6, pool 2 or 3) and here go on downwards.
+/// for the lower classes of [`marking`].
 fn class(dscp: u8) -> u8 {
     const CS1: u8 = 8;
     const CS5: u8 = 40;
     match dscp {
         CS5.. => 0,
-        1 | CS1 => 2,
-        3 => 3,
-        5 => 4,
-        7 => 5,
-        _ => 1,
+        CS1 => 2,
+        _ => 1 + marking::class_of(dscp),
     }
 }
 
@@ -182,8 +179,10 @@ mod tests {
             (8, 2),
             (1, 2),
             (3, 3),
-            (5, 4),
-            (7, 5),
+            (11, 4),
+            (19, 5),
+            (5, 1),
+            (7, 1),
             (10, 1),
             (34, 1),
         ] {

@@ -36,6 +36,7 @@ mod fifo;
 mod fq_codel;
 mod line;
 mod loss;
+pub mod marking;
 mod piecewise;
 mod prio;
 mod qdisc;

@@ -12,6 +12,7 @@ mod namespace;
 mod priority;
 mod process;
 mod timestamping;
+mod unsent;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
@@ -21,3 +22,4 @@ pub use namespace::{Namespace, inside, sweep};
 pub use priority::{raise_priority, reserve};
 pub use process::die_with_parent;
 pub use timestamping::{Timestamping, addresses, interface_of, timestamping};
+pub use unsent::unsent_bytes;
