@@ -29,7 +29,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Constant {
-        pace: parameters.read("rate", Pace::default())?,
+        rate: parameters.rate_or("rate", "off")?,
         window: parameters.read("cwnd", Window::default())?,
     }))
 }
@@ -37,29 +37,9 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// Holds what it was given, through losses and timeouts too. A flow of it can keep a link's queue full for ever: it is
 /// for networks of one's own.
 pub struct Constant {
-    pace: Pace,
+    /// The rate to hold, if any.
+    rate: Option<Rate>,
     window: Window,
-}
-
-/// The rate to hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Pace {
-    #[default]
-    Off,
-    Rate(Rate),
-}
-
-impl FromStr for Pace {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Pace, String> {
-        match text {
-            "off" => Ok(Pace::Off),
-            _ => match text.parse::<Rate>() {
-                Ok(rate) if rate.bytes_per_sec() > 0 => Ok(Pace::Rate(rate)),
-                _ => Err("it is `off` or a rate above 0, such as `50mbit`".to_owned()),
-            },
-        }
-    }
 }
 
 /// The window to hold.
@@ -94,22 +74,19 @@ impl Algorithm for Constant {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("constant", program(self.pace, self.window))
+        Programs::new().with("constant", program(self.rate, self.window))
     }
 
     fn needs(&self) -> Capabilities {
-        match (self.pace, self.window) {
-            (Pace::Off, _) => Capabilities::CWND,
-            (Pace::Rate(_), Window::Auto) => Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT),
-            (Pace::Rate(_), _) => Capabilities::CWND.with(Capabilities::PACING),
+        match (self.rate, self.window) {
+            (None, _) => Capabilities::CWND,
+            (Some(_), Window::Auto) => Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT),
+            (Some(_), _) => Capabilities::CWND.with(Capabilities::PACING),
         }
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
-        let rate = match self.pace {
-            Pace::Off => 0,
-            Pace::Rate(rate) => rate.bytes_per_sec(),
-        };
+        let rate = self.rate.map_or(0, Rate::bytes_per_sec);
         let window = match self.window {
             Window::Auto if rate == 0 => info.init_cwnd.get(),
             Window::Auto => 0,
@@ -127,15 +104,10 @@ impl Algorithm for Constant {
 /// `window` 0 stands for twice what the rate carries in a smoothed RTT, so that the pacing limits and not the window, but no
 /// less than the flow began with. While the datapath repairs a loss, the threshold says where its reduction leads: nowhere.
 /// It reports once a second, for those who watch; nothing is decided from it.
-fn program(pace: Pace, window: Window) -> String {
-    let rate = match pace {
-        Pace::Off => "",
-        Pace::Rate(_) => "\n    (:= Rate rate)",
-    };
-    let wanted = match (pace, window) {
-        (Pace::Rate(_), Window::Auto) => {
-            "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))"
-        }
+fn program(rate: Option<Rate>, window: Window) -> String {
+    let pace = if rate.is_some() { "\n    (:= Rate rate)" } else { "" };
+    let wanted = match (rate, window) {
+        (Some(_), Window::Auto) => "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))",
         _ => "window",
     };
     format!(
@@ -146,7 +118,7 @@ fn program(pace: Pace, window: Window) -> String {
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= in_loss (|| Flow.was_timeout (&& in_loss Flow.in_recovery)))
-    (:= wanted {wanted}){rate}
+    (:= wanted {wanted}){pace}
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh wanted) (:= Cwnd wanted))
     (:= Report.cwnd Cwnd)
     (fallthrough))
@@ -217,8 +189,8 @@ mod tests {
     #[test]
     fn a_value_without_sense_is_told() {
         for (parameters, expected) in [
-            ("rate=0mbit", "a rate above 0"),
-            ("rate=fast", "a rate above 0"),
+            ("rate=0mbit", "a rate of zero sends nothing"),
+            ("rate=fast", "or `off`"),
             ("cwnd=0", "above 0"),
             ("cwnd=1bdp", "packets such as `80p`"),
         ] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 
 /// Names and values, not yet understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,6 +148,16 @@ impl Parameters {
                 "it is `auto` or a duration of 1us at least",
             )),
         }
+    }
+
+    /// The rate that `name` has; nothing where it is `word` or not given.
+    pub(crate) fn rate_or(&self, name: &str, word: &str) -> Result<Option<Rate>, BadParameter> {
+        let Some(value) = self.get(name).filter(|value| *value != word) else {
+            return Ok(None);
+        };
+        let rate = value.parse::<Rate>();
+        rate.map(Some)
+            .map_err(|why| BadParameter::value(name, value, format!("{why}; or `{word}`")))
     }
 }
 

@@ -100,9 +100,6 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     };
     let delta = parameters.read("delta", DELTA)?.bytes_per_sec();
     let segment = parameters.read("segment", SEGMENT)?.get();
-    if delta == 0 {
-        return Err(BadParameter::value("delta", "0", "a rate above 0, such as 10mbit"));
-    }
     if !(1500..=1 << 30).contains(&segment) {
         return Err(BadParameter::value(
             "segment",

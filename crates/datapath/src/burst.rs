@@ -38,9 +38,6 @@ const SET_BACK: Duration = Duration::from_millis(1);
 /// No burst is longer: 64 KB take 52 ms at 10 Mbit/s. What a rate that is far too low may do ends here.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Over how long the rate of a link is measured: see [`LinkRate`].
-const WINDOW: Duration = Duration::from_millis(1);
-
 /// What an IP packet of so many bytes takes on Ethernet, bytes.
 pub const fn on_ethernet(packet: u32) -> u32 {
     let whole = packet.saturating_add(FRAME);
@@ -131,63 +128,6 @@ pub fn backward(batch: &mut [Passing], rate: Rate) {
     }
 }
 
-/// When packets may leave, so that no two are closer than a link carries them (slide 15): a software NIC paces, then stamps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Release {
-    /// When the packet before will be through.
-    free: Option<Time>,
-}
-
-impl Release {
-    /// When the next packet leaves: r_i = max(now, r_(i-1) + L_(i-1)/C).
-    pub fn next(&mut self, now: Time, bytes: u32, rate: Rate) -> Time {
-        let at = self.free.map_or(now, |free| free.max(now));
-        let takes = match rate.bytes_per_sec() {
-            0 => Duration::ZERO,
-            _ => rate.time_for(Bytes::new(u64::from(bytes))),
-        };
-        self.free = Some(at + takes);
-        at
-    }
-}
-
-/// The rate of a link from the stamps of what it carries: the densest millisecond seen.
-///
-/// Where stamps are off by e at most, the rate is at most C (1 + e/1 ms): a batch of 10 µs makes it 1 % too high, which leaves 1 % of a burst's
-/// length uncalibrated. It is at least C (1 - e/1 ms) once the link was busy for 2 ms without a gap; before that it may be far too low,
-/// and then calibrated stamps are off by at most 2 ms, as no millisecond saw more.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LinkRate {
-    /// The first stamp of this window, and the bytes that were through since.
-    since: Option<Time>,
-    bytes: u64,
-    best: u64,
-}
-
-impl LinkRate {
-    /// Takes the stamp of the next packet on the link, and what it takes there, bytes.
-    pub fn take(&mut self, stamp: Time, bytes: u32) {
-        let Some(since) = self.since else {
-            self.since = Some(stamp);
-            return;
-        };
-        self.bytes += u64::from(bytes);
-        let passed = later(stamp, since);
-        if passed < -nanos(SET_BACK) {
-            (self.since, self.bytes) = (Some(stamp), 0);
-        } else if passed >= nanos(WINDOW) {
-            let rate = u128::from(self.bytes) * 1_000_000_000 / passed.unsigned_abs() as u128;
-            self.best = self.best.max(rate.min(u128::from(u64::MAX)) as u64);
-            (self.since, self.bytes) = (Some(stamp), 0);
-        }
-    }
-
-    /// The rate; zero before a whole window.
-    pub fn rate(&self) -> Rate {
-        Rate::from_bytes_per_sec(self.best)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,14 +175,6 @@ mod tests {
         backward(&mut [], TEN_G);
     }
 
-    #[test]
-    fn pacing_releases_at_line_rate() {
-        let mut release = Release::default();
-        let left = [0, 0, 100, 9_000].map(|now| release.next(at(now), FULL, TEN_G).as_nanos());
-        assert_eq!(left, [0, 1_230, 2_460, 9_000]);
-        assert_eq!(Release::default().next(at(5), FULL, Rate::default()), at(5));
-    }
-
     /// An unknown rate calibrates nothing, and neither does a clock that was set: the next stamp is believed.
     #[test]
     fn a_clock_that_was_set_is_believed() {
@@ -277,22 +209,5 @@ mod tests {
             let stamp = departures.calibrate(clock, FULL, TEN_G);
             assert!(later(stamp, clock) <= 2_000, "packet {n}: {} ns", later(stamp, clock));
         }
-    }
-
-    #[test]
-    fn the_rate_of_a_link_that_was_busy_once_is_known() {
-        let mut seen = LinkRate::default();
-        for n in 0..300u64 {
-            seen.take(at(n * 50_000), FULL);
-        }
-        assert!(seen.rate().bytes_per_sec() < 40_000_000);
-        let start = 300 * 50_000;
-        for n in 0..4_000u64 {
-            // Of batches of 10 µs, stamped at their end.
-            let through = start + n * 12_304 / 10;
-            seen.take(at(through.next_multiple_of(10_000)), FULL);
-        }
-        let error = seen.rate().bytes_per_sec() as f64 / 1.25e9 - 1.0;
-        assert!((-0.01..=0.01).contains(&error), "{error}");
     }
 }

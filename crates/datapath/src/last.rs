@@ -9,10 +9,10 @@ use crate::signals::{Plain, Source, Stamped};
 pub(crate) struct LastState {
     /// Signals 8 to 13 and 15 to 17, from `Flow.bytes_in_flight` to `Flow.mss`.
     amounts: [u64; 9],
-    /// Signals 24 to 26, `Flow.min_owd_ns`, `min_rtt_ns` and `queue_delay_ns`. They fit: infinity is the largest of 32 bits.
-    delays: [u32; 3],
-    /// Signals 18, 19, 21 and 27: limited by the application, in recovery, limited by the window, the queueing delay is valid.
-    flags: [bool; 4],
+    /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of 32 bits.
+    delays: [u32; 2],
+    /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
+    flags: [bool; 3],
 }
 
 impl Default for LastState {
@@ -20,8 +20,8 @@ impl Default for LastState {
     fn default() -> LastState {
         LastState {
             amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
-            delays: [u32::MAX; 3],
-            flags: [false; 4],
+            delays: [u32::MAX; 2],
+            flags: [false; 3],
         }
     }
 }
@@ -32,16 +32,15 @@ impl LastState {
     pub fn keep(&mut self, signals: &Plain) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
         self.amounts[6..].copy_from_slice(&signals[15..18]);
-        let [limited, recovery, full, _] = &mut self.flags;
+        let [limited, recovery, full] = &mut self.flags;
         for (flag, number) in [(limited, 18), (recovery, 19), (full, 21)] {
             *flag = signals[number] != 0;
         }
     }
 
     /// Keeps the state among those from stamps.
-    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, queue, valid]: &Stamped) {
-        self.delays = [min_owd, min_rtt, queue].map(|delay| delay.min(INFINITY) as u32);
-        self.flags[3] = valid != 0;
+    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &Stamped) {
+        self.delays = [min_owd, min_rtt].map(|delay| delay.min(INFINITY) as u32);
     }
 }
 
@@ -57,9 +56,10 @@ impl Source for LastState {
         signals
     }
 
+    /// The queueing delay is of the last stamps, and nothing here knows how old those are by now: it is not valid.
     fn stamped(&self) -> Stamped {
-        let [min_owd, min_rtt, queue] = self.delays.map(u64::from);
-        [INFINITY, INFINITY, min_owd, min_rtt, queue, u64::from(self.flags[3])]
+        let [min_owd, min_rtt] = self.delays.map(u64::from);
+        [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]
     }
 }
 
@@ -81,6 +81,6 @@ mod tests {
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
         assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
         last.keep_stamped(&[9; 6]);
-        assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, 9, 1]);
+        assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
     }
 }

@@ -68,7 +68,7 @@ pub struct Signals {
     /// 26 `Flow.queue_delay_ns`: what the packet that was stamped last waited in queues on its way, ns. Only with 27; read as
     /// 0xffffffff without, because 0 would mean an empty queue.
     pub queue_delay_ns: u64,
-    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip.
+    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip, which is judged at an ACK: a run by timer reads 0.
     pub queue_delay_valid: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Burst calibration against links whose truth is known: arbitrary packets, late and early stamps, batches, two clocks that
 //! differ and drift, a network that reorders.
 
-use ccplane_datapath::burst::{Forward, LinkRate, Passing, Release, SLACK, backward};
+use ccplane_datapath::burst::{Forward, Passing, SLACK, backward};
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -68,34 +68,17 @@ proptest! {
         }
     }
 
-    /// Stamps from anywhere: no panic, and a rate that is a rate.
+    /// Stamps from anywhere: no panic.
     #[test]
     fn any_stamps_are_taken(stamps in prop::collection::vec((any::<u64>(), any::<u32>()), 0..50), rate: u64) {
         let rate = Rate::from_bytes_per_sec(rate);
-        let (mut forward, mut seen, mut release) = (Forward::default(), LinkRate::default(), Release::default());
+        let mut forward = Forward::default();
         let mut batch = Vec::new();
         for (ns, bytes) in stamps {
             forward.calibrate(at(ns), bytes, rate);
-            seen.take(at(ns), bytes);
-            release.next(at(ns), bytes, seen.rate());
             batch.push(Passing { stamp: at(ns), bytes });
         }
         backward(&mut batch, rate);
-        backward(&mut batch, seen.rate());
-    }
-
-    /// What is released in order is spaced by what the packets take.
-    #[test]
-    fn released_packets_are_as_far_apart_as_a_link_carries_them((packets, rate) in link()) {
-        let rate = Rate::from_bytes_per_sec(rate);
-        let (mut release, mut now, mut free) = (Release::default(), 0, Time::ZERO);
-        for (gap, bytes) in packets {
-            now += gap;
-            let left = release.next(at(now), bytes, rate);
-            prop_assert!(left >= at(now) && left >= free);
-            prop_assert!(left == at(now) || left == free);
-            free = left + rate.time_for(Bytes::new(u64::from(bytes)));
-        }
     }
 }
 

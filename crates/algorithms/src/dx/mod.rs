@@ -8,6 +8,8 @@
 mod noise;
 mod program;
 
+use std::str::FromStr;
+
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Rate};
@@ -29,7 +31,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "headroom",
             default: "auto",
             values: "auto | a duration such as 12us | a number of packets such as 1.5p",
-            doc: "so much counts as no queue; auto: one packet and the noise that is measured",
+            doc: "so much counts as no queue; auto: the noise that is measured, and a sixteenth of the empty path, 1 to 10 packets",
         },
         ParameterDoc {
             name: "rate",
@@ -55,41 +57,11 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Dx {
         delay: parameters.choice("delay", Delay::Auto, &Delay::WORDS)?,
-        headroom: headroom(parameters)?,
-        rate: rate(parameters)?,
+        headroom: parameters.read("headroom", Headroom::Auto)?,
+        rate: parameters.rate_or("rate", "auto")?,
         samples: parameters.choice("samples", Samples::After, &Samples::WORDS)?,
         window: parameters.choice("window", Window::Fractional, &Window::WORDS)?,
     }))
-}
-
-fn headroom(parameters: &Parameters) -> Result<Headroom, BadParameter> {
-    let Some(value) = parameters.get("headroom").filter(|value| *value != "auto") else {
-        return Ok(Headroom::Auto);
-    };
-    let packets = value.strip_suffix('p').map(|number| number.parse::<f64>());
-    match (packets, value.parse::<Duration>()) {
-        (Some(Ok(packets)), _) if (0.0..=1000.0).contains(&packets) => Ok(Headroom::Packets(packets)),
-        (None, Ok(time)) if time <= Duration::from_secs(1) => Ok(Headroom::Time(time)),
-        _ => Err(BadParameter::value(
-            "headroom",
-            value,
-            "it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p",
-        )),
-    }
-}
-
-fn rate(parameters: &Parameters) -> Result<Option<Rate>, BadParameter> {
-    let Some(value) = parameters.get("rate").filter(|value| *value != "auto") else {
-        return Ok(None);
-    };
-    match value.parse::<Rate>() {
-        Ok(rate) if rate.bytes_per_sec() > 0 => Ok(Some(rate)),
-        _ => Err(BadParameter::value(
-            "rate",
-            value,
-            "it is `auto` or a rate such as `10gbit`",
-        )),
-    }
 }
 
 /// What tells of queues.
@@ -110,10 +82,24 @@ impl Delay {
 /// How much delay counts as no queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Headroom {
-    /// What is noise, and one packet at least.
+    /// What is noise, and a part of the path: `BURSTS` in `program.rs`.
     Auto,
     Time(Duration),
     Packets(f64),
+}
+
+impl FromStr for Headroom {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Headroom, &'static str> {
+        let packets = text.strip_suffix('p').map(str::parse::<f64>);
+        match (text, packets, text.parse::<Duration>()) {
+            ("auto", ..) => Ok(Headroom::Auto),
+            (_, Some(Ok(packets)), _) if (0.0..=1000.0).contains(&packets) => Ok(Headroom::Packets(packets)),
+            (_, None, Ok(time)) if time <= Duration::from_secs(1) => Ok(Headroom::Time(time)),
+            _ => Err("it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p"),
+        }
+    }
 }
 
 /// Which packets a decision averages.

@@ -3,9 +3,9 @@
 use super::{Delay, Dx, Headroom, Samples, Window};
 use crate::repair::DELIVERED;
 
-/// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
+/// The least window: a packet in 100 RTTs. More fills the queue of an incast of as many flows
 /// as the path holds packets; less makes a flow deaf for long. As Swift's here.
-const LEAST_PERCENT: u64 = 1;
+const LEAST: &str = "(/ Flow.mss 100)";
 
 /// The most, bytes: its products with 10⁹ and with 2³² ns stay within 64 bits.
 const MOST: u64 = 1 << 32;
@@ -52,9 +52,12 @@ impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
     /// that is sampled.
     ///
-    /// Packets that leave together show what a packet takes at the slowest link: the second waits as much longer than the
-    /// first. In the first window the least such rise counts, later the step by which the window grew (`pair`), as a quantile
-    /// of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between.
+    /// What a packet takes at the slowest link: packets that leave together show it, the second waits as much longer than the first.
+    /// In the first window the least such rise counts, and none of less than a quarter of what is known by then: that is noise, or
+    /// what a token bucket let through at once, and the least of it would leave no headroom. Later the step by which the window grew (`pair`),
+    /// as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between; a
+    /// rise that noise could be is none. Delivery rates say what it is at most, later by a step of 1/16, since a bucket that was full is
+    /// faster than its link for some packets.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -73,15 +76,17 @@ impl Dx {
                 rate.bytes_per_sec()
             ),
             None => "
-    (if (&& sampled (> q last) (== Report.decisions 0))
-        (:= Report.packet (min Report.packet (- q last))))
-    (if (&& sampled (> pair 0) (<= pair new) (<= new Flow.mss))
-        (:= Report.packet (if (> (diff q last) Report.packet)
+    # No rate is no bound.
+    (:= r (/ (* Flow.mss 1000000000) (max 1 (min Flow.rate_incoming Flow.rate_outgoing))))
+    (if (< r Report.packet)
+        (:= Report.packet (if (== Report.decisions 0) r (- Report.packet (/ Report.packet 16)))))
+    (:= r (if sampled (diff q last) 0))
+    (if (&& (== Report.decisions 0) (< r Report.packet) (> r (/ Report.packet 4)))
+        (:= Report.packet r))
+    (if (&& (> pair 0) (<= pair new) (<= new Flow.mss) (> r noise))
+        (:= Report.packet (if (> r Report.packet)
             (+ Report.packet (/ Report.packet 64) 1)
-            (- Report.packet (if (< (diff q last) Report.packet) (/ Report.packet 16) 0)))))
-    (if (> (min Flow.rate_incoming Flow.rate_outgoing) 0)
-        (:= Report.packet (min Report.packet
-            (/ (* Flow.mss 1000000000) (min Flow.rate_incoming Flow.rate_outgoing)))))"
+            (- Report.packet (/ Report.packet 16)))))"
                 .to_owned(),
         };
         let (next, span) = match self.samples {
@@ -126,8 +131,9 @@ impl Dx {
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
-    # Stamps leave out what the hosts take themselves, which the window has to cover as well.
-    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns 0) (* 1000 Flow.min_rtt_us)))
+    # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
+    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns 0) (* 1000 Flow.min_rtt_us)
+        (if (== Report.packet +infinity) 0 Report.packet)))
     # A loss halves the window, once in a repair. After a timeout the program raises it again.
     (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
         (do (:= Report.window (/ Report.window 2))
@@ -149,14 +155,16 @@ impl Dx {
     (:= Report.headroom {headroom})
     (if again
         (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
-            (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0) (:= sum_r 0) (:= moved 0)))
+            (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0)))
     (if (&& sampled (! again) (<= left (if slow 0 {span})))
         (do (:= sum (+ sum q)) (:= count (+ count 1)) (:= low (min low q))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
     (if (&& sampled (! again))
-        (do (:= moved (+ moved (if (> block 0) (max (diff r last_r) (diff last_r r)) 0)))
+        (do (:= moved (+ moved (max (diff r last_r) (diff last_r r))))
             (:= sum_r (+ sum_r r))
+            # The first of a block begins it.
+            (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))))
     (:= last_r (if sampled r))
@@ -164,7 +172,7 @@ impl Dx {
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
             (:= Report.back (min Report.back (/ sum_r block)))
-            (:= block 0) (:= sum_r 0) (:= moved 0)))
+            (:= block 0)))
     (:= left (if again left (diff left new)))
     (:= pair (diff pair new))
     (if (&& slow Flow.cwnd_limited)
@@ -187,7 +195,7 @@ impl Dx {
     (:= left (if slow 0 {next}))
     (fallthrough))
 (when (! recovering)
-    (:= Report.window (min {MOST} (max Report.window (/ (* {LEAST_PERCENT} Flow.mss) 100))))
+    (:= Report.window (min {MOST} (max Report.window {LEAST})))
     (:= q (max {fewest} (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)

@@ -295,7 +295,11 @@ fn parameters_that_make_no_sense_are_refused() {
     assert!(why("headroom=2 packets").contains("packets such as `1.5p`"));
     assert!(why("headroom=-1p").contains("headroom"));
     assert!(why("headroom=5s").contains("at most 1s"));
-    assert!(why("rate=fast").contains("`auto` or a rate"));
+    let fast = why("rate=fast");
+    assert!(
+        fast.contains("write a rate as 96mbit") && fast.ends_with("; or `auto`"),
+        "{fast}"
+    );
     assert!(why("samples=all").contains("`after` or `window` or `freshest`"));
 }
 
@@ -353,6 +357,24 @@ fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
                 (least..=most).contains(&(headroom as f64)),
                 "{headroom} is not in {least}..{most}"
             );
+        }
+    }
+}
+
+/// Each of them adds to the program, which a datapath takes up to 256 instructions of.
+#[test]
+fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
+    for delay in ["auto", "stamps", "rtt"] {
+        for headroom in ["auto", "12us", "1.5p"] {
+            for rate in ["auto", "10gbit"] {
+                for samples in ["after", "window", "freshest"] {
+                    for window in ["fractional", "floor", "ceil"] {
+                        let all =
+                            format!("delay={delay},headroom={headroom},rate={rate},samples={samples},window={window}");
+                        assert!(avoiding(&all, 20).window() > 0, "{all}");
+                    }
+                }
+            }
         }
     }
 }

@@ -58,6 +58,7 @@ impl Model<'_> {
                 undone: 0,
                 owd_ns: 0,
                 rtt_ns: 0,
+                queue_delay_valid: 0,
                 ..self.state
             };
             self.run(transport, &quiet, Urgency::Normal);
