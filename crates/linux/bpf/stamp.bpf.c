@@ -219,19 +219,21 @@ INLINE struct option *shown_option(struct sock_ops *ctx)
 	return option_of((void *)ctx->segment, (void *)ctx->segment_end);
 }
 
-/* The handshake is over. Without both ends' consent this was an ordinary connection, and remains one. */
+/* The handshake is over. Without both ends' consent this was an ordinary connection, and remains one: the flag goes, so that
+ * nothing is called for its segments any more. Another program that writes options has to set it again.
+ */
 INLINE void established(struct sock_ops *ctx, bool agreed)
 {
 	__u32 flags = ctx->flags;
-	if (!(flags & WRITE_OPTIONS))
+	if (!(flags & WRITE_OPTIONS) || !is_here(ctx))
 		return;
 	void *sk = (void *)ctx->sk;
 	struct stamped *s = agreed && sk ? storage_get(&stamps, sk, NULL, STORAGE_CREATE) : NULL;
 	if (s) {
-		set_flags(ctx, flags | WRITE_OPTIONS | PARSE_UNKNOWN_OPTIONS);
+		set_flags(ctx, flags | PARSE_UNKNOWN_OPTIONS);
 		COUNT(agreed);
 	} else {
-		set_flags(ctx, flags & ~(WRITE_OPTIONS | PARSE_UNKNOWN_OPTIONS));
+		set_flags(ctx, flags & ~WRITE_OPTIONS);
 		if (ctx->op == SOCK_OPS_ACTIVE_ESTABLISHED && wants(ctx))
 			COUNT(not_agreed);
 	}
@@ -243,19 +245,27 @@ INLINE struct stamped *stamps_of(struct sock_ops *ctx)
 	return sk ? storage_get(&stamps, sk, NULL, 0) : NULL;
 }
 
+/* Whether this SYN, or SYN-ACK, has the offer. The flags that call us are one set per socket, so another program may have
+ * asked for the call.
+ */
+INLINE bool says(struct sock_ops *ctx)
+{
+	if (!is_here(ctx))
+		return false;
+	if (ctx->segment_flags & TCP_FLAG_ACK)
+		return offered(ctx, OPTION_OF_THE_SYN);
+	/* From the second retransmission on without: something on the way may drop what it does not know. The kernel has
+	 * counted the retransmission by the time it asks. */
+	return ctx->total_retrans <= 1 && wants(ctx);
+}
+
 INLINE void reserve(struct sock_ops *ctx)
 {
-	__u32 flags = ctx->segment_flags;
-	__u32 bytes = OPTION_BYTES;
-	if (ctx->args[0] != CURRENT_MSS && flags & TCP_FLAG_SYN) {
-		bytes = OFFER_BYTES;
-		/* From the second retransmission on without: something on the way may drop what it does not know. */
-		bool says = flags & TCP_FLAG_ACK ? offered(ctx, OPTION_OF_THE_SYN) :
-						   ctx->total_retrans == 0 && wants(ctx);
-		if (!says)
-			return;
-	}
-	if (reserve_option(ctx, bytes, 0))
+	bool segment = ctx->args[0] != CURRENT_MSS;
+	bool syn = segment && ctx->segment_flags & TCP_FLAG_SYN;
+	if (syn ? !says(ctx) : !stamps_of(ctx))
+		return;
+	if (reserve_option(ctx, syn ? OFFER_BYTES : OPTION_BYTES, 0) && segment)
 		COUNT(no_room);
 }
 
@@ -263,7 +273,7 @@ INLINE void write(struct sock_ops *ctx)
 {
 	if (ctx->segment_flags & TCP_FLAG_SYN) {
 		__u32 offer = OFFER;
-		if (!store_option(ctx, &offer, sizeof(offer), 0))
+		if (says(ctx) && !store_option(ctx, &offer, sizeof(offer), 0))
 			COUNT(offers);
 		return;
 	}

@@ -42,6 +42,21 @@ pub enum LoadError {
         /// Where the pins would be.
         path: std::path::PathBuf,
     },
+    /// Time stamps at a device that cannot be reached to be undone.
+    #[error(
+        "the time stamps of `{name}` are at a device of a network namespace that cannot be found from here: no process in /proc is in it, and /run/netns has no name of it. If it is gone its device is too, and `rm -r {path}` removes what is left; where a mount or an open file elsewhere holds it, `nsenter --net=FILE ccplane detach` removes them"
+    )]
+    Elsewhere {
+        /// The congestion control that wants them.
+        name: String,
+        /// Where the pins are.
+        path: std::path::PathBuf,
+    },
+    /// Filters that stamp are at the device.
+    #[error(
+        "device {0} has time stamps already: `ccplane detach` removes them; if it finds none, `tc filter del dev {0} egress pref 3275` and the same for ingress do"
+    )]
+    Stamped(String),
     /// The process may not load BPF programs.
     #[error(
         "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN, CAP_SYS_ADMIN to attach)"

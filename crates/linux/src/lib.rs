@@ -22,6 +22,7 @@ mod load;
 mod lock;
 mod log;
 mod memory;
+mod namespace;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub mod pad;
 mod pin;
 mod privilege;
 mod programs;
+pub mod queues;
 mod registered;
 mod ring;
 pub mod select;

@@ -174,7 +174,12 @@ pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
 
 /// The kernel names that are attached, by this layout or another's.
 pub fn attached() -> Vec<String> {
-    let mut names: Vec<String> = registrations()
+    names(registrations())
+}
+
+/// The last parts of paths, each once.
+pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
+    let mut names: Vec<String> = paths
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
         .collect();
     names.sort();
@@ -191,7 +196,12 @@ fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 fn registrations() -> impl Iterator<Item = PathBuf> {
-    let layouts: Vec<PathBuf> = entries(&Path::new(BPFFS).join("ccplane")).collect();
+    of_all_layouts(&Path::new(BPFFS).join("ccplane"))
+}
+
+/// What is pinned below `root` by a layout, of every layout.
+pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let layouts: Vec<PathBuf> = entries(root).collect();
     layouts
         .into_iter()
         // Layouts are numbers; other parts of ccplane may pin beside them.
@@ -242,6 +252,17 @@ fn remove_pins(directory: &Path) {
         let _ = std::fs::remove_file(directory.join(pin));
     }
     let _ = std::fs::remove_dir(directory);
+}
+
+/// Removes a pinned link, if there is one.
+pub(crate) fn remove_link(pin: &Path) {
+    if pin.exists()
+        && let Ok(link) = Link::open(pin)
+    {
+        // The kernel detaches it in any case once the pin is gone; this way it does so before we return.
+        let _ = link.detach();
+    }
+    let _ = std::fs::remove_file(pin);
 }
 
 /// Unregisters what a dead process left of `name` where registrations do not hang on links. The caller holds the name's

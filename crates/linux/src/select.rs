@@ -4,22 +4,20 @@
 //! accepted. It is pinned, so that the choice outlives the process that made it; removing the pin ends it at once and
 //! for good. A socket that chose a `ccp_*` by itself keeps it. Live connections are moved by a socket iterator.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
-use nix::sched::{CloneFlags, setns};
 
 use crate::error::LoadError;
 use crate::log::{Listener, verifier_reason};
-use crate::pin::mount_bpffs;
+use crate::namespace;
+use crate::pin::{mount_bpffs, remove_link};
 
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
@@ -227,7 +225,7 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
         .map_err(bpf(format!("attaching to {}", path.display())))?;
     let pin = Path::new(PINS).join(kernel_name);
     // The new choice holds by now, so that none is missed while the old one goes.
-    remove(&pin);
+    remove_link(&pin);
     link.pin(&pin).map_err(bpf(format!("pinning {}", pin.display())))
 }
 
@@ -235,7 +233,9 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
 /// of the congestion controls that were chosen.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
     let chosen = chosen().into_iter().filter(|name| only.is_none_or(|only| only == name));
-    let removed: Vec<String> = chosen.inspect(|name| remove(&Path::new(PINS).join(name))).collect();
+    let removed: Vec<String> = chosen
+        .inspect(|name| remove_link(&Path::new(PINS).join(name)))
+        .collect();
     for directory in [Path::new(PINS), Path::new(PINS).parent().unwrap_or(Path::new(PINS))] {
         // Fails, as it should, where something else is still pinned there.
         let _ = std::fs::remove_dir(directory);
@@ -249,16 +249,6 @@ pub fn chosen() -> Vec<String> {
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
-}
-
-fn remove(pin: &Path) {
-    if pin.exists()
-        && let Ok(link) = Link::open(pin)
-    {
-        // The kernel detaches it in any case once the pin is gone; this way it does so before we return.
-        let _ = link.detach();
-    }
-    let _ = std::fs::remove_file(pin);
 }
 
 /// Gives live connections, in every network namespace of this host, the congestion control `to`: those that run `only`,
@@ -275,11 +265,10 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
         .attach()
         .map_err(bpf("attaching the socket iterator"))?;
     let mut moved = 0;
-    for namespace in network_namespaces() {
+    for namespace in namespace::all() {
         // The iterator walks the namespace of the thread that opens it. One that is gone by now has no sockets.
-        let walk = || setns(namespace, CloneFlags::CLONE_NEWNET).ok().map(|()| walk(&link));
-        let walked = std::thread::scope(|scope| scope.spawn(walk).join());
-        moved += walked.ok().flatten().transpose()?.unwrap_or(0);
+        let walked = namespace::inside(&namespace, || Ok(walk(&link)));
+        moved += walked.unwrap_or(Ok(0))?;
     }
     Ok(moved)
 }
@@ -298,28 +287,6 @@ fn walk(link: &Link) -> Result<usize, SelectError> {
             Err(error) => return Err(LoadError::io("walking the sockets")(error).into()),
         }
     }
-}
-
-/// Every network namespace that a process lives in or that has a name, opened, each once.
-fn network_namespaces() -> Vec<File> {
-    let entries = |path: &str| {
-        std::fs::read_dir(path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-    };
-    let of_processes = entries("/proc").map(|process| process.join("ns/net"));
-    let opened = of_processes
-        .chain(entries("/run/netns"))
-        .filter_map(|path| File::open(path).ok());
-    let mut all = BTreeMap::new();
-    for namespace in opened {
-        if let Ok(status) = namespace.metadata() {
-            all.entry((status.dev(), status.ino())).or_insert(namespace);
-        }
-    }
-    all.into_values().collect()
 }
 
 /// An error where the kernel has no congestion control of this name.

@@ -13,9 +13,22 @@ pub fn cannot_load() -> Option<String> {
 
 /// Says loudly that `test` did not run, or fails where that is not allowed.
 pub fn skip(test: &str, reason: &str) {
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-        "SKIPPED: {test}: {reason}"
-    );
+    assert!(!must_run(), "SKIPPED: {test}: {reason}");
     eprintln!("SKIPPED: {test}: {reason}");
+}
+
+/// Nothing may be skipped.
+pub fn must_run() -> bool {
+    std::env::var_os("CCPLANE_NO_SKIP").is_some_and(|value| value == "1")
+}
+
+/// Held by whoever registers a congestion control, or loads what other tests count: one at a time over the whole host.
+pub fn lock_host() -> nix::fcntl::Flock<std::fs::File> {
+    let file = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock")
+        .expect("as root");
+    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).expect("flock works")
 }

@@ -317,7 +317,7 @@ fn what_a_killed_run_left_is_no_hindrance() {
     process.child.wait().expect("our child");
     // With links the kernel unregisters by itself, before Linux 6.4 the next start does; live flows hold neither up.
     let agent = agent_of("t_left", 1000);
-    let kernel = common::load(&agent, &options(500));
+    let kernel = common::load(&agent, &patient());
     assert!(available(&kernel_name));
     let running = Running::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");

@@ -14,7 +14,7 @@ fn an_algorithm_in_the_agent_steers_a_tcp_connection() {
     }
     let _host = lock_host();
     let agent = agent_of("t_loop", 1000);
-    let kernel = load(&agent, &options(500));
+    let kernel = load(&agent, &patient());
     assert!(available("ccp_t_loop"));
     let running = Running::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");

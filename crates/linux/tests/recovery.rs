@@ -39,8 +39,24 @@ struct Outcome {
     windows: Vec<u32>,
 }
 
-/// One bulk flow for a few seconds.
+/// A host that stands still for half of TCP's smallest timer (200 ms) may make it fire, whoever steers.
+const STILL: Duration = Duration::from_millis(100);
+
+/// One bulk flow for a few seconds; again, five times at most, where the host stood still, which says nothing about repair.
 fn run(name: &str, loss: Probability) -> Outcome {
+    let mut tries = 5;
+    loop {
+        let (outcome, latest) = once(name, loss);
+        tries -= 1;
+        if latest < STILL || tries == 0 {
+            return outcome;
+        }
+        eprintln!("a packet was {latest} late: again");
+    }
+}
+
+/// What came of it, and how late the emulator was at most.
+fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
     let emulator = Emulator::start(link(loss)).expect("it starts");
     let address = emulator.receiver_addr().to_string();
     let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
@@ -67,12 +83,12 @@ fn run(name: &str, loss: Probability) -> Outcome {
         }
     });
     let outcome = outcome.expect("inside");
-    emulator.finish().expect("it ends");
+    let report = emulator.finish().expect("it ends");
     eprintln!(
         "{name} loss {loss:?}: {:.1} Mbit/s, {} retransmitted, {} timeouts",
         outcome.megabits, outcome.retransmitted, outcome.timeouts
     );
-    outcome
+    (outcome, report.audit.lateness_max)
 }
 
 /// The largest fall of the window between two samples, as a share of it.
@@ -103,7 +119,7 @@ fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
         drop(kernel);
 
         let agent = agent_of("t_rec", 1000);
-        let kernel = load(&agent, &options(500));
+        let kernel = load(&agent, &patient());
         let running = Running::start(kernel, agent);
         let steered = run("ccp_t_rec", loss);
         let kernel = running.stop();
@@ -143,7 +159,7 @@ fn reno_and_cubic_do_as_well_as_the_kernels() {
         let kernel_name = format!("ccp_t_{name}");
         let mut specs = specs(&agent);
         specs[0].kernel_name.clone_from(&kernel_name);
-        let kernel = Kernel::load(&specs, &options(500)).unwrap_or_else(|error| panic!("{error}"));
+        let kernel = Kernel::load(&specs, &patient()).unwrap_or_else(|error| panic!("{error}"));
         let running = Running::start(kernel, agent);
         let ours = run(&kernel_name, Probability::NEVER);
         let kernel = running.stop();

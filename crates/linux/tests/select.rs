@@ -21,12 +21,7 @@ struct Cgroup(PathBuf);
 
 impl Cgroup {
     fn create() -> Cgroup {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a mounted /proc");
-        let root = mounts
-            .lines()
-            .find_map(|line| line.split_once(" cgroup2 ")?.0.split(' ').nth(1))
-            .expect("a mounted cgroup2");
-        let path = PathBuf::from(root).join(format!("ccplane-test-{}", std::process::id()));
+        let path = cgroup_root().join(format!("ccplane-test-{}", std::process::id()));
         std::fs::create_dir(&path).expect("as root");
         Cgroup(path)
     }

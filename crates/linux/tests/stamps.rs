@@ -1,174 +1,20 @@
 //! Time stamps of both ends on the kernel's TCP, over emulated links: what a program sees of the queue beside what the link
-//! did, and everything that a peer, a middlebox or a device may do to the option.
+//! did, and everything that a peer, a middlebox or another program may do to the option.
 
 mod common;
 
-use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration as StdDuration;
+use std::sync::atomic::Ordering;
 
-use ccplane_datapath::{Capabilities, Target, Update};
-use ccplane_emu::{Emulator, LinkLog, Way};
-use ccplane_linux::stamp::{self, Arrival, Stamps};
-use ccplane_linux::{Kernel, Options};
+use ccplane_datapath::Capabilities;
+use ccplane_emu::{LinkLog, Way};
+use ccplane_linux::stamp::{Arrival, StampCounters, Stamps};
 use ccplane_tun::Namespace;
 use ccplane_units::{Duration, Probability};
-use common::direct::*;
+use common::stamped::*;
 use common::*;
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, setsockopt, socket, sockopt,
-};
-
-/// Every ACK with what it brought.
-const STAMPED: &str = "
-(def (Report (owd 0) (rtt 0) (minowd 0) (minrtt 0) (queue 0) (valid 0) (acked 0)))
-(when (> Ack.bytes_acked 0)
-  (:= Report.owd Ack.owd_ns)
-  (:= Report.rtt Ack.rtt_ns)
-  (:= Report.minowd Flow.min_owd_ns)
-  (:= Report.minrtt Flow.min_rtt_ns)
-  (:= Report.queue Flow.queue_delay_ns)
-  (:= Report.valid Flow.queue_delay_valid)
-  (:= Report.acked Ack.bytes_acked)
-  (report))
-";
-const OWD: usize = 0;
-const RTT: usize = 1;
-const MIN_OWD: usize = 2;
-const MIN_RTT_NS: usize = 3;
-const QUEUE: usize = 4;
-const VALID: usize = 5;
-const UNKNOWN: u64 = 0xffff_ffff;
-const PATIENCE: StdDuration = StdDuration::from_secs(10);
-
-/// A registration that reads stamps, over a link whose two ends may stamp.
-struct Bed {
-    direct: Direct,
-    emulator: Emulator,
-    stamps: Stamps,
-    _sink: Option<Sink>,
-}
-
-impl Bed {
-    /// `ends`: which of the two namespaces stamp, the sender's first. A window of 80,000 bytes: 50,000 fill the path.
-    fn new(name: &str, ends: [bool; 2]) -> Bed {
-        let kernel_name = format!("ccp_{name}");
-        let mut stamps = Stamps::load(&[&kernel_name], true).unwrap_or_else(|error| panic!("{error}"));
-        let options = Options {
-            stamps: Some(stamps.storage().expect("its map")),
-            ..options(500)
-        };
-        let mut direct = Direct::new(name, vec![program(7, STAMPED)], 7, &options);
-        direct.updates = vec![Update {
-            target: Target::Cwnd,
-            value: 80_000,
-        }];
-        let mut config = link();
-        // A whole window at once overflows nothing.
-        config.forward.queue = "droptail:4bdp".parse().expect("a queue");
-        let emulator = Emulator::start(config).expect("it starts");
-        let namespaces = [emulator.sender_ns(), emulator.receiver_ns()];
-        for (namespace, _) in namespaces.iter().zip(ends).filter(|(_, stamps)| *stamps) {
-            stamps.confine(*namespace).unwrap_or_else(|error| panic!("{error}"));
-            let attached = namespace.run(|| stamps.attach_device("link0")).expect("inside");
-            attached.unwrap_or_else(|error| panic!("{error}"));
-        }
-        stamps.attach_sockets(None).unwrap_or_else(|error| panic!("{error}"));
-        Bed {
-            direct,
-            emulator,
-            stamps,
-            _sink: None,
-        }
-    }
-
-    /// A connection from the sender's namespace that sends until it is joined.
-    fn send(&mut self) -> Flow {
-        self.send_to(self.emulator.receiver_addr())
-    }
-
-    fn send_to(&mut self, address: IpAddr) -> Flow {
-        let text = address.to_string();
-        let sink = self.emulator.receiver_ns().run(|| Sink::start(&text)).expect("inside");
-        let name = self.direct.kernel_name();
-        let start = || Flow::start(sink.address, &name);
-        let flow = self.emulator.sender_ns().run(start).expect("inside");
-        self._sink = Some(sink);
-        flow
-    }
-
-    /// Ends the connection properly; what arrived is what was sent.
-    fn end(&mut self, flow: Flow) {
-        flow.stop.store(true, Ordering::Relaxed);
-        self.direct
-            .turn_until("the transfer ends", |_| flow.thread.is_finished());
-        let sent = flow.thread.join().expect("no panic");
-        let sink = self._sink.as_ref().expect("it was sent to");
-        eventually(PATIENCE, "every byte arrives", || sink.received() == sent);
-    }
-
-    /// Values of a field in the reports from `from` on, unknown ones left out.
-    fn known(&self, from: usize, field: usize) -> Vec<u64> {
-        let values = self.direct.reports[from..].iter().map(|(.., fields)| fields[field]);
-        values.filter(|value| *value != UNKNOWN).collect()
-    }
-
-    fn valid(&self, from: usize) -> usize {
-        self.direct.reports[from..]
-            .iter()
-            .filter(|(.., fields)| fields[VALID] == 1)
-            .count()
-    }
-}
-
-/// Sends under a congestion control that it has before it connects.
-struct Flow {
-    stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<u64>,
-}
-
-impl Flow {
-    fn start(to: SocketAddr, congestion: &str) -> Flow {
-        let mut stream = connect(to, congestion);
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = stop.clone();
-        let body = move || {
-            let (chunk, mut sent) = (vec![0x55; 1 << 14], 0);
-            while !seen.load(Ordering::Relaxed) {
-                stream.write_all(&chunk).expect("the flow goes on");
-                sent += chunk.len() as u64;
-            }
-            stream.shutdown(std::net::Shutdown::Write).expect("connected");
-            // The sink closes when it has read everything.
-            assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
-            sent
-        };
-        Flow {
-            stop,
-            thread: std::thread::spawn(body),
-        }
-    }
-}
-
-fn connect(to: SocketAddr, congestion: &str) -> TcpStream {
-    let family = if to.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp).expect("a socket");
-    setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion)).expect("registered");
-    // What waits in the socket must not outlast the test.
-    setsockopt(&fd, sockopt::SndBuf, &200_000).expect("a size");
-    nix::sys::socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(to)).expect("it listens");
-    TcpStream::from(fd)
-}
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
 
 fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
@@ -297,8 +143,17 @@ fn ipv6_is_stamped_like_ipv4() {
     assert_eq!(bed.stamps.counters().agreed, 2);
 }
 
-/// TCP options of the packets that this socket saw: for each, whether it was a SYN, and the bytes of kind 253.
-fn options_seen(capture: &OwnedFd) -> Vec<(bool, Option<u8>)> {
+/// A segment that a packet socket saw.
+struct Segment {
+    syn: bool,
+    /// Bytes of the option of kind 253.
+    ours: Option<u8>,
+    /// Bytes of the TCP header.
+    header: usize,
+    payload: usize,
+}
+
+fn segments_seen(capture: &OwnedFd) -> Vec<Segment> {
     let mut packet = vec![0; 70_000];
     let mut seen = Vec::new();
     while let Ok(length) = recv(capture.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) {
@@ -307,7 +162,8 @@ fn options_seen(capture: &OwnedFd) -> Vec<(bool, Option<u8>)> {
             continue;
         }
         let tcp = &ip[20..];
-        let options = &tcp[20..(usize::from(tcp[12] >> 4) * 4).min(tcp.len())];
+        let header = (usize::from(tcp[12] >> 4) * 4).min(tcp.len());
+        let options = &tcp[20..header];
         let (mut at, mut ours) = (0, None);
         while at < options.len() && options[at] != 0 {
             if options[at] == 1 {
@@ -319,9 +175,19 @@ fn options_seen(capture: &OwnedFd) -> Vec<(bool, Option<u8>)> {
             }
             at += usize::from(options[at + 1]);
         }
-        seen.push((tcp[13] & 2 != 0, ours));
+        seen.push(Segment {
+            syn: tcp[13] & 2 != 0,
+            ours,
+            header,
+            payload: tcp.len() - header,
+        });
     }
     seen
+}
+
+/// What the SYN and SYN-ACK among them offer.
+fn offers(seen: &[Segment]) -> Vec<Option<u8>> {
+    seen.iter().filter(|s| s.syn).map(|s| s.ours).collect()
 }
 
 fn capture(namespace: &Namespace) -> OwnedFd {
@@ -353,9 +219,9 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
         let flow = bed.send();
         bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
         bed.end(flow);
-        let seen = options_seen(&watch);
-        let after = seen.iter().filter(|(syn, ours)| !syn && ours.is_some()).count();
-        let syns: Vec<_> = seen.iter().filter(|(syn, _)| *syn).map(|(_, ours)| *ours).collect();
+        let seen = segments_seen(&watch);
+        let after = seen.iter().filter(|s| !s.syn && s.ours.is_some()).count();
+        let syns = offers(&seen);
         let (counters, valid) = (bed.stamps.counters(), bed.valid(0));
         match ends {
             // It offers, nobody answers.
@@ -382,6 +248,70 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
     }
 }
 
+/// The last that is tried has no offer, in case that something on the way drops what has one.
+#[test]
+fn one_lost_syn_costs_no_stamps_and_two_do() {
+    const TEST: &str = "one_lost_syn_costs_no_stamps_and_two_do";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let [all, none] = ["100%", "0%"].map(|share| share.parse::<Probability>().expect("a share"));
+    for lost in [1, 2] {
+        let mut bed = Bed::new("t_syn", [true, true]);
+        let watch = capture(bed.emulator.sender_ns());
+        let control = bed.emulator.control();
+        control.set_loss(Way::Forward, all).expect("it runs");
+        let lose = || {
+            let mut seen = Vec::new();
+            eventually(PATIENCE, "SYNs", || {
+                seen.extend(segments_seen(&watch));
+                seen.len() >= lost
+            });
+            // Seen before it came to the link; the next follows after a second.
+            pause(300);
+            control.set_loss(Way::Forward, none).expect("it runs");
+            seen
+        };
+        let (mut seen, flow) = std::thread::scope(|scope| {
+            let losing = scope.spawn(lose);
+            let flow = bed.send();
+            (losing.join().expect("no panic"), flow)
+        });
+        bed.direct.turn_until("it runs", |direct| direct.reports.len() > 100);
+        bed.end(flow);
+        seen.extend(segments_seen(&watch));
+        let counters = bed.stamps.counters();
+        let agreed = (counters.agreed, counters.not_agreed);
+        match lost {
+            1 => {
+                assert_eq!((offers(&seen), agreed), (vec![Some(4); 3], (2, 0)), "{counters:?}");
+                assert!(bed.valid(0) > 50, "{counters:?}");
+            }
+            _ => {
+                let expected = vec![Some(4), Some(4), None, None];
+                assert_eq!((offers(&seen), agreed), (expected, (0, 1)), "{counters:?}");
+                assert_eq!(bed.valid(0), 0);
+            }
+        }
+    }
+}
+
+/// Sends for a while from the one end of the bed to the other under the kernel's own Reno, which did not ask for stamps. What
+/// was seen of it.
+fn send_without_asking(bed: &mut Bed) -> Vec<Segment> {
+    let watch = capture(bed.emulator.receiver_ns());
+    let address = bed.emulator.receiver_addr().to_string();
+    let start = || Sink::start(&address);
+    let sink = bed.emulator.receiver_ns().run(start).expect("inside");
+    let start = || Flow::start(sink.address, "reno");
+    let flow = bed.emulator.sender_ns().run(start).expect("inside");
+    bed.direct.turn_for(300);
+    flow.stop.store(true, Ordering::Relaxed);
+    flow.thread.join().expect("no panic");
+    segments_seen(&watch)
+}
+
 #[test]
 fn a_connection_that_did_not_ask_carries_no_option() {
     const TEST: &str = "a_connection_that_did_not_ask_carries_no_option";
@@ -390,24 +320,43 @@ fn a_connection_that_did_not_ask_carries_no_option() {
     }
     let _host = lock_host();
     let mut bed = Bed::new("t_other", [true, true]);
-    let watch = capture(bed.emulator.receiver_ns());
-    let address = bed.emulator.receiver_addr().to_string();
-    let sink = bed
-        .emulator
-        .receiver_ns()
-        .run(|| Sink::start(&address))
-        .expect("inside");
-    let flow = bed
-        .emulator
-        .sender_ns()
-        .run(|| Flow::start(sink.address, "reno"))
-        .expect("inside");
-    bed.direct.turn_for(300);
-    flow.stop.store(true, Ordering::Relaxed);
-    flow.thread.join().expect("no panic");
-    let seen = options_seen(&watch);
-    assert!(seen.len() > 100 && seen.iter().all(|(_, ours)| ours.is_none()));
-    assert_eq!(bed.stamps.counters(), stamp::StampCounters::default());
+    let seen = send_without_asking(&mut bed);
+    assert!(seen.len() > 100 && seen.iter().all(|s| s.ours.is_none()));
+    assert_eq!(bed.stamps.counters(), StampCounters::default());
+}
+
+/// The flags by which sockets call programs are one set for all of them.
+#[test]
+fn another_program_that_writes_options_gets_none_of_ours() {
+    const TEST: &str = "another_program_that_writes_options_gets_none_of_ours";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let mut bed = Bed::new("t_flags", [true, true]);
+    // Attached after ours, it has the last word.
+    let _other = other_program();
+    let seen = send_without_asking(&mut bed);
+    assert!(seen.len() > 100 && seen.iter().all(|s| s.ours.is_none()));
+    // The kernel's time stamps, and no room that nothing was written to.
+    let data: Vec<usize> = seen.iter().filter(|s| s.payload > 0).map(|s| s.header).collect();
+    assert!(data.iter().all(|header| *header == 32), "{:?}", data.iter().max());
+    assert_eq!(bed.stamps.counters(), StampCounters::default());
+    // Who asks still has them.
+    let flow = bed.send();
+    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    bed.end(flow);
+    assert!(bed.valid(0) > 100, "{:?}", bed.stamps.counters());
+}
+
+/// `bpf/flags.bpf.c`, on the sockets of every process.
+fn other_program() -> Link {
+    let bytes = include_bytes!("../bpf/prebuilt/flags.bpf.o");
+    let open = ObjectBuilder::default().open_memory(bytes).expect("an object");
+    let object = open.load().expect("the verifier takes it");
+    let root = std::fs::File::open(cgroup_root()).expect("as root");
+    let program = object.progs_mut().next().expect("its program");
+    program.attach_cgroup(root.as_raw_fd()).expect("as root")
 }
 
 #[test]
@@ -535,157 +484,4 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         assert!(bed.valid(from) > 50, "mode {mode}: {}", bed.valid(from));
         bed.end(flow);
     }
-}
-
-#[test]
-fn a_flow_goes_on_without_its_stamps() {
-    const TEST: &str = "a_flow_goes_on_without_its_stamps";
-    if !can_run(TEST) {
-        return;
-    }
-    let _host = lock_host();
-    let mut bed = Bed::new("t_gone", [true, true]);
-    let flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
-    assert!(bed.valid(0) > 100);
-    // As when the process that attached them is killed.
-    let emulator = bed.emulator;
-    drop(bed.stamps);
-    bed.direct.turn_for(200);
-    let from = bed.direct.reports.len();
-    bed.direct
-        .turn_until("it goes on", |direct| direct.reports.len() > from + 200);
-    let late = &bed.direct.reports[from..];
-    assert!(
-        late.iter()
-            .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
-    );
-    flow.stop.store(true, Ordering::Relaxed);
-    bed.direct
-        .turn_until("the transfer ends", |_| flow.thread.is_finished());
-    flow.thread.join().expect("it ended well");
-    emulator.finish().expect("it ends");
-}
-
-#[test]
-fn a_device_that_vanishes_takes_its_stamps_along() {
-    const TEST: &str = "a_device_that_vanishes_takes_its_stamps_along";
-    if !can_run(TEST) {
-        return;
-    }
-    let _host = lock_host();
-    let bed = Bed::new("t_vanish", [true, true]);
-    // The namespaces stay, the devices go.
-    bed.emulator.finish().expect("it ends");
-    drop(bed.stamps);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
-}
-
-/// Programs of stamp.bpf.c in this kernel.
-fn ours_loaded() -> usize {
-    let names = ["depart_ether", "arrive_ether", "depart_ip", "arrive_ip"];
-    libbpf_rs::query::ProgInfoIter::default()
-        .filter(|info| names.iter().any(|name| info.name.to_string_lossy() == *name))
-        .count()
-}
-
-/// Not a test: a process that stamps on an emulated link until it is killed.
-#[test]
-#[ignore = "the process that is killed"]
-fn stamping_process() {
-    if std::env::var_os("CCPLANE_TEST_STAMPS").is_none() {
-        return;
-    }
-    let mut bed = Bed::new("t_kill", [true, true]);
-    let _flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
-    println!("\nstamping");
-    bed.direct.turn_for(60_000);
-}
-
-#[test]
-fn a_killed_process_leaves_nothing() {
-    const TEST: &str = "a_killed_process_leaves_nothing";
-    if !can_run(TEST) {
-        return;
-    }
-    let _host = lock_host();
-    assert_eq!(ours_loaded(), 0);
-    let mut child = Command::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "stamping_process", "--ignored", "--nocapture"])
-        .env("CCPLANE_TEST_STAMPS", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut said = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    while line.trim() != "stamping" {
-        line.clear();
-        assert!(
-            std::io::BufRead::read_line(&mut said, &mut line).expect("text") > 0,
-            "it ended"
-        );
-    }
-    assert_eq!(ours_loaded(), 4);
-    child.kill().expect("our child");
-    child.wait().expect("our child");
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
-    ccplane_tun::sweep();
-    drop(Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &options(500)).expect("its name is free"));
-}
-
-#[test]
-fn pinned_stamps_outlive_their_process_until_they_are_detached() {
-    const TEST: &str = "pinned_stamps_outlive_their_process_until_they_are_detached";
-    if !can_run(TEST) {
-        return;
-    }
-    let _host = lock_host();
-    const NAME: &str = "ccp_t_pin";
-    let namespace = Namespace::create(&format!("ccplane-pin-{}", std::process::id())).expect("as root");
-    let limit = || {
-        let shown = Command::new("ip")
-            .args(["-d", "link", "show", "lo"])
-            .output()
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let shown = shown.unwrap_or_default();
-        let mut words = shown.split_whitespace();
-        words.find(|word| *word == "gso_max_segs");
-        words.next().and_then(|number| number.parse::<u32>().ok())
-    };
-    let limit = || namespace.run(limit).expect("inside");
-    let before = limit();
-    let attach = || {
-        let mut stamps = Stamps::load(&[NAME], false).unwrap_or_else(|error| panic!("{error}"));
-        stamps.confine(&namespace).unwrap_or_else(|error| panic!("{error}"));
-        stamps.attach_sockets(None).unwrap_or_else(|error| panic!("{error}"));
-        namespace
-            .run(|| stamps.attach_device("lo"))
-            .expect("inside")
-            .unwrap_or_else(|error| panic!("{error}"));
-        stamps
-    };
-    // Not pinned: gone with the value, and the device is as before.
-    drop(attach());
-    assert_eq!(limit(), before);
-
-    let mut stamps = attach();
-    stamps.pin(NAME).unwrap_or_else(|error| panic!("{error}"));
-    assert!(attach().pin(NAME).is_err(), "it is attached already");
-    drop(stamps);
-    assert!(ours_loaded() > 0);
-    // A kernel whose `ip` does not tell has nothing to compare.
-    assert!(before.is_none() || limit() == Some(1), "{:?}", limit());
-    let observed = stamp::observe().expect("bpffs");
-    assert_eq!(observed.iter().map(|o| o.name()).collect::<Vec<_>>(), [NAME]);
-    assert_eq!(observed[0].counters(), stamp::StampCounters::default());
-    drop(observed);
-    let detached = namespace
-        .run(|| stamp::detach(Some(NAME)))
-        .expect("inside")
-        .expect("it works");
-    assert_eq!(detached, [NAME]);
-    assert_eq!(limit(), before);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
-    assert!(stamp::observe().expect("bpffs").is_empty());
 }

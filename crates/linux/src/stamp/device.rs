@@ -1,17 +1,19 @@
 //! Stamps at a device: two programs at its traffic-control hooks, and super-packets of one segment.
 //!
 //! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last holder; before, they are
-//! filters of a clsact qdisc, which are removed when this is dropped, or by `detach`.
+//! filters of a clsact qdisc, which are removed when the device is put back. Whoever has filters of their own there keeps them,
+//! and the qdisc.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys};
-use nix::sched::{CloneFlags, setns};
+use libbpf_rs::{ErrorKind, ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys};
 
 use super::netlink;
+use super::pins::Slot;
 use crate::error::LoadError;
+use crate::namespace;
 
 /// `ARPHRD_ETHER`, `ARPHRD_LOOPBACK`: an Ethernet header on each packet.
 const ETHERNET: [u16; 2] = [1, 772];
@@ -21,23 +23,25 @@ const BARE: [u16; 4] = [0xfffe, 519, 768, 769];
 const HANDLE: u32 = 0xccb;
 const PRIORITY: u32 = 0xccb;
 
-/// One device with stamps; without them again when this is dropped.
+/// One device with stamps.
 pub(crate) struct Device {
+    /// Of its note.
+    pub number: usize,
     pub place: Place,
-    pub hooks: Option<[OwnedFd; 2]>,
-    keep: bool,
+    links: Vec<OwnedFd>,
 }
 
 /// Which device, and what it was before.
 pub(crate) struct Place {
-    pub name: String,
     pub index: u32,
     /// Its namespace.
     pub namespace: File,
+    /// By which others find that.
+    pub cookie: u64,
     /// Segments of a super-packet before.
     pub gso_max_segs: u32,
-    /// Filters, not links, have the programs.
-    pub filters: bool,
+    /// Filters, not links, have the programs: [`Hook::bit`] of each.
+    pub filters: u32,
     /// And the clsact qdisc that they are at was made for them.
     pub made_clsact: bool,
 }
@@ -65,87 +69,150 @@ pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
         })
         .map_err(failed("finding"))?;
     let device = netlink::device(index).map_err(failed("asking about"))?;
-    let namespace = File::open("/proc/thread-self/ns/net").map_err(failed("opening the namespace of"))?;
+    let namespace = namespace::own().map_err(failed("opening the namespace of"))?;
     let place = Place {
-        name: name.to_owned(),
         index,
+        cookie: namespace::cookie(&namespace).map_err(failed("asking for the namespace of"))?,
         namespace,
         gso_max_segs: device.gso_max_segs,
-        filters: false,
+        filters: 0,
         made_clsact: false,
     };
     Ok((place, device.kind))
 }
 
 impl Device {
-    /// Attaches in the calling thread's namespace, and limits super-packets to one segment, for connections from now on: a
-    /// socket asks its device when it chooses its route.
-    pub fn attach(place: Place, depart: &ProgramMut<'_>, arrive: &ProgramMut<'_>) -> Result<Device, LoadError> {
-        let failed = |what: String| move |error| LoadError::io(what)(error);
-        let mut device = Device {
+    /// None yet, to be [attached](Device::attach).
+    pub fn new(place: Place, number: usize) -> Device {
+        Device {
+            number,
             place,
-            hooks: None,
-            keep: false,
-        };
-        let index = device.place.index;
-        let links = tcx(depart, index, Hook::Egress).and_then(|d| Ok([d, tcx(arrive, index, Hook::Ingress)?]));
-        match links {
-            Ok(links) => device.hooks = Some(links),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                device.place.filters = true;
-                device.place.made_clsact = make_clsact(index)?;
-                filter(depart, index, Hook::Egress)?;
-                filter(arrive, index, Hook::Ingress)?;
+            links: Vec::new(),
+        }
+    }
+
+    /// Attaches in the calling thread's namespace, and limits super-packets to one segment, for connections from now on: a
+    /// socket asks its device when it chooses its route. The note in `slot` is ahead of whatever is done. Where this fails the
+    /// device is to be put back.
+    pub fn attach(
+        &mut self,
+        name: &str,
+        slot: &Slot<'_>,
+        depart: &ProgramMut<'_>,
+        arrive: &ProgramMut<'_>,
+    ) -> Result<(), LoadError> {
+        let failed = |what: &str| LoadError::io(format!("{what} {name}"));
+        let index = self.place.index;
+        slot.note.write(&self.place);
+        let programs = [(Hook::Egress, depart), (Hook::Ingress, arrive)];
+        for (hook, program) in programs {
+            match tcx(program, index, hook) {
+                Ok(link) => {
+                    slot.pin(&link, hook)?;
+                    self.links.push(link);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.links.is_empty() => {
+                    self.place.filter(name, slot, programs)?;
+                    break;
+                }
+                Err(error) => return Err(failed("attaching programs to")(error)),
             }
-            Err(error) => return Err(failed(format!("attaching programs to {}", device.place.name))(error)),
         }
-        netlink::set_gso_max_segs(index, 1)
-            .map_err(failed(format!("limiting super-packets of {}", device.place.name)))?;
-        Ok(device)
+        netlink::set_gso_max_segs(index, 1).map_err(failed("limiting super-packets of"))
     }
 
-    /// It stays as it is when this is dropped.
-    pub fn keep(&mut self) {
-        self.keep = true;
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        if !self.keep {
-            self.hooks = None;
-            self.place.restore();
-        }
+    /// As it was before, but for the pins in its slot.
+    pub fn put_back(&mut self) -> io::Result<()> {
+        self.links.clear();
+        self.place.restore()
     }
 }
 
 impl Place {
+    /// Attaches the programs as filters.
+    fn filter(&mut self, name: &str, slot: &Slot<'_>, programs: [(Hook, &ProgramMut<'_>); 2]) -> Result<(), LoadError> {
+        // Noted first, and again where it turns out that it was not so. A kill in between would cost somebody a qdisc
+        // without filters.
+        self.made_clsact = true;
+        slot.note.write(self);
+        let made = make_clsact(self.index);
+        self.made_clsact = matches!(made, Ok(true));
+        slot.note.write(self);
+        made?;
+        for (hook, program) in programs {
+            self.filters |= hook.bit();
+            slot.note.write(self);
+            if let Err(source) = hook_at(program.as_fd(), self.index, hook).attach() {
+                self.filters &= !hook.bit();
+                slot.note.write(self);
+                return Err(match source.kind() {
+                    ErrorKind::AlreadyExists => LoadError::Stamped(name.to_owned()),
+                    _ => LoadError::Bpf {
+                        what: "attaching a program to a clsact qdisc",
+                        log: String::new(),
+                        source,
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Super-packets as before, and no filters of ours. A device that is gone needs neither.
-    pub fn restore(&self) {
-        let restore = || {
-            if setns(&self.namespace, CloneFlags::CLONE_NEWNET).is_err() {
-                return;
-            }
+    pub fn restore(&self) -> io::Result<()> {
+        let restored = namespace::inside(&self.namespace, || {
             // Who raised it meanwhile knows better.
-            if netlink::device(self.index).is_ok_and(|device| device.gso_max_segs == 1) {
-                let _ = netlink::set_gso_max_segs(self.index, self.gso_max_segs);
+            if netlink::device(self.index)?.gso_max_segs == 1 {
+                netlink::set_gso_max_segs(self.index, self.gso_max_segs)?;
             }
-            if self.filters {
-                remove_filters(self.index, self.made_clsact);
-            }
-        };
-        // A thread of its own, because it moves to the device's namespace.
-        std::thread::scope(|scope| {
-            let _ = scope.spawn(restore).join();
+            self.remove_filters()
         });
+        match restored {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            restored => restored,
+        }
+    }
+
+    /// Removes our filters, and the qdisc where it was made for them and nobody else has any. What was noted and is not there
+    /// may never have been, and the kernel has two words for that, ENOENT and EINVAL.
+    fn remove_filters(&self) -> io::Result<()> {
+        // Which program it was does not matter, only that something is open.
+        let nothing = File::open("/dev/null")?;
+        for hook in [Hook::Egress, Hook::Ingress] {
+            if self.filters & hook.bit() != 0
+                && let Err(error) = hook_at(nothing.as_fd(), self.index, hook).detach()
+                && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput)
+            {
+                return Err(io::Error::other(error));
+            }
+        }
+        if self.made_clsact && !netlink::has_filters(self.index)? {
+            let mut hook = clsact(self.index);
+            // SAFETY: a whole structure that states its size and outlives the call.
+            let code = unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
+            if ![0, -libc::ENOENT, -libc::EINVAL].contains(&code) {
+                return Err(io::Error::from_raw_os_error(-code));
+            }
+        }
+        Ok(())
     }
 }
 
 /// Where at a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hook {
+pub(super) enum Hook {
     Egress,
     Ingress,
+}
+
+impl Hook {
+    /// In `filters` of a note.
+    fn bit(self) -> u32 {
+        match self {
+            Hook::Egress => 1,
+            Hook::Ingress => 2,
+        }
+    }
 }
 
 /// Hangs a program on a link. The one for arrivals is the first of its device, the one for departures the last: nearest to
@@ -196,40 +263,107 @@ fn clsact(index: u32) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
+/// The place of our filter, which is nobody else's; attached only where there is none.
 fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
     let mut builder = TcHookBuilder::new(fd);
-    builder
-        .ifindex(index as i32)
-        .replace(true)
-        .handle(HANDLE)
-        .priority(PRIORITY);
+    builder.ifindex(index as i32).handle(HANDLE).priority(PRIORITY);
     builder.hook(match hook {
         Hook::Egress => TC_EGRESS,
         Hook::Ingress => TC_INGRESS,
     })
 }
 
-fn filter(program: &ProgramMut<'_>, index: u32, hook: Hook) -> Result<(), LoadError> {
-    let attached = hook_at(program.as_fd(), index, hook).attach();
-    attached.map(drop).map_err(|source| LoadError::Bpf {
-        what: "attaching a program to a clsact qdisc",
-        log: String::new(),
-        source,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use ccplane_tun::Namespace;
+    use libbpf_rs::ObjectBuilder;
 
-/// Removes our filters, and the qdisc where it was made for them.
-fn remove_filters(index: u32, made_clsact: bool) {
-    if made_clsact {
-        let mut hook = clsact(index);
-        // SAFETY: a whole structure that states its size and outlives the call.
-        unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
-        return;
-    }
-    // Which program it was does not matter, only that something is open.
-    if let Ok(nothing) = File::open("/dev/null") {
-        for hook in [Hook::Egress, Hook::Ingress] {
-            let _ = hook_at(nothing.as_fd(), index, hook).detach();
+    use super::super::plane::DeviceNote;
+    use super::super::{Stamps, attached, detach};
+    use super::*;
+    use crate::testing::{cannot_load, lock_host, skip};
+
+    /// As before Linux 6.6, whatever this kernel has.
+    #[test]
+    fn filters_of_others_stay_and_ours_are_not_taken_over() {
+        const TEST: &str = "filters_of_others_stay_and_ours_are_not_taken_over";
+        if let Some(reason) = cannot_load() {
+            return skip(TEST, &reason);
         }
+        let _host = lock_host();
+        let namespace = Namespace::create(&format!("ccplane-filters-{}", std::process::id())).expect("as root");
+        namespace.run(filters).expect("inside");
+    }
+
+    fn filters() {
+        let object = ObjectBuilder::default().open_memory(super::super::OBJECT);
+        let object = object.expect("an object").load().expect("the verifier takes it");
+        let program = |name: &str| object.progs_mut().find(|p| p.name() == name).expect("it has");
+        let (depart, arrive) = (program("depart_ether"), program("arrive_ether"));
+        let programs = [(Hook::Egress, &depart), (Hook::Ingress, &arrive)];
+        let there = |hook| hook_at(depart.as_fd(), 1, hook).query().ok();
+        let attach = || {
+            let note = DeviceNote::default();
+            let mut place = find("lo").expect("every namespace has it").0;
+            let slot = Slot {
+                note: &note,
+                number: 0,
+                pins: None,
+            };
+            let attached = place.filter("lo", &slot, programs);
+            (place, note, attached)
+        };
+
+        let (first, note, attached) = attach();
+        attached.unwrap_or_else(|error| panic!("{error}"));
+        assert!(first.made_clsact && note.has_filters());
+        let ours = [Hook::Egress, Hook::Ingress].map(there);
+        assert!(ours.iter().all(Option::is_some), "{ours:?}");
+        let (second, note, attached) = attach();
+        assert!(matches!(attached, Err(LoadError::Stamped(_))));
+        assert!(!second.made_clsact && !note.has_filters());
+        second.restore().expect("nothing is to be done");
+        assert_eq!([Hook::Egress, Hook::Ingress].map(there), ours);
+
+        let mut other = TcHookBuilder::new(arrive.as_fd());
+        let mut other = other.ifindex(1).handle(7).priority(7).hook(TC_INGRESS);
+        other.attach().expect("beside ours");
+        // From the note, as `detach` does.
+        note.write(&first);
+        let noted = || note.place(namespace::own().expect("it is there"));
+        noted().restore().expect("it is there");
+        assert_eq!([Hook::Egress, Hook::Ingress].map(there), [None, None]);
+        assert!(other.query().is_ok() && netlink::has_filters(1).expect("it is there"));
+        other.detach().expect("it is there");
+        noted().restore().expect("it is there");
+        assert!(make_clsact(1).expect("as root"), "the qdisc was left");
+        // Noted, and not there: with the qdisc, and without one.
+        for _ in 0..2 {
+            noted().restore().expect("nothing is to be done");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_put_back_stays_noted() {
+        const TEST: &str = "what_could_not_be_put_back_stays_noted";
+        const NAME: &str = "reno";
+        if let Some(reason) = cannot_load() {
+            return skip(TEST, &reason);
+        }
+        let _host = lock_host();
+        let namespace = Namespace::create(&format!("ccplane-noted-{}", std::process::id())).expect("as root");
+        let body = || {
+            let limit = || netlink::device(1).expect("it is loopback").gso_max_segs;
+            let before = limit();
+            let mut stamps = Stamps::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
+            stamps.attach_device("lo").unwrap_or_else(|error| panic!("{error}"));
+            // As when the kernel refuses it: nobody can go to this namespace.
+            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it is there");
+            drop(stamps);
+            assert_eq!((attached(), limit()), (vec![NAME.to_owned()], 1));
+            assert_eq!(detach(Some(NAME)).expect("by its note"), [NAME]);
+            assert_eq!((attached(), limit()), (Vec::new(), before));
+        };
+        namespace.run(body).expect("inside");
     }
 }

@@ -3,8 +3,12 @@
 //!
 //! [`Stamps::load`] loads the programs; [`Options::stamps`](crate::Options::stamps) lets registrations read what they leave
 //! beside sockets. Then they are attached to sockets ([`Stamps::attach_sockets`]) and to devices
-//! ([`Stamps::attach_device`]), for as long as the value lives, or, pinned, until [`detach`]. A process that is killed leaves
-//! nothing that works on: links go with it.
+//! ([`Stamps::attach_device`]), for as long as the value lives, or, where they are [pinned](Stamps::pinned) and
+//! [kept](Stamps::keep), until [`detach`].
+//!
+//! When the process is killed, links go with it unless they are pinned. What does not go with it, that devices take one
+//! segment a packet, and before Linux 6.6 the filters, is undone by [`detach`] from notes, which are pinned before a device
+//! is touched. Without pins it stays: those are for devices that go with the process too.
 
 mod device;
 mod netlink;
@@ -20,15 +24,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramMut};
 
 pub(crate) use self::pins::storage;
-pub use self::pins::{ObservedStamps, detach, observe};
+pub use self::pins::{ObservedStamps, attached, detach, observe};
 pub use self::plane::StampCounters;
 
 use self::device::Device;
-use self::plane::{NAMES, NAMESPACES, Plane};
+use self::pins::{Pins, Slot};
+use self::plane::{DEVICES, NAMES, NAMESPACES, Plane};
 use crate::error::LoadError;
 use crate::load::{failure, map_fd};
 use crate::log::Listener;
 use crate::memory::{Access, Plain, Shared};
+use crate::namespace;
 use crate::ring::Ring;
 
 /// Built by `bpf/build.sh`.
@@ -44,6 +50,7 @@ unsafe impl Plain for Plane {}
 pub struct Stamps {
     devices: Vec<Device>,
     sockets: Option<Link>,
+    pins: Option<Pins>,
     object: Object,
     plane: Shared<Plane>,
     arrivals: Option<Ring>,
@@ -113,10 +120,28 @@ impl Stamps {
         Ok(Stamps {
             devices: Vec::new(),
             sockets: None,
+            pins: None,
             object,
             plane,
             arrivals,
         })
+    }
+
+    /// Loads the programs, for sockets under one congestion control, and pins them under its name; likewise, as soon as it is
+    /// made, whatever is attached. All of it goes when this is dropped, unless it is [kept](Stamps::keep), and by
+    /// [`detach`] when the process is killed.
+    pub fn pinned(kernel_name: &str) -> Result<Stamps, LoadError> {
+        let mut stamps = Stamps::load(&[kernel_name], false)?;
+        stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
+        Ok(stamps)
+    }
+
+    /// Leaves everything that is pinned as it is, also after this process ended, until [`detach`].
+    pub fn keep(mut self) {
+        if let Some(pins) = &mut self.pins {
+            pins.keep();
+            self.devices.clear();
+        }
     }
 
     /// What a registration needs to read the samples.
@@ -126,7 +151,8 @@ impl Stamps {
 
     /// Only sockets of this namespace take part; said again, of that one too. Before [`attach_sockets`](Stamps::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
-        let cookie = cookie_of(namespace)?;
+        let cookie =
+            namespace::cookie(namespace).map_err(LoadError::io("asking for the cookie of a network namespace"))?;
         let free = self.plane[0].netns.iter().find(|cookie| cookie.load(Relaxed) == 0);
         let free = free.ok_or_else(|| LoadError::Mismatch(format!("sockets of {NAMESPACES} namespaces at most")))?;
         free.store(cookie, Relaxed);
@@ -138,9 +164,12 @@ impl Stamps {
     pub fn attach_sockets(&mut self, cgroup: Option<&Path>) -> Result<(), crate::select::SelectError> {
         let path = crate::select::cgroup(cgroup)?;
         let directory = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
-        let link = program(&self.object, "option")?
+        let mut link = program(&self.object, "option")?
             .attach_cgroup(directory.as_raw_fd())
             .map_err(crate::select::bpf(format!("attaching to {}", path.display())))?;
+        if let Some(pins) = &self.pins {
+            pins.pin_sockets(&mut link)?;
+        }
         self.sockets = Some(link);
         Ok(())
     }
@@ -154,9 +183,45 @@ impl Stamps {
                 format!("device {name} is of kind {kind} (ARPHRD), and only Ethernet and bare IP can be stamped");
             LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
         })?;
-        let device = Device::attach(place, &program(&self.object, depart)?, &program(&self.object, arrive)?)?;
-        self.devices.push(device);
-        Ok(())
+        let [depart, arrive] = [program(&self.object, depart)?, program(&self.object, arrive)?];
+        let number = self.plane[0]
+            .devices
+            .iter()
+            .position(|note| note.is_free())
+            .ok_or_else(|| {
+                let what = format!("these time stamps are at {DEVICES} devices already, and that is as many as can be");
+                LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
+            })?;
+        let mut device = Device::new(place, number);
+        let attached = device.attach(name, &self.slot(number), &depart, &arrive);
+        match attached {
+            Ok(()) => self.devices.push(device),
+            Err(_) => self.put_back(device),
+        }
+        attached
+    }
+
+    fn slot(&self, number: usize) -> Slot<'_> {
+        Slot {
+            note: &self.plane[0].devices[number],
+            number,
+            pins: self.pins.as_ref(),
+        }
+    }
+
+    /// A device as it was before. Where that fails its note is what [`detach`] tries again with, and stays with all that is
+    /// pinned.
+    fn put_back(&mut self, mut device: Device) {
+        match device.put_back() {
+            Ok(()) => self.slot(device.number).clear(),
+            Err(error) => {
+                let index = device.place.index;
+                tracing::warn!(
+                    "device {index} could not be put back: {error}; if it was pinned `ccplane detach` tries again"
+                );
+                self.pins.iter_mut().for_each(Pins::keep);
+            }
+        }
     }
 
     /// What happened so far.
@@ -208,6 +273,14 @@ impl Stamps {
     }
 }
 
+impl Drop for Stamps {
+    fn drop(&mut self) {
+        for device in std::mem::take(&mut self.devices) {
+            self.put_back(device);
+        }
+    }
+}
+
 /// What a program took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -218,42 +291,6 @@ pub struct Cost {
     /// How often it was called.
     pub calls: u64,
 }
-
-/// The cookie by which BPF programs know a network namespace.
-fn cookie_of(namespace: &impl AsFd) -> Result<u64, LoadError> {
-    use nix::sched::{CloneFlags, setns};
-    let failed = || LoadError::io("asking for the cookie of a network namespace");
-    let fd = namespace.as_fd();
-    // A thread of its own, because it moves there.
-    let asked = std::thread::scope(|scope| {
-        scope
-            .spawn(move || -> std::io::Result<u64> {
-                setns(fd, CloneFlags::CLONE_NEWNET)?;
-                let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-                let mut cookie = 0u64;
-                let mut length = size_of_val(&cookie) as libc::socklen_t;
-                // SAFETY: the kernel writes the eight bytes of `cookie`, which outlives the call.
-                let result = unsafe {
-                    libc::getsockopt(
-                        socket.as_raw_fd(),
-                        libc::SOL_SOCKET,
-                        SO_NETNS_COOKIE,
-                        (&raw mut cookie).cast(),
-                        &raw mut length,
-                    )
-                };
-                nix::errno::Errno::result(result)?;
-                Ok(cookie)
-            })
-            .join()
-    });
-    asked
-        .unwrap_or_else(|_| Err(std::io::Error::other("the thread that asked panicked")))
-        .map_err(failed())
-}
-
-/// asm-generic/socket.h
-const SO_NETNS_COOKIE: libc::c_int = 71;
 
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, LoadError> {
     object

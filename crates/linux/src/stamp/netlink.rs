@@ -1,16 +1,22 @@
-//! What rtnetlink tells of a device of the calling thread's network namespace, and the one thing that is set there.
+//! What rtnetlink tells of a device of the calling thread's network namespace and of the filters there, and the one thing
+//! that is set.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
-// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h
+// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
+/// Where filters of a clsact qdisc are: what comes in, what leaves.
+const CLSACT: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const HEADER: usize = 16;
 const LINK: usize = 16;
@@ -27,7 +33,7 @@ pub(crate) struct Device {
 
 /// Asks about a device.
 pub(crate) fn device(index: u32) -> io::Result<Device> {
-    let answer = exchange(RTM_GETLINK, index, &[])?;
+    let answer = exchange(RTM_GETLINK, NLM_F_REQUEST, index, &link(&[]))?;
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
 }
 
@@ -37,31 +43,48 @@ pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
     attribute.extend(((ATTRIBUTE + 4) as u16).to_ne_bytes());
     attribute.extend(IFLA_GSO_MAX_SEGS.to_ne_bytes());
     attribute.extend(segments.to_ne_bytes());
-    exchange(RTM_NEWLINK, index, &attribute).map(drop)
+    exchange(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, index, &link(&attribute)).map(drop)
 }
 
-/// One question and its answer.
-fn exchange(kind: u16, index: u32, attributes: &[u8]) -> io::Result<Vec<u8>> {
+/// Whether its clsact qdisc has any filters; false too where it has no such qdisc.
+pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
+    for parent in CLSACT {
+        let mut filter = Vec::with_capacity(12);
+        filter.extend([0; 4]); // any handle
+        filter.extend(parent.to_ne_bytes());
+        filter.extend([0; 4]); // any priority and protocol
+        // The first message answers it: a filter, or that there is none.
+        let answer = exchange(RTM_GETTFILTER, NLM_F_REQUEST | NLM_F_DUMP, index, &filter)?;
+        if half(&answer, 4) == Some(RTM_NEWTFILTER) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What follows the index in a message of a device.
+fn link(attributes: &[u8]) -> Vec<u8> {
+    // Flags, and which of them change.
+    [&[0; 8], attributes].concat()
+}
+
+/// One question and the first part of its answer.
+fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8>> {
     let socket: OwnedFd = socket(
         AddressFamily::Netlink,
         SockType::Raw,
         SockFlag::SOCK_CLOEXEC,
         SockProtocol::NetlinkRoute,
     )?;
-    let flags = if kind == RTM_NEWLINK {
-        NLM_F_REQUEST | NLM_F_ACK
-    } else {
-        NLM_F_REQUEST
-    };
-    let mut message = Vec::with_capacity(HEADER + LINK + attributes.len());
-    message.extend(((HEADER + LINK + attributes.len()) as u32).to_ne_bytes());
+    let length = HEADER + 8 + rest.len();
+    let mut message = Vec::with_capacity(length);
+    message.extend((length as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
     message.extend([0; 8]); // sequence and port: one question a socket needs neither
-    message.extend([0; 4]); // family, padding, type
+    message.extend([0; 4]); // family, padding, and the type of a device
     message.extend(index.to_ne_bytes());
-    message.extend([0; 8]); // flags, and which of them change
-    message.extend(attributes);
+    message.extend(rest);
     sendto(socket.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
     let mut answer = vec![0; 32 << 10];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
@@ -110,6 +133,7 @@ mod tests {
         let lo = device(1).expect("every namespace has it");
         assert_eq!(lo.kind, 772, "ARPHRD_LOOPBACK");
         assert!(lo.gso_max_segs > 1, "{lo:?}");
+        has_filters(1).expect("anybody may ask");
         let error = device(0x7fff_0000).expect_err("there is none");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         for length in 0..40 {

@@ -1,87 +1,111 @@
 //! Stamps that outlive the process which attached them: pinned under bpffs, looked at from outside, removed by `detach`.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use libbpf_rs::{Link, MapHandle, libbpf_sys};
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{Link, MapCore, MapHandle, Object, libbpf_sys};
 
-use super::device::Place;
-use super::plane::{DEVICES, Plane};
-use super::{StampCounters, Stamps, Storage};
+use super::device::{Hook, Place};
+use super::plane::{DeviceNote, Plane};
+use super::{StampCounters, Storage};
 use crate::error::LoadError;
+use crate::layout::LAYOUT;
 use crate::load::map_fd;
 use crate::memory::{Access, Shared};
-use crate::pin::{bpf, mount_bpffs};
+use crate::namespace;
+use crate::pin::{bpf, mount_bpffs, names, of_all_layouts, remove_link};
 
-/// By the congestion control that wants them.
+/// By layout, and then by the congestion control that wants them.
 const PINS: &str = "/sys/fs/bpf/ccplane/stamps";
 const PLANE: &str = "plane";
 const STORAGE: &str = "storage";
+const SOCKETS: &str = "sockets";
 
 fn directory(kernel_name: &str) -> PathBuf {
-    Path::new(PINS).join(kernel_name)
+    Path::new(PINS).join(LAYOUT.to_string()).join(kernel_name)
 }
 
-/// The congestion controls whose stamps are pinned.
-fn pinned() -> Vec<String> {
-    let entries = std::fs::read_dir(PINS).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
+/// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped, unless it is to be kept.
+pub(super) struct Pins {
+    directory: PathBuf,
+    keep: bool,
 }
 
-impl Stamps {
-    /// Keeps everything as it is, also after this process ended, until [`detach`]: all of it or nothing.
-    pub fn pin(&mut self, kernel_name: &str) -> Result<(), LoadError> {
+impl Pins {
+    /// Pins the maps: the notes of devices among them, before there are any.
+    pub fn make(kernel_name: &str, object: &Object) -> Result<Pins, LoadError> {
         mount_bpffs()?;
         let directory = directory(kernel_name);
-        if directory.exists() {
-            return Err(LoadError::Attached {
+        let failed = || LoadError::io(format!("making {}", directory.display()));
+        std::fs::create_dir_all(directory.parent().unwrap_or(&directory)).map_err(failed())?;
+        std::fs::create_dir(&directory).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => LoadError::Attached {
                 name: kernel_name.to_owned(),
-                path: directory,
-            });
-        }
-        let pinned = self.pin_all(&directory);
-        match pinned {
-            Ok(()) => self.devices.iter_mut().for_each(super::Device::keep),
-            Err(_) => remove(&directory),
-        }
-        pinned
+                path: directory.clone(),
+            },
+            _ => failed()(error),
+        })?;
+        let pins = Pins { directory, keep: false };
+        pin_fd(&map_fd(object, ".data.stamps")?, &pins.directory.join(PLANE))?;
+        pin_fd(&map_fd(object, "stamps")?, &pins.directory.join(STORAGE))?;
+        Ok(pins)
     }
 
-    fn pin_all(&mut self, directory: &Path) -> Result<(), LoadError> {
-        if self.devices.len() > DEVICES {
-            return Err(LoadError::Mismatch(format!("{DEVICES} devices at most")));
+    pub fn pin_sockets(&self, link: &mut Link) -> Result<(), LoadError> {
+        link.pin(self.directory.join(SOCKETS))
+            .map_err(bpf("pinning the link to the cgroup"))
+    }
+
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        if !self.keep {
+            remove(&self.directory);
+            tidy();
         }
-        std::fs::create_dir_all(directory).map_err(LoadError::io(format!("making {}", directory.display())))?;
-        // The notes first: what is pinned can then be undone, wherever this is interrupted.
-        for (note, device) in self.plane[0].devices.iter().zip(&self.devices) {
-            note.gso_max_segs.store(device.place.gso_max_segs, Relaxed);
-            note.filters.store(device.place.filters.into(), Relaxed);
-            note.made_clsact.store(device.place.made_clsact.into(), Relaxed);
-            note.index.store(device.place.index, Relaxed);
+    }
+}
+
+/// Of a device: the note of what it was, and where its links are pinned.
+pub(super) struct Slot<'a> {
+    pub note: &'a DeviceNote,
+    pub number: usize,
+    pub pins: Option<&'a Pins>,
+}
+
+impl Slot<'_> {
+    pub fn pin(&self, link: &OwnedFd, hook: Hook) -> Result<(), LoadError> {
+        match self.pins {
+            Some(pins) => pin_fd(link, &link_of(&pins.directory, hook, self.number)),
+            None => Ok(()),
         }
-        pin_fd(&map_fd(&self.object, ".data.stamps")?, &directory.join(PLANE))?;
-        pin_fd(&map_fd(&self.object, "stamps")?, &directory.join(STORAGE))?;
-        for device in &self.devices {
-            let links = device.hooks.iter().flatten();
-            for (link, hook) in links.zip(["depart", "arrive"]) {
-                pin_fd(link, &directory.join(format!("{hook}-{}", device.place.index)))?;
+    }
+
+    /// The device is as it was.
+    pub fn clear(&self) {
+        self.note.clear();
+        for hook in [Hook::Egress, Hook::Ingress] {
+            if let Some(pins) = self.pins {
+                remove_link(&link_of(&pins.directory, hook, self.number));
             }
         }
-        if let Some(link) = &mut self.sockets {
-            link.pin(directory.join("sockets"))
-                .map_err(bpf("pinning the link to the cgroup"))?;
-        }
-        Ok(())
     }
+}
+
+fn link_of(directory: &Path, hook: Hook, number: usize) -> PathBuf {
+    let program = match hook {
+        Hook::Egress => "depart",
+        Hook::Ingress => "arrive",
+    };
+    directory.join(format!("{program}-{number}"))
 }
 
 fn pin_fd(fd: &OwnedFd, path: &Path) -> Result<(), LoadError> {
@@ -105,14 +129,8 @@ pub struct ObservedStamps {
 impl ObservedStamps {
     /// Those of this congestion control; `None` where it has none.
     pub fn open(kernel_name: &str) -> Result<Option<ObservedStamps>, LoadError> {
-        let path = directory(kernel_name).join(PLANE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let map = MapHandle::from_pinned_path(&path).map_err(bpf("opening a pinned map"))?;
-        let plane =
-            Shared::map(map.as_fd(), 1, Access::Read).map_err(LoadError::io("mapping the counters of time stamps"))?;
-        Ok(Some(ObservedStamps {
+        let plane = open_plane(&directory(kernel_name))?;
+        Ok(plane.map(|plane| ObservedStamps {
             name: kernel_name.to_owned(),
             plane,
         }))
@@ -129,9 +147,30 @@ impl ObservedStamps {
     }
 }
 
-/// Every pinned set of stamps.
+/// The plane in a directory of pins; `None` where it has none, or one of another size, which nobody here could read.
+fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
+    let path = directory.join(PLANE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let map = MapHandle::from_pinned_path(&path).map_err(bpf("opening a pinned map"))?;
+    if map.value_size() as usize != size_of::<Plane>() {
+        return Ok(None);
+    }
+    let plane = Shared::map(map.as_fd(), 1, Access::Read);
+    plane
+        .map(Some)
+        .map_err(LoadError::io("mapping the counters of time stamps"))
+}
+
+/// The congestion controls whose time stamps are attached, by this layout or another's.
+pub fn attached() -> Vec<String> {
+    names(of_all_layouts(Path::new(PINS)))
+}
+
+/// Every pinned set of stamps of this layout.
 pub fn observe() -> Result<Vec<ObservedStamps>, LoadError> {
-    pinned()
+    attached()
         .iter()
         .filter_map(|name| ObservedStamps::open(name).transpose())
         .collect()
@@ -143,57 +182,98 @@ pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
     Some(Storage(Arc::new(map.as_fd().try_clone_to_owned().ok()?)))
 }
 
-/// Removes pinned stamps, all or those of `only`, also when the process that attached them was killed. Called in the
-/// namespace where they were attached. The names of the congestion controls that had some.
+/// Removes pinned stamps, all or those of `only`, also when the process that attached them was killed, and puts their devices
+/// back, whichever namespace they are in. The names of the congestion controls that had some. Where a device cannot be put back
+/// its whole set stays, with the notes that a later call needs; all other sets go, and the first reason is returned.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
-    let names: Vec<String> = pinned()
-        .into_iter()
-        .filter(|name| only.is_none_or(|only| only == name))
-        .collect();
-    for name in &names {
-        let directory = directory(name);
-        for place in places(&directory.join(PLANE)) {
-            place.restore();
+    let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
+    let mut removed = Vec::new();
+    let mut failed = None;
+    for directory in of_all_layouts(Path::new(PINS)).filter(wanted) {
+        match put_back(&directory) {
+            Ok(()) => {
+                remove(&directory);
+                removed.push(directory);
+            }
+            Err(why) => failed = failed.or(Some(why)),
         }
-        remove(&directory);
     }
-    for directory in [Path::new(PINS), Path::new(PINS).parent().unwrap_or(Path::new(PINS))] {
-        // Fails, as it should, where something else is still pinned there.
-        let _ = std::fs::remove_dir(directory);
+    tidy();
+    match failed {
+        None => Ok(names(removed.into_iter())),
+        Some(why) => Err(why),
     }
-    Ok(names)
 }
 
-/// The devices that the notes of a plane name.
-fn places(plane: &Path) -> Vec<Place> {
-    let plane = MapHandle::from_pinned_path(plane)
-        .ok()
-        .and_then(|map| Shared::<Plane>::map(map.as_fd(), 1, Access::Read).ok());
-    let Some(plane) = plane else { return Vec::new() };
-    let noted = plane[0].devices.iter().filter(|note| note.index.load(Relaxed) != 0);
-    noted
-        .filter_map(|note| {
-            Some(Place {
-                name: String::new(),
-                index: note.index.load(Relaxed),
-                namespace: File::open("/proc/thread-self/ns/net").ok()?,
-                gso_max_segs: note.gso_max_segs.load(Relaxed),
-                filters: note.filters.load(Relaxed) != 0,
-                made_clsact: note.made_clsact.load(Relaxed) != 0,
-            })
+/// Puts the devices of a directory of pins back as they were; none of them where one cannot be found.
+fn put_back(directory: &Path) -> Result<(), LoadError> {
+    for place in places(directory)? {
+        let what = || {
+            format!(
+                "putting device {} back as it was without {}",
+                place.index,
+                directory.display()
+            )
+        };
+        place.restore().map_err(|error| LoadError::io(what())(error))?;
+    }
+    Ok(())
+}
+
+/// The devices that the notes in a directory of pins name, but for those that are gone.
+fn places(directory: &Path) -> Result<Vec<Place>, LoadError> {
+    let ours = directory
+        .parent()
+        .is_some_and(|layout| layout.ends_with(LAYOUT.to_string()));
+    let plane = if ours { open_plane(directory)? } else { None };
+    let Some(plane) = plane else {
+        if directory.join(PLANE).exists() {
+            tracing::warn!(
+                "{} was made by another version of ccplane, whose notes of devices cannot be read: the devices take one segment \
+                 a packet until `ip link set dev DEVICE gso_max_segs 65535`, and before Linux 6.6 have filters of \
+                 priority 3275 until `tc filter del dev DEVICE egress pref 3275`, and the same for ingress",
+                directory.display()
+            );
+        }
+        return Ok(Vec::new());
+    };
+    let notes = plane[0].devices.iter().enumerate().filter(|(_, note)| !note.is_free());
+    notes
+        .filter_map(|(number, note)| match namespace::with_cookie(note.netns()) {
+            Some(namespace) => Some(Ok(note.place(namespace))),
+            None if !note.has_filters() && is_idle(&link_of(directory, Hook::Egress, number)) => None,
+            None => Some(Err(LoadError::Elsewhere {
+                name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                path: directory.to_owned(),
+            })),
         })
         .collect()
+}
+
+/// A link whose device is gone.
+fn is_idle(pin: &Path) -> bool {
+    let info = Link::open(pin).and_then(|link| link.info());
+    info.is_ok_and(|info| matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0))
 }
 
 fn remove(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_link = path.file_name().is_some_and(|name| name != PLANE && name != STORAGE);
-        if is_link && let Ok(link) = Link::open(&path) {
-            // It goes with its pin in any case; this way before we return.
-            let _ = link.detach();
+        if path.ends_with(PLANE) || path.ends_with(STORAGE) {
+            let _ = std::fs::remove_file(&path);
+        } else {
+            remove_link(&path);
         }
-        let _ = std::fs::remove_file(&path);
     }
     let _ = std::fs::remove_dir(directory);
+}
+
+/// Removes what is empty of the directories above.
+fn tidy() {
+    let layouts = std::fs::read_dir(PINS).into_iter().flatten().flatten();
+    let above = Path::new(PINS).ancestors().take(2).map(Path::to_owned);
+    for directory in layouts.map(|layout| layout.path()).chain(above) {
+        // Fails, as it should, where something is still pinned there.
+        let _ = std::fs::remove_dir(directory);
+    }
 }

@@ -1,7 +1,10 @@
 //! The memory that `bpf/stamp.bpf.c` and its loader share: `bpf/stamp_plane.h` in Rust.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::fs::File;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::device::Place;
 
 /// Congestion controls that may want stamps. `CCP_STAMP_NAMES`.
 pub(crate) const NAMES: usize = 8;
@@ -21,13 +24,56 @@ pub(crate) struct Plane {
     pub counters: [CpuCounters; 64],
 }
 
-/// What a device was before, for whoever detaches.
+/// What a device was before, for whoever detaches: what [`Place`] says, where a kill does not reach it.
+#[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct DeviceNote {
-    pub index: AtomicU32,
-    pub gso_max_segs: AtomicU32,
-    pub filters: AtomicU32,
-    pub made_clsact: AtomicU32,
+    netns: AtomicU64,
+    index: AtomicU32,
+    gso_max_segs: AtomicU32,
+    filters: AtomicU32,
+    made_clsact: AtomicU32,
+}
+
+impl DeviceNote {
+    pub fn is_free(&self) -> bool {
+        self.index.load(Acquire) == 0
+    }
+
+    pub fn clear(&self) {
+        self.index.store(0, Release);
+    }
+
+    /// Written before the device is touched: whenever this process is killed, what it did by then can be undone.
+    pub fn write(&self, place: &Place) {
+        self.netns.store(place.cookie, Relaxed);
+        self.gso_max_segs.store(place.gso_max_segs, Relaxed);
+        self.filters.store(place.filters, Relaxed);
+        self.made_clsact.store(place.made_clsact.into(), Relaxed);
+        // Last, because it says that there is a note.
+        self.index.store(place.index, Release);
+    }
+
+    pub fn netns(&self) -> u64 {
+        self.netns.load(Relaxed)
+    }
+
+    /// Filters, not links, have its programs.
+    pub fn has_filters(&self) -> bool {
+        self.filters.load(Relaxed) != 0
+    }
+
+    /// The device, in its namespace.
+    pub fn place(&self, namespace: File) -> Place {
+        Place {
+            index: self.index.load(Acquire),
+            namespace,
+            cookie: self.netns(),
+            gso_max_segs: self.gso_max_segs.load(Relaxed),
+            filters: self.filters.load(Relaxed),
+            made_clsact: self.made_clsact.load(Relaxed) != 0,
+        }
+    }
 }
 
 /// `struct ccp_stamp_counters`
@@ -67,7 +113,8 @@ pub struct StampCounters {
     pub unstamped: u64,
     /// Options that are not as they should be.
     pub malformed: u64,
-    /// Segments whose other options, such as SACK, left no room: a lost sample.
+    /// Segments whose other options, such as SACK, left too little room: a lost sample. Not those whose other options left none
+    /// at all, for which the kernel does not call the program.
     pub no_room: u64,
 }
 

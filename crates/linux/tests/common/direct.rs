@@ -135,8 +135,8 @@ impl Direct {
         let started = Instant::now();
         while !holds(self) {
             assert!(
-                started.elapsed() < StdDuration::from_secs(10),
-                "not within 10 s: {what}"
+                started.elapsed() < StdDuration::from_secs(30),
+                "not within 30 s: {what}"
             );
             self.turn();
         }

@@ -1,11 +1,13 @@
 //! What the tests on real packets share: a Reno in the agent, connections of chosen congestion control, one test at a
 //! time over the whole host (names of congestion controls are global).
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 pub mod direct;
+pub mod stamped;
+#[path = "../../src/testing.rs"]
+mod testing;
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,21 +18,9 @@ use std::time::{Duration as StdDuration, Instant};
 use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options as AgentOptions, Programs, Report};
 use ccplane_linux::{AlgorithmSpec, Kernel, Options, run_agent};
 use ccplane_units::{Bytes, Duration};
-use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Held by whoever registers a congestion control in a test.
-pub struct HostLock(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
-
-pub fn lock_host() -> HostLock {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock")
-        .expect("as root");
-    HostLock(Flock::lock(file, FlockArg::LockExclusive).expect("flock works"))
-}
+pub use testing::lock_host;
 
 /// Detaches a name, however the test ends.
 pub struct Detached(pub &'static str);
@@ -43,16 +33,13 @@ impl Drop for Detached {
 
 /// True when this host can run the test; else says loudly that it does not run.
 pub fn can_run(test: &str) -> bool {
-    let lacks = if !nix::unistd::geteuid().is_root() {
-        "it loads BPF programs: run it as root"
-    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        "this kernel has no /sys/kernel/btf/vmlinux"
-    } else {
-        return true;
-    };
-    assert!(!must_run(), "SKIPPED: {test}: {lacks}");
-    eprintln!("SKIPPED: {test}: {lacks}");
-    false
+    match testing::cannot_load() {
+        None => true,
+        Some(lacks) => {
+            testing::skip(test, &lacks);
+            false
+        }
+    }
 }
 
 /// True where IPv6 works over loopback; else says loudly that the test does not run. Where nothing may be skipped a kernel
@@ -64,7 +51,7 @@ pub fn has_ipv6(test: &str) -> bool {
     };
     let built_in = std::path::Path::new("/sys/module/ipv6").exists();
     assert!(
-        !(built_in && must_run()),
+        !(built_in && testing::must_run()),
         "SKIPPED: {test}: this kernel has IPv6, but ::1 cannot be used: {error} (net.ipv6.conf.lo.disable_ipv6, ipv6.disable)"
     );
     let why = if built_in {
@@ -74,10 +61,6 @@ pub fn has_ipv6(test: &str) -> bool {
     };
     eprintln!("SKIPPED: {test}: it needs IPv6 over loopback, and {why}: {error}");
     false
-}
-
-fn must_run() -> bool {
-    std::env::var_os("CCPLANE_NO_SKIP").is_some_and(|value| value == "1")
 }
 
 /// True on a processor emulated in software, where everything works and nothing is fast enough to be compared.
@@ -359,9 +342,27 @@ pub fn eventually(limit: StdDuration, what: &str, mut holds: impl FnMut() -> boo
     }
 }
 
+pub fn pause(ms: u64) {
+    std::thread::sleep(StdDuration::from_millis(ms));
+}
+
+/// Where the hierarchy of cgroups begins.
+pub fn cgroup_root() -> std::path::PathBuf {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a mounted /proc");
+    let root = mounts
+        .lines()
+        .find_map(|line| line.split_once(" cgroup2 ")?.0.split(' ').nth(1));
+    root.expect("a mounted cgroup2").into()
+}
+
 pub fn available(name: &str) -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .is_ok_and(|names| names.split_whitespace().any(|n| n == name))
+}
+
+/// Where no flow is to fall back, also on a host that stands still for a while.
+pub fn patient() -> Options {
+    options(10_000)
 }
 
 pub fn options(fallback_ms: u64) -> Options {

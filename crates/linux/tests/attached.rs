@@ -1,0 +1,434 @@
+//! What time stamps are attached to, and what is left of that: when devices vanish, when the process that attached them ends or
+//! is killed, wherever `detach` is called.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ccplane_linux::stamp::{self, StampCounters, Stamps};
+use ccplane_linux::{Kernel, LoadError};
+use ccplane_tun::{LONGEST_FRAME, Namespace, Offload, Tun};
+use common::direct::{program, spec};
+use common::stamped::*;
+use common::*;
+
+/// Programs of stamp.bpf.c in this kernel.
+fn ours_loaded() -> usize {
+    let names = ["depart_ether", "arrive_ether", "depart_ip", "arrive_ip"];
+    libbpf_rs::query::ProgInfoIter::default()
+        .filter(|info| names.iter().any(|name| info.name.to_string_lossy() == *name))
+        .count()
+}
+
+#[test]
+fn a_flow_goes_on_without_its_stamps() {
+    const TEST: &str = "a_flow_goes_on_without_its_stamps";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let mut bed = Bed::new("t_gone", [true, true]);
+    let flow = bed.send();
+    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    assert!(bed.valid(0) > 100);
+    // As when the process that attached them is killed.
+    let emulator = bed.emulator;
+    drop(bed.stamps);
+    bed.direct.turn_for(200);
+    let from = bed.direct.reports.len();
+    bed.direct
+        .turn_until("it goes on", |direct| direct.reports.len() > from + 200);
+    let late = &bed.direct.reports[from..];
+    assert!(
+        late.iter()
+            .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
+    );
+    flow.stop.store(true, Ordering::Relaxed);
+    bed.direct
+        .turn_until("the transfer ends", |_| flow.thread.is_finished());
+    flow.thread.join().expect("it ended well");
+    emulator.finish().expect("it ends");
+}
+
+/// A second way between the two ends of a bed, nearer than the first. It goes when this is dropped, and its devices with it.
+struct Detour {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Detour {
+    const DEVICE: &str = "detour0";
+
+    fn start(bed: &Bed) -> Detour {
+        let create = |namespace: &Namespace, other_end: IpAddr| {
+            let made = namespace.run(|| Tun::create(Detour::DEVICE, 1500, &[], Offload::None));
+            let route = ["route", "add", &other_end.to_string(), "dev", Detour::DEVICE];
+            let mut command = Command::new("ip");
+            command.args(route);
+            let ended = namespace.confine(&mut command).expect("a namespace").status();
+            assert!(ended.expect("iproute2 or busybox").success(), "{route:?}");
+            made.expect("inside").expect("as root")
+        };
+        let near = create(bed.emulator.sender_ns(), bed.emulator.receiver_addr());
+        let far = create(bed.emulator.receiver_ns(), bed.emulator.sender_addr());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let body = move || {
+            let mut frame = vec![0; LONGEST_FRAME];
+            while !stopped.load(Ordering::Relaxed) {
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    while let Some(length) = from.read(&mut frame).expect("our device") {
+                        to.write([&frame[..length], &[]]).expect("our device");
+                    }
+                }
+                pause(5);
+            }
+        };
+        Detour {
+            stop,
+            thread: Some(std::thread::spawn(body)),
+        }
+    }
+}
+
+impl Drop for Detour {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_flow_outlives_the_devices_that_stamp() {
+    const TEST: &str = "a_flow_outlives_the_devices_that_stamp";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let mut bed = Bed::without("t_vanish");
+    let detour = Detour::start(&bed);
+    let namespaces = [bed.emulator.sender_ns(), bed.emulator.receiver_ns()].map(Namespace::clone);
+    for namespace in &namespaces {
+        bed.stamp(namespace, Detour::DEVICE);
+    }
+    bed.stamp_sockets();
+    let flow = bed.send();
+    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    assert!(bed.valid(0) > 100, "{:?}", bed.stamps.counters());
+    assert_eq!(bed.stamps.counters().unstamped, 0);
+
+    drop(detour);
+    // It is sent again over the link that is left, whose devices do not stamp.
+    let from = bed.direct.reports.len();
+    bed.direct
+        .turn_until("it goes on", |direct| direct.reports.len() > from + 100);
+    let from = bed.direct.reports.len();
+    let between = bed.stamps.counters();
+    bed.direct
+        .turn_until("it goes on", |direct| direct.reports.len() > from + 100);
+    let late = &bed.direct.reports[from..];
+    assert!(
+        late.iter()
+            .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
+    );
+    let after = bed.stamps.counters();
+    assert_eq!((after.departed, after.samples), (between.departed, between.samples));
+    assert!(after.unstamped > between.unstamped + 50, "{after:?}");
+    bed.end(flow);
+    // There is nothing to be put back, and that does no harm.
+    drop(bed.stamps);
+    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+}
+
+/// Runs a test of this binary that is none, in a process of its own, until it says `word`.
+fn spawn(test: &str, variable: (&str, &str), word: &str) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(variable.0, variable.1)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    while line.trim() != word {
+        line.clear();
+        let read = std::io::BufRead::read_line(&mut said, &mut line).expect("text");
+        assert!(read > 0, "it ended");
+    }
+    child
+}
+
+/// Not a test: a process that stamps on an emulated link until it is killed.
+#[test]
+#[ignore = "the process that is killed"]
+fn stamping_process() {
+    if std::env::var_os("CCPLANE_TEST_STAMPS").is_none() {
+        return;
+    }
+    let mut bed = Bed::new("t_kill", [true, true]);
+    let _flow = bed.send();
+    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    println!("\nstamping");
+    bed.direct.turn_for(60_000);
+}
+
+#[test]
+fn a_killed_process_leaves_nothing() {
+    const TEST: &str = "a_killed_process_leaves_nothing";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    assert_eq!(ours_loaded(), 0);
+    let mut child = spawn("stamping_process", ("CCPLANE_TEST_STAMPS", "1"), "stamping");
+    assert_eq!(ours_loaded(), 4);
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    ccplane_tun::sweep();
+    drop(Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &patient()).expect("its name is free"));
+}
+
+/// Of these tests' stamps, which are pinned. No registration reads them, only what they do is of interest.
+const PINNED: &str = "reno";
+
+/// At a namespace's loopback device, and its sockets.
+fn attach(name: &str, namespace: &Namespace) -> Stamps {
+    let mut stamps = Stamps::pinned(name).unwrap_or_else(|error| panic!("{error}"));
+    stamps.confine(namespace).unwrap_or_else(|error| panic!("{error}"));
+    stamps.attach_sockets(None).unwrap_or_else(|error| panic!("{error}"));
+    let attached = namespace.run(|| stamps.attach_device("lo")).expect("inside");
+    attached.unwrap_or_else(|error| panic!("{error}"));
+    stamps
+}
+
+/// A namespace whose loopback device stamps. What is pinned for it goes with it.
+struct Place(Namespace);
+
+impl Place {
+    fn create(what: &str) -> Place {
+        Place(Namespace::create(&format!("ccplane-{what}-{}", std::process::id())).expect("as root"))
+    }
+
+    /// Segments of a super-packet of its loopback device.
+    fn limit(&self) -> u32 {
+        let ask = || Command::new("ip").args(["-d", "link", "show", "lo"]).output();
+        let shown = self.0.run(ask).expect("inside").expect("ip runs").stdout;
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        let mut words = shown.split_whitespace();
+        let number = words.find(|word| *word == "gso_max_segs").and_then(|_| words.next());
+        let number = number.and_then(|number| number.parse().ok());
+        number.unwrap_or_else(|| panic!("iproute2's `ip` tells it, busybox's does not: {shown}"))
+    }
+
+    fn attach(&self) -> Stamps {
+        attach(PINNED, &self.0)
+    }
+
+    /// A few packets through the device.
+    fn exchange(&self) {
+        let exchange = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+            let mut stream = connect(listener.local_addr().expect("bound"), PINNED);
+            let (mut accepted, _) = listener.accept().expect("it is connected");
+            let mut back = [0; 1000];
+            for _ in 0..20 {
+                stream.write_all(&back).expect("connected");
+                accepted.read_exact(&mut back).expect("connected");
+            }
+        };
+        self.0.run(exchange).expect("inside");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.0.run(|| stamp::detach(Some(PINNED)));
+    }
+}
+
+fn counters() -> StampCounters {
+    let observed = stamp::observe().expect("bpffs");
+    assert_eq!(observed.iter().map(|o| o.name()).collect::<Vec<_>>(), [PINNED]);
+    observed[0].counters()
+}
+
+#[test]
+fn pinned_stamps_outlive_their_process_until_they_are_detached() {
+    const TEST: &str = "pinned_stamps_outlive_their_process_until_they_are_detached";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let place = Place::create("pin");
+    let before = place.limit();
+    // Not kept: gone with the value, and the device is as before.
+    drop(place.attach());
+    assert_eq!(place.limit(), before);
+    assert!(stamp::attached().is_empty());
+
+    place.attach().keep();
+    assert_eq!(place.limit(), 1);
+    assert_eq!(counters(), StampCounters::default());
+    place.exchange();
+    let first = counters();
+    assert!(first.agreed == 2 && first.departed > 20, "{first:?}");
+
+    // Others do not take them over, and take nothing of them along as they go.
+    assert!(matches!(Stamps::pinned(PINNED), Err(LoadError::Attached { .. })));
+    let mut other = Stamps::load(&["ccp_other"], false).unwrap_or_else(|error| panic!("{error}"));
+    match place.0.run(|| other.attach_device("lo")).expect("inside") {
+        // Filters, before Linux 6.6: one set. Links stand beside each other, and the first stamps.
+        Ok(()) | Err(LoadError::Stamped(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    drop(other);
+    place.exchange();
+    let second = counters();
+    assert!(
+        second.agreed == 4 && second.departed > first.departed + 20,
+        "{first:?}, {second:?}"
+    );
+    assert_eq!(place.limit(), 1);
+
+    assert_eq!(stamp::detach(Some("ccp_other")).expect("there is none"), [""; 0]);
+    let inside = place.0.run(|| stamp::detach(Some(PINNED))).expect("inside");
+    assert_eq!(inside.expect("it works"), [PINNED]);
+    assert_eq!(place.limit(), before);
+    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    assert!(stamp::observe().expect("bpffs").is_empty());
+}
+
+#[test]
+fn stamps_are_detached_where_they_are() {
+    const TEST: &str = "stamps_are_detached_where_they_are";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let place = Place::create("where");
+    let before = place.limit();
+    // From another namespace, where the index is another device's.
+    place.attach().keep();
+    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
+    assert_eq!(place.limit(), before);
+
+    // A namespace that cannot be found is not given up, nor what is known of its device.
+    place.attach().keep();
+    std::fs::remove_file(format!("/run/netns/{}", place.0.name())).expect("its name");
+    assert!(matches!(stamp::detach(None), Err(LoadError::Elsewhere { .. })));
+    assert_eq!(place.limit(), 1);
+    place.exchange();
+    assert!(counters().departed > 20, "{:?}", counters());
+    let inside = place.0.run(|| stamp::detach(None)).expect("inside");
+    assert_eq!(inside.expect("it works"), [PINNED]);
+    assert_eq!(place.limit(), before);
+
+    // One that is gone took its device along, which the kernel does in a moment.
+    let gone = Namespace::create(&format!("ccplane-gone-{}", std::process::id())).expect("as root");
+    attach(PINNED, &gone).keep();
+    drop(gone);
+    eventually(PATIENCE, "what is left is removed", || match stamp::detach(None) {
+        Ok(names) => names == [PINNED],
+        // Before Linux 6.6 nothing tells that its device is gone, and the error says what to do.
+        Err(LoadError::Elsewhere { path, .. }) => {
+            !path.join("depart-0").exists() && std::fs::remove_dir_all(path).is_ok()
+        }
+        Err(error) => panic!("{error}"),
+    });
+    assert!(stamp::attached().is_empty());
+}
+
+#[test]
+fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
+    const TEST: &str = "a_device_out_of_reach_keeps_no_other_from_being_put_back";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let [first, lost, last] = ["first", "lost", "last"].map(Place::create);
+    let before = [&first, &last].map(Place::limit);
+    // In the middle, by name and by time, so that one of the others is looked at after it in any case.
+    attach("a_first", &first.0).keep();
+    lost.attach().keep();
+    attach("z_last", &last.0).keep();
+    std::fs::remove_file(format!("/run/netns/{}", lost.0.name())).expect("its name");
+    let refused = stamp::detach(None);
+    assert!(
+        matches!(&refused, Err(LoadError::Elsewhere { name, .. }) if name == PINNED),
+        "{refused:?}"
+    );
+    assert_eq!([&first, &last].map(Place::limit), before);
+    assert_eq!(stamp::attached(), [PINNED]);
+    assert_eq!(lost.limit(), 1);
+    // Nothing of the others is left to be refused.
+    assert_eq!(stamp::detach(Some("a_first")).expect("there is none"), [""; 0]);
+    let inside = lost.0.run(|| stamp::detach(None)).expect("inside");
+    assert_eq!(inside.expect("it is found"), [PINNED]);
+    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+}
+
+#[test]
+fn notes_of_another_version_are_not_read() {
+    const TEST: &str = "notes_of_another_version_are_not_read";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let place = Place::create("other");
+    place.attach().keep();
+    let pins = std::path::Path::new("/sys/fs/bpf/ccplane/stamps");
+    let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
+    std::fs::rename(ours.expect("of this layout").path(), pins.join("0")).expect("as root");
+    assert_eq!(stamp::attached(), [PINNED]);
+    assert!(stamp::observe().expect("bpffs").is_empty());
+    let limit = place.limit();
+    // The links go, what is not known stays.
+    assert_eq!(stamp::detach(Some(PINNED)).expect("as root"), [PINNED]);
+    assert_eq!(place.limit(), limit);
+    assert!(stamp::attached().is_empty() && !pins.exists());
+}
+
+/// Not a test: a process that is killed before it is done attaching.
+#[test]
+#[ignore = "the process that is killed"]
+fn attaching_process() {
+    let Some(namespace) = std::env::var_os("CCPLANE_TEST_NAMESPACE") else {
+        return;
+    };
+    let mut stamps = Stamps::pinned(PINNED).unwrap_or_else(|error| panic!("{error}"));
+    let attach = || stamps.attach_device("lo");
+    let attached = ccplane_tun::inside(&namespace.to_string_lossy(), attach).expect("inside");
+    attached.unwrap_or_else(|error| panic!("{error}"));
+    println!("\nattached");
+    pause(60_000);
+}
+
+#[test]
+fn what_a_process_did_before_it_was_killed_is_undone() {
+    const TEST: &str = "what_a_process_did_before_it_was_killed_is_undone";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let place = Place::create("half");
+    let before = place.limit();
+    let mut child = spawn(
+        "attaching_process",
+        ("CCPLANE_TEST_NAMESPACE", place.0.name()),
+        "attached",
+    );
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    assert_eq!(place.limit(), 1);
+    assert!(matches!(Stamps::pinned(PINNED), Err(LoadError::Attached { .. })));
+    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
+    assert_eq!(place.limit(), before);
+    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+}

@@ -1,0 +1,217 @@
+//! Priority bands by `tc`, for real: in a namespace of the test's own, on its loopback interface.
+
+mod common;
+
+use std::io::IoSlice;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::Duration;
+
+use ccplane_linux::queues::{Bands, QueueError, TcError, remove};
+use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
+use ccplane_tun::{Namespace, Offload, Tun};
+use ccplane_units::Rate;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+
+fn namespace(test: &str) -> Option<Namespace> {
+    if !common::can_run(test) {
+        return None;
+    }
+    ccplane_tun::sweep();
+    Some(Namespace::create(&format!("ccplane-{test}-{}", std::process::id())).expect("as root"))
+}
+
+/// What `tc` says of the interface.
+fn shown() -> String {
+    let output = Command::new("tc")
+        .args(["-s", "qdisc", "show", "dev", "lo"])
+        .output()
+        .expect("tc runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Packets that each band has sent.
+fn counts() -> Vec<u64> {
+    let text = shown();
+    (0..=LOW_CLASSES)
+        .map(|class| {
+            let (_, band) = text
+                .split_once(&format!("pfifo cc1{class}:"))
+                .expect("the band is there");
+            let (_, sent) = band.split_once(" bytes ").expect("figures");
+            sent.split_whitespace()
+                .next()
+                .and_then(|n| n.parse().ok())
+                .expect("a number")
+        })
+        .collect()
+}
+
+fn send(socket: &UdpSocket, to: SocketAddr, byte: u8, text: &[u8]) {
+    let wide = i32::from(byte);
+    let mark = match to {
+        SocketAddr::V4(_) => ControlMessage::Ipv4Tos(&byte),
+        SocketAddr::V6(_) => ControlMessage::Ipv6TClass(&wide),
+    };
+    let address = SockaddrStorage::from(to);
+    sendmsg(
+        socket.as_raw_fd(),
+        &[IoSlice::new(text)],
+        &[mark],
+        MsgFlags::empty(),
+        Some(&address),
+    )
+    .expect("sent");
+}
+
+/// The kernel has what bands are made of, or says precisely what it has not.
+fn install(test: &str, bands: &Bands) -> bool {
+    let why = match bands.install() {
+        Ok(()) => return true,
+        Err(QueueError::Tc(why @ TcError::Lacking { .. })) => why,
+        Err(why) => panic!("{why}"),
+    };
+    if let TcError::Lacking { name, command, .. } = &why {
+        let part = match *name {
+            "prio" => " prio bands 5 ",
+            "htb" => " htb default 1",
+            _ => " u32 match ",
+        };
+        assert!(command.contains(part) && bands.commands().contains(command), "{why}");
+    }
+    assert!(!common::emulated(), "Debian's kernel has it: {why}");
+    assert!(shown().starts_with("qdisc noqueue 0: root"), "untouched: {}", shown());
+    eprintln!("SKIPPED: {test}: {why}; scripts/qemu runs it");
+    false
+}
+
+#[test]
+fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
+    const TEST: &str = "every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed";
+    let Some(namespace) = namespace("bands") else { return };
+    let ran = namespace.run(|| {
+        let bands = Bands::new("lo", None).expect("it has a loopback interface");
+        if !install(TEST, &bands) {
+            return;
+        }
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            // A kernel may have been built without IPv6.
+            let Ok(socket) = UdpSocket::bind(address) else { continue };
+            let to = socket.local_addr().expect("bound");
+            let before = counts();
+            for class in 0..=LOW_CLASSES {
+                for ecn in 0..4 {
+                    send(&socket, to, dscp_of(class) << 2 | ecn, b"x");
+                }
+            }
+            // Urgent, assured and old low-delay markings are none of the lower classes.
+            for dscp in [46, 10, 4, 48] {
+                send(&socket, to, dscp << 2, b"x");
+            }
+            let fresh: Vec<u64> = counts()
+                .iter()
+                .zip(&before)
+                .map(|(after, before)| after - before)
+                .collect();
+            assert_eq!(fresh, [8, 4, 4, 4, 4], "{address}");
+        }
+        assert!(matches!(bands.install(), Err(QueueError::Installed(device)) if device == "lo"));
+        remove("lo").expect("it is ours");
+        assert!(shown().starts_with("qdisc noqueue 0: root"), "{}", shown());
+    });
+    ran.expect("the namespace is there");
+}
+
+#[test]
+fn devices_are_those_of_the_threads_own_namespace() {
+    let Some(namespace) = namespace("devices") else { return };
+    let create = || Tun::create("bands0", 1500, &[], Offload::None);
+    let made = namespace.run(create).expect("the namespace is there");
+    let _device = made.expect("as root");
+    let ask = || Bands::new("bands0", None).map(drop);
+    let inside = namespace.run(ask).expect("the namespace is there");
+    inside.expect("the device is there");
+    let outside = ask().expect_err("the device is elsewhere").to_string();
+    assert!(outside.contains("no network device `bands0`"), "{outside}");
+}
+
+#[test]
+fn what_somebody_else_set_up_is_left_alone() {
+    let Some(namespace) = namespace("occupied") else { return };
+    let body = || {
+        let bands = Bands::new("lo", None).expect("it has a loopback interface");
+        assert!(matches!(remove("lo"), Err(QueueError::NotInstalled { kind, .. }) if kind == "noqueue"));
+        let other = [
+            "qdisc", "add", "dev", "lo", "root", "handle", "7:", "pfifo", "limit", "9",
+        ];
+        assert!(Command::new("tc").args(other).status().expect("tc runs").success());
+        for refused in [bands.install(), remove("lo")] {
+            let text = refused.expect_err("it is not ours").to_string();
+            assert!(
+                text.contains("pfifo 7:") && text.contains("nothing was changed"),
+                "{text}"
+            );
+        }
+        assert!(shown().starts_with("qdisc pfifo 7: root"), "{}", shown());
+    };
+    namespace.run(body).expect("the namespace is there");
+}
+
+/// As when it was killed after its first command. What of that there is to be told is the root's handle.
+#[test]
+fn what_an_interrupted_set_up_left_is_named_and_removed() {
+    let Some(namespace) = namespace("interrupted") else {
+        return;
+    };
+    let body = || {
+        let bands = Bands::new("lo", None).expect("it has a loopback interface");
+        let first = ["qdisc", "add", "dev", "lo", "root", "handle", "cc0:", "pfifo"];
+        assert!(Command::new("tc").args(first).status().expect("tc runs").success());
+        let refused = bands.install().expect_err("there is something").to_string();
+        assert!(
+            refused.contains("interrupted") && refused.contains("`ccplane qdisc remove --dev lo`"),
+            "{refused}"
+        );
+        remove("lo").expect("it is ours");
+        assert!(shown().starts_with("qdisc noqueue 0: root"), "{}", shown());
+    };
+    namespace.run(body).expect("the namespace is there");
+}
+
+#[test]
+fn under_a_rate_an_ordinary_packet_overtakes_all_low_ones() {
+    const TEST: &str = "under_a_rate_an_ordinary_packet_overtakes_all_low_ones";
+    let Some(namespace) = namespace("overtakes") else {
+        return;
+    };
+    let ran = namespace.run(|| {
+        let bands = Bands::new("lo", Some(Rate::from_bits_per_sec(100_000))).expect("it has a loopback interface");
+        if !install(TEST, &bands) {
+            return;
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a timeout");
+        let to = socket.local_addr().expect("bound");
+        // 40 packets of 100 ms each in the lowest class, then in the others, the ordinary one last: none leaves before the next has
+        // come, but where the host stands still for longer than that.
+        for _ in 0..40 {
+            send(&socket, to, dscp_of(4) << 2, &[4; 1_200]);
+        }
+        for class in (0..4).rev() {
+            send(&socket, to, dscp_of(class) << 2 | 2, &[class; 1_200]);
+        }
+        let mut order = Vec::new();
+        let mut text = [0; 1_500];
+        while order.len() < 44 {
+            socket.recv(&mut text).expect("the next packet");
+            order.push(text[0]);
+        }
+        let places: Vec<_> = (0..4).map(|class| order.iter().position(|c| *c == class)).collect();
+        assert!(places.is_sorted() && places[3] < Some(20), "{order:?}");
+        remove("lo").expect("it is ours");
+    });
+    ran.expect("the namespace is there");
+}
