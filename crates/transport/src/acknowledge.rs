@@ -13,6 +13,7 @@ use crate::rack::Rack;
 use crate::recovery::Undo;
 use crate::scoreboard::{Scoreboard, Sent};
 use crate::segment::{Kind, Range, Segment, Side};
+use crate::tail::{Low, clip};
 
 impl Connection {
     /// Takes what the segment acknowledges; `arrived` is its stamp.
@@ -37,7 +38,7 @@ impl Connection {
         let advanced = segment.ack.since(self.una);
         let marked = segment.ce_packets != self.ce_packets;
         let ordinary = self.phase == Phase::Open
-            && self.sacked | self.lost == 0
+            && self.sacked | self.lost | self.echoes == 0
             && !self.flags.probing
             && !marked
             && advanced <= self.outstanding()
@@ -49,7 +50,7 @@ impl Connection {
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.board.get(segment.ack.previous());
-            if last.transmission != 1 {
+            if last.transmission != 1 || last.is(Sent::TAIL) {
                 return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
@@ -68,6 +69,9 @@ impl Connection {
             self.rack.rtt = ack.rtt;
         }
         self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        if self.low.is_some() && advanced != 0 {
+            self.watch(ack.rtt, now);
+        }
         if advanced != 0 {
             self.tell(now, ack, control);
         }
@@ -81,7 +85,10 @@ impl Connection {
             self.tell(now, ack, control);
         }
         self.allot();
-        self.rearm();
+        // What is told of the tail leaves the timers as class 0 has put them.
+        if segment.class == 0 {
+            self.rearm();
+        }
     }
 
     /// Tells the control, and does what it says.
@@ -107,7 +114,7 @@ impl Connection {
             self.take_tail(segment, side);
             return None;
         }
-        if advanced > self.cut.since(una) {
+        if advanced > self.cut.since(una) || (next.before(segment.ack) && !self.sent_low(next, segment.ack)) {
             // Old, or of something never sent.
             return None;
         }
@@ -123,6 +130,11 @@ impl Connection {
         }
         let min_rtt = self.rtt.least();
         let phase = self.phase;
+        let met = if self.echoes != 0 {
+            self.take_echo(segment)
+        } else {
+            None
+        };
         self.repair_mut();
         let repair = self.repair.as_deref_mut()?;
         let mut delivery = Delivery {
@@ -138,23 +150,43 @@ impl Connection {
             min_rtt,
             latest: None,
         };
+        if let Some((number, sent)) = met {
+            // It counts when the first loop's own has arrived, as if the second had never sent it.
+            ack.bytes += u64::from(sent.length);
+            ack.packets += 1;
+            delivery.rack.on_delivered(number, &sent, now, min_rtt, true);
+            delivery.latest = Some(Latest {
+                sent,
+                number,
+                certain: true,
+            });
+        }
         // The cumulative ACK. It may cover segments of the tail that were never sent in class 0.
-        let mut number = una;
+        let (mut number, mut bumped) = (una, false);
         while number != segment.ack {
             let sent = *delivery.board.get(number);
             let end = sent.offset.wrapping_add(u32::from(sent.length));
             let bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
             self.una_offset += bytes;
+            if sent.is(Sent::TAIL) {
+                let counts = (&mut self.sacked, &mut self.passed, &mut bumped);
+                let of_tail = Low::cover(&mut self.low, counts, (number, &sent), next, segment);
+                if of_tail {
+                    number = number.plus(1);
+                    continue;
+                }
+            }
             ack.bytes += bytes;
-            if !number.before(next) {
-                // Of the tail.
-            } else if sent.is(Sent::SACKED) {
+            if sent.is(Sent::SACKED) {
                 self.sacked -= 1;
             } else {
                 ack.packets += 1;
                 delivery.take(number, true);
             }
             number = number.plus(1);
+        }
+        if bumped && let Some(low) = self.low.as_deref_mut() {
+            low.stats.bumps += 1;
         }
         self.una = segment.ack;
         self.next = next.later(segment.ack);
@@ -164,14 +196,28 @@ impl Connection {
                 let Some(range) = clip(*range, self.una, self.cut) else {
                     continue;
                 };
-                let (sacked, bytes) = (&mut ack.sacked, &mut ack.sacked_bytes);
+                let beyond = self.next.later(range.start);
+                if beyond.before(range.end) && !self.low.as_deref().is_some_and(|low| low.sent_all(beyond, range.end)) {
+                    continue;
+                }
+                let (sacked, bytes, low) = (&mut ack.sacked, &mut ack.sacked_bytes, &mut self.low);
+                let arrived = &mut self.sacked;
                 repair.sacked.insert(range, 0, |fresh| {
                     let mut number = fresh.start;
                     while number != fresh.end {
-                        if number.before(next) {
+                        let sent = *delivery.board.get(number);
+                        if number.before(next) && sent.is_echo(number, segment) {
+                            *arrived += 1;
+                            delivery.board.get_mut(number).set(Sent::ECHOED);
+                            if let Some(low) = low.as_deref_mut() {
+                                low.add_echo(number, sent);
+                            }
+                        } else if number.before(next) {
                             *sacked += 1;
                             *bytes += u32::from(delivery.board.get(number).length);
                             delivery.take(number, false);
+                        } else if let Some(low) = low.as_deref_mut() {
+                            low.brought(delivery.board.get(number));
                         }
                         delivery.board.get_mut(number).set(Sent::SACKED);
                         number = number.plus(1);
@@ -181,6 +227,9 @@ impl Connection {
         }
         let latest = delivery.latest;
         self.sacked += ack.sacked;
+        if let Some(low) = &self.low {
+            self.echoes = low.echoes();
+        }
         if let Some(duplicate) = side.duplicate().filter(|_| segment.has_side()) {
             self.on_duplicate(duplicate);
         }
@@ -194,6 +243,9 @@ impl Connection {
                 if certain {
                     ack.rtt = now.since(sent.at);
                     self.rtt.sample(ack.rtt, now);
+                    if self.low.is_some() {
+                        self.watch(ack.rtt, now);
+                    }
                 }
                 ack.rate = self.rate.on_delivered(&sent, ack.delivered(), now, self.rtt.least());
             }
@@ -231,6 +283,10 @@ impl Connection {
     /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
     fn on_duplicate(&mut self, duplicate: Range) {
         let (una, next, probing) = (self.una, self.next, self.flags.probing);
+        if let Some(low) = self.low.as_deref_mut().filter(|low| low.has_sent(duplicate.start)) {
+            low.stats.duplicates += 1;
+            return; // the loops have met: nothing was sent again in vain
+        }
         let Some(repair) = self.repair.as_deref_mut() else {
             return;
         };
@@ -256,56 +312,6 @@ impl Connection {
         let repeated = repair.probe != repair.probe_end;
         let duplicate = segment.has_side() && side.duplicate().is_some();
         repeated && !duplicate && segment.echo == repair.probe && segment.echo_transmission > 1
-    }
-
-    /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
-    /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
-    fn take_tail(&mut self, segment: &Segment, side: &Side) {
-        let all = segment.ack == self.cut && self.flags.fin_cut;
-        let complete = all || self.una == self.next;
-        let (next, cut) = (self.next, self.cut);
-        let arrived = |connection: &mut Connection, range: Range| {
-            let Connection { repair, board, .. } = connection;
-            if let Some(repair) = repair.as_deref_mut() {
-                repair.sacked.insert(range, 0, |fresh| {
-                    let mut number = fresh.start;
-                    while number != fresh.end {
-                        board.get_mut(number).set(Sent::SACKED);
-                        number = number.plus(1);
-                    }
-                });
-            }
-        };
-        self.repair_mut();
-        if segment.has_side() {
-            for range in side.ranges() {
-                if let Some(range) = clip(*range, next, cut) {
-                    arrived(self, range);
-                }
-            }
-        }
-        if complete && segment.ack.since(self.una) <= cut.since(self.una) {
-            while self.una != segment.ack {
-                let sent = self.board.get(self.una);
-                let end = sent.offset.wrapping_add(u32::from(sent.length));
-                self.una_offset += u64::from(end.wrapping_sub(self.una_offset as u32));
-                self.una = self.una.plus(1);
-            }
-            self.next = self.una;
-            (self.sacked, self.lost) = (0, 0);
-            self.repair_mut().sacked.forget_before(segment.ack);
-            self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
-        }
-        self.pass_arrived();
-    }
-
-    /// `next` passes over segments of the tail that have arrived already.
-    #[inline(always)]
-    pub(crate) fn pass_arrived(&mut self) {
-        while self.next != self.cut && self.board.get(self.next).is(Sent::SACKED) {
-            self.next = self.next.plus(1);
-            self.sacked += 1;
-        }
     }
 }
 
@@ -338,6 +344,8 @@ impl Delivery<'_> {
         let sent = *self.board.get(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
+        // Of one that was sent in both loops, the other may be the one that arrived.
+        let again = again || sent.is(Sent::TAIL);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
         if sent.is(Sent::LOST) {
@@ -360,16 +368,4 @@ impl Delivery<'_> {
             self.latest = Some(Latest { sent, number, certain });
         }
     }
-}
-
-/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
-fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
-    let room = to.since(from);
-    let length = range.end.since(range.start);
-    let end = range.end.since(from);
-    if length == 0 || length > 1 << 30 || end == 0 || end > room {
-        return None;
-    }
-    let start = if range.start.before(from) { from } else { range.start };
-    Some(Range { start, end: range.end })
 }

@@ -14,12 +14,13 @@ use crate::number::Number;
 use crate::pacing::Pacer;
 use crate::rack::Rack;
 use crate::rate::Rate;
-use crate::receive::Receiver;
+use crate::receive::{MAX_CLASSES, Receiver};
 use crate::recovery::Repair;
 use crate::rtt::Rtt;
 use crate::scoreboard::Scoreboard;
 use crate::segment::{Kind, Segment, Side};
 use crate::stats::Stats;
+use crate::tail::Low;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,11 @@ pub struct Connection {
     /// What the peer had counted of CE at the last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
+    pub(crate) low: Option<Box<Low>>,
+    /// Of those that have arrived, how many the second loop brought: they were never in flight. And how many are in flight
+    /// although the second loop has brought the same.
+    pub(crate) passed: u32,
+    pub(crate) echoes: u32,
     pub(crate) heard: Time,
     pub(crate) retransmitted: u32,
     pub(crate) lost_total: u32,
@@ -176,6 +182,8 @@ impl Connection {
             cut: first,
             sacked: 0,
             lost: 0,
+            passed: 0,
+            echoes: 0,
             window,
             quota: 0,
             mss,
@@ -196,6 +204,7 @@ impl Connection {
             pacer: Pacer::new(config.max_bytes_per_sec()),
             receiver: Receiver::new(config),
             repair: None,
+            low: None,
             most_out: 0,
             usage_end: first,
             ce_packets: 0,
@@ -267,7 +276,10 @@ impl Connection {
         side: &Side,
         control: &mut impl Control,
     ) {
-        let rare = self.state != State::Open || segment.kind > Kind::Data || segment.flags & RARE != 0;
+        let rare = self.state != State::Open
+            || segment.kind > Kind::Data
+            || segment.flags & RARE != 0
+            || segment.class >= MAX_CLASSES;
         if rare && !self.on_rare(now, segment) {
             return;
         }
@@ -362,6 +374,7 @@ impl Connection {
             + self.board.heap_bytes()
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
+            + self.low.as_ref().map_or(0, |low| low.heap_bytes())
     }
 }
 
@@ -400,7 +413,8 @@ impl Connection {
     /// Packets on their way, as far as is known.
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
-        self.outstanding().wrapping_sub(self.sacked).wrapping_sub(self.lost)
+        let arrived = self.sacked.wrapping_sub(self.echoes);
+        self.outstanding().wrapping_sub(arrived).wrapping_sub(self.lost)
     }
 
     /// Packets sent and not cumulatively acknowledged.
@@ -490,8 +504,16 @@ impl Connection {
         self.stir();
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
+        self.free();
+    }
+
+    /// Nothing is under way any more: what was kept for it goes, and only what time stamps have told stays, for figures at the end.
+    fn free(&mut self) {
         self.board.free();
-        self.repair = None;
+        let stamps = self.repair.take().and_then(|repair| repair.stamps);
+        if stamps.is_some() {
+            self.repair_mut().stamps = stamps;
+        }
     }
 
     /// Sets the window, bytes; at least one segment.
@@ -522,8 +544,7 @@ impl Connection {
             self.stir();
             self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
             self.receiver.ack_at = Time::MAX;
-            self.board.free();
-            self.repair = None;
+            self.free();
         }
     }
 
@@ -539,4 +560,4 @@ const MOST_BYTES: u64 = (1 << 48) - 1;
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
 
 /// With native Cubic (104 bytes) less than 1 KB for both ends of a flow, with room for what a driver keeps beside.
-const _: () = assert!(size_of::<Connection>() <= 368 && size_of::<crate::Native>() <= 104);
+const _: () = assert!(size_of::<Connection>() <= 392 && size_of::<crate::Native>() <= 104);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::{Config, Connection, Kind, Native, Number, Range, Segment, Side};
+use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, Tail};
 
 /// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
@@ -34,12 +34,19 @@ impl Input<'_> {
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
+    let shape = input.byte();
+    let tail = Tail {
+        levels: shape & 7,
+        first: u32::from(shape >> 3 & 3),
+        ahead: if shape & 32 != 0 { 8 } else { 1 << 17 },
+        verify: shape & 64 != 0,
+    };
     let config = Arc::new(Config {
         mss: 100,
         receive_buffer: if choice & 1 != 0 { 5_000 } else { 1 << 30 },
         discard: choice & 2 != 0,
         stamps: choice & 4 != 0,
-        tail_class: choice >> 3 & 1,
+        tail: (choice & 8 != 0).then_some(tail),
         pacing: choice & 16 != 0,
         ecn: if choice & 32 != 0 { Ecn::Ect0 } else { Ecn::NotEct },
         first_number: u32::MAX - 5,
@@ -68,7 +75,7 @@ pub fn transport(data: &[u8]) {
                 connection.handle(now, &segment, &side, &mut control);
             }
         }
-        for class in 0..2 {
+        for class in 0..MAX_CLASSES {
             let mut budget = 10_000;
             while connection.has(now, class) {
                 let mut side = Side::default();
@@ -105,6 +112,8 @@ fn arbitrary(input: &mut Input<'_>, kind: u8, connection: &Connection) -> (Segme
     segment.length = u16::from(input.byte());
     segment.flags = input.byte();
     segment.class = input.byte() % 10;
+    segment.band = input.byte() % 10;
+    segment.echo_band = input.byte() % 8;
     segment.ecn = Ecn::from_bits(input.byte());
     segment.transmission = input.byte() % 4;
     segment.echo_transmission = input.byte() % 4;

@@ -9,6 +9,7 @@ use ccplane_units::{Duration, Time};
 use crate::connection::{Connection, State};
 use crate::error::Failure;
 use crate::number::Number;
+use crate::receive::MAX_CLASSES;
 use crate::segment::{Kind, Segment};
 
 /// A peer's MSS below this is taken for this, as Linux does (`tcp_min_snd_mss`): with a segment for every byte a hostile peer
@@ -61,6 +62,10 @@ impl Connection {
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
         self.stir();
+        if segment.class >= MAX_CLASSES {
+            self.receiver.refuse();
+            return false;
+        }
         match (segment.kind, self.state) {
             (_, State::Closed) => false,
             (Kind::Abort, _) => {
@@ -126,6 +131,11 @@ impl Connection {
         self.unanswered = 0;
         self.progress = now;
         self.sent = now;
+        if self.config.jump_start {
+            let all = self.written.min(self.limit) - self.una_offset;
+            self.set_cwnd(self.cwnd().max(all));
+            self.ssthresh = self.cwnd();
+        }
         self.follow_window();
         self.rearm();
     }

@@ -36,6 +36,7 @@ mod segment;
 mod stamps;
 mod stats;
 mod steered;
+mod tail;
 mod timeout;
 mod transmit;
 #[cfg(feature = "udp")]
@@ -43,14 +44,15 @@ pub mod udp;
 
 pub use ccplane_datapath::{OneWay, Stamps};
 pub use ccplane_qdisc::Ecn;
-pub use config::Config;
+pub use config::{Config, Tail};
 pub use connection::{Connection, Phase, State};
 pub use control::{Ack, Control, Event};
 pub use error::Failure;
-pub use native::{Cubic, Dctcp, Native, NewReno, UnknownNative};
+pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
 pub use rate::RateSample;
-pub use receive::MAX_CLASSES;
+pub use receive::{MAX_CLASSES, TailArrivals};
 pub use segment::{Kind, MAX_RANGES, Range, Segment, Side};
 pub use stats::Stats;
 pub use steered::{CAPABILITIES, Reports, Steered};
+pub use tail::{TailStats, TailStop};

@@ -14,6 +14,13 @@ impl Number {
         Number(self.0.wrapping_add(n))
     }
 
+    /// The number `n` earlier.
+    #[inline(always)]
+    #[must_use]
+    pub const fn minus(self, n: u32) -> Number {
+        Number(self.0.wrapping_sub(n))
+    }
+
     /// The number before.
     #[inline(always)]
     #[must_use]

@@ -115,7 +115,7 @@ impl Connection {
     /// RFC 8985, 6.2 step 4.
     fn reordering_window(&self) -> Duration {
         let reordering = self.repair.as_ref().map(|repair| repair.reordering).unwrap_or_default();
-        if !reordering.seen && (self.phase >= Phase::Recovery || self.sacked >= DUP_THRESHOLD) {
+        if !reordering.seen && (self.phase >= Phase::Recovery || self.sacked - self.passed >= DUP_THRESHOLD) {
             return Duration::ZERO;
         }
         (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
@@ -180,12 +180,15 @@ impl Connection {
     /// When a tail-loss probe is due, if one may be sent (RFC 8985, 7.2): 2 SRTT after the last sending or progress, plus what
     /// the peer may hold an ACK back for when only one segment is out.
     pub(crate) fn probe_at(&self) -> Option<Time> {
-        let allowed =
-            self.phase == Phase::Open && !self.flags.probing && self.sacked | self.lost == 0 && self.rtt.known();
+        let allowed = self.phase == Phase::Open
+            && !self.flags.probing
+            && self.sacked == self.passed
+            && self.lost == 0
+            && self.rtt.known();
         if !allowed {
             return None;
         }
-        let delay = if self.outstanding() == 1 && self.config.ack_every > 1 {
+        let delay = if self.outstanding() - self.passed == 1 && self.config.ack_every > 1 {
             self.config.ack_delay
         } else {
             Duration::ZERO

@@ -17,7 +17,7 @@ pub(crate) struct Span {
 
 /// Most holes that either end keeps track of. What arrives beyond is as good as lost; a real path has hundreds at most.
 /// More would let a peer fill memory (24 bytes each).
-const MOST: usize = 1 << 14;
+pub(crate) const MOST: usize = 1 << 14;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet(VecDeque<Span>);
@@ -26,6 +26,11 @@ impl RangeSet {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= MOST
     }
 
     #[inline]

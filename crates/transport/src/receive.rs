@@ -8,8 +8,11 @@ use crate::number::Number;
 use crate::ranges::RangeSet;
 use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 
-/// Classes that a connection knows; segments of others are not answered.
+/// Classes that a connection knows; segments of others are dropped.
 pub const MAX_CLASSES: u8 = 8;
+
+/// The lowest class that is echoed as it is; those below are taken for it.
+const MOST_ECHO: u8 = MAX_CLASSES - 2;
 
 /// How far ahead of the next one a number may be: a quarter of their circle, so that older and newer stay apart.
 const FURTHEST: u32 = 1 << 30;
@@ -48,6 +51,33 @@ pub(crate) struct Receiver {
     has_beyond: bool,
     beyond: Option<Box<Beyond>>,
     stamps: Option<Box<Arrival>>,
+    low: Option<Box<LowArrivals>>,
+}
+
+/// What came out of the ordinary to the receiving half of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TailArrivals {
+    /// Segments by the class that their sender meant; class 0 is not counted.
+    pub arrived: [u64; MAX_CLASSES as usize],
+    /// Of those, how many came in another class than their sender meant.
+    pub remarked: u64,
+    /// Of those, how many had arrived before.
+    pub duplicates: u64,
+    /// Segments beyond the window that was granted, where no honest sender puts them, or of a class that there is not. They were
+    /// dropped.
+    pub refused: u64,
+    /// Bytes that wait for others before them, now.
+    pub held_bytes: u64,
+}
+
+/// What came in classes above 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct LowArrivals {
+    stats: TailArrivals,
+    /// By class, of the segments that are to be answered: the latest, and the highest in the order of priority among the
+    /// classes in which they came.
+    echo: [Number; MAX_CLASSES as usize],
+    band: [u8; MAX_CLASSES as usize],
 }
 
 /// What arrived out of order.
@@ -57,6 +87,8 @@ struct Beyond {
     /// A number in each of the ranges that were reported last, the latest first.
     recent: [Number; MAX_RANGES],
     duplicate: Option<Range>,
+    /// Bytes in the set.
+    held: u64,
 }
 
 /// t1 and t2 of the segment that is to be answered.
@@ -89,6 +121,7 @@ impl Receiver {
             has_beyond: false,
             beyond: None,
             stamps: None,
+            low: None,
         }
     }
 
@@ -140,11 +173,11 @@ impl Receiver {
     /// Data has arrived; `arrived` is its stamp.
     #[inline(always)]
     pub fn on_data(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side, config: &Config) {
-        if segment.ecn == Ecn::Ce {
+        if segment.ecn == Ecn::Ce && segment.class == 0 {
             self.ce_packets = self.ce_packets.wrapping_add(1);
             self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
         }
-        if side_stamped(segment, side) {
+        if side_stamped(segment, side) && segment.class == 0 {
             self.keep_stamps(arrived, side);
         }
         let in_order = segment.number == self.next
@@ -178,11 +211,14 @@ impl Receiver {
     fn on_other_data(&mut self, segment: &Segment) {
         let number = segment.number;
         let end = segment.offset() + u64::from(segment.length);
-        let class = segment.class.min(MAX_CLASSES - 1);
-        self.owed |= 1 << class;
-        self.congested = segment.ecn == Ecn::Ce;
+        if segment.class == 0 {
+            self.owed |= 1;
+            self.congested = segment.ecn == Ecn::Ce;
+        } else {
+            self.owe_low(segment);
+        }
         if number.before(self.next) {
-            return self.on_duplicate(number, segment.transmission);
+            return self.on_duplicate(segment);
         }
         // Beyond the window as it was announced, beyond the end, or where no honest sender could have put it.
         let ahead = number.since(self.next);
@@ -190,7 +226,7 @@ impl Receiver {
         let misplaced = ahead > FURTHEST || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
         let beyond_end = self.end_known && !number.before(self.end);
         if end > self.edge || segment.offset() < self.offset || beyond_end || misplaced {
-            return;
+            return self.refuse();
         }
         if segment.has(Segment::FIN) {
             let later = self.beyond.as_ref().and_then(|beyond| beyond.set.last());
@@ -200,21 +236,62 @@ impl Receiver {
             self.end_known = true;
             self.end = number.plus(1);
         }
-        self.quick = self.quick.saturating_sub(1);
+        if segment.class == 0 {
+            self.quick = self.quick.saturating_sub(1);
+        }
         if number == self.next {
             self.next = number.plus(1);
             self.offset = end;
             self.join();
-            self.answer(number, segment.transmission);
-        } else if self.insert(number, end) {
-            self.answer(number, segment.transmission);
+            self.answer(segment);
+        } else if self.insert(segment, end) {
+            self.answer(segment);
         } else {
-            self.on_duplicate(number, segment.transmission);
+            self.on_duplicate(segment);
         }
     }
 
+    /// A segment was dropped that no honest sender makes.
+    #[cold]
+    pub fn refuse(&mut self) {
+        self.low.get_or_insert_default().stats.refused += 1;
+    }
+
+    /// Data of a class above 0 is answered in that class.
+    fn owe_low(&mut self, segment: &Segment) {
+        let class = segment.class;
+        let low = self.low.get_or_insert_default();
+        let place = usize::from(class);
+        let before = if self.owed >> class & 1 != 0 {
+            low.band[place]
+        } else {
+            u8::MAX
+        };
+        low.band[place] = segment.band.min(MOST_ECHO).min(before);
+        low.echo[place] = segment.number;
+        low.stats.arrived[place] += 1;
+        low.stats.remarked += u64::from(segment.band != segment.class);
+        self.owed |= 1 << class;
+    }
+
+    /// What came of the peer's second loop, and what was refused; `None` where nothing was.
+    pub fn tail_arrivals(&self) -> Option<TailArrivals> {
+        let held_bytes = self.beyond.as_ref().map_or(0, |beyond| beyond.held);
+        self.low.as_ref().map(|low| TailArrivals {
+            held_bytes,
+            ..low.stats
+        })
+    }
+
+    /// Classes above 0 in which an acknowledgement is due, a bit each.
+    #[inline(always)]
+    pub fn owed_low(&self) -> u8 {
+        self.owed & !1
+    }
+
     /// True when it was not there yet.
-    fn insert(&mut self, number: Number, end_offset: u64) -> bool {
+    fn insert(&mut self, segment: &Segment, end_offset: u64) -> bool {
+        let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
         let mut fresh = false;
         let range = Range {
@@ -226,24 +303,34 @@ impl Receiver {
             return true;
         }
         self.has_beyond = true;
+        beyond.held += if fresh { u64::from(segment.length) } else { 0 };
         beyond.remember(number);
         fresh
     }
 
     /// A segment arrived a second time (RFC 2883).
-    fn on_duplicate(&mut self, number: Number, transmission: u8) {
+    fn on_duplicate(&mut self, segment: &Segment) {
+        if segment.class != 0
+            && let Some(low) = self.low.as_deref_mut()
+        {
+            low.stats.duplicates += 1;
+        }
+        let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
         beyond.duplicate = Some(Range {
             start: number,
             end: number.plus(1),
         });
         self.has_beyond = true;
-        self.answer(number, transmission);
+        self.answer(segment);
     }
 
-    fn answer(&mut self, number: Number, transmission: u8) {
-        self.echo = number;
-        self.echo_transmission = transmission;
+    /// Class 0 answers only what came in class 0, so that RTT and losses are those of class 0.
+    fn answer(&mut self, segment: &Segment) {
+        if segment.class == 0 {
+            self.echo = segment.number;
+            self.echo_transmission = segment.transmission;
+        }
     }
 
     /// The hole before the first range is filled.
@@ -257,7 +344,9 @@ impl Receiver {
             }
             if self.next.before(first.range.end) {
                 self.next = first.range.end;
-                self.offset = self.offset.max(first.end_offset);
+                let offset = self.offset.max(first.end_offset);
+                beyond.held = beyond.held.saturating_sub(offset - self.offset);
+                self.offset = offset;
             }
             beyond.set.pop_first();
         }
@@ -282,7 +371,7 @@ impl Receiver {
     /// Whether an acknowledgement is due in the class.
     #[inline(always)]
     pub fn owes(&self, class: u8) -> bool {
-        self.owed >> (class & (MAX_CLASSES - 1)) & 1 != 0
+        self.owed >> class & 1 != 0
     }
 
     /// An acknowledgement is due at once, in class 0.
@@ -313,10 +402,10 @@ impl Receiver {
         segment.echo = self.echo;
         segment.echo_transmission = self.echo_transmission;
         let alone = segment.kind == Kind::Ack;
-        if !alone && self.stamps.is_some() {
+        if segment.class != 0 {
+            self.answer_low(segment);
+        } else if !alone && self.stamps.is_some() {
             // The stamps of data are its own: an acknowledgement with those of the answer follows.
-        } else if segment.class != 0 {
-            self.owed &= !(1 << (segment.class & (MAX_CLASSES - 1)));
         } else {
             self.owed &= !1;
             self.pending = 0;
@@ -325,6 +414,19 @@ impl Receiver {
         if self.has_beyond || self.stamps.is_some() {
             self.fill(now, segment, side);
         }
+    }
+
+    /// A segment of a class above 0 answers what came in that class.
+    #[cold]
+    fn answer_low(&mut self, segment: &mut Segment) {
+        let class = segment.class;
+        (segment.echo, segment.echo_transmission) = (Number(0), 0);
+        if let Some(low) = self.low.as_deref().filter(|_| self.owes(class)) {
+            segment.echo = low.echo[usize::from(class)];
+            segment.echo_transmission = 1;
+            segment.echo_band = low.band[usize::from(class)] + 1;
+        }
+        self.owed &= !(1 << class);
     }
 
     #[cold]
@@ -338,7 +440,7 @@ impl Receiver {
         if let Some(arrival) = self
             .stamps
             .as_mut()
-            .filter(|arrival| arrival.fresh && segment.kind == Kind::Ack)
+            .filter(|arrival| arrival.fresh && segment.kind == Kind::Ack && segment.class == 0)
         {
             arrival.fresh = false;
             (side.t1, side.t2, side.t3, side.stamped) = (arrival.t1, arrival.t2, now, true);
@@ -351,6 +453,7 @@ impl Receiver {
         let beyond = self.beyond.as_ref();
         beyond.map_or(0, |beyond| size_of::<Beyond>() + beyond.set.heap_bytes())
             + self.stamps.as_ref().map_or(0, |_| size_of::<Arrival>())
+            + self.low.as_ref().map_or(0, |_| size_of::<LowArrivals>())
     }
 
     /// Gives back what is not needed now.

@@ -44,8 +44,6 @@ pub(crate) struct Repair {
     pub probe_end: Number,
     /// The segment that it sent again; `probe_end` when it sent new data.
     pub probe: Number,
-    /// The tail was sent in a class above 0 from its end down to here.
-    pub low: Number,
     /// Aside, because most connections carry none: with them in here a large fat tree took a tenth longer.
     pub stamps: Option<Box<Stamped>>,
 }
@@ -80,7 +78,6 @@ impl Repair {
             reorder_at: Time::MAX,
             probe_end: next,
             probe: next,
-            low: next,
             stamps: None,
         }
     }

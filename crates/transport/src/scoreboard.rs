@@ -21,9 +21,11 @@ pub(crate) struct Sent {
     pub first_sent_ago: u32,
     /// Bytes of payload.
     pub length: u16,
-    /// How often it was sent.
+    /// How often it was sent in class 0.
     pub transmission: u8,
     flags: u8,
+    /// Of the tail: in which of its levels it was sent, from 0 on.
+    pub level: u8,
 }
 
 const _: () = assert!(size_of::<Sent>() <= 32);
@@ -39,8 +41,12 @@ impl Sent {
     pub const FIN: u8 = 1 << 3;
     /// Sent when the application limited sending.
     pub const APP_LIMITED: u8 = 1 << 4;
-    /// Sent in a class above 0 and not yet in class 0.
+    /// Sent in a class above 0.
     pub const TAIL: u8 = 1 << 5;
+    /// It was sent in both, and what was sent in the class above 0 has arrived.
+    pub const CAME: u8 = 1 << 6;
+    /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Low`](crate::tail::Low)).
+    pub const ECHOED: u8 = 1 << 7;
 
     pub fn new(offset: u64, length: u16, fin: bool) -> Sent {
         Sent {

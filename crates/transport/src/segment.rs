@@ -48,8 +48,15 @@ pub struct Segment {
     pub kind: Kind,
     /// A set of the `Segment::` constants.
     pub flags: u8,
-    /// Priority class: 0 is the ordinary one, higher classes are below it in every queue.
+    /// Priority class, as its sender means it, below [`MAX_CLASSES`](crate::MAX_CLASSES): 0 is the ordinary one, higher classes are below
+    /// it in every queue.
     pub class: u8,
+    /// The class that the packet's marking (its DSCP) says on the way, by which queues go. The sender sets it to `class`; a network
+    /// may change it; a driver sets it when the packet arrives.
+    pub band: u8,
+    /// In classes above 0, where something of the class is answered: one more than the `band` in which that arrived, the highest
+    /// in the order of priority if it was several. 0 otherwise.
+    pub echo_band: u8,
     /// The ECN field of the packet. The sender chooses it, queues on the way may set [`Ecn::Ce`].
     pub ecn: Ecn,
     /// How many times this segment was sent, this time included; stays at 255.

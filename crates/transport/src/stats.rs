@@ -25,6 +25,8 @@ pub struct Stats {
     pub delivered: u32,
     /// Packets of data sent from here that arrived with CE; wraps.
     pub marked: u32,
+    /// Acknowledgements whose time stamps cannot be true, and brought no sample of the one-way delay.
+    pub samples_dropped: u32,
     /// The congestion window, bytes.
     pub cwnd: u64,
     /// The slow-start threshold, bytes.
@@ -53,6 +55,7 @@ impl Stats {
             timeouts: connection.timeouts,
             delivered: connection.rate.delivered,
             marked: connection.ce_packets,
+            samples_dropped: connection.one_way().dropped(),
             cwnd: connection.cwnd(),
             ssthresh: connection.ssthresh(),
             pacing_rate: connection.rate(),

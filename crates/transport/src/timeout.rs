@@ -6,6 +6,7 @@ use ccplane_units::Time;
 use crate::connection::{Connection, Phase, State};
 use crate::control::{Ack, Control};
 use crate::error::Failure;
+use crate::ranges::RangeSet;
 use crate::recovery::Repair;
 use crate::scoreboard::Sent;
 
@@ -57,6 +58,8 @@ impl Connection {
             if let Some(repair) = self.repair.as_ref() {
                 due = due.min(repair.reorder_at);
             }
+        } else if let Some(end) = self.echoes_end() {
+            due = due.min(end);
         } else if self.is_blocked() || self.state == State::Proving {
             due = due.min(self.rto_at());
         }
@@ -97,7 +100,11 @@ impl Connection {
             return None;
         }
         if self.una == self.next {
-            self.on_unanswered(now);
+            if self.echoes_end().is_some_and(|end| end <= now) {
+                self.forget_echoes();
+            } else {
+                self.on_unanswered(now);
+            }
             return None;
         }
         if self.rto_at() <= now {
@@ -187,6 +194,7 @@ impl Connection {
             ack.reduces = true;
         }
         self.phase = Phase::Loss;
+        self.forget_echoes();
         ack.lost = self.lose_everything();
         Some(ack)
     }
@@ -194,6 +202,9 @@ impl Connection {
     fn lose_everything(&mut self) -> u32 {
         let before = self.lost_total;
         let next = self.next;
+        if self.board.get(self.una).is(Sent::SACKED) {
+            self.disbelieve();
+        }
         let repair = self.repair_mut();
         repair.queue.clear();
         repair.repeats.clear();
@@ -211,6 +222,23 @@ impl Connection {
         }
         self.rack.judged(next);
         self.lost_total.wrapping_sub(before)
+    }
+
+    /// The peer had said that the first missing segment has arrived, and yet it does not acknowledge it: it may have thrown
+    /// away what it had (RFC 2018, section 8). Nothing of what it said counts any more.
+    #[cold]
+    fn disbelieve(&mut self) {
+        let mut number = self.una;
+        while number != self.cut {
+            let passed = number.before(self.next);
+            let sent = self.board.get_mut(number);
+            sent.clear(Sent::SACKED | Sent::ECHOED);
+            // What class 0 had passed over waits to be sent again, as what it had sent.
+            sent.transmission = sent.transmission.max(u8::from(passed));
+            number = number.plus(1);
+        }
+        (self.sacked, self.passed) = (0, 0);
+        self.repair_mut().sacked = RangeSet::default();
     }
 
     /// The connection ends here, and the peer is told.

@@ -1,6 +1,5 @@
 //! What leaves: segments lost first, then new ones, as window, pacing and the peer's buffer let them; then whatever else is due.
 
-use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase, State};
@@ -103,7 +102,7 @@ impl Connection {
         let out = self.outstanding();
         let room = self.window.saturating_sub(out);
         let available = self.written.min(self.limit) - self.cut_offset;
-        let plain = self.sacked | self.lost == 0
+        let plain = self.sacked | self.lost | self.echoes == 0
             && self.state == State::Open
             && self.phase == Phase::Open
             && self.next == self.cut
@@ -125,13 +124,15 @@ impl Connection {
     #[inline(never)]
     fn transmit_other(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
         *segment = Segment::default();
-        segment.class = class;
+        (segment.class, segment.band) = (class, class);
         if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
             self.send_data(now, segment, side);
             self.allot();
         } else if self.flags.handshake && class == 0 {
             self.send_handshake(now, segment);
             return true;
+        } else if class != 0 && self.send_low(now, segment, side).is_some() {
+            // It acknowledges what is owed in its class.
         } else if self.receiver.owes(class) {
             segment.number = self.next;
         } else if class == 0 && self.flags.window_probe {
@@ -139,11 +140,9 @@ impl Connection {
             segment.number = self.next;
             segment.flags = Segment::PROBE;
         } else if class != 0 {
-            if self.send_low(now, segment, side).is_none() {
-                return false;
-            }
+            return false;
         } else {
-            self.quiet = class == 0 && !self.stirs();
+            self.quiet = !self.stirs();
             return false;
         }
         if self.state == State::Proving {
@@ -186,7 +185,7 @@ impl Connection {
 
     /// Where the segment begins in the stream: the scoreboard keeps the low 32 bits.
     #[inline(always)]
-    fn offset_of(&self, sent: &Sent) -> u64 {
+    pub(crate) fn offset_of(&self, sent: &Sent) -> u64 {
         self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
     }
 
@@ -214,8 +213,15 @@ impl Connection {
             }
         };
         let sent = self.board.get_mut(number);
+        let fresh_tail = sent.is(Sent::TAIL) && sent.transmission == 0;
         self.rate.on_send(sent, now, idle);
-        self.fill(now, number, segment, side);
+        sent.at = now;
+        sent.transmission = sent.transmission.saturating_add(1);
+        let sent = *sent;
+        if fresh_tail {
+            self.overtake_tail(sent.is(Sent::SACKED));
+        }
+        self.describe(now, number, &sent, segment, side);
         segment.ecn = self.config.ecn;
         self.pace(now, segment.length);
         if self.next != self.cut {
@@ -226,25 +232,21 @@ impl Connection {
 
     /// A segment of so many bytes of payload leaves.
     #[inline(always)]
-    fn pace(&mut self, now: Time, length: u16) {
+    pub(crate) fn pace(&mut self, now: Time, length: u16) {
         let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
         self.pacer
             .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);
     }
 
-    /// Writes down that the segment is sent once more, and what it says.
+    /// What a segment of data says.
     #[inline(always)]
-    fn fill(&mut self, now: Time, number: Number, segment: &mut Segment, side: &mut Side) {
-        let sent = self.board.get_mut(number);
-        sent.at = now;
-        sent.transmission = sent.transmission.saturating_add(1);
-        let sent = *sent;
+    pub(crate) fn describe(&self, now: Time, number: Number, sent: &Sent, segment: &mut Segment, side: &mut Side) {
         segment.kind = Kind::Data;
         segment.number = number;
         segment.length = sent.length;
         segment.transmission = sent.transmission;
         segment.flags = if sent.is(Sent::FIN) { Segment::FIN } else { 0 };
-        segment.set_offset(self.offset_of(&sent));
+        segment.set_offset(self.offset_of(sent));
         if self.config.stamps {
             (side.t1, side.stamped) = (now, true);
             segment.flags |= Segment::SIDE;
@@ -253,7 +255,7 @@ impl Connection {
 
     /// Cuts the next segment from the stream.
     #[inline(always)]
-    fn cut_segment(&mut self) {
+    pub(crate) fn cut_segment(&mut self) {
         let unsent = self.written - self.cut_offset;
         let room = self.limit - self.cut_offset;
         let length = unsent.min(u64::from(self.mss)).min(room) as u16;
@@ -273,7 +275,7 @@ impl Connection {
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
             let fresh = self.lost == 0 && self.has_new();
-            let last = if fresh { None } else { Some(next.previous()) };
+            let last = if fresh { None } else { Some(self.last_missing()) };
             let last = last.filter(|last| last.within(self.una, next));
             let probing = self.lost == 0;
             self.flags.probing = probing;
@@ -297,6 +299,16 @@ impl Connection {
         repair.repeats.push_back(number);
         repair.undo.repeats = repair.undo.repeats.saturating_add(1);
         Some(number)
+    }
+
+    /// The last segment sent that is not known to have arrived; the last sent, where there is none.
+    fn last_missing(&self) -> Number {
+        let last = self.next.previous();
+        let arrived = self.repair.as_ref().and_then(|repair| repair.sacked.find(last));
+        match arrived.map(|range| range.start.previous()) {
+            Some(missing) if missing.within(self.una, self.next) => missing,
+            _ => last,
+        }
     }
 
     fn next_lost(&mut self) -> Option<Number> {
@@ -348,7 +360,7 @@ impl Connection {
     #[inline(always)]
     fn note_usage(&mut self) {
         let flying = self.in_flight();
-        let out = self.outstanding();
+        let out = self.outstanding().wrapping_sub(self.passed).wrapping_add(self.echoes);
         let limited = flying >= self.window;
         if limited || !self.una.before(self.usage_end) || (!self.flags.cwnd_limited && out > self.most_out) {
             self.flags.cwnd_limited = limited;
@@ -372,72 +384,3 @@ impl Connection {
         }
     }
 }
-
-/// Classes above 0: the stream's tail, from its end backwards, outside of the window. Segments sent there are not in flight,
-/// have no RTT and no loss; when class 0 comes to one that has not arrived, it sends it as if it were new.
-impl Connection {
-    #[cold]
-    fn has_low(&self, now: Time, class: u8) -> bool {
-        self.receiver.owes(class) || (class == self.config.tail_class && self.tail_waits() && self.tail_may_leave(now))
-    }
-
-    /// There is something of the tail to send. Pacing apart.
-    pub(crate) fn tail_waits(&self) -> bool {
-        self.tail_open(self.config.tail_class) && (self.low_left() || self.has_uncut())
-    }
-
-    /// The tail is paced only by the owner's limit: to use what class 0 leaves is what it is for.
-    fn tail_may_leave(&self, now: Time) -> bool {
-        self.config.max_rate.is_none() || self.pacer.allows(now)
-    }
-
-    fn tail_open(&self, class: u8) -> bool {
-        class == self.config.tail_class && matches!(self.state, State::Open | State::Proving)
-    }
-
-    /// Something between what class 0 has sent and what was sent from the end.
-    fn low_left(&self) -> bool {
-        self.repair.as_ref().is_some_and(|repair| self.next.before(repair.low))
-    }
-
-    /// Something was not cut yet that the peer would take.
-    fn has_uncut(&self) -> bool {
-        let unsent = self.written - self.cut_offset;
-        unsent > 0
-            && unsent.min(u64::from(self.mss)) <= self.limit - self.cut_offset
-            && self.cut.since(self.una) < MOST_CUT
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn send_low(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
-        if !self.tail_open(segment.class) || !self.tail_may_leave(now) {
-            return None;
-        }
-        if self.has_uncut() {
-            while self.has_uncut() {
-                self.cut_segment();
-            }
-            let cut = self.cut;
-            self.repair_mut().low = cut;
-            (self.quota, self.quiet) = (0, false);
-        }
-        if !self.low_left() {
-            return None;
-        }
-        let repair = self.repair_mut();
-        repair.low = repair.low.previous();
-        let number = repair.low;
-        let sent = self.board.get_mut(number);
-        sent.set(Sent::TAIL);
-        self.fill(now, number, segment, side);
-        if self.config.max_rate.is_some() {
-            self.pace(now, segment.length);
-        }
-        segment.ecn = Ecn::NotEct;
-        Some(())
-    }
-}
-
-/// Most segments that are cut ahead for the tail: 2^20 of them take 32 MB. More would let a fast writer fill memory.
-const MOST_CUT: u32 = 1 << 20;

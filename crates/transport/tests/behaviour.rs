@@ -2,11 +2,18 @@
 
 mod wire;
 
-use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Segment, State};
+use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Segment, State, Tail};
 use ccplane_units::{Duration, Time};
 use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 const MSS: u64 = 1448;
+
+const ONE_LEVEL: Tail = Tail {
+    levels: 1,
+    first: 40,
+    ahead: 1 << 17,
+    verify: true,
+};
 
 fn reno() -> [Native; 2] {
     [Native::new_reno(), Native::new_reno()]
@@ -259,12 +266,30 @@ fn stamps_of_another_clock() {
     assert_eq!(shifted, plain);
 }
 
+/// Stamps that cannot be true bring no sample, and the connection says how many there were.
+#[test]
+fn samples_that_cannot_be_true_are_dropped_and_counted() {
+    let config = Config {
+        stamps: true,
+        ..every_ack()
+    };
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
+    // Every acknowledgement arrives before what it answers was sent.
+    pair.clocks = [|now| Time::from_nanos((1 << 50) - now.as_nanos()), |now| now];
+    while !pair.connection(0).sent_all() && pair.step(secs(1)) {}
+    let sender = pair.connection(0);
+    let dropped = sender.stats().samples_dropped;
+    assert!((50..60).contains(&dropped), "{dropped}");
+    assert_eq!(sender.one_way().queue_delay(pair.now, sender.srtt()), None);
+    assert_eq!(pair.received(1), 50 * MSS);
+}
+
 /// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as soon as both have met, and
 /// class 1 takes nothing from class 0: same window, no loss seen, though it is overtaken.
 #[test]
 fn the_tail_goes_in_a_class_below() {
     let config = Config {
-        tail_class: 1,
+        tail: Some(ONE_LEVEL),
         ..every_ack()
     };
     let path = |now: Time, _: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
@@ -286,12 +311,9 @@ fn the_tail_goes_in_a_class_below() {
     assert!(stats.cwnd <= 21 * MSS, "{}", stats.cwnd / MSS);
 
     // All of class 1 lost: as if there were none.
-    let ends = [0, 1].map(|tail_class| {
+    let ends = [None, Some(ONE_LEVEL)].map(|tail| {
         let path = losing(|_, segment| segment.class == 1);
-        let config = Config {
-            tail_class,
-            ..every_ack()
-        };
+        let config = Config { tail, ..every_ack() };
         let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
         while pair.received(1) < 500 * MSS {
             assert!(pair.step(secs(5)));
@@ -367,4 +389,50 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     assert_eq!(arrive(12), (1, None, vec![(12, 13), (2, 5), (8, 9)]));
     assert_eq!(arrive(1), (5, None, vec![(12, 13), (8, 9)]));
     assert_eq!(arrive(0), (5, Some((0, 1)), vec![(12, 13), (8, 9)]));
+}
+
+/// An ACK of many packets grows the window by two of them where only so many count (RFC 3465, L = 2), and by all otherwise.
+#[test]
+fn slow_start_counts_so_many_packets_of_an_ack() {
+    let windows = [0, 2, 8].map(|growth_limit| {
+        let config = Config {
+            initial_window: 9,
+            ack_every: 8,
+            quick_acks: 0,
+            growth_limit,
+            ..Config::default()
+        };
+        let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [1 << 40, 0]);
+        // A handshake and a round trip: the first packet proves the client's address and is acknowledged alone, then eight.
+        pair.run(Time::from_micros(45_000));
+        pair.connection(0).window()
+    });
+    assert_eq!(windows, [18, 12, 18]);
+}
+
+/// A flow that jumps: all of it leaves within the first round trip, evenly, and arrives half of one later.
+#[test]
+fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
+    let config = Config {
+        jump_start: true,
+        pacing: true,
+        ..every_ack()
+    };
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [500 * MSS, 0]);
+    pair.run(Time::from_micros(20_500));
+    assert_eq!(pair.connection(0).cwnd(), 500 * MSS);
+    let early = pair.connection(0).stats().sent / MSS;
+    assert!(early < 30, "{early} of 500 packets within half a millisecond");
+    while pair.received(1) < 500 * MSS {
+        assert!(pair.step(secs(5)));
+    }
+    // A handshake, a round trip at 120 % of its rate, and the way of the last packet.
+    let took = pair.now.as_micros();
+    assert!((46_000..47_500).contains(&took), "{took} µs");
+    while !pair.connection(0).sent_all() {
+        assert!(pair.step(secs(5)));
+    }
+    let stats = pair.connection(0).stats();
+    assert_eq!((stats.retransmitted, stats.lost, stats.ssthresh), (0, 0, 500 * MSS));
+    assert!(stats.cwnd <= 502 * MSS, "slow start is over: {}", stats.cwnd / MSS);
 }

@@ -3,7 +3,7 @@
 mod wire;
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Control, Event, Kind, Native, Segment};
+use ccplane_transport::{Config, Control, Event, Kind, Native, Segment, Tail};
 use ccplane_units::{Duration, Rate, Time};
 use wire::{Delay, Pair, Path, ms, secs};
 
@@ -147,7 +147,10 @@ fn a_window_that_limits_loses_nothing_by_batches() {
 #[test]
 fn the_tail_keeps_to_the_limit_and_leaves_last() {
     let config = Config {
-        tail_class: 1,
+        tail: Some(Tail {
+            levels: 1,
+            ..Tail::default()
+        }),
         ..limited(10, QUANTUM)
     };
     let rate = config.max_rate.unwrap();

@@ -5,7 +5,7 @@
 
 mod wire;
 
-use ccplane_transport::{Config, Ecn, Native, Segment, State};
+use ccplane_transport::{Config, Ecn, MAX_CLASSES, Native, Segment, State, Tail};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -17,6 +17,8 @@ struct Chaos {
     loss: [u32; 2],
     duplicate: u32,
     mark: u32,
+    /// Packets whose class another one takes the place of, in a thousand.
+    remark: u32,
     delay: u64,
     jitter: u64,
     reorders: bool,
@@ -48,6 +50,9 @@ impl Path for Chaos {
         if segment.ecn != Ecn::NotEct && self.hits(self.mark) {
             segment.ecn = Ecn::Ce;
         }
+        if self.hits(self.remark) {
+            segment.band = below(&mut self.random, u64::from(MAX_CLASSES)) as u8;
+        }
         let copies = if self.hits(self.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
             // Corrupted packets are lost: a checksum finds them.
@@ -72,6 +77,20 @@ fn pick<T: Copy>(random: &mut Pcg32, choices: &[T]) -> T {
     choices[random.next_u32() as usize % choices.len()]
 }
 
+const ONE_LEVEL: Tail = Tail {
+    levels: 1,
+    first: 40,
+    ahead: 1 << 17,
+    verify: false,
+};
+/// Levels of 2 and 20 segments, and no more than 30 ahead.
+const SMALL: Tail = Tail {
+    levels: 3,
+    first: 2,
+    ahead: 30,
+    verify: true,
+};
+
 /// One schedule. What became of it: whether it ended well.
 fn schedule(number: u64) -> bool {
     let mut random = Pcg32::new(number, 0x5eed);
@@ -87,7 +106,7 @@ fn schedule(number: u64) -> bool {
         max_rate: pick(r, &[None, None, Some(100_000), Some(10_000_000)]).map(Rate::from_bytes_per_sec),
         ecn: pick(r, &[Ecn::NotEct, Ecn::Ect0]),
         stamps: pick(r, &[true, false, false]),
-        tail_class: pick(r, &[0, 0, 0, 1]),
+        tail: pick(r, &[None, None, Some(Tail::default()), Some(ONE_LEVEL), Some(SMALL)]),
         idle_timeout: Duration::from_secs(600),
         // Just below the wrap: half of the schedules cross it.
         first_number: u32::MAX - 20,
@@ -121,6 +140,7 @@ fn schedule(number: u64) -> bool {
         loss: [loss, pick(r, &[0, loss])],
         duplicate: pick(r, &[0, 0, 30]),
         mark: pick(r, &[0, 100]),
+        remark: pick(r, &[0, 0, 10, 1000]),
         delay: pick(r, &[1_000, 100_000, 10_000_000]),
         jitter: pick(r, &[1, 10_000, 20_000_000]),
         reorders: pick(r, &[true, false]),

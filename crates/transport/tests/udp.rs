@@ -2,14 +2,17 @@
 #![cfg(feature = "udp")]
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_transport::crypto::Key;
 use ccplane_transport::endpoint::overhead;
-use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping};
-use ccplane_transport::{Config, Failure, Native, State, Stats};
+use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Socket, Stamping};
+use ccplane_transport::{Config, Failure, Native, State, Stats, Tail, TailStats, TailStop};
 use ccplane_units::{Duration, Rate, Time};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 
 fn options(key: Option<u8>) -> Options {
     Options {
@@ -164,13 +167,17 @@ fn streams_of_many_lengths_arrive_with_and_without_a_key() {
 #[test]
 fn every_kind_of_datagram_carries_a_stream() {
     type Change = fn(&mut Options);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 8] = [
         ("small datagrams", |o| o.datagram = 600),
         ("the largest datagrams", |o| o.datagram = 65_507),
         ("a codepoint", |o| o.dscp = 46),
         ("ECN", |o| o.config.ecn = ccplane_transport::Ecn::Ect0),
         ("time stamps", |o| o.config.stamps = true),
         ("pacing", |o| o.config.pacing = true),
+        ("the second loop", |o| o.config.tail = Some(Tail::default())),
+        ("the second loop with time stamps", |o| {
+            (o.config.tail, o.config.stamps) = (Some(Tail::default()), true);
+        }),
     ];
     for (what, change) in changes {
         let mut changed = options(None);
@@ -181,6 +188,124 @@ fn every_kind_of_datagram_carries_a_stream() {
         assert_eq!((stats.acked, stats.timeouts), (3_000_000, 0), "{what}");
         server.end();
     }
+}
+
+/// A path of 10 ms each way between a client and a server, which keeps the marking of packets or strips it, and counts datagrams by
+/// codepoint and whether they have any of ECN's bits.
+struct Relay {
+    address: SocketAddr,
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<Vec<Marks>>>,
+}
+
+impl Relay {
+    fn start(server: SocketAddr, keeps: bool) -> Relay {
+        let here: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let ends = [Socket::bind(here).unwrap(), Socket::bind(here).unwrap()];
+        let address = ends[0].local();
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let clock = ccplane_agent::link::Clock::new();
+            let (mut client, mut seen, mut inbox) = (None, Vec::new(), Inbox::new());
+            let mut waiting = std::collections::VecDeque::new();
+            while !stopped.load(Ordering::Relaxed) {
+                for (end, socket) in ends.iter().enumerate() {
+                    let due = clock.now() + Duration::from_millis(10);
+                    socket
+                        .receive_marked(&mut inbox)
+                        .unwrap()
+                        .each(|from, marks, _, datagram| {
+                            if end == 0 {
+                                client = Some(from);
+                                seen.push(marks);
+                            }
+                            waiting.push_back((due, 1 - end, marks, datagram.to_vec()));
+                        });
+                }
+                let now = clock.now();
+                while waiting.front().is_some_and(|(due, ..)| *due <= now) {
+                    let Some((_, end, marks, text)) = waiting.pop_front() else {
+                        break;
+                    };
+                    let to = if end == 1 { Some(server) } else { client };
+                    let marks = if keeps { marks } else { Marks { dscp: 0, ..marks } };
+                    // One that finds no room is lost, as on any path.
+                    let _ = ends[end].send(to.unwrap(), &text, text.len(), marks);
+                }
+                let wake = TimeSpec::from_duration(std::time::Duration::from_micros(200));
+                let mut fds = ends.each_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+                ppoll(&mut fds, Some(wake), None).unwrap();
+            }
+            seen
+        });
+        Relay {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn end(mut self) -> Vec<Marks> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been marked.
+fn second_loop(keeps: bool) -> (TailStats, Vec<Marks>) {
+    const BYTES: u64 = 2_000_000;
+    let server = Server::start(options(None));
+    let relay = Relay::start(server.address, keeps);
+    let mut looped = options(None);
+    (looped.config.tail, looped.config.ecn) = (Some(Tail::default()), ccplane_transport::Ecn::Ect0);
+    let mut client = Host::bind(looped).unwrap();
+    let id = client.connect(relay.address, cubic()).unwrap();
+    let mut at = 0;
+    feed(&mut client, id, &mut at, BYTES);
+    assert_eq!(at, BYTES);
+    client.finish(id);
+    while !client.connection(id).unwrap().received_all() {
+        client.turn(WAIT).unwrap();
+        let length = client.arrived(id).0.len();
+        client.take(id, length);
+        assert_eq!(client.connection(id).unwrap().failure(), None);
+    }
+    let connection = client.connection(id).unwrap();
+    assert_eq!(connection.stats().acked, BYTES);
+    let stats = *connection.tail_stats().expect("there was something for it");
+    client.remove(id);
+    server.end();
+    (stats, relay.end())
+}
+
+/// The server is not told of the second loop: it looks at the marks of what it gets as soon as there is any.
+#[test]
+fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_none_of_ecn() {
+    let (stats, seen) = second_loop(true);
+    assert_eq!(stats.stopped, None);
+    // 2 MB are some 1,400 segments: 40 from the end in class 1, 400 more in class 2, the rest in class 3.
+    assert!(
+        stats.sent[0] >= 40 && stats.sent[1] >= 300 && stats.sent[2] >= 500,
+        "{stats:?}"
+    );
+    assert!(stats.delivered_bytes > 1_000_000, "{stats:?}");
+    for (class, dscp) in [(1, 1), (2, 3), (3, 11)] {
+        let of_class: Vec<_> = seen.iter().filter(|marks| marks.dscp == dscp).collect();
+        let sent = stats.sent[class - 1];
+        assert!(
+            of_class.len() as u64 <= sent && of_class.len() as u64 >= sent * 9 / 10,
+            "class {class}"
+        );
+        assert!(of_class.iter().all(|marks| marks.ecn == 0), "class {class}");
+    }
+    assert!(seen.contains(&Marks { ecn: 2, dscp: 0 }));
+}
+
+#[test]
+fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() {
+    let (stats, _) = second_loop(false);
+    assert!(matches!(stats.stopped, Some(TailStop::Marking { .. })), "{stats:?}");
 }
 
 /// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.

@@ -2,14 +2,14 @@
 //!
 //! A datagram is an [`Envelope`], a segment's header, and the payload to its end. Everything is big-endian and has one
 //! spelling only: what [`read`] takes, [`write`] gives back byte for byte. The ECN field and the DSCP of a packet are in its IP
-//! header and not here.
+//! header and not here: beside the class that its sender means, the driver tells the one that the DSCP says.
 //!
 //! A segment:
 //!
 //! | bytes | field | in |
 //! | --- | --- | --- |
-//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: 0 | all |
-//! | 1 | bits 0-3 flags: FIN, PROOF, PROBE, SIDE; bits 4-7: priority class | all |
+//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: in classes above 0, one more than the class in which what is being answered arrived, or 0; else 0 | all |
+//! | 1 | bits 0-3 flags: FIN, PROOF, PROBE, SIDE; bits 4-7: priority class, 0 to 7 | all |
 //! | 1 | transmission: how many times it was sent | all |
 //! | 4 | number | all |
 //! | 4 | ack: everything before has arrived | all |
@@ -34,7 +34,7 @@ pub use envelope::{Envelope, MAX_ENVELOPE, Source, VERSION};
 
 use ccplane_units::Time;
 
-use crate::{Kind, MAX_RANGES, Number, Range, Segment, Side};
+use crate::{Kind, MAX_CLASSES, MAX_RANGES, Number, Range, Segment, Side};
 
 /// Bytes of the longest header of a segment of data without SACK ranges, as [`write`] makes it when `room` is short.
 pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + STAMPS;
@@ -70,6 +70,9 @@ pub enum CodecError {
     /// No such kind.
     #[error("a segment of unknown kind {0}")]
     Kind(u8),
+    /// No such class.
+    #[error("a segment of class {0}, of at most {last}", last = MAX_CLASSES - 1)]
+    Class(u8),
     /// Bits that have no meaning yet are set.
     #[error("a datagram with reserved bits set")]
     Reserved,
@@ -103,7 +106,8 @@ pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) ->
     let echo = segment.echo_transmission != 0;
     let counts = segment.ce_packets != 0 || segment.ce_bytes != 0;
     let has = |there: bool, bit: u8| if there { bit } else { 0 };
-    out.put([segment.kind as u8 | has(echo, HAS_ECHO) | has(counts, HAS_COUNTS)])?;
+    let band = if segment.class != 0 { segment.echo_band << 5 } else { 0 };
+    out.put([segment.kind as u8 | has(echo, HAS_ECHO) | has(counts, HAS_COUNTS) | band])?;
     out.put([flags | segment.class << 4])?;
     out.put([segment.transmission])?;
     out.put(segment.number.0.to_be_bytes())?;
@@ -131,16 +135,17 @@ pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) ->
     Some(out.at)
 }
 
-/// Reads a segment, with the bytes that its header took; the payload is the rest of `bytes`. The segment's ECN field is left
-/// as it is by default: the IP header has it.
+/// Reads a segment, with the bytes that its header took; the payload is the rest of `bytes`. The segment's ECN field and
+/// [`band`](Segment::band) are left as they are by default: the IP header has them.
 #[inline]
 pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecError> {
     let mut rest = Reader { rest: bytes };
     let [first, second, transmission] = rest.take()?;
-    if first & 0b1110_0000 != 0 {
+    let mut segment = Segment::default();
+    segment.echo_band = first >> 5;
+    if segment.echo_band != 0 && second >> 4 == 0 {
         return Err(CodecError::Reserved);
     }
-    let mut segment = Segment::default();
     segment.kind = match first & 0b111 {
         0 => Kind::Ack,
         1 => Kind::Data,
@@ -151,6 +156,9 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
     };
     segment.flags = second & FLAGS;
     segment.class = second >> 4;
+    if segment.class >= MAX_CLASSES {
+        return Err(CodecError::Class(segment.class));
+    }
     segment.transmission = transmission;
     segment.number = Number(rest.u32()?);
     segment.ack = Number(rest.u32()?);

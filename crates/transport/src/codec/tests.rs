@@ -13,7 +13,7 @@ fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
 prop_compose! {
     fn segments()(
         kind in prop::sample::select(vec![Kind::Ack, Kind::Data, Kind::Open, Kind::OpenReply, Kind::Abort]),
-        flags in 0u8..16, class in 0u8..16, transmission: u8,
+        flags in 0u8..16, (class, band) in (0..MAX_CLASSES, 0u8..8), transmission: u8,
         (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
         echo in prop::option::of((any::<u32>(), 1u8..)),
         counts in prop::option::of((any::<u32>(), 1u32..)),
@@ -23,6 +23,7 @@ prop_compose! {
     ) -> (Segment, Side, usize) {
         let mut segment = Segment::default();
         (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
+        segment.echo_band = if class == 0 { 0 } else { band };
         (segment.number, segment.ack, segment.window) = (Number(number), Number(ack), window);
         if let Some((number, transmission)) = echo {
             (segment.echo, segment.echo_transmission) = (Number(number), transmission);
@@ -120,7 +121,7 @@ fn known_bytes() {
         end: Number(9),
     });
     let mut ack = Segment::default();
-    (ack.flags, ack.class, ack.transmission) = (Segment::SIDE, 2, 1);
+    (ack.flags, ack.class, ack.transmission, ack.echo_band) = (Segment::SIDE, 2, 1, 1);
     (ack.number, ack.ack, ack.window) = (Number(1), Number(5), 0x0102_0304);
     (ack.echo, ack.echo_transmission) = (Number(8), 2);
     (ack.ce_packets, ack.ce_bytes) = (3, 4344);
@@ -135,7 +136,7 @@ fn known_bytes() {
     #[rustfmt::skip]
     let expected = [
         0x12, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0, 0, 0, 0, 6,
-        0b1_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
+        0b0011_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
         0, 0, 0, 8, 2, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
     ];
     assert_eq!(out[..head + written], expected);
@@ -152,11 +153,13 @@ fn known_bytes() {
 fn each_kind_of_garbage_has_its_name() {
     let mut side = Side::default();
     let ack = |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
-    let cases: [(Vec<u8>, CodecError); 9] = [
+    let cases: [(Vec<u8>, CodecError); 11] = [
         (vec![], CodecError::Short),
         (ack(0, 0, &[])[..14].to_vec(), CodecError::Short),
         (ack(5, 0, &[]), CodecError::Kind(5)),
         (ack(0x20, 0, &[]), CodecError::Reserved),
+        (ack(0, 0x80, &[]), CodecError::Class(8)),
+        (ack(1, 0xf0, &[0; 6]), CodecError::Class(15)),
         (ack(8, 0, &[0, 0, 0, 1, 0]), CodecError::Empty("echo")),
         (ack(16, 0, &[0; 8]), CodecError::Empty("ECN count")),
         (ack(0, 8, &[0]), CodecError::Empty("list of ranges")),

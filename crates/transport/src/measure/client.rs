@@ -38,6 +38,8 @@ impl Exchange {
 pub struct Tally {
     /// Probes sent.
     pub sent: u32,
+    /// Probes that this host did not take, and which count as nothing else.
+    pub unsent: u32,
     /// Probes up to the last that was answered; what became of later ones nobody knows.
     pub judged: u32,
     /// Of them, those that came there.
@@ -137,6 +139,14 @@ impl Client {
         });
         self.tally.sent += 1;
         Some(number)
+    }
+
+    /// The last probe was not sent after all: its number is the next one's.
+    pub fn take_back(&mut self) {
+        if self.exchanges.pop().is_some() {
+            self.tally.sent -= 1;
+            self.tally.unsent += 1;
+        }
     }
 
     /// The probe left then.
@@ -282,6 +292,10 @@ mod tests {
         );
         assert_eq!((tally.lost_there(), tally.lost_back()), (2, 1));
         assert_eq!((tally.reordered, tally.repeated, tally.foreign), (1, 1, 1));
+        // One that this host does not take is no loss of the path's.
+        assert_eq!(client.probe(at(600), &mut out), Some(10));
+        client.take_back();
+        assert_eq!((client.tally().sent, client.tally().unsent), (10, 1));
         let (exchanges, real, _) = client.into_parts();
         assert_eq!((exchanges.len(), real), (10, 40));
         let expected = Exchange {

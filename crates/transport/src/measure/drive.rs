@@ -1,6 +1,5 @@
 //! The delay meter on sockets: a client that runs to its end, and a responder that runs until it is stopped.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -16,7 +15,7 @@ use super::client::{Client, Exchange, Tally};
 use super::packet::LONGEST;
 use super::responder::{Came, Counters, Responder};
 use crate::crypto::Key;
-use crate::udp::{Inbox, Marks, Socket, Stamper, Stamping, UdpError};
+use crate::udp::{Inbox, Marks, Numbered, Socket, Stamper, Stamping, UdpError, passes};
 
 /// How long a wait lasts at most, before the flag that stops it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -30,7 +29,7 @@ const HELLOS: [Duration; 4] = [
 const GIVE_UP: Duration = Duration::from_secs(5);
 /// How long replies to the last probes are waited for. Longer than any queue that is not broken.
 const LAST: Duration = Duration::from_secs(1);
-/// Datagrams whose departure the kernel has not told yet, at most: of more the oldest are given up.
+/// Datagrams whose departure the kernel may still tell, at most: of more the oldest are given up.
 const MOST_UNTOLD: usize = 4096;
 
 /// What to measure.
@@ -116,7 +115,7 @@ struct Meter<T> {
     stamper: Stamper,
     clock: Clock,
     /// By the kernel's numbers: what they are here.
-    untold: VecDeque<(u32, T)>,
+    sent: Numbered<T>,
     trouble: Option<io::Error>,
     interface: bool,
 }
@@ -124,9 +123,7 @@ struct Meter<T> {
 impl<T: Copy> Meter<T> {
     fn bind(local: SocketAddr, stamping: Stamping) -> Result<Meter<T>, UdpError> {
         let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
-        socket
-            .stamp(stamping, true)
-            .map_err(|why| failed("have the kernel stamp packets", why))?;
+        socket.stamp(stamping, true).map_err(UdpError::Stamps)?;
         // Probes leave when they are due, not up to 50 µs later.
         let _ = nix::sys::prctl::set_timerslack(1_000);
         let clock = Clock::new();
@@ -134,27 +131,20 @@ impl<T: Copy> Meter<T> {
             socket,
             stamper: Stamper::new(clock),
             clock,
-            untold: VecDeque::new(),
+            sent: Numbered::new(MOST_UNTOLD),
             trouble: None,
             interface: false,
         })
     }
 
-    /// Sends a datagram that is `what`; lost where there is no room.
-    fn send(&mut self, to: SocketAddr, datagram: &[u8], what: T) -> Result<(), UdpError> {
+    /// Sends a datagram that is `what`; false where this host did not take it.
+    fn send(&mut self, to: SocketAddr, datagram: &[u8], what: T) -> Result<bool, UdpError> {
         match self.socket.send_each(to, datagram, datagram.len(), Marks::default()) {
             Ok((_, number)) => {
-                let last = self.untold.back().map(|(last, _)| *last);
-                if last.is_some_and(|last| number.wrapping_sub(last) as i32 <= 0) {
-                    self.untold.clear(); // the kernel counts anew
-                }
-                if self.untold.len() == MOST_UNTOLD {
-                    self.untold.pop_front();
-                }
-                self.untold.push_back((number, what));
-                Ok(())
+                self.sent.sent(number, what);
+                Ok(true)
             }
-            Err(why) => self.hear(why, "send"),
+            Err(why) => self.hear(why, "send").map(|()| false),
         }
     }
 
@@ -165,14 +155,10 @@ impl<T: Copy> Meter<T> {
             Err(why) => return self.hear(why, "receive").map(|()| true),
         };
         let now = self.stamper.look();
-        let (stamper, untold) = (&mut self.stamper, &mut self.untold);
+        let (stamper, sent) = (&mut self.stamper, &mut self.sent);
         let trouble = self.socket.departures(|number, stamp| {
-            // In order on any one interface, so the first is nearly always it.
-            let Some(place) = untold.iter().position(|(untold, _)| *untold == number) else {
-                return;
-            };
-            let Some((_, what)) = untold.remove(place) else { return };
-            if let Some(at) = stamper.convert(stamp, now) {
+            let what = sent.of(number).copied();
+            if let (Some(what), Some(at)) = (what, stamper.convert(stamp, now)) {
                 take(Event::Left(what, at));
             }
         });
@@ -194,18 +180,13 @@ impl<T: Copy> Meter<T> {
 
     /// What the network says of a datagram is remembered, anything else is the end.
     fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
-        use io::ErrorKind as E;
-        let full = [Errno::ENOBUFS as i32, Errno::EPERM as i32, Errno::EINTR as i32];
-        let passes = matches!(
-            why.kind(),
-            E::WouldBlock | E::ConnectionRefused | E::HostUnreachable | E::NetworkUnreachable | E::NetworkDown
-        ) || why.raw_os_error().is_some_and(|errno| full.contains(&errno));
-        if !passes {
+        if why.kind() == io::ErrorKind::WouldBlock {
+            return Ok(());
+        }
+        if !passes(&why) {
             return Err(failed(what, why));
         }
-        if why.kind() != E::WouldBlock {
-            self.trouble = Some(why);
-        }
+        self.trouble = Some(why);
         Ok(())
     }
 
@@ -251,11 +232,14 @@ pub fn measure(plan: &Plan, stop: &AtomicBool, mut told: impl FnMut(u32)) -> Res
         })?;
         let now = meter.clock.now();
         let tally = client.tally();
-        if tally.sent < plan.count {
+        if tally.sent + tally.unsent < plan.count {
             if now >= due {
                 if let Some(number) = client.probe(now, &mut out) {
-                    meter.send(plan.to, &out, Some(number))?;
-                    told(number + 1);
+                    if meter.send(plan.to, &out, Some(number))? {
+                        told(number + 1);
+                    } else {
+                        client.take_back();
+                    }
                 }
                 // One that was late is not made up for by a burst.
                 let gap = plan.interval.as_nanos() / 2 + random.below(plan.interval.as_nanos().max(1));
@@ -338,6 +322,7 @@ pub fn serve(
     // Sent when the batch is read: a socket does not lend itself while it is read.
     let mut answers: Vec<Reply> = Vec::new();
     let mut out = vec![0; LONGEST];
+    let mut unsent = 0;
     listening(meter.socket.local());
     while !stop.load(Ordering::Relaxed) {
         let real = meter.stamper.real_offset();
@@ -363,13 +348,17 @@ pub fn serve(
             }
         })?;
         for (to, datagram, of) in answers.drain(..) {
-            meter.send(to, &datagram, of)?;
+            // Where an answer goes is the client's to say: one that cannot be sent ends nothing.
+            unsent += u64::from(!meter.send(to, &datagram, of).unwrap_or(false));
         }
         if !turned {
             meter.wait(meter.clock.now() + LOOK_EVERY)?;
         }
     }
-    Ok(responder.counters())
+    Ok(Counters {
+        unsent,
+        ..responder.counters()
+    })
 }
 
 /// For whom, what, and which probe's reply it is.
@@ -441,6 +430,24 @@ mod tests {
             key: None,
             stamping: Stamping::Software,
         }
+    }
+
+    /// A datagram may come from anywhere, also from where nothing can be sent to.
+    #[test]
+    fn an_answer_that_cannot_be_sent_ends_nothing() {
+        let mut meter: Meter<()> = Meter::bind("127.0.0.1:0".parse().unwrap(), Stamping::Software).unwrap();
+        let nowhere = "127.0.0.1:0".parse().unwrap();
+        assert!(!meter.send(nowhere, &[0; 100], ()).unwrap());
+        assert_eq!(
+            meter.trouble.as_ref().and_then(io::Error::raw_os_error),
+            Some(Errno::EINVAL as i32)
+        );
+        let here = meter.socket.local();
+        assert!(
+            !meter.send(here, &[0; 65_508], ()).unwrap(),
+            "longer than a datagram may be"
+        );
+        assert!(meter.send(here, &[0; 100], ()).unwrap());
     }
 
     const LIMIT: Rate = Rate::from_bits_per_sec(1_000_000_000);

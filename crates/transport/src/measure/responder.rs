@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::packet::{HEADER, Kind, Packet};
 use crate::crypto::Key;
@@ -74,6 +74,8 @@ pub struct Counters {
     pub limited: u64,
     /// From one client too many.
     pub full: u64,
+    /// Answers that this host did not send.
+    pub unsent: u64,
 }
 
 /// An answer to send: how long it is, and for a reply whose probe it answers.
@@ -228,9 +230,12 @@ impl Responder {
     fn spend(&mut self, now: Time, bytes: usize) -> bool {
         let passed = now.since(self.filled);
         let earned = self.limit.bytes_in(passed).get();
-        if earned > 0 {
-            self.tokens = self.tokens.saturating_add(earned).min(capacity(self.limit));
-            self.filled = now;
+        let tokens = self.tokens.saturating_add(earned);
+        if tokens >= capacity(self.limit) {
+            (self.tokens, self.filled) = (capacity(self.limit), now);
+        } else if earned > 0 {
+            // Of a byte that is not whole yet, its time is kept.
+            (self.tokens, self.filled) = (tokens, self.filled + self.limit.time_for(Bytes::new(earned)));
         }
         let may = self.tokens >= bytes as u64;
         if may {
@@ -374,6 +379,19 @@ mod tests {
         let now = NOW + Duration::from_secs(2);
         let hellos = (0..1_000).filter(|_| exchange(&mut responder, now, us, &datagram(hello(), 300)).is_some());
         assert!(hellos.count() < 100);
+    }
+
+    /// At 1,000 bytes/s a datagram every 1.9 ms earns 1.9 bytes, not one.
+    #[test]
+    fn the_limit_loses_nothing_between_datagrams() {
+        let mut responder = responder(Rate::from_bits_per_sec(8_000));
+        let passed = |n: u64| NOW + Duration::from_micros(1_900) * n;
+        assert!(
+            responder.spend(NOW, super::super::packet::LONGEST),
+            "what it begins with"
+        );
+        let sent = (1..=10_000).filter(|n| responder.spend(passed(*n), 100)).count();
+        assert_eq!(sent, 190);
     }
 
     #[test]

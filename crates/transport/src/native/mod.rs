@@ -7,6 +7,7 @@ mod cubic;
 mod dctcp;
 mod hystart;
 mod newreno;
+mod rcp;
 
 use std::str::FromStr;
 
@@ -18,6 +19,7 @@ use crate::control::{Control, Event};
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use newreno::NewReno;
+pub use rcp::Rcp;
 
 /// A congestion control of the transport's own.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub enum Native {
     Cubic(Cubic),
     /// RFC 8257.
     Dctcp(Dctcp),
+    /// What RCP's routers offer.
+    Rcp(Rcp),
 }
 
 impl Native {
@@ -52,6 +56,11 @@ impl Native {
     /// DCTCP. The connection's `ecn` has to be on.
     pub fn dctcp() -> Native {
         Native::Dctcp(Dctcp::default())
+    }
+
+    /// RCP. It has no name, as its driver has to carry the routers' stamps: the simulator does, on links with RCP's queues.
+    pub fn rcp() -> Native {
+        Native::Rcp(Rcp::default())
     }
 }
 
@@ -80,6 +89,14 @@ impl Control for Native {
             Native::Cubic(cubic) => cubic.on_event(event),
             Native::NewReno(reno) => reno.on_event(event),
             Native::Dctcp(dctcp) => dctcp.on_event(event),
+            Native::Rcp(rcp) => rcp.on_event(event),
+        }
+    }
+
+    fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
+        match self {
+            Native::Rcp(rcp) => rcp.on_deadline(event),
+            _ => Outcome::default(),
         }
     }
 }
@@ -101,10 +118,15 @@ impl Growth {
             && connection.cwnd_limited()
     }
 
-    /// Slow start: a packet for every packet, up to the threshold. The new window and what is left of what was acknowledged.
+    /// Slow start: a packet for every packet that counts, up to the threshold. The new window and what is left of what was
+    /// acknowledged.
     #[inline(always)]
     pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
-        let (connection, acked) = (event.connection(), event.ack.delivered());
+        let connection = event.connection();
+        let acked = match connection.config.growth_limit {
+            0 => event.ack.delivered(),
+            limit => event.ack.delivered().min(u32::from(limit)),
+        };
         let (window, mss) = (connection.window(), connection.mss());
         let room = connection.ssthresh() - connection.cwnd();
         if u64::from(acked) * mss <= room {

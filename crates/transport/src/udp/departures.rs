@@ -5,9 +5,9 @@
 //! peer changed, is only a name for what is known on this side. DX does the same for stamps that no packet can carry (two-step
 //! clocks in IEEE 1588).
 
-use std::collections::VecDeque;
-
 use ccplane_units::{Duration, Time};
+
+use super::numbered::Numbered;
 
 /// Packets remembered, which are all that a path of 10 Gbit/s and 30 ms holds. Beyond it the oldest are forgotten: their
 /// acknowledgements bring no sample.
@@ -21,10 +21,10 @@ const LATELY: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_micros(1);
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Departures {
-    /// By what they said, and by the kernel's number, both ascending.
-    packets: VecDeque<Packet>,
+    /// By the kernel's number, and so by what they said.
+    packets: Numbered<Packet>,
     /// The last time given out.
     last: Time,
     /// When the kernel stamped last.
@@ -36,8 +36,19 @@ pub(super) struct Departures {
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     said: Time,
-    number: u32,
+    bytes: u32,
     left: Option<Time>,
+}
+
+impl Default for Departures {
+    fn default() -> Departures {
+        Departures {
+            packets: Numbered::new(MOST),
+            last: Time::ZERO,
+            stamped: None,
+            missed: 0,
+        }
+    }
 }
 
 impl Departures {
@@ -47,47 +58,32 @@ impl Departures {
         self.last
     }
 
-    /// The packet that said so was handed to the kernel, which counted it as `number`.
-    pub fn sent(&mut self, said: Time, number: u32) {
-        let last = self.packets.back().map(|packet| packet.number);
-        if last.is_some_and(|last| number.wrapping_sub(last) as i32 <= 0) {
-            self.packets.clear(); // the kernel counts anew
-        }
-        if self.packets.len() == MOST {
-            self.packets.pop_front();
-        }
-        self.packets.push_back(Packet {
+    /// The packet that said so, a datagram of so many bytes, was handed to the kernel, which counted it as `number`.
+    pub fn sent(&mut self, said: Time, number: u32, bytes: u32) {
+        let packet = Packet {
             said,
-            number,
+            bytes,
             left: None,
-        });
+        };
+        self.packets.sent(number, packet);
     }
 
-    /// The kernel's packet `number` left then.
-    pub fn left(&mut self, number: u32, at: Time) {
-        let Some(first) = self.packets.front().map(|packet| packet.number) else {
-            return;
-        };
-        // Numbers go round at 2^32.
-        let place = number.wrapping_sub(first);
-        let found = self
-            .packets
-            .binary_search_by_key(&place, |packet| packet.number.wrapping_sub(first));
-        if let Some(packet) = found.ok().and_then(|index| self.packets.get_mut(index))
-            && at + SLACK >= packet.said
-        {
-            packet.left = Some(at);
-            self.stamped = Some(at);
+    /// The kernel's packet `number` left then, which may depend on how many bytes its datagram has.
+    pub fn left(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
+        if let Some(packet) = self.packets.of(number) {
+            let at = at(packet.bytes);
+            if at + SLACK >= packet.said {
+                packet.left = Some(at);
+                self.stamped = Some(at);
+            }
         }
     }
 
     /// When the packet that said so left; `None` where that is not known and was to be.
     pub fn of(&mut self, said: Time, now: Time) -> Option<Time> {
-        let found = self.packets.binary_search_by_key(&said, |packet| packet.said);
-        let left = found
-            .ok()
-            .and_then(|index| self.packets.get(index))
-            .and_then(|packet| packet.left);
+        let found = self.packets.find(&said, |packet| packet.said);
+        let left = found.and_then(|packet| packet.left);
+        let known = found.is_some();
         let stamps = self.stamped.is_some_and(|at| now.since(at) <= LATELY);
         match left {
             Some(left) => Some(left),
@@ -95,7 +91,7 @@ impl Departures {
                 self.missed += 1;
                 None
             }
-            None => found.is_ok().then_some(said),
+            None => known.then_some(said),
         }
     }
 
@@ -121,23 +117,23 @@ mod tests {
         assert_eq!(departures.name(at(6)), at(6));
         let first = u32::MAX - 50; // the kernel's count goes round
         for (index, said) in said.iter().enumerate() {
-            departures.sent(*said, first.wrapping_add(index as u32));
+            departures.sent(*said, first.wrapping_add(index as u32), 1400);
         }
         // Until the kernel stamps anything, user space's times serve.
         assert_eq!(departures.of(said[3], at(10)), Some(said[3]));
         for index in (0..100u32).rev() {
-            departures.left(first.wrapping_add(index), at(10 + u64::from(index)));
+            departures.left(first.wrapping_add(index), |_| at(10 + u64::from(index)));
         }
         for (index, said) in said.iter().enumerate() {
             assert_eq!(departures.of(*said, at(200)), Some(at(10 + index as u64)));
         }
         // What the peer made up brings no sample, and neither does what was forgotten.
         assert_eq!(departures.of(at(7), at(200)), None);
-        departures.sent(at(150), 0);
+        departures.sent(at(150), 0, 99);
         assert_eq!(departures.of(said[0], at(200)), None);
-        departures.left(0, at(140));
+        departures.left(0, |_| at(140));
         assert_eq!(departures.of(at(150), at(200)), None, "a stamp of the count before");
-        departures.left(0, at(151));
+        departures.left(0, |bytes| at(52 + u64::from(bytes)));
         assert_eq!(departures.of(at(150), at(200)), Some(at(151)));
         assert_eq!(departures.missed(), 3);
     }
@@ -147,9 +143,9 @@ mod tests {
         let mut departures = Departures::default();
         for number in 0..2 * MOST as u32 {
             let said = departures.name(at(u64::from(number)));
-            departures.sent(said, number);
+            departures.sent(said, number, 1400);
             if number < 10 {
-                departures.left(number, said);
+                departures.left(number, |_| said);
             }
         }
         assert_eq!(departures.packets.len(), MOST);

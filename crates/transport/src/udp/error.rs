@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use ccplane_agent::LinkError;
+use nix::errno::Errno;
 
 /// Why the driver cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,9 @@ pub enum UdpError {
         /// UDP payload, bytes.
         size: usize,
     },
+    /// The kernel does not stamp packets.
+    #[error("cannot have the kernel stamp packets: {0}")]
+    Stamps(io::Error),
     /// The socket does not work any more.
     #[error("cannot {what}: {why}")]
     Socket {
@@ -39,4 +43,27 @@ pub enum UdpError {
     /// No agent to steer by.
     #[error(transparent)]
     Agent(#[from] LinkError),
+}
+
+/// What a socket says of one datagram, or of the way there, and not of itself: the next one may pass. A forged source makes some of them.
+pub(crate) fn passes(why: &io::Error) -> bool {
+    matches!(
+        why.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw),
+        Errno::ECONNREFUSED
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH
+            | Errno::EHOSTDOWN
+            | Errno::ENETDOWN
+            | Errno::ENOPROTOOPT
+            | Errno::EPROTO
+            | Errno::EACCES
+            | Errno::EPERM
+            | Errno::EMSGSIZE
+            | Errno::ENOBUFS
+            | Errno::ENOMEM
+            | Errno::EINTR
+            // To port 0; and where `quinn-udp` has met a device without segmentation offload: it does without from now on.
+            | Errno::EIO
+            | Errno::EINVAL
+    )
 }

@@ -5,7 +5,7 @@ use ccplane_units::Time;
 use super::ring::Ring;
 use super::stamps::Delays;
 use super::steer::Steering;
-use crate::{Connection, Kind, MAX_CLASSES, Native, Segment, Side};
+use crate::{Connection, Kind, Native, Segment, Side};
 
 /// What decides a connection's window.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Flow {
     /// Bytes that the application wrote, and took.
     written: u64,
     taken: u64,
+    /// The other end stamps what it sends.
+    pub stamped: bool,
     /// Of what was sent, once its stamps tell.
     pub delays: Option<Box<Delays>>,
 }
@@ -55,6 +57,7 @@ impl Flow {
             receiving: Ring::new(windows.1),
             written: 0,
             taken: 0,
+            stamped: false,
             delays: None,
         }
     }
@@ -94,15 +97,15 @@ impl Flow {
         }
     }
 
-    /// The next segment to send, of a class only where those above it have nothing.
+    /// The next segment to send in a class.
     #[inline]
-    pub fn transmit(&mut self, now: Time, side: &mut Side) -> Option<Segment> {
-        for class in 0..MAX_CLASSES {
-            if self.connection.has(now, class) {
-                return self.connection.transmit(now, class, side);
-            }
+    pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+        // Below class 0 to look costs as much as to send.
+        if class != 0 || self.connection.has(now, class) {
+            self.connection.transmit(now, class, side)
+        } else {
+            None
         }
-        None
     }
 
     /// Copies payload that is to be sent.

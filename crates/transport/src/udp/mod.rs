@@ -1,10 +1,12 @@
 //! The transport over UDP sockets: [`Host`] is a socket with its connections, run by whoever calls [`Host::turn`].
 
+mod ahead;
 mod batch;
 mod departures;
 mod error;
 mod flow;
 mod host;
+mod numbered;
 mod realtime;
 mod ring;
 mod socket;
@@ -13,8 +15,10 @@ mod stamps;
 mod steer;
 
 pub use error::UdpError;
+pub(crate) use error::passes;
 pub use flow::Congestion;
 pub use host::{DATAGRAM, Host, Options};
+pub(crate) use numbered::Numbered;
 pub use realtime::{KernelStamp, Stamper};
 pub use socket::{Inbox, LARGEST, Marks, Received, Socket, Stamped};
 pub use stamped::Stamping;

@@ -1,10 +1,12 @@
 //! A UDP socket that sends and receives many datagrams a system call, with their ECN codepoint and DSCP.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg, setsockopt, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, getsockopt, sendmsg, setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::realtime::KernelStamp;
@@ -29,6 +31,8 @@ pub struct Socket {
     state: UdpSocketState,
     local: SocketAddr,
     stamps: Option<Stamps>,
+    /// The kernel and the device cut what has a DSCP into datagrams. Of the rest `quinn-udp` finds out by itself.
+    cuts: Cell<bool>,
 }
 
 /// How a datagram is marked in its IP header.
@@ -38,6 +42,16 @@ pub struct Marks {
     pub ecn: u8,
     /// The six bits of the Differentiated Services codepoint (RFC 2474).
     pub dscp: u8,
+}
+
+impl Marks {
+    /// From the byte of the IP header (RFC 2474, RFC 3168).
+    pub(super) fn of(byte: u8) -> Marks {
+        Marks {
+            ecn: byte & 3,
+            dscp: byte >> 2,
+        }
+    }
 }
 
 /// Datagrams that came in one call.
@@ -66,6 +80,7 @@ impl Socket {
             state,
             local,
             stamps: None,
+            cuts: Cell::new(true),
         })
     }
 
@@ -103,8 +118,10 @@ impl Socket {
     pub fn batch(&self) -> usize {
         if self.is_stamped() {
             stamped::MOST
-        } else {
+        } else if self.cuts.get() {
             self.state.max_gso_segments()
+        } else {
+            1
         }
     }
 
@@ -120,10 +137,23 @@ impl Socket {
     ) -> io::Result<(usize, u32)> {
         match &mut self.stamps {
             Some(stamps) => stamps.send(&self.io, to, contents, size, marks),
-            None => self
-                .send(to, contents, size, marks)
-                .map(|()| (contents.len().div_ceil(size.max(1)), 0)),
+            None => self.send(to, contents, size, marks).map(|taken| (taken, 0)),
         }
+    }
+
+    /// Takes what has arrived, with its marking in full, which [`receive`](Socket::receive) does not tell.
+    pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Stamped<'a>> {
+        self.receive_each(inbox, BUFFER)
+    }
+
+    /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's overhead.
+    pub fn unsent(&self) -> io::Result<usize> {
+        ccplane_tun::unsent_bytes(self.io.as_fd())
+    }
+
+    /// Bytes that may wait there before a [`send`](Socket::send) finds no room.
+    pub fn send_buffer(&self) -> usize {
+        getsockopt(&self.io, sockopt::SndBuf).unwrap_or_default()
     }
 
     /// Takes what has arrived, with the kernel's stamps; datagrams of at most `longest` bytes.
@@ -139,11 +169,12 @@ impl Socket {
         stamped::departures(&self.io, take)
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that. `WouldBlock` while there is no room.
+    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how many of them the kernel took, which is
+    /// all but where it has to have them one by one and runs out of room. `WouldBlock` while there is no room at all.
     ///
     /// `quinn-udp` writes the whole traffic-class byte with every datagram and offers only its two ECN bits: a DSCP set on the
     /// socket would be lost. So what has a DSCP goes through `sendmsg` with the byte in full.
-    pub fn send(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<()> {
+    pub fn send(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<usize> {
         if marks.dscp != 0 {
             return self.send_marked(to, contents, size, marks);
         }
@@ -154,24 +185,47 @@ impl Socket {
             segment_size: Some(size),
             src_ip: None,
         };
-        self.state.try_send((&self.io).into(), &transmit)
+        self.state.try_send((&self.io).into(), &transmit)?;
+        Ok(contents.len().div_ceil(size.max(1)))
     }
 
-    fn send_marked(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<()> {
+    /// As one batch, or one by one where those are not cut: the kernel says so only when it is given one.
+    fn send_marked(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<usize> {
+        let size = size.max(1);
+        let count = contents.len().div_ceil(size);
+        if count > 1 && self.cuts.get() {
+            match self.send_cut(to, contents, Some(size), marks) {
+                Err(Errno::EIO | Errno::EINVAL) => {}
+                sent => return Ok(sent.map(|()| count)?),
+            }
+        }
+        let mut taken = 0;
+        for datagram in contents.chunks(size) {
+            match self.send_cut(to, datagram, None, marks) {
+                Ok(()) => taken += 1,
+                Err(Errno::EAGAIN) if taken > 0 => break,
+                Err(why) => return Err(why.into()),
+            }
+        }
+        if count > 1 {
+            // Each of them passes, so it was the cutting, and not their address.
+            self.cuts.set(false);
+        }
+        Ok(taken)
+    }
+
+    /// One call: one datagram, or one that is cut into such of `size` bytes.
+    fn send_cut(&self, to: SocketAddr, contents: &[u8], size: Option<usize>, marks: Marks) -> Result<(), Errno> {
         let byte = marks.dscp << 2 | marks.ecn & 3;
-        let (wide, size) = (i32::from(byte), size as u16);
+        let (wide, size) = (i32::from(byte), size.map(|size| size as u16));
         let mark = if to.ip().to_canonical().is_ipv4() {
             ControlMessage::Ipv4Tos(&byte)
         } else {
             ControlMessage::Ipv6TClass(&wide)
         };
-        let cut = ControlMessage::UdpGsoSegments(&size);
-        let both = [mark, cut];
-        let control = if contents.len() > usize::from(size) {
-            &both[..]
-        } else {
-            &both[..1]
-        };
+        let cut = size.as_ref().map(ControlMessage::UdpGsoSegments);
+        let both = [mark, cut.unwrap_or(mark)];
+        let control = if cut.is_some() { &both[..] } else { &both[..1] };
         let text = [io::IoSlice::new(contents)];
         let to = SockaddrStorage::from(to);
         sendmsg(self.io.as_raw_fd(), &text, control, MsgFlags::empty(), Some(&to))?;
@@ -180,7 +234,8 @@ impl Socket {
 
     /// Takes what has arrived, up to some hundred datagrams; false if there is nothing.
     ///
-    /// `quinn-udp` gives the ECN bits of what was received but not its DSCP, which nothing here needs.
+    /// `quinn-udp` gives the ECN bits of what was received but not its DSCP: who needs that calls
+    /// [`receive_marked`](Socket::receive_marked), at the price of some allocations a call.
     pub fn receive<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Received<'a>> {
         let mut chunks = inbox.buffers.chunks_exact_mut(BUFFER);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
@@ -294,12 +349,52 @@ impl Stamped<'_> {
             .for_each(|arrived| take(arrived.stamp, arrived.length));
     }
 
-    /// Gives each datagram to `take`, with its sender's address, ECN bits and stamp.
-    pub fn each(self, mut take: impl FnMut(SocketAddr, u8, KernelStamp, &mut [u8])) {
+    /// Gives each datagram to `take`, with its sender's address, marking and stamp.
+    pub fn each(self, mut take: impl FnMut(SocketAddr, Marks, KernelStamp, &mut [u8])) {
         let buffers = self.inbox.buffers.chunks_exact_mut(self.size);
         for (buffer, arrived) in buffers.zip(&self.inbox.arrived) {
             let length = arrived.length.min(buffer.len());
-            take(arrived.from, arrived.ecn, arrived.stamp, &mut buffer[..length]);
+            // An empty one has its place too.
+            let (whole, rest) = buffer[..length].split_at_mut(arrived.each.min(length));
+            take(arrived.from, arrived.marks, arrived.stamp, whole);
+            for datagram in rest.chunks_mut(arrived.each.max(1)) {
+                take(arrived.from, arrived.marks, arrived.stamp, datagram);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux cuts no more than 128 datagrams a call (`UDP_MAX_SEGMENTS`, once 64): what it says of more is what it says where a device
+    /// cannot do what cutting needs.
+    #[test]
+    fn what_has_a_dscp_arrives_where_the_kernel_does_not_cut_it() {
+        let here = "127.0.0.1:0".parse().unwrap();
+        let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
+        let marks = Marks { ecn: 2, dscp: 3 };
+        let contents: Vec<u8> = (0..=u8::MAX).flat_map(|place| [place; 10]).chain([7; 4]).collect();
+
+        // Nobody has port 0: nothing is learned of cutting.
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+        let refused = sender.send(nobody, &contents[..20], 10, marks);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(Errno::EINVAL as i32));
+        assert!(sender.batch() > 1);
+
+        assert_eq!(sender.send(receiver.local(), &contents, 10, marks).unwrap(), 257);
+        assert_eq!(sender.batch(), 1, "from now on one by one");
+        assert_eq!(sender.send(receiver.local(), &contents[..15], 10, marks).unwrap(), 2);
+
+        let (mut inbox, mut found) = (Inbox::new(), Vec::new());
+        while found.len() < contents.len() + 15 {
+            let received = receiver.receive_marked(&mut inbox).unwrap();
+            received.each(|from, seen, _, datagram| {
+                assert_eq!((from, seen), (sender.local(), marks));
+                found.extend_from_slice(datagram);
+            });
+        }
+        assert_eq!(found, [&contents[..], &contents[..15]].concat());
     }
 }

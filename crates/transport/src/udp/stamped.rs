@@ -11,9 +11,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, TimestampingFlag, Timestamps,
     recvmmsg, sendmmsg, setsockopt, sockopt,
@@ -63,8 +64,10 @@ pub(super) struct Stamps {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub from: SocketAddr,
-    pub ecn: u8,
+    pub marks: Marks,
     pub length: usize,
+    /// Bytes of each datagram, where the kernel joined several; the last may be shorter.
+    pub each: usize,
     pub stamp: KernelStamp,
 }
 
@@ -135,7 +138,13 @@ impl Stamps {
         };
         self.next = first.wrapping_add(count as u32);
         if count < slices.len() {
-            self.missed(socket, Errno::EAGAIN)?;
+            // The call does not say why it stopped. A socket that could take more did not stop for want of room.
+            let why = if has_room(socket) {
+                Errno::ENOBUFS
+            } else {
+                Errno::EAGAIN
+            };
+            self.missed(socket, why)?;
         }
         Ok((count, first))
     }
@@ -153,7 +162,14 @@ impl Stamps {
     }
 }
 
-/// Takes up to [`MOST`] datagrams, each into its part of `buffers` of `size` bytes; none where nothing came.
+/// Whether the kernel would take a datagram, as far as the socket's own memory goes.
+fn has_room(socket: &UdpSocket) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// Takes up to [`MOST`] datagrams, or what the kernel joined of them, each into its part of `buffers` of `size` bytes; none where
+/// nothing came.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -181,12 +197,13 @@ pub(super) fn receive(
     for message in received {
         let from = message.address.as_ref().and_then(address);
         let truncated = message.flags.contains(MsgFlags::MSG_TRUNC);
-        let (mut ecn, mut stamp) = (0, KernelStamp::default());
+        let (mut byte, mut each, mut stamp) = (0, 0, KernelStamp::default());
         for control in message.cmsgs().into_iter().flatten() {
             match control {
                 ControlMessageOwned::ScmTimestampsns(stamps) => stamp = of(&stamps),
-                ControlMessageOwned::Ipv4Tos(byte) => ecn = byte & 3,
-                ControlMessageOwned::Ipv6TClass(byte) => ecn = byte as u8 & 3,
+                ControlMessageOwned::Ipv4Tos(tos) => byte = tos,
+                ControlMessageOwned::Ipv6TClass(class) => byte = class as u8,
+                ControlMessageOwned::UdpGroSegments(bytes) => each = usize::try_from(bytes).unwrap_or_default(),
                 _ => {}
             }
         }
@@ -194,8 +211,9 @@ pub(super) fn receive(
         let length = if truncated { 0 } else { message.bytes };
         arrived.push(Arrived {
             from: from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
-            ecn,
+            marks: Marks::of(byte),
             length,
+            each: if each == 0 { length } else { each },
             stamp,
         });
     }

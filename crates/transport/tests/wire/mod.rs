@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Control, Ecn, Kind, Native, Segment, Side, State};
+use ccplane_transport::{Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Segment, Side, State};
 use ccplane_units::{Duration, Time};
 
 /// What becomes of a packet: it arrives at each of `arrivals`, never where that is empty.
@@ -181,9 +181,8 @@ impl<P: Path, C: Control> Pair<P, C> {
         if end.reads {
             end.read += connection.read(u64::MAX);
         }
-        let classes = 2;
         let mut budget = 200_000;
-        for class in 0..classes {
+        for class in 0..MAX_CLASSES {
             while connection.has(self.now, class) {
                 budget -= 1;
                 assert!(budget > 0, "a connection sends without end: {connection:?}");

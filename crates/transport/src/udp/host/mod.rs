@@ -1,5 +1,9 @@
 //! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in the background.
 
+mod classes;
+mod sending;
+mod stamping;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -13,15 +17,16 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::batch::Batch;
-use super::error::UdpError;
-use super::flow::{Congestion, Flow};
-use super::socket::{Inbox, Marks, Socket};
-use super::stamped::Stamping;
-use super::stamps::{Delays, HostStamps};
-use super::steer::Steering;
+use self::classes::{Classes, Seen};
 use crate::crypto::Key;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss, overhead};
+use crate::udp::batch::Batch;
+use crate::udp::error::{UdpError, passes};
+use crate::udp::flow::{Congestion, Flow};
+use crate::udp::socket::{Inbox, Marks, Socket};
+use crate::udp::stamped::Stamping;
+use crate::udp::stamps::HostStamps;
+use crate::udp::steer::Steering;
 use crate::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
@@ -30,10 +35,6 @@ pub const DATAGRAM: usize = 1452;
 
 /// The smallest that makes sense: IPv6's least MTU of 1280 less headers.
 const LEAST: usize = 512;
-
-/// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
-/// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
-const BURST: usize = 256;
 
 /// Calls to receive in one round.
 const CALLS: usize = 4;
@@ -102,6 +103,8 @@ pub struct Host {
     stamps: Option<Box<HostStamps>>,
     /// Somebody's data is stamped, and the kernel does not stamp yet.
     wants_stamps: bool,
+    /// What it does about classes below the ordinary one.
+    classes: Classes,
     /// What went wrong while a datagram was answered.
     broken: Option<UdpError>,
 }
@@ -111,7 +114,7 @@ impl Host {
     pub fn bind(options: Options) -> Result<Host, UdpError> {
         let local = options.local;
         let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
-        let datagram = options.datagram.clamp(LEAST, super::socket::LARGEST);
+        let datagram = options.datagram.clamp(LEAST, crate::udp::socket::LARGEST);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.key.is_some(), options.config.stamps);
         let headers = if local.is_ipv4() { 28 } else { 48 }; // of IP and UDP
@@ -128,10 +131,11 @@ impl Host {
         let clock = Clock::new();
         let mut kernel = None;
         if stamps && options.stamping != Stamping::Off {
-            socket.stamp(options.stamping, true).map_err(no_stamps)?;
+            socket.stamp(options.stamping, true).map_err(UdpError::Stamps)?;
             kernel = Some(Box::new(HostStamps::new(clock, options.link)));
         }
         let batch = Batch::new(socket.batch());
+        let classes = Classes::new(&socket, config.tail.is_some());
         Ok(Host {
             socket,
             clock,
@@ -155,6 +159,7 @@ impl Host {
             link: options.link,
             stamps: kernel,
             wants_stamps: false,
+            classes,
             broken: None,
         })
     }
@@ -274,16 +279,6 @@ impl Host {
         self.connection(id).map(Connection::stats)
     }
 
-    /// One-way queueing delays of what a connection sent, as far as its stamps tell.
-    pub fn delays(&self, id: u64) -> Option<&Delays> {
-        self.flows.get(&id).and_then(|flow| flow.delays.as_deref())
-    }
-
-    /// Acknowledgements that brought no sample, as the departure of what they answer was not known.
-    pub fn missed_departures(&self) -> u64 {
-        self.stamps.as_ref().map_or(0, |stamps| stamps.departures.missed())
-    }
-
     /// Room for what is to be sent next, in one piece; empty while there is none. [`wrote`](Host::wrote) says how much was used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
         self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
@@ -332,7 +327,8 @@ impl Host {
         if let (Some(flow), Some(steering)) = (self.flows.remove(&id), &mut self.steering) {
             steering.close(now, id, &flow.connection);
         }
-        if self.flows.is_empty() && self.stamps.is_some() && !self.config.stamps {
+        self.classes.ended(self.flows.is_empty());
+        if self.stamps.is_some() && !self.config.stamps && !self.flows.values().any(|flow| flow.stamped) {
             self.end_stamps();
         }
     }
@@ -357,103 +353,47 @@ impl Host {
         let mut inbox = self.inbox.take().unwrap_or_default();
         let came = if self.stamps.is_some() {
             self.receive_stamped(&mut inbox)
+        } else if self.classes.reads_marks {
+            self.receive_marked(&mut inbox)
         } else {
             self.receive_plain(&mut inbox)
         };
         self.inbox = Some(inbox);
-        match self.broken.take() {
-            Some(why) => Err(why),
-            None => came,
+        if let Some(why) = self.broken.take() {
+            return Err(why);
         }
-    }
-
-    fn receive_plain(&mut self, inbox: &mut Inbox) -> Result<(bool, bool), UdpError> {
-        let now = self.clock.now();
-        let received = match self.socket.receive(inbox) {
-            Ok(received) => received,
+        let came = match came {
+            Ok(came) => came,
             Err(why) => {
                 self.hear(why, "receive")?;
-                return Ok((true, true));
+                (true, true)
             }
         };
-        let came = (!received.is_empty(), received.is_full());
-        let mut side = Side::default();
-        received.each(|address, ecn, datagram| self.take_datagram(now, now, address, ecn, datagram, &mut side));
         // What the kernel joined before would come as one: only with nothing left is it told not to.
         if self.wants_stamps && !came.1 {
-            self.begin_stamps()?;
+            self.begin_stamps();
         }
         Ok(came)
     }
 
-    /// The same with the kernel's stamps.
-    fn receive_stamped(&mut self, inbox: &mut Inbox) -> Result<(bool, bool), UdpError> {
-        let received = match self.socket.receive_each(inbox, self.datagram + BEYOND) {
-            Ok(received) => received,
-            Err(why) => {
-                self.hear(why, "receive")?;
-                return Ok((true, true));
-            }
-        };
+    fn receive_plain(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
+        let now = self.clock.now();
+        let received = self.socket.receive(inbox)?;
         let came = (!received.is_empty(), received.is_full());
-        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
-        let now = self.read_departures();
-        if let Some(stamps) = &mut self.stamps {
-            received.stamps(|stamp, length| stamps.came(stamp, now, headers + length as u32));
-            stamps.complete();
-        }
         let mut side = Side::default();
-        let mut place = 0;
-        received.each(|address, ecn, _, datagram| {
-            let arrived = self.stamps.as_ref().map_or(now, |stamps| stamps.arrival(place, now));
-            place += 1;
-            self.take_datagram(now, arrived, address, ecn, datagram, &mut side);
+        received.each(|address, ecn, datagram| {
+            let seen = Seen { ecn, dscp: None };
+            self.take_datagram((now, now), address, seen, datagram, &mut side);
         });
         Ok(came)
-    }
-
-    /// Reads what the kernel says of what was sent, before what came is looked at: what is answered has left. The present.
-    fn read_departures(&mut self) -> Time {
-        let Some(stamps) = &mut self.stamps else {
-            return self.clock.now();
-        };
-        let now = stamps.begin();
-        let bytes = u32::from(self.config.header_bytes) + u32::from(self.config.mss);
-        // Without stamps of departures nothing but errors can be there, which come back from `receive` as well.
-        if self.socket.stamps_departures()
-            && let Some(why) = self
-                .socket
-                .departures(|number, stamp| stamps.left(number, stamp, now, bytes))
-        {
-            self.trouble = Some(why);
-        }
-        now
-    }
-
-    /// From now on the kernel stamps what comes.
-    fn begin_stamps(&mut self) -> Result<(), UdpError> {
-        self.wants_stamps = false;
-        self.socket.stamp(self.stamping, false).map_err(no_stamps)?;
-        self.batch.limit(self.socket.batch());
-        self.stamps = Some(Box::new(HostStamps::new(self.clock, self.link)));
-        Ok(())
-    }
-
-    /// Nobody's data is stamped any more: without stamps a packet costs less.
-    fn end_stamps(&mut self) {
-        if self.socket.stamp(Stamping::Off, false).is_ok() {
-            self.batch.limit(self.socket.batch());
-            self.stamps = None;
-        }
     }
 
     #[inline]
     fn take_datagram(
         &mut self,
-        now: Time,
-        arrived: Time,
+        (now, arrived): (Time, Time),
         address: SocketAddr,
-        ecn: u8,
+        seen: Seen,
         datagram: &mut [u8],
         side: &mut Side,
     ) {
@@ -483,7 +423,10 @@ impl Host {
             }
             Err(why) => return warn(&mut self.warned, address, why),
         };
-        segment.ecn = Ecn::from_bits(ecn);
+        segment.ecn = Ecn::from_bits(seen.ecn);
+        if segment.class != 0 {
+            self.see(&mut segment, seen.dscp);
+        }
         let stamped = segment.has_side() && side.stamped;
         let answers = stamped && segment.kind == Kind::Ack;
         if answers
@@ -493,6 +436,8 @@ impl Host {
             stamps.correct(side, now);
         }
         if let Some(flow) = self.flows.get_mut(&id) {
+            flow.stamped |= stamped;
+            let dropped = flow.connection.one_way().dropped();
             flow.handle(
                 (now, arrived),
                 id,
@@ -501,142 +446,24 @@ impl Host {
                 &datagram[payload],
                 &mut self.steering,
             );
-            if answers && side.stamped {
+            if answers && side.stamped && flow.connection.one_way().dropped() == dropped {
                 flow.note_delay(now);
             }
         }
         if stamped && !answers {
             self.wants_stamps = self.stamps.is_none() && self.stamping != Stamping::Off;
-            if let Err(why) = self.acknowledge(id, now) {
+            // Only class 0 is answered with its stamps. What came in a lower class waits for its turn.
+            if segment.class == 0
+                && let Err(why) = self.acknowledge(id, now)
+            {
                 self.broken.get_or_insert(why);
             }
         }
     }
 
-    /// Answers stamped data at once: what came behind it in the same call is to have an answer of its own.
-    fn acknowledge(&mut self, id: u64, now: Time) -> Result<(), UdpError> {
-        // Where data leaves as well, an acknowledgement follows it.
-        for _ in 0..2 {
-            if self.blocked || !self.transmit_one(id, now)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends what the connections have to send; whether there was anything.
-    fn transmit(&mut self) -> Result<bool, UdpError> {
-        let mut busy = false;
-        if self.blocked {
-            self.flush()?;
-        }
-        let mut after = None;
-        while let Some(id) = self.next_flow(after) {
-            after = Some(id);
-            busy |= self.transmit_flow(id)?;
-        }
-        if !self.blocked {
-            self.flush()?;
-        }
-        Ok(busy)
-    }
-
-    fn next_flow(&self, after: Option<u64>) -> Option<u64> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = after.map_or(Unbounded, Excluded);
-        self.flows.range((from, Unbounded)).next().map(|(id, _)| *id)
-    }
-
-    /// Sends what a connection has to send now; whether there was anything.
-    fn transmit_flow(&mut self, id: u64) -> Result<bool, UdpError> {
-        let now = self.clock.now();
-        let mut sent = 0;
-        while sent < BURST && !self.blocked && self.transmit_one(id, now)? {
-            sent += 1;
-        }
-        Ok(sent > 0)
-    }
-
-    /// Sends the next segment of a connection, if there is one.
-    #[inline]
-    fn transmit_one(&mut self, id: u64, now: Time) -> Result<bool, UdpError> {
-        let mut side = Side::default();
-        let Some(segment) = self.flows.get_mut(&id).and_then(|flow| flow.transmit(now, &mut side)) else {
-            return Ok(false);
-        };
-        let marks = Marks {
-            ecn: segment.ecn as u8,
-            dscp: dscp(self.dscp, segment.class),
-        };
-        self.send(id, &segment, &mut side, marks)?;
-        Ok(true)
-    }
-
-    /// Puts a segment into the batch, and sends the batch first where it does not belong to it.
-    fn send(&mut self, id: u64, segment: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
-        let Some(flow) = self.flows.get(&id) else { return Ok(()) };
-        let mut said = None;
-        if let Some(stamps) = &mut self.stamps
-            && segment.kind == Kind::Data
-            && segment.has_side()
-            && side.stamped
-            && self.socket.stamps_departures()
-        {
-            side.t1 = stamps.departures.name(side.t1);
-            said = Some(side.t1);
-        }
-        let fill = |out: &mut [u8]| flow.fill(segment, out);
-        let Some((length, to)) = self.endpoint.write(id, segment, side, self.batch.room(), fill) else {
-            debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
-            return Ok(());
-        };
-        if !self.batch.add(length, to, marks, said) {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), UdpError> {
-        let first = self.batch.first();
-        self.blocked = false;
-        let departures = self.stamps.as_mut().map(|stamps| &mut stamps.departures);
-        match self.batch.send(&mut self.socket, departures) {
-            Ok(()) => Ok(()),
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-                self.blocked = true;
-                Ok(())
-            }
-            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => match first {
-                Some((address, size)) => Err(UdpError::TooLong { address, size }),
-                None => Ok(()),
-            },
-            Err(why) => self.hear(why, "send"),
-        }
-    }
-
     /// An error of the socket: what the network says of an earlier datagram is remembered, anything else is the end.
     fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
-        let errno = why.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-        let passes = matches!(
-            errno,
-            Errno::ECONNREFUSED
-                | Errno::EHOSTUNREACH
-                | Errno::ENETUNREACH
-                | Errno::EHOSTDOWN
-                | Errno::ENETDOWN
-                | Errno::ENOPROTOOPT
-                | Errno::EPROTO
-                | Errno::EACCES
-                | Errno::EPERM
-                | Errno::EMSGSIZE
-                | Errno::ENOBUFS
-                | Errno::ENOMEM
-                | Errno::EINTR
-                // `quinn-udp` has met a device without segmentation offload, and does without from now on.
-                | Errno::EIO
-                | Errno::EINVAL
-        );
-        if !passes {
+        if !passes(&why) {
             return Err(UdpError::Socket { what, why });
         }
         self.batch.limit(self.socket.batch());
@@ -651,6 +478,7 @@ impl Host {
         for (id, flow) in &mut self.flows {
             due = due.min(flow.next(now, *id, &mut self.steering));
         }
+        due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
         due = due.min(steering.and_then(Steering::next_deadline).unwrap_or(Time::MAX));
         let room = if self.blocked {
@@ -691,18 +519,6 @@ impl Host {
     }
 }
 
-/// The codepoint of a class: `ordinary` of class 0; below it LE (RFC 8622), which networks treat as less than best effort, and
-/// then the odd ones of the pool for local use (RFC 2474, section 6), which an emulator of ours tells apart.
-fn dscp(ordinary: u8, class: u8) -> u8 {
-    match class {
-        0 => ordinary,
-        1 => 1,
-        2 => 3,
-        3 => 5,
-        _ => 7,
-    }
-}
-
 /// A server's connection whose answer the client has already.
 fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
     let mut connection = Connection::accept(config, now, open)?;
@@ -716,13 +532,6 @@ fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
     if telling && !warned.contains(&why) {
         warned.push(why);
         tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");
-    }
-}
-
-fn no_stamps(why: io::Error) -> UdpError {
-    UdpError::Socket {
-        what: "have the kernel stamp packets",
-        why,
     }
 }
 

@@ -1,0 +1,279 @@
+//! What comes back to the second loop, and what both loops have on its way.
+
+use ccplane_units::Time;
+
+use super::{LEVELS, Low, TailStats, TailStop};
+use crate::connection::Connection;
+use crate::number::Number;
+use crate::receive::TailArrivals;
+use crate::scoreboard::Sent;
+use crate::segment::{Range, Segment, Side};
+
+impl Connection {
+    /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
+    /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
+    pub(crate) fn take_tail(&mut self, segment: &Segment, side: &Side) {
+        let (una, next, cut) = (self.una, self.next, self.cut);
+        if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
+            return; // of something never sent
+        }
+        self.note_answer(segment, side);
+        if next != cut {
+            self.repair_mut();
+            let covered = Range {
+                start: una,
+                end: segment.ack,
+            };
+            let ranges = if segment.has_side() { side.ranges() } else { &[] };
+            for range in ranges.iter().copied().chain([covered]) {
+                if let Some(range) = clip(range, next, cut).filter(|range| self.sent_low(range.start, range.end)) {
+                    self.arrived_low(range);
+                }
+            }
+        }
+        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_low(next, cut)) {
+            self.settle(segment);
+        }
+        self.pass_arrived();
+        if self.una == self.next && self.una == segment.ack {
+            self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        }
+    }
+
+    /// All of these segments were sent by the second loop: an honest peer says nothing of others from `next` on.
+    pub(crate) fn sent_low(&self, start: Number, end: Number) -> bool {
+        self.low.as_deref().is_some_and(|low| low.sent_all(start, end))
+    }
+
+    /// Segments that the first loop has not sent have arrived.
+    fn arrived_low(&mut self, range: Range) {
+        let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut()) else {
+            return;
+        };
+        let board = &mut self.board;
+        repair.sacked.insert(range, 0, |fresh| {
+            let mut number = fresh.start;
+            while number != fresh.end {
+                let sent = board.get_mut(number);
+                sent.set(Sent::SACKED);
+                low.brought(sent);
+                number = number.plus(1);
+            }
+        });
+    }
+
+    /// Everything has arrived, and no ACK of class 0 need come to say so.
+    fn settle(&mut self, segment: &Segment) {
+        while self.una != segment.ack {
+            let sent = self.step();
+            if let Some(low) = self.low.as_deref_mut()
+                && sent.transmission == 0
+                && !sent.is(Sent::SACKED)
+            {
+                low.brought(&sent);
+            }
+        }
+        self.next = self.next.later(self.una);
+        (self.sacked, self.passed, self.lost) = (0, 0, 0);
+        (self.flags.probing, self.flags.tail_probe) = (false, false);
+        self.forget_echoes();
+        if let Some(repair) = self.repair.as_deref_mut() {
+            repair.sacked.forget_before(segment.ack);
+        }
+    }
+
+    /// The first segment that was not acknowledged is.
+    fn step(&mut self) -> Sent {
+        let sent = *self.board.get(self.una);
+        self.una_offset = self.offset_of(&sent) + u64::from(sent.length);
+        self.una = self.una.plus(1);
+        sent
+    }
+
+    /// Counts the segment that is being answered, and sees in which class it came.
+    fn note_answer(&mut self, segment: &Segment, side: &Side) {
+        let tail = self.config.tail;
+        let Some(low) = self.low.as_deref_mut() else { return };
+        if segment.has_side()
+            && side
+                .duplicate()
+                .is_some_and(|range| low.sent.find(range.start).is_some())
+        {
+            low.stats.duplicates += 1;
+        }
+        let echoed = segment.echo_transmission != 0 && segment.echo.within(self.una, self.cut);
+        if echoed {
+            let sent = self.board.get_mut(segment.echo);
+            if sent.is(Sent::TAIL) && !sent.is(Sent::CAME) && sent.transmission > 0 {
+                sent.set(Sent::CAME);
+                low.count(sent);
+            }
+        }
+        if segment.echo_band == 1 && tail.is_some_and(|tail| tail.verify) && low.stats.stopped.is_none() {
+            low.stats.stopped = Some(TailStop::Marking { class: segment.class });
+        }
+    }
+
+    /// What the second loop did; `None` where it never sent.
+    pub fn tail_stats(&self) -> Option<&TailStats> {
+        self.low.as_ref().map(|low| &low.stats)
+    }
+
+    /// What came of the peer's second loop; `None` where nothing did.
+    pub fn tail_arrivals(&self) -> Option<TailArrivals> {
+        self.receiver.tail_arrivals()
+    }
+
+    /// `next` passes over segments of the tail that have arrived already.
+    #[inline(always)]
+    pub(crate) fn pass_arrived(&mut self) {
+        while self.next != self.cut && self.board.get(self.next).is(Sent::SACKED) {
+            self.next = self.next.plus(1);
+            self.sacked += 1;
+            self.passed += 1;
+        }
+        if self.passed != 0 {
+            self.join_passed();
+        }
+    }
+
+    /// What class 0 need not send and follows what is acknowledged is as good as acknowledged.
+    #[cold]
+    fn join_passed(&mut self) {
+        let before = self.una;
+        while self.una != self.next {
+            let sent = self.board.get(self.una);
+            if sent.transmission != 0 || !sent.is(Sent::SACKED) {
+                break;
+            }
+            self.step();
+            self.sacked -= 1;
+            self.passed -= 1;
+        }
+        let una = self.una;
+        if una != before
+            && let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut())
+        {
+            repair.sacked.forget_before(una);
+            low.stats.bumps += 1;
+        }
+    }
+
+    /// The segment of class 0 that is being answered, if the second loop had brought the same. Those sent before it are no
+    /// longer in flight: their answers, or they, are lost.
+    pub(crate) fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
+        let low = self.low.as_deref_mut()?;
+        let mut met = None;
+        while let Some((number, sent)) = low.echoes.front().copied() {
+            if segment.echo.before(number) || segment.echo_transmission != 1 {
+                break;
+            }
+            low.echoes.pop_front();
+            met = (number == segment.echo).then_some((number, sent));
+        }
+        self.echoes = low.echoes();
+        met
+    }
+
+    /// When what is in flight although the same has arrived counts as lost.
+    pub(crate) fn echoes_end(&self) -> Option<Time> {
+        let (_, last) = self.low.as_ref().filter(|_| self.echoes != 0)?.echoes.back()?;
+        Some(last.at + self.rto())
+    }
+
+    pub(crate) fn forget_echoes(&mut self) {
+        self.echoes = 0;
+        if let Some(low) = self.low.as_deref_mut() {
+            low.echoes.clear();
+        }
+    }
+}
+
+impl Low {
+    /// All of these segments were sent here, at any time not long ago.
+    pub fn sent_all(&self, start: Number, end: Number) -> bool {
+        self.sent.find(start).is_some_and(|range| !range.end.before(end))
+    }
+
+    /// A cumulative ACK of class 0 covers a segment of the tail; whether that does not count as a delivery of the first loop's.
+    #[cold]
+    #[inline(never)]
+    pub fn cover(
+        low: &mut Option<Box<Low>>,
+        (sacked, passed, bumped): (&mut u32, &mut u32, &mut bool),
+        (number, sent): (Number, &Sent),
+        next: Number,
+        ack: &Segment,
+    ) -> bool {
+        let Some(low) = low.as_deref_mut() else { return false };
+        let before = number.before(next);
+        if sent.transmission == 0 && (sent.is(Sent::SACKED) || !before) {
+            // Never sent in class 0.
+            *bumped = true;
+            if before {
+                *sacked -= 1;
+                *passed -= 1;
+            } else if !sent.is(Sent::SACKED) {
+                low.brought(sent);
+            }
+            return true;
+        }
+        if sent.is(Sent::ECHOED) {
+            *sacked -= 1;
+            return true;
+        }
+        let echo = !sent.is(Sent::SACKED) && sent.is_echo(number, ack);
+        if echo {
+            low.add_echo(number, *sent);
+        }
+        echo
+    }
+
+    /// A segment arrived by this loop alone.
+    pub fn brought(&mut self, sent: &Sent) {
+        self.stats.flying = self.stats.flying.saturating_sub(1);
+        self.stats.delivered_bytes += u64::from(sent.length);
+        self.count(sent);
+    }
+
+    fn count(&mut self, sent: &Sent) {
+        let level = usize::from(sent.level) & (LEVELS - 1);
+        self.stats.arrived[level] += 1;
+    }
+
+    /// How many are in flight in class 0 although the same has arrived.
+    pub fn echoes(&self) -> u32 {
+        self.echoes.len() as u32
+    }
+
+    /// A segment that class 0 has on its way has arrived by this loop.
+    pub fn add_echo(&mut self, number: Number, sent: Sent) {
+        let place = self.echoes.partition_point(|(other, _)| other.before(number));
+        self.echoes.insert(place, (number, sent));
+    }
+
+    /// Whether the segment was sent here, at any time not long ago.
+    pub fn has_sent(&self, number: Number) -> bool {
+        self.sent.find(number).is_some()
+    }
+}
+
+impl Sent {
+    /// The ACK of class 0 covers this segment by what the second loop brought: what the first sent is younger than what is
+    /// being answered.
+    pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
+        self.is(Sent::TAIL) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
+    }
+}
+
+/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
+pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
+    let room = to.since(from);
+    let length = range.end.since(range.start);
+    let end = range.end.since(from);
+    if length == 0 || length > 1 << 30 || end == 0 || end > room {
+        return None;
+    }
+    let start = if range.start.before(from) { from } else { range.start };
+    Some(Range { start, end: range.end })
+}

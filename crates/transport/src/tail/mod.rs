@@ -1,0 +1,280 @@
+//! The second loop (RC3: R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
+//!
+//! While the first loop, with its window, sends from the front in class 0, this one sends what is buffered from its end
+//! backwards in classes below, without window, timer or retransmission, until both meet. Queues let a lower class pass only
+//! when nothing of a higher one waits, so it takes only what is spare.
+//!
+//! To the first loop a segment that was sent here is as good as new, until it is known to have arrived: then it is passed
+//! over. Segments sent here are not in flight, have no RTT and no loss. An acknowledgement of a class above 0 says what of the
+//! tail has arrived and nothing else.
+//!
+//! Where both loops meet, some segments go out in both. When what the second sent comes first, the first loop's own is still
+//! on its way, and it counts as in flight until it is answered: an "echo" here. Otherwise one acknowledgement would empty a
+//! window that is full, and another windowful would leave at once.
+//!
+//! A segment's level is its place from the end of what is buffered. Where the application writes little by little, every
+//! piece would be near the end and a long flow would have it all in class 1; so a segment's place is no less than the number
+//! of segments of this flow that are on their way here, and a flow never has more than [`Tail::first`] of them in class 1.
+
+mod answered;
+mod verify;
+
+pub(crate) use answered::clip;
+pub use verify::TailStop;
+
+use std::collections::VecDeque;
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::Time;
+
+use self::verify::Watch;
+use crate::config::Tail;
+use crate::connection::{Connection, State};
+use crate::number::Number;
+use crate::ranges::RangeSet;
+use crate::scoreboard::Sent;
+use crate::segment::{Range, Segment, Side};
+
+/// Levels that are counted one by one.
+const LEVELS: usize = Tail::MOST_LEVELS as usize;
+
+/// What the second loop of one connection did, as the sender knows it. `[0]` is level 1, which is class 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TailStats {
+    /// Segments that it sent, by level.
+    pub sent: [u64; LEVELS],
+    /// Bytes of payload in them.
+    pub sent_bytes: [u64; LEVELS],
+    /// Of those segments, how many are known to have arrived. What is neither this nor on its way was dropped.
+    pub arrived: [u64; LEVELS],
+    /// Segments sent, and not known to have arrived or to have been sent by the first loop as well.
+    pub flying: u32,
+    /// Bytes that it brought: they arrived before the first loop had sent them.
+    pub delivered_bytes: u64,
+    /// Segments that both loops brought.
+    pub duplicates: u64,
+    /// How often the first loop came to what was acknowledged already, and went on behind it without having sent it.
+    pub bumps: u32,
+    /// Why it stopped, if it did.
+    pub stopped: Option<TailStop>,
+}
+
+impl TailStats {
+    /// Segments of each level that did not arrive; those that are still on their way count as well.
+    pub fn missing(&self) -> [u64; LEVELS] {
+        let mut missing = self.sent;
+        for (missing, arrived) in missing.iter_mut().zip(self.arrived) {
+            *missing = missing.saturating_sub(arrived);
+        }
+        missing
+    }
+}
+
+/// The second loop of a connection, from the first segment that it sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Low {
+    /// It goes on with the last segment before this that it did not send and that has not arrived.
+    at: Number,
+    /// What it sent.
+    sent: RangeSet,
+    /// The last segment that it cut with less than a full payload.
+    short: Option<Number>,
+    /// What class 0 has on its way although the same has arrived, in the order of sending.
+    echoes: VecDeque<(Number, Sent)>,
+    watch: Watch,
+    pub stats: TailStats,
+}
+
+impl Low {
+    fn new(next: Number) -> Low {
+        Low {
+            at: next,
+            sent: RangeSet::default(),
+            short: None,
+            echoes: VecDeque::new(),
+            watch: Watch::new(next),
+            stats: TailStats::default(),
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Low>() + self.sent.heap_bytes() + self.echoes.capacity() * size_of::<(Number, Sent)>()
+    }
+}
+
+impl Connection {
+    /// Classes in which there is something to send, a bit each, as [`has`](Connection::has) says of one. The second loop has
+    /// one at a time.
+    #[inline]
+    pub fn classes(&self, now: Time) -> u8 {
+        let tail = match self.config.tail {
+            Some(tail) => self.tail_class(now, &tail).map_or(0, |class| 1 << class),
+            None => 0,
+        };
+        self.receiver.owed_low() | tail | u8::from(self.has(now, 0))
+    }
+
+    #[cold]
+    pub(crate) fn has_low(&self, now: Time, class: u8) -> bool {
+        self.receiver.owes(class)
+            || self
+                .config
+                .tail
+                .is_some_and(|tail| self.tail_class(now, &tail) == Some(class))
+    }
+
+    /// There is something of the tail to send. Pacing apart.
+    pub(crate) fn tail_waits(&self) -> bool {
+        self.config.tail.is_some_and(|tail| self.next_place(&tail).is_some())
+    }
+
+    /// The class of the tail's next segment, if that may leave now.
+    fn tail_class(&self, now: Time, tail: &Tail) -> Option<u8> {
+        // It is paced only by the owner's limit: to use what class 0 leaves is what it is for.
+        if self.config.max_rate.is_some() && !self.pacer.allows(now) {
+            return None;
+        }
+        self.next_place(tail).map(|place| tail.class_at(place))
+    }
+
+    /// How far from the end of what is buffered the tail's next segment is, or would be once it is cut; the last one's place
+    /// is 1.
+    fn next_place(&self, tail: &Tail) -> Option<u64> {
+        let stopped = self.low.as_ref().is_some_and(|low| low.stats.stopped.is_some());
+        if stopped || !matches!(self.state, State::Open | State::Proving) {
+            return None;
+        }
+        let flying = self.low.as_ref().map_or(0, |low| u64::from(low.stats.flying));
+        let start = match self.cuttable(tail) {
+            0 => self.offset_of(self.board.get(self.next_low()?)),
+            segments => {
+                let beyond_window = self.cut.since(self.next) as u64 + segments > u64::from(self.window_room());
+                if !beyond_window {
+                    return None;
+                }
+                self.cut_offset + (segments - 1) * u64::from(self.mss)
+            }
+        };
+        let from_end = (self.written - start).div_ceil(u64::from(self.mss));
+        Some(from_end.max(flying + 1))
+    }
+
+    /// Segments that the first loop will send without waiting for any acknowledgement: they are none of the second's.
+    fn window_room(&self) -> u32 {
+        self.window.saturating_sub(self.in_flight())
+    }
+
+    /// The tail's next segment of those that were cut.
+    fn next_low(&self) -> Option<Number> {
+        let low = self.low.as_deref()?;
+        let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
+        let mut at = low.at;
+        loop {
+            let number = at.previous();
+            if at.since(self.next) > self.cut.since(self.next)
+                || number.since(self.next) < self.window_room()
+                || at == self.next
+            {
+                return None;
+            }
+            let passed = low.sent.find(number).or_else(|| sacked?.find(number));
+            match passed {
+                Some(range) => at = range.start.later(self.next),
+                None => return Some(number),
+            }
+        }
+    }
+
+    /// Into how many segments what was not cut yet can be cut now: what the peer takes, up to [`Tail::ahead`]. A last one
+    /// that is short waits while another short one is on its way (as Minshall's form of the Nagle algorithm has it), unless the
+    /// stream ends with it: a stream that is written in small pieces is not to be sent in small segments.
+    fn cuttable(&self, tail: &Tail) -> u64 {
+        let unsent = self.written - self.cut_offset;
+        let mss = u64::from(self.mss);
+        let room = self.limit.saturating_sub(self.cut_offset);
+        let ahead = u64::from(tail.ahead.min(MOST_CUT).saturating_sub(self.cut.since(self.una)));
+        let full = unsent.min(room) / mss;
+        let short = unsent <= room && !unsent.is_multiple_of(mss) && (self.flags.finishing || !self.short_flies());
+        (full + u64::from(short)).min(ahead)
+    }
+
+    /// A short segment of the tail is on its way.
+    fn short_flies(&self) -> bool {
+        let short = self.low.as_ref().and_then(|low| low.short);
+        short.is_some_and(|short| short.within(self.next, self.cut) && !self.board.get(short).is(Sent::SACKED))
+    }
+
+    /// The tail's next segment, where that is of the class.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn send_low(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
+        let tail = self.config.tail?;
+        if self.tail_class(now, &tail) != Some(segment.class) {
+            return None;
+        }
+        let segments = self.cuttable(&tail);
+        for _ in 0..segments {
+            self.cut_segment();
+        }
+        let (cut, mss, next) = (self.cut, self.mss, self.next);
+        if segments > 0 {
+            let last = cut.previous();
+            let short = self.board.get(last).length < mss;
+            let una = self.una;
+            let low = self.low.get_or_insert_with(|| Box::new(Low::new(next)));
+            low.at = cut;
+            low.sent.forget_before(una.minus(REMEMBERED));
+            if short {
+                low.short = Some(last);
+            }
+            (self.quota, self.quiet) = (0, false);
+        }
+        let number = self.next_low()?;
+        let low = self.low.as_deref_mut()?;
+        let range = Range {
+            start: number,
+            end: number.plus(1),
+        };
+        low.sent.insert(range, 0, |_| ());
+        low.at = number;
+        if low.sent.is_full() {
+            low.stats.stopped = Some(TailStop::Scattered);
+        }
+        let level = usize::from(segment.class - 1) & (LEVELS - 1);
+        let sent = self.board.get_mut(number);
+        sent.set(Sent::TAIL);
+        sent.level = level as u8;
+        low.watch.sends(now, low.stats.flying == 0);
+        low.stats.flying += 1;
+        low.stats.sent[level] += 1;
+        low.stats.sent_bytes[level] += u64::from(sent.length);
+        let sent = *sent;
+        self.describe(now, number, &sent, segment, side);
+        segment.transmission = 1;
+        segment.ecn = Ecn::NotEct;
+        segment.band = segment.class;
+        if self.config.max_rate.is_some() {
+            self.pace(now, segment.length);
+        }
+        Some(())
+    }
+
+    /// The first loop sends a segment that was sent here, as it is not known to have arrived, or as a probe.
+    #[cold]
+    pub(crate) fn overtake_tail(&mut self, arrived: bool) {
+        if arrived {
+            self.passed = self.passed.saturating_sub(1);
+        } else if let Some(low) = self.low.as_deref_mut() {
+            low.stats.flying = low.stats.flying.saturating_sub(1);
+        }
+    }
+}
+
+/// Most segments that are cut ahead, whatever [`Tail::ahead`] says: 2^20 of them take 32 MB.
+const MOST_CUT: u32 = 1 << 20;
+
+/// Of so many segments before the first that is not acknowledged it is still known whether they were sent here: a copy that comes
+/// late is a duplicate of both loops then, and no sign that a retransmission was in vain. With fewer, one that has waited long
+/// undoes a reduction that was due. With more, a stream that is written in bursts takes more memory, 24 bytes for each of them; and
+/// from 2^15 on its ranges may be as many as there can be.
+const REMEMBERED: u32 = 1 << 14;

@@ -1,0 +1,214 @@
+//! Peers that lie: what they cost is bounded and counted, and no byte is wrong.
+
+use std::sync::Arc;
+
+use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, TailStop};
+use ccplane_units::Time;
+
+use super::wire::{Pair, ms, secs};
+use super::{FIRST, MSS, count, rc3, reno, run, sent};
+
+/// A client that has sent its window and its tail.
+fn client() -> (Connection, u64) {
+    let config = Arc::new(rc3());
+    let mut side = Side::default();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    client.handle(Time::ZERO + ms(20), &answer, &side, &mut Native::new_reno());
+    client.write(100 * MSS);
+    (client, 100)
+}
+
+fn drain(client: &mut Connection, now: Time) -> Vec<Segment> {
+    let mut sent = Vec::new();
+    for class in 0..MAX_CLASSES {
+        while client.has(now, class) {
+            sent.extend(client.transmit(now, class, &mut Side::default()));
+        }
+    }
+    sent
+}
+
+/// Acknowledgements of data that was never sent change nothing.
+#[test]
+fn data_that_was_never_sent_is_acknowledged() {
+    let (mut client, segments) = client();
+    let now = Time::ZERO + ms(20);
+    // Only what fits the window was sent: nothing of the tail was cut yet.
+    for _ in 0..FIRST {
+        client
+            .transmit(now, 0, &mut Side::default())
+            .expect("the initial window");
+    }
+    let before = (client.stats(), client.in_flight());
+    for class in [0, 1, 2, 4, 7] {
+        for (start, end) in [(10, 20), (50, 60), (0, 1 << 31), (5, 4), (u32::MAX, 12)] {
+            let mut ack = Segment::default();
+            (ack.class, ack.band, ack.ack, ack.flags) = (class, class, Number(end), Segment::SIDE);
+            let mut side = Side::default();
+            side.push(Range {
+                start: Number(start),
+                end: Number(end),
+            });
+            if class == 0 {
+                // Of class 0, what it may say about what was sent is its right.
+                ack.ack = Number(end.max(FIRST as u32 + 1));
+            }
+            client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
+        }
+    }
+    let stats = client.stats();
+    assert_eq!(
+        (stats.acked, stats.sent, client.in_flight()),
+        (before.0.acked, before.0.sent, before.1)
+    );
+    let rest = drain(&mut client, now + ms(20));
+    assert!(
+        rest.iter().any(|segment| u64::from(segment.number.0) == segments - 1),
+        "its end is still sent"
+    );
+}
+
+/// Nor do those of the part of the tail that was cut and is still to be sent.
+#[test]
+fn data_that_waits_to_be_sent_is_acknowledged() {
+    for class in [0, 1, 3] {
+        let (mut client, _) = client();
+        let now = Time::ZERO + ms(20);
+        for _ in 0..FIRST {
+            client
+                .transmit(now, 0, &mut Side::default())
+                .expect("the initial window");
+        }
+        for _ in 0..5 {
+            client
+                .transmit(now, 1, &mut Side::default())
+                .expect("the end of the tail");
+        }
+        client.finish();
+        for (start, end) in [(10, 100), (50, 60), (90, 96), (9, 50)] {
+            let mut ack = Segment::default();
+            (ack.class, ack.band, ack.ack, ack.flags) = (class, class, Number(end), Segment::SIDE);
+            (ack.echo, ack.echo_transmission) = (Number(0), 1);
+            let mut side = Side::default();
+            side.push(Range {
+                start: Number(start),
+                end: Number(end),
+            });
+            client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
+        }
+        assert_eq!(client.stats().acked, 0, "class {class}");
+        let rest = drain(&mut client, now + ms(20));
+        let sent = |number| rest.iter().any(|segment| segment.number == Number(number));
+        assert!((10..95).all(sent), "class {class}: the rest is sent all the same");
+    }
+}
+
+/// A peer that says that all of the tail came in class 0: the second loop stops and says why.
+#[test]
+fn everything_is_said_to_have_come_in_class_0() {
+    let strip = |now: Time, _: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
+        s.band = 0;
+        arrivals.push(now + ms(10));
+    };
+    let pair = run(&rc3(), reno(), strip, 3_000 * MSS);
+    let tail = pair.connection(0).tail_stats().expect("there was one");
+    assert!(
+        matches!(tail.stopped, Some(TailStop::Marking { class: 1..=4 })),
+        "{tail:?}"
+    );
+    assert!(
+        tail.stopped
+            .is_some_and(|why| why.to_string().contains("arrived in class 0"))
+    );
+    // The rest of the connection is plain.
+    let mut pair = Pair::new(&rc3(), reno(), strip, [100 * MSS, 0]);
+    pair.ends[0].finishes = false;
+    pair.log = Some(Vec::new());
+    pair.run(secs(1));
+    let before = sent(&pair).len() as u64 - count(&pair, 0);
+    pair.connection_mut(0).write(500 * MSS);
+    pair.run(secs(2));
+    assert_eq!(pair.received(1), 600 * MSS);
+    assert_eq!(
+        sent(&pair).len() as u64 - count(&pair, 0),
+        before,
+        "nothing more of the second loop"
+    );
+    // Where nobody is to look, it goes on.
+    let blind = Config {
+        tail: Some(ccplane_transport::Tail {
+            verify: false,
+            ..ccplane_transport::Tail::default()
+        }),
+        ..rc3()
+    };
+    let pair = run(&blind, reno(), strip, 300 * MSS);
+    assert_eq!(pair.connection(0).tail_stats().and_then(|tail| tail.stopped), None);
+    assert!(
+        pair.connection(1)
+            .tail_arrivals()
+            .is_some_and(|arrived| arrived.remarked > 200)
+    );
+}
+
+/// A peer that sends in the highest class there is, and in such as there are not: the former is answered below class 0, with
+/// bounded memory, the latter are dropped.
+#[test]
+fn everything_is_sent_in_the_highest_or_no_class() {
+    let (mut server, _) = client();
+    let now = Time::ZERO + ms(20);
+    drain(&mut server, now);
+    let before = server.memory_bytes();
+    let mut answered = 0;
+    for n in 0..50_000u32 {
+        let mut data = Segment::default();
+        (data.kind, data.length, data.number) = (Kind::Data, 100, Number(2 * n + 1));
+        (data.class, data.band, data.transmission) = ((n % 16) as u8, (n % 256) as u8, 1);
+        data.set_offset(u64::from(2 * n + 1) * 100);
+        server.handle(now, &data, &Side::default(), &mut Native::new_reno());
+        let answers = drain(&mut server, now);
+        match data.class {
+            class @ 0..MAX_CLASSES => assert!(answers.iter().all(|answer| answer.class == class), "{answers:?}"),
+            _ => assert_eq!(answers, [], "class {}", data.class),
+        }
+        answered += answers.len();
+    }
+    assert_eq!(answered, 25_000);
+    assert_eq!(server.tail_arrivals().map(|arrived| arrived.refused), Some(25_000));
+    // 16,384 ranges of 24 bytes, with room to grow: more are as good as lost.
+    assert!(server.memory_bytes() < before + (1 << 20), "{}", server.memory_bytes());
+}
+
+/// A peer that floods beyond the window that it was granted: dropped and counted.
+#[test]
+fn a_flood_beyond_the_window() {
+    let config = Arc::new(Config {
+        receive_buffer: 50 * MSS as u32,
+        ..rc3()
+    });
+    let mut side = Side::default();
+    let mut peer = Connection::connect(&config, Time::ZERO);
+    let request = peer.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let mut control = Native::new_reno();
+    let flood = |server: &mut Connection, control: &mut Native, numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            let mut data = Segment::default();
+            (data.kind, data.length, data.number, data.flags) = (Kind::Data, MSS as u16, Number(n), Segment::PROOF);
+            (data.class, data.band, data.transmission) = (1 + (n % 4) as u8, 1, 1);
+            data.set_offset(u64::from(n) * MSS);
+            server.handle(Time::ZERO, &data, &Side::default(), control);
+        }
+    };
+    flood(&mut server, &mut control, 1..10_000);
+    let arrived = server.tail_arrivals().expect("something came");
+    // Segment 49 is the last that fits; the first is missing.
+    assert_eq!((arrived.refused, arrived.held_bytes), (10_000 - 50, 49 * MSS));
+    assert_eq!(server.readable(), 0);
+    flood(&mut server, &mut control, 0..1);
+    assert_eq!(server.readable(), 50 * MSS);
+    assert_eq!(server.tail_arrivals().map(|arrived| arrived.held_bytes), Some(0));
+}

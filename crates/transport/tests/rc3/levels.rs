@@ -1,0 +1,325 @@
+//! What the second loop sends, and in which class.
+
+use ccplane_transport::{Config, Connection, Kind, Native, Number, Segment, Side, Tail, TailStop};
+use ccplane_units::Time;
+
+use super::wire::{Delay, Pair, ms, secs};
+use super::{FIRST, Fixed, MSS, count, lanes, nothing, plain, rc3, reno, run, sent};
+
+#[test]
+fn case_01_what_fits_the_initial_window_is_as_without_it() {
+    for bytes in [1, MSS, FIRST * MSS - 1, FIRST * MSS] {
+        let [with, without] = [rc3(), plain()].map(|config| run(&config, reno(), Delay(ms(10)), bytes));
+        assert_eq!(with.log, without.log, "{bytes} bytes");
+        assert_eq!(with.connection(0).tail_stats(), None);
+        assert_eq!(with.connection(0).memory_bytes(), without.connection(0).memory_bytes());
+    }
+}
+
+/// Also where pacing holds the initial window back.
+#[test]
+fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
+    let config = Config { pacing: true, ..rc3() };
+    let pair = run(&config, reno(), Delay(ms(10)), FIRST * MSS);
+    assert_eq!(pair.connection(0).tail_stats(), None);
+}
+
+#[test]
+fn case_02_one_packet_more_than_the_initial_window() {
+    let pair = run(&rc3(), reno(), lanes(ms(9), nothing), (FIRST + 1) * MSS);
+    let low: Vec<_> = sent(&pair)
+        .into_iter()
+        .filter(|(_, segment)| segment.class != 0)
+        .collect();
+    let [(at, segment)] = low.as_slice() else {
+        panic!("{low:?}");
+    };
+    assert_eq!(
+        (segment.class, segment.number, segment.offset()),
+        (1, Number(10), FIRST * MSS)
+    );
+    assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
+    // The request, the answer, and one way: as a flow of the initial window.
+    assert_eq!(
+        pair.connection(0).tail_stats().map(|tail| tail.delivered_bytes),
+        Some(MSS)
+    );
+}
+
+/// Places 1 to 40 from the end are of class 1, to 440 of class 2, to 4,440 of class 3, all others of class 4.
+#[test]
+fn case_03_edges_of_the_levels() {
+    let expected = |place: u64| match place {
+        0..=40 => 1,
+        41..=440 => 2,
+        441..=4_440 => 3,
+        _ => 4,
+    };
+    for tail in [40, 41, 440, 441, 4_440, 4_441, 5_000] {
+        let segments = FIRST + tail;
+        let mut pair = Pair::new(&rc3(), reno(), Delay(ms(10)), [segments * MSS, 0]);
+        pair.log = Some(Vec::new());
+        pair.run(Time::ZERO + ms(25));
+        let low: Vec<_> = sent(&pair)
+            .into_iter()
+            .filter(|(_, segment)| segment.class != 0)
+            .collect();
+        assert_eq!(low.len() as u64, tail);
+        for (place, (_, segment)) in (1..).zip(&low) {
+            assert_eq!(u64::from(segment.number.0), segments - place, "backwards");
+            assert_eq!(segment.class, expected(place), "place {place} of {tail}");
+        }
+    }
+}
+
+#[test]
+fn case_03_fewer_levels_and_other_sizes() {
+    let one = Tail {
+        levels: 1,
+        ..Tail::default()
+    };
+    assert!(
+        [1, 40, 41, 5_000]
+            .map(|place| one.class_at(place))
+            .iter()
+            .all(|class| *class == 1)
+    );
+    let two = Tail {
+        levels: 2,
+        first: 3,
+        ..Tail::default()
+    };
+    assert_eq!(
+        [3, 4, 33, 34, u64::MAX].map(|place| two.class_at(place)),
+        [1, 2, 2, 2, 2]
+    );
+    // Whatever is written there, nothing is of class 0 or above those that there are.
+    let odd = |levels, first| Tail {
+        levels,
+        first,
+        ..Tail::default()
+    };
+    assert_eq!(
+        [odd(0, 40), odd(9, 0), odd(255, u32::MAX)].map(|tail| tail.class_at(u64::MAX)),
+        [1, 4, 4]
+    );
+}
+
+#[test]
+fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
+    for rest in [1, 7, MSS - 1] {
+        for segments in [FIRST, FIRST + 1, FIRST + 60] {
+            let bytes = segments * MSS + rest;
+            let pair = run(&rc3(), reno(), lanes(ms(10), nothing), bytes);
+            let first_low = sent(&pair).into_iter().find(|(_, segment)| segment.class != 0);
+            let (_, last) = first_low.expect("it has a tail");
+            assert_eq!((u64::from(last.length), last.offset()), (rest, segments * MSS));
+            assert!(last.has(Segment::FIN));
+            assert_eq!(pair.received(1), bytes);
+            // Request, answer, one way for the data and one for what acknowledges it.
+            assert_eq!(pair.now, Time::ZERO + ms(40), "{bytes} bytes");
+        }
+    }
+}
+
+/// Nothing beyond what the peer grants is sent, a window that opens moves the tail, and one that is closed is probed.
+#[test]
+fn case_12_the_peers_window_limits_the_tail() {
+    let small = Config {
+        receive_buffer: 30 * MSS as u32,
+        ..plain()
+    };
+    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS, 0]);
+    pair.log = Some(Vec::new());
+    let mut seen = 0;
+    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+        assert!(pair.step(secs(100)));
+        let log = pair.log.as_ref().expect("it is kept");
+        let edge = log.iter().filter(|(_, from, _)| *from == 1);
+        let edge = edge
+            .map(|(_, _, s)| u64::from(s.ack.0) * MSS + u64::from(s.window))
+            .max();
+        for (_, from, segment) in &log[seen..] {
+            if *from == 0 && segment.kind == Kind::Data {
+                let end = segment.offset() + u64::from(segment.length);
+                assert!(end <= edge.expect("it was answered"), "{segment:?} beyond {edge:?}");
+            }
+        }
+        seen = log.len();
+    }
+    assert_eq!(pair.received(1), 200 * MSS);
+    assert_eq!(
+        pair.connection(1).tail_arrivals().map(|arrived| arrived.refused),
+        Some(0)
+    );
+    assert!(
+        count(&pair, 1) + count(&pair, 2) > 20,
+        "a window that opens has a tail of its own"
+    );
+
+    // Nobody reads: the tail fills what there is, and stops.
+    let small = Config {
+        receive_buffer: 30 * MSS as u32,
+        ..plain()
+    };
+    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS, 0]);
+    pair.ends[1].reads = false;
+    pair.log = Some(Vec::new());
+    pair.run(secs(5));
+    assert_eq!(pair.received(1), 30 * MSS);
+    let sent_low = count(&pair, 1) + count(&pair, 2) + count(&pair, 3) + count(&pair, 4);
+    assert_eq!(sent_low, 20);
+    let probes = pair
+        .log
+        .iter()
+        .flatten()
+        .filter(|(_, _, segment)| segment.has(Segment::PROBE));
+    assert!(probes.count() >= 3, "a closed window is probed");
+    pair.ends[1].reads = true;
+    pair.run(secs(100));
+    assert_eq!(pair.received(1), 200 * MSS);
+}
+
+/// A connection that is open, and what it sends at once.
+fn open(config: Config, bytes: u64) -> (Connection, Vec<Segment>) {
+    let config = std::sync::Arc::new(config);
+    let mut side = Side::default();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    client.handle(Time::from_micros(20_000), &answer, &side, &mut Native::new_reno());
+    client.write(bytes);
+    let sent = all(&mut client);
+    (client, sent)
+}
+
+/// Everything that it has to send now.
+fn all(connection: &mut Connection) -> Vec<Segment> {
+    let now = Time::from_micros(20_000);
+    let mut sent = Vec::new();
+    while connection.classes(now) != 0 {
+        let class = connection.classes(now).trailing_zeros() as u8;
+        assert!(connection.has(now, class));
+        sent.extend(connection.transmit(now, class, &mut Side::default()));
+    }
+    sent
+}
+
+/// A stream that is written piece by piece: what was sent is not sent again, and the pieces' ends are not all in class 1.
+#[test]
+fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
+    let (mut client, first) = open(rc3(), FIRST * MSS);
+    assert_eq!(first.len() as u64, FIRST);
+    let mut low = Vec::new();
+    for _ in 0..200 {
+        client.write(5 * MSS);
+        low.extend(all(&mut client));
+    }
+    assert_eq!(low.len(), 1_000);
+    let mut numbers: Vec<u32> = low.iter().map(|segment| segment.number.0).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 1_000, "each once");
+    let of = |class| low.iter().filter(|segment| segment.class == class).count();
+    assert_eq!([of(1), of(2), of(3), of(4)], [40, 400, 560, 0]);
+    assert_eq!(client.tail_stats().map(|tail| tail.sent), Some([40, 400, 560, 0]));
+}
+
+/// Small writes do not become small packets: one that is short is on its way at a time, and once it has arrived another may
+/// follow.
+#[test]
+fn case_13_short_writes_share_segments() {
+    let (mut client, _) = open(rc3(), FIRST * MSS);
+    let mut low = Vec::new();
+    for _ in 0..100 {
+        client.write(100);
+        low.extend(all(&mut client));
+    }
+    let lengths: Vec<u16> = low.iter().map(|segment| segment.length).collect();
+    assert_eq!(lengths[0], 100, "the first leaves at once");
+    assert_eq!(lengths.len(), 10, "the others wait for a full segment: {lengths:?}");
+    assert!(lengths[1..].iter().all(|length| u64::from(*length) == MSS));
+    let mut ack = Segment::default();
+    (ack.class, ack.band, ack.ack) = (1, 1, Number(0));
+    (ack.flags, ack.window) = (Segment::SIDE, 1 << 20);
+    let mut side = Side::default();
+    side.push(ccplane_transport::Range {
+        start: Number(10),
+        end: Number(20),
+    });
+    client.handle(Time::from_micros(30_000), &ack, &side, &mut Native::new_reno());
+    client.finish();
+    let rest: Vec<u16> = all(&mut client).iter().map(|segment| segment.length).collect();
+    assert_eq!(rest, [900], "the end of the stream waits for nothing");
+}
+
+/// Each burst has an end that the second loop sends, however many there were before, and what it remembers of them is bounded.
+#[test]
+fn case_13_very_many_bursts() {
+    let bursts = 20_000;
+    let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
+    pair.ends[0].finishes = false;
+    for burst in 1..=bursts {
+        pair.run(Time::ZERO + ms(30 * burst));
+        pair.connection_mut(0).write((FIRST + 2) * MSS);
+    }
+    pair.run(Time::ZERO + ms(30 * (bursts + 1)));
+    let sender = pair.connection(0);
+    let tail = sender.tail_stats().expect("there was one");
+    assert_eq!((tail.sent, tail.stopped), ([2 * bursts, 0, 0, 0], None));
+    assert_eq!(tail.delivered_bytes, 2 * bursts * MSS);
+    assert!(sender.memory_bytes() < 80_000, "{} bytes", sender.memory_bytes());
+}
+
+/// Pieces of which hardly more than the last segment leaves before the next one is there: what was sent lies in too many places
+/// to be remembered in the end, and the second loop says so when it stops.
+#[test]
+fn case_13_more_pieces_than_are_remembered() {
+    let (mut client, _) = open(rc3(), FIRST * MSS);
+    let now = Time::from_micros(20_000);
+    for piece in 1.. {
+        client.write(3 * MSS);
+        let class = client.classes(now).trailing_zeros() as u8;
+        let last = client.transmit(now, class, &mut Side::default());
+        assert!(last.is_some_and(|segment| segment.class > 0), "piece {piece}");
+        if let Some(why) = client.tail_stats().and_then(|tail| tail.stopped) {
+            assert_eq!((why, piece), (TailStop::Scattered, 1 << 14));
+            break;
+        }
+    }
+    assert_eq!(client.classes(now), 0, "nothing is promised any more");
+}
+
+/// Written after the second loop had come to its end, and an end of the stream that comes later than its last byte.
+#[test]
+fn case_13_growth_and_a_late_end() {
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS, 0]);
+    pair.ends[0].finishes = false;
+    pair.log = Some(Vec::new());
+    pair.run(Time::ZERO + ms(100));
+    assert_eq!(pair.received(1), 100 * MSS);
+    pair.connection_mut(0).write(300 * MSS + 5);
+    pair.run(Time::ZERO + ms(200));
+    assert_eq!(pair.received(1), 400 * MSS + 5);
+    let before = sent(&pair).len();
+    pair.ends[0].finishes = true;
+    pair.run(secs(10));
+    assert!(pair.over() && pair.connection(1).received_all());
+    let end = &sent(&pair)[before..];
+    assert_eq!(end.len(), 1);
+    let (_, end) = end[0];
+    assert!(end.has(Segment::FIN) && end.class == 0 && end.length == 0, "{end:?}");
+}
+
+/// The state machine's half: each segment has one class, so that where a level ends no packet belongs to two. The other half
+/// is where packets leave in batches.
+#[test]
+fn case_20_no_packet_spans_two_levels() {
+    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), (FIRST + 500) * MSS);
+    for (_, segment) in sent(&pair) {
+        assert!(u64::from(segment.length) <= MSS);
+        assert_eq!(segment.class, segment.band);
+    }
+    assert_eq!([count(&pair, 1), count(&pair, 2), count(&pair, 3)], [40, 400, 60]);
+}

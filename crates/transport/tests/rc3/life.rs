@@ -1,0 +1,225 @@
+//! Both directions, the ends of a connection, memory, waste.
+
+use ccplane_transport::{Config, Connection, Failure, Kind, Native, Number, Segment, Side, State};
+use ccplane_units::Time;
+
+use super::wire::{Delay, Pair, ms, secs};
+use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
+
+/// Both ends have a tail: data of either acknowledges the other's of its class.
+#[test]
+fn case_21_both_directions_at_once() {
+    let config = Config {
+        receive_buffer: 60 * MSS as u32,
+        ..rc3()
+    };
+    let mut pair = Pair::new(&config, reno(), lanes(ms(9), nothing), [300 * MSS, 250 * MSS]);
+    pair.log = Some(Vec::new());
+    pair.run(secs(100));
+    assert!(pair.over());
+    assert_eq!((pair.received(1), pair.received(0)), (300 * MSS, 250 * MSS));
+    let log = pair.log.as_ref().expect("it is kept");
+    let carries = |(_, _, s): &&(Time, usize, Segment)| s.kind == Kind::Data && s.class != 0 && s.echo_band != 0;
+    assert!(
+        log.iter().filter(carries).count() > 0,
+        "data carries acknowledgements of its class"
+    );
+    for end in 0..2 {
+        let stats = pair.connection(end).stats();
+        assert_eq!((stats.retransmitted, stats.timeouts), (0, 0));
+        assert!(
+            pair.connection(end)
+                .tail_stats()
+                .is_some_and(|tail| tail.delivered_bytes > 100 * MSS)
+        );
+    }
+}
+
+/// Given up while the tail is under way: nothing of it leaves afterwards, and what comes late does no harm.
+#[test]
+fn case_22_a_reset_with_a_tail_under_way() {
+    for who in 0..2 {
+        let mut pair = Pair::new(&rc3(), reno(), lanes(ms(40), nothing), [3_000 * MSS, 0]);
+        pair.log = Some(Vec::new());
+        pair.run(Time::ZERO + ms(35));
+        pair.connection_mut(who).abort();
+        let before = sent(&pair).len();
+        let told = Time::ZERO + ms(46);
+        pair.run(told);
+        let after = sent(&pair).len();
+        pair.run(secs(100));
+        assert_eq!(sent(&pair).len(), after, "nothing more once it was told");
+        assert!(who == 1 || after == before, "nor after giving up");
+        assert_eq!(pair.connection(who).failure(), Some(Failure::Aborted));
+        assert_eq!(pair.connection(1 - who).failure(), Some(Failure::Reset));
+        assert_eq!(pair.connection(0).classes(pair.now) & !1, 0);
+        for end in 0..2 {
+            assert_eq!(pair.connection(end).state(), State::Closed);
+        }
+    }
+}
+
+/// What of the tail comes when the connection is over already is dropped.
+#[test]
+fn case_22_late_packets_of_a_stream_that_is_through() {
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(400), nothing), [60 * MSS, 0]);
+    pair.run(secs(100));
+    assert!(pair.over());
+    assert_eq!(pair.received(1), 60 * MSS);
+    assert!((0..2).all(|end| pair.connection(end).failure().is_none()));
+}
+
+/// Requests and answers that are lost; what leaves before the server was heard again proves the address, of the tail as well,
+/// and nothing leaves before the answer.
+#[test]
+fn case_23_the_handshake_is_repeated() {
+    for lost in 0..3 {
+        let mut seen = 0;
+        let lose = move |_: usize, s: &Segment| {
+            let of_handshake = matches!(s.kind, Kind::Open | Kind::OpenReply);
+            seen += u32::from(of_handshake);
+            of_handshake && seen <= lost
+        };
+        let pair = run(&rc3(), reno(), lanes(ms(10), lose), 100 * MSS);
+        let log = pair.log.as_ref().expect("it is kept");
+        let answered = log
+            .iter()
+            .position(|(_, from, s)| *from == 1 && s.kind == Kind::OpenReply);
+        let first_low = log.iter().position(|(_, from, s)| *from == 0 && s.class != 0);
+        assert!(first_low > answered);
+        let (_, _, low) = log[first_low.expect("there is a tail")];
+        assert!(low.has(Segment::PROOF), "{low:?}");
+        assert_eq!(pair.connection(0).stats().retransmitted, 0);
+    }
+    // A server that hears of the tail first has the proof that it needs.
+    let late = |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
+        let front = from == 0 && s.class == 0 && s.kind == Kind::Data;
+        arrivals.push(now + ms(if front { 15 } else { 10 }));
+    };
+    run(&rc3(), reno(), late, 100 * MSS);
+}
+
+/// A path that changes: its delay, and a router that drops what is too large, of the tail or of everything above a size.
+#[test]
+fn case_24_the_path_changes() {
+    let change = Time::ZERO + ms(30);
+    for (before, after) in [(10, 60), (60, 10)] {
+        let path = move |now: Time, _: usize, _: &mut Segment, arrivals: &mut Vec<Time>| {
+            arrivals.push(now + ms(if now < change { before } else { after }));
+        };
+        let pair = run(&rc3(), reno(), path, 600 * MSS);
+        assert_eq!(pair.connection(0).stats().timeouts, 0, "from {before} to {after} ms");
+    }
+    // Full packets of the tail do not fit; its last, short one does.
+    let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS;
+    let pair = run(&rc3(), reno(), lanes(ms(10), lose), 300 * MSS + 1);
+    let tail = pair.connection(0).tail_stats().expect("there was one");
+    assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
+    assert_eq!(pair.connection(0).stats().retransmitted, 0);
+    // Another address is the driver's matter: the connection knows none.
+}
+
+/// The receiver keeps no more than it granted, however the holes lie, and answers each packet once at most.
+#[test]
+fn case_25_memory_and_acknowledgements_of_the_receiver() {
+    let buffer = 2_000 * MSS;
+    let config = Config {
+        receive_buffer: buffer as u32,
+        ..rc3()
+    };
+    let every_second = |from: usize, s: &Segment| {
+        from == 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(2) && s.transmission < 3
+    };
+    let mut pair = Pair::new(&config, reno(), lanes(ms(10), every_second), [10_000 * MSS, 0]);
+    let mut most = 0;
+    for _ in 0..200_000 {
+        if !pair.step(secs(60)) {
+            break;
+        }
+        if let Some(receiver) = &pair.ends[1].connection {
+            let held = receiver.tail_arrivals().map_or(0, |arrived| arrived.held_bytes);
+            assert!(held <= buffer);
+            most = most.max(receiver.memory_bytes());
+        }
+    }
+    assert!(pair.received(1) > 0);
+    // A range takes 24 bytes, and there are no more of them than every second packet in the window.
+    assert!(most < 200_000, "{most} bytes");
+
+    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), 2_000 * MSS);
+    let data = sent(&pair).len() as u64;
+    assert!(
+        pair.ends[1].sent_acks <= data + 2,
+        "{} for {data}",
+        pair.ends[1].sent_acks
+    );
+}
+
+/// A receiver with little memory keeps what it granted; the flow arrives all the same.
+#[test]
+fn case_25_a_receiver_with_little_memory() {
+    for buffer in [1, MSS / 2, 2 * MSS, FIRST * MSS + 1] {
+        let little = Config {
+            receive_buffer: buffer as u32,
+            ..rc3()
+        };
+        let bytes = (buffer * 20).min(100 * MSS);
+        let mut pair = Pair::with([rc3(), little], reno(), Delay(ms(1)), [bytes, 0]);
+        pair.run(secs(10_000));
+        assert_eq!(pair.received(1), bytes, "a buffer of {buffer}");
+        assert!(
+            pair.connection(1)
+                .tail_arrivals()
+                .is_none_or(|arrived| arrived.refused == 0)
+        );
+    }
+}
+
+/// What the second loop cost in vain, as both ends count it and as it was.
+#[test]
+fn case_26_waste() {
+    for (low, every) in [(8, 5), (13, 7), (25, 3)] {
+        let lose = |from: usize, s: &Segment| from == 0 && s.class != 0 && s.number.0.is_multiple_of(every);
+        let mut pair = run(&rc3(), reno(), lanes(ms(low), lose), 600 * MSS);
+        pair.run(secs(1));
+        let low_sent: Vec<Segment> = sent(&pair).iter().map(|(_, s)| *s).filter(|s| s.class != 0).collect();
+        let dropped = low_sent.iter().filter(|s| s.number.0.is_multiple_of(every)).count() as u64;
+        let tail = *pair.connection(0).tail_stats().expect("there was one");
+        let arrived = pair.connection(1).tail_arrivals().expect("something came");
+        assert_eq!(tail.sent.iter().sum::<u64>(), low_sent.len() as u64);
+        assert_eq!(arrived.arrived.iter().sum::<u64>(), low_sent.len() as u64 - dropped);
+        let both: Vec<_> = low_sent
+            .iter()
+            .filter(|s| s.number.0 % every != 0)
+            .filter(|low| {
+                sent(&pair)
+                    .iter()
+                    .any(|(_, first)| first.class == 0 && first.number == low.number)
+            })
+            .collect();
+        // A packet that arrives twice is waste once.
+        assert_eq!(tail.duplicates, both.len() as u64, "the tail takes {low} ms");
+        assert!(tail.missing().iter().sum::<u64>() >= dropped);
+        assert!(tail.missing().iter().sum::<u64>() <= dropped + both.len() as u64);
+        let first = count(&pair, 0);
+        assert_eq!(
+            first + low_sent.len() as u64 - both.len() as u64 - dropped,
+            600,
+            "the tail takes {low} ms"
+        );
+    }
+}
+
+/// Something that is no request makes no connection, with a class or without.
+#[test]
+fn case_23_no_connection_from_a_tail() {
+    let mut data = Segment::default();
+    (data.kind, data.class, data.band, data.length) = (Kind::Data, 1, 1, 100);
+    data.number = Number(7);
+    let config = std::sync::Arc::new(rc3());
+    assert!(Connection::accept(&config, Time::ZERO, &data).is_none());
+    let mut client = Connection::connect(&config, Time::ZERO);
+    client.write(100 * MSS);
+    client.handle(Time::ZERO, &data, &Side::default(), &mut Native::new_reno());
+    assert_eq!(client.classes(Time::ZERO), 1, "only the request waits");
+}

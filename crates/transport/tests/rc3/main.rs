@@ -1,0 +1,102 @@
+//! The second loop (RC3) in the corner cases that an implementation has to get right, each by its number:
+//!
+//! | cases | where |
+//! | --- | --- |
+//! | 1 to 4, 12, 13, 20 | `levels.rs`: what is sent, and in which class |
+//! | 5 to 11, 14 to 16, 17 in a small window | `meeting.rs`: both loops, losses, and that the first does not feel the second |
+//! | 15 as a property | `windows.rs`: random losses, marks and delays |
+//! | 21 to 26 | `life.rs`: both directions, the ends of a connection, memory, waste |
+//! | 17 to 19, and 22 once more | `crates/sim/tests/rc3.rs`: queues, several flows |
+//! | hostile peers | `hostile.rs` |
+//!
+//! Case 20 has a second half where packets leave in batches, on UDP sockets (`src/udp`).
+
+mod hostile;
+mod levels;
+mod life;
+mod meeting;
+mod windows;
+#[path = "../wire/mod.rs"]
+mod wire;
+
+use ccplane_datapath::Outcome;
+use ccplane_transport::{Config, Control, Event, Kind, Native, Segment, Tail};
+use ccplane_units::{Duration, Time};
+use wire::{Pair, Path, ms, secs};
+
+const MSS: u64 = 1000;
+/// Segments of the initial window.
+const FIRST: u64 = 10;
+
+/// Every packet acknowledged, as the paper has it.
+fn plain() -> Config {
+    Config {
+        mss: MSS as u16,
+        ack_every: 1,
+        ..Config::default()
+    }
+}
+
+fn rc3() -> Config {
+    Config {
+        tail: Some(Tail::default()),
+        ..plain()
+    }
+}
+
+fn reno() -> [Native; 2] {
+    [Native::new_reno(), Native::new_reno()]
+}
+
+fn cubic() -> [Native; 2] {
+    [Native::cubic(), Native::cubic()]
+}
+
+/// Leaves the window as it is.
+struct Fixed;
+
+impl Control for Fixed {
+    fn on_event(&mut self, _event: &Event<'_>) -> Outcome {
+        Outcome::default()
+    }
+}
+
+/// 10 ms for class 0, and `low` for the others; `lose` says what is lost of what leaves an end.
+fn lanes(
+    low: Duration,
+    mut lose: impl FnMut(usize, &Segment) -> bool,
+) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
+    move |now, from, segment, arrivals| {
+        if !lose(from, segment) {
+            arrivals.push(now + if segment.class == 0 { ms(10) } else { low });
+        }
+    }
+}
+
+fn nothing(_: usize, _: &Segment) -> bool {
+    false
+}
+
+/// A pair that keeps a log, until everything that was written has arrived, and acknowledgements of it.
+fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
+    let mut pair = Pair::new(config, control, path, [bytes, 0]);
+    pair.log = Some(Vec::new());
+    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+        assert!(pair.step(secs(1_000)), "it does not end: {:?}", pair.connection(0));
+    }
+    assert_eq!(pair.received(1), bytes);
+    pair
+}
+
+/// What the first end sent of data, in order.
+fn sent<P>(pair: &Pair<P>) -> Vec<(Time, Segment)> {
+    let log = pair.log.iter().flatten();
+    log.filter(|(_, from, segment)| *from == 0 && segment.kind == Kind::Data)
+        .map(|(at, _, segment)| (*at, *segment))
+        .collect()
+}
+
+/// How many segments of data it sent in this class.
+fn count<P>(pair: &Pair<P>, class: u8) -> u64 {
+    sent(pair).iter().filter(|(_, segment)| segment.class == class).count() as u64
+}

@@ -1,0 +1,395 @@
+//! Both loops, losses, and that the first does not feel the second.
+
+use std::sync::Arc;
+
+use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Segment, Side, TailStop};
+use ccplane_units::{Duration, Time};
+
+use super::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
+use super::{FIRST, Fixed, MSS, count, cubic, lanes, nothing, plain, rc3, reno, run, sent};
+
+/// Both send some segments, as the second's are on their way when the first comes to them. Nothing is taken for lost or sent
+/// again, and nobody is told of duplicates that are no retransmissions.
+#[test]
+fn case_05_both_loops_send_the_same_segment() {
+    for control in [reno(), cubic()] {
+        let mut pair = run(&rc3(), control, lanes(ms(13), nothing), 500 * MSS);
+        pair.run(secs(1));
+        let stats = pair.connection(0).stats();
+        let tail = pair.connection(0).tail_stats().expect("there was one");
+        assert!(tail.duplicates > 10, "{tail:?}");
+        assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
+        assert_eq!(stats.ssthresh, u64::MAX);
+        assert_eq!(pair.connection(0).phase(), Phase::Open);
+    }
+}
+
+/// In a repair the duplicate of a segment that both sent does not prove that a retransmission was in vain.
+#[test]
+fn case_05_a_meeting_in_a_repair_undoes_nothing() {
+    // The first segment is lost, what the second loop sent of the next ones comes after the first's own.
+    let lose = |from: usize, s: &Segment| from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1;
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(29), lose), [60 * MSS, 0]);
+    let mut reduced = false;
+    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+        assert!(pair.step(secs(10)));
+        reduced |= pair.connection(0).phase() == Phase::Recovery;
+    }
+    let stats = pair.connection(0).stats();
+    assert!(reduced && stats.retransmitted == 1, "{stats:?}");
+    assert!(pair.connection(0).tail_stats().is_some_and(|tail| tail.duplicates > 0));
+    assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
+}
+
+/// An acknowledgement that leads over what the first loop never sent: to the middle, and to the end.
+#[test]
+fn case_06_the_bump() {
+    // The tail overtakes class 0: when that has filled the front, everything is there.
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS, 0]);
+    pair.log = Some(Vec::new());
+    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+        assert!(pair.step(secs(10)));
+    }
+    assert_eq!(
+        pair.now,
+        Time::ZERO + ms(40),
+        "with the acknowledgement of the initial window"
+    );
+    assert_eq!(count(&pair, 0), FIRST);
+    let sender = pair.connection(0);
+    assert_eq!((sender.in_flight(), sender.outstanding()), (0, 0));
+    pair.run(secs(100));
+    assert!(
+        pair.over() && pair.connection(0).stats().timeouts == 0,
+        "no timer is left"
+    );
+
+    // With a hole it leads up to that, and from there to the end. Nothing else says what has arrived.
+    let lose = |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
+    let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
+    let tail = late.connection(0).tail_stats().expect("there was one");
+    assert_eq!(tail.bumps, 2, "{tail:?}");
+    assert_eq!(late.connection(0).stats().retransmitted, 0);
+    assert_eq!(count(&late, 0), FIRST + 3);
+    // An increment for each packet of class 0, however much its acknowledgement covered.
+    assert!(late.connection(0).cwnd() <= (FIRST + count(&late, 0)) * MSS);
+}
+
+/// Where nothing of the second loop arrives, all is as without it: every packet of class 0, at the same time.
+#[test]
+fn case_07_all_of_it_is_lost() {
+    for control in [reno(), cubic()] {
+        for bytes in [(FIRST + 1) * MSS, 73_000, 146_001, 1_459_999] {
+            let lose = |_: usize, s: &Segment| s.class != 0;
+            let with = run(&rc3(), control.clone(), lanes(ms(10), lose), bytes);
+            let without = run(&plain(), control.clone(), lanes(ms(10), lose), bytes);
+            let mut first = sent(&with);
+            first.retain(|(_, segment)| segment.class == 0);
+            assert_eq!(first, sent(&without), "{bytes} bytes");
+            assert_eq!(with.now, without.now);
+            assert_eq!(with.connection(0).cwnd(), without.connection(0).cwnd());
+            let tail = with.connection(0).tail_stats().expect("there was one");
+            assert_eq!((tail.flying, tail.delivered_bytes, tail.arrived), (0, 0, [0; 4]));
+        }
+    }
+}
+
+/// Only holes in the tail are sent again, and in class 0.
+#[test]
+fn case_08_holes_in_the_tail() {
+    for hole in [1, 3, 20] {
+        let missing = 40..40 + hole;
+        let lose = |_: usize, s: &Segment| s.class != 0 && s.kind == Kind::Data && missing.contains(&s.number.0);
+        let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS);
+        let of_first: Vec<u32> = sent(&pair)
+            .iter()
+            .filter(|(_, s)| s.class == 0)
+            .map(|(_, s)| s.number.0)
+            .collect();
+        let expected: Vec<u32> = (0..FIRST as u32).chain(missing.clone()).collect();
+        assert_eq!(of_first, expected);
+        let tail = pair.connection(0).tail_stats().expect("there was one");
+        assert_eq!(tail.missing().iter().sum::<u64>(), u64::from(hole));
+        assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS);
+    }
+}
+
+/// Losses of the initial window while all else has arrived: there is nothing new to send that would show them.
+#[test]
+fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
+    for lost in [vec![9], vec![8, 9], vec![0], vec![0, 9], vec![3, 4, 5, 6, 7, 8, 9]] {
+        let lose = |from: usize, s: &Segment| {
+            from == 0 && s.class == 0 && s.kind == Kind::Data && s.transmission == 1 && lost.contains(&s.number.0)
+        };
+        let pair = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
+        let stats = pair.connection(0).stats();
+        assert_eq!(stats.timeouts, 0, "{lost:?}: a probe finds it: {stats:?}");
+        assert!(pair.now < Time::ZERO + ms(200), "{lost:?}: {:?}", pair.now);
+        assert!(stats.ssthresh < u64::MAX, "{lost:?}: a loss of class 0 is answered");
+    }
+}
+
+/// Acknowledgements of the second loop that are lost, late, or out of order only cost duplicates.
+#[test]
+fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
+    let all =
+        |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>, late: &dyn Fn(u32) -> Option<Duration>| {
+            let low_ack = from == 1 && s.class != 0;
+            match low_ack.then(|| late(s.echo.0)) {
+                Some(None) => {}
+                Some(Some(late)) => arrivals.push(now + ms(10) + late),
+                None => arrivals.push(now + ms(10)),
+            }
+        };
+    let ways: [&dyn Fn(u32) -> Option<Duration>; 4] = [
+        &|_| None,
+        &|_| Some(ms(200)),
+        &|number| Some(ms(u64::from(number % 7))),
+        &|number| (number % 3 != 0).then_some(ms(1)),
+    ];
+    for (way, late) in ways.into_iter().enumerate() {
+        let path =
+            |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| all(now, from, s, arrivals, late);
+        let pair = run(&rc3(), reno(), path, 400 * MSS);
+        let stats = pair.connection(0).stats();
+        assert_eq!(
+            (stats.retransmitted, stats.lost, stats.timeouts),
+            (0, 0, 0),
+            "way {way}"
+        );
+        assert!(pair.now < Time::ZERO + ms(120), "way {way}: {:?}", pair.now);
+    }
+}
+
+/// A timeout of the first loop forgets nothing of what the second has brought.
+#[test]
+fn case_11_a_timeout_keeps_the_scoreboard() {
+    let away = Time::ZERO + ms(30)..Time::ZERO + ms(500);
+    let path = |now: Time, _: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
+        // Nothing of class 0 passes, acknowledgements neither.
+        if s.class != 0 || !away.contains(&(now + ms(10))) {
+            arrivals.push(now + ms(10));
+        }
+    };
+    let pair = run(&rc3(), reno(), path, 300 * MSS);
+    assert!(pair.connection(0).stats().timeouts > 0);
+    let of_tail = sent(&pair)
+        .iter()
+        .filter(|(_, s)| s.class == 0 && u64::from(s.number.0) >= FIRST)
+        .count();
+    assert!(of_tail <= 1, "{of_tail} of the tail were sent again: a probe at most");
+}
+
+/// A peer that says that the first missing segment has arrived and yet never acknowledges it has thrown it away.
+#[test]
+fn case_11_a_peer_that_reneges_gets_it_again() {
+    let config = Arc::new(rc3());
+    let mut side = Side::default();
+    let mut control = Native::new_reno();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let mut now = Time::ZERO + ms(20);
+    client.handle(now, &answer, &side, &mut control);
+    client.write(100 * MSS);
+    for class in 0..3 {
+        while client.has(now, class) {
+            client.transmit(now, class, &mut Side::default());
+        }
+    }
+    let mut ack = Segment::default();
+    (ack.flags, ack.window, ack.echo, ack.echo_transmission) = (Segment::SIDE, 1 << 20, Number(9), 1);
+    let mut side = Side::default();
+    let everything = Range {
+        start: Number(0),
+        end: Number(100),
+    };
+    side.push(everything);
+    now += ms(20);
+    client.handle(now, &ack, &side, &mut control);
+    let mut again = Vec::new();
+    while let Some(at) = client.next_timeout().filter(|at| *at < secs(2)) {
+        now = at;
+        client.on_timeout(now, &mut control);
+        while client.has(now, 0) {
+            again.extend(client.transmit(now, 0, &mut Side::default()));
+        }
+    }
+    assert!(again.iter().any(|segment| segment.number == Number(0)), "{again:?}");
+}
+
+#[test]
+fn case_14_numbers_wrap_within_the_tail() {
+    for before in [0, 1, 5, 10, 11, 60, 99] {
+        let config = Config {
+            first_number: u32::MAX - before,
+            ..rc3()
+        };
+        let lose = |_: usize, s: &Segment| s.class != 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(5);
+        let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS);
+        assert_eq!(pair.connection(0).stats().retransmitted, 0);
+    }
+}
+
+/// The windows after each acknowledgement of class 0, and the RTTs, while `lose` loses.
+fn windows(
+    control: [Native; 2],
+    low: Duration,
+    bytes: u64,
+    lose: impl FnMut(usize, &Segment) -> bool,
+) -> (Vec<u64>, Duration, Duration) {
+    let mut pair = Pair::new(&rc3(), control, lanes(low, lose), [bytes, 0]);
+    pair.log = Some(Vec::new());
+    let mut windows = Vec::new();
+    let mut acks = 0;
+    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+        assert!(pair.step(secs(100)));
+        let sender = pair.connection(0);
+        // One for each packet of class 0 that is told to have arrived.
+        if sender.stats().delivered != acks {
+            acks = sender.stats().delivered;
+            windows.push(sender.cwnd());
+        }
+    }
+    (windows, pair.connection(0).srtt(), pair.connection(0).min_rtt())
+}
+
+/// The window of the first loop, acknowledgement by acknowledgement, is the same with the second loop's acknowledgements and
+/// without, and no RTT comes from them.
+#[test]
+fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
+    for control in [reno(), cubic()] {
+        for low in [8, 10, 13, 19, 31] {
+            let bytes = 800 * MSS;
+            let (with, srtt, least) = windows(control.clone(), ms(low), bytes, nothing);
+            let (without, ..) = windows(control.clone(), ms(low), bytes, |from, s| from == 1 && s.class != 0);
+            let (alone, ..) = windows(control.clone(), ms(low), bytes, |_, s| s.class != 0);
+            let both = with.len().min(without.len());
+            assert!(both >= FIRST as usize);
+            assert_eq!(with[..both], without[..both], "the tail takes {low} ms");
+            assert_eq!(
+                with[..both],
+                alone[..both],
+                "as without the second loop; the tail takes {low} ms"
+            );
+            assert_eq!((srtt, least), (ms(20), ms(20)), "the tail takes {low} ms");
+        }
+    }
+}
+
+/// Time stamps are of class 0 alone: an acknowledgement of another has none, and takes none away.
+#[test]
+fn case_15_the_second_loop_takes_no_stamps() {
+    let config = Arc::new(rc3().stamped());
+    let mut side = Side::default();
+    let mut control = Native::new_reno();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let (left, came, answered) = (Time::ZERO + ms(20), Time::ZERO + ms(31), Time::ZERO + ms(33));
+    client.handle(left, &answer, &side, &mut control);
+    client.write(100 * MSS);
+    for class in [0, 1] {
+        let mut side = Side::default();
+        let data = client.transmit(left, class, &mut side).expect("data");
+        assert!(data.kind == Kind::Data && side.stamped);
+        server.handle(came, &data, &side, &mut control);
+    }
+    let mut low = Side::default();
+    let ack = server.transmit(answered, 1, &mut low).expect("of the tail's");
+    assert!(ack.class == 1 && ack.has_side() && !low.stamped);
+    let mut first = Side::default();
+    server.transmit(answered, 0, &mut first).expect("of the first's");
+    assert!(first.stamped);
+    assert_eq!((first.t1, first.t2, first.t3), (left, came, answered));
+}
+
+/// The same where packets of the first loop are lost: the same ones in either run, by their order of sending.
+#[test]
+fn case_15_with_the_same_losses_of_the_first_loop() {
+    for lost in [2, 7, 9] {
+        let lose = |low_acks: bool| {
+            move |from: usize, s: &Segment| {
+                let first =
+                    from == 0 && s.class == 0 && s.number.0 == lost && s.transmission == 1 && s.kind == Kind::Data;
+                first || (from == 1 && s.class != 0 && !low_acks)
+            }
+        };
+        let (with, ..) = windows(reno(), ms(13), 400 * MSS, lose(true));
+        let (without, ..) = windows(reno(), ms(13), 400 * MSS, lose(false));
+        let both = with.len().min(without.len());
+        assert_eq!(with[..both], without[..both], "segment {lost} is lost");
+    }
+}
+
+/// When one acknowledgement covers what is still on its way in class 0, a window that is full stays full: nothing leaves in a
+/// burst beside what is there.
+#[test]
+fn case_15_a_bump_does_not_empty_the_window() {
+    // The second loop's come an instant before the first's own of the second round.
+    let path = lanes(ms(29), nothing);
+    let mut pair = Pair::new(&rc3(), reno(), path, [2_000 * MSS, 0]);
+    let mut flying = 0u64;
+    pair.log = Some(Vec::new());
+    let mut most = Vec::new();
+    while pair.received(1) < 2_000 * MSS {
+        let before = pair.log.as_ref().map_or(0, Vec::len);
+        assert!(pair.step(secs(10)));
+        let log = pair.log.as_ref().expect("it is kept");
+        let left = log[before..]
+            .iter()
+            .filter(|(_, from, s)| *from == 0 && s.class == 0 && s.kind == Kind::Data);
+        flying = left.count() as u64;
+        most.push(flying);
+    }
+    let burst = most.iter().skip(3).max().copied().unwrap_or_default();
+    assert!(burst <= 3, "{burst} packets of class 0 at once ({flying})");
+}
+
+/// What the host itself drops of the second loop says nothing of the first's window.
+#[test]
+fn case_16_local_drops() {
+    for every in [1, 2, 3] {
+        let lose = |from: usize, s: &Segment| from == 0 && s.class != 0 && s.number.0.is_multiple_of(every);
+        let (with, ..) = windows(reno(), ms(10), 600 * MSS, lose);
+        let (alone, ..) = windows(reno(), ms(10), 600 * MSS, |_, s| s.class != 0);
+        let both = with.len().min(alone.len());
+        assert_eq!(with[..both], alone[..both]);
+    }
+}
+
+/// A window of four brings fewer RTTs a round than the check wants, round after round: they count together, and whoever has
+/// so small a window beside its tail is not left to wait for good.
+#[test]
+fn case_17_a_small_window_that_waits_behind_its_tail() {
+    let config = Config {
+        initial_window: 4,
+        ack_every: 2,
+        ..rc3()
+    };
+    // A queue without classes: pieces of the stream that fill the link keep 50 ms in it.
+    let link = Bottleneck::new(1_250_000, ms(10), u64::MAX);
+    let stopped = in_pieces(&config, link);
+    assert!(
+        matches!(stopped, Some(TailStop::Delay { with, without }) if with > ms(40) && without < ms(25)),
+        "{stopped:?}"
+    );
+    // Where they do not meet, the tail goes on.
+    assert_eq!(in_pieces(&config, Delay(ms(10))), None);
+    assert_eq!(in_pieces(&config, lanes(ms(60), nothing)), None);
+}
+
+/// A piece of 60 segments every 50 ms, forty times, in a fixed window: why the second loop stopped.
+fn in_pieces(config: &Config, path: impl Path) -> Option<TailStop> {
+    let mut pair = Pair::new(config, [Fixed, Fixed], path, [0, 0]);
+    pair.ends[0].finishes = false;
+    for piece in 1..=40 {
+        pair.connection_mut(0).write(60 * MSS);
+        pair.run(Time::ZERO + ms(50 * piece));
+    }
+    let sender = pair.connection(0);
+    assert_eq!(sender.window(), 4);
+    sender.tail_stats().expect("there was one").stopped
+}
