@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Connection, Control, Event as Happened, Kind as SegmentKind, Native, State};
-use ccplane_units::Time;
+use ccplane_transport::{Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, State};
+use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
 use crate::packet::{NONE, Packets};
@@ -35,39 +35,55 @@ pub(crate) struct End {
     /// Bytes of headers.
     pub header: u16,
     /// A set of the `End::` constants.
-    pub flags: u8,
-    /// The class in which it sends the tail of its stream, and acknowledgements of the other end's; 0 without one.
-    pub tail: u8,
+    pub flags: u16,
 }
+
+/// Where in [`End::flags`] the band is, and the flags of classes that wait.
+const BAND_SHIFT: u32 = 4;
+const LOW_SHIFT: u32 = 7;
 
 impl End {
     /// It waits for its turn at the host's link, with something of class 0.
-    pub const QUEUED: u8 = 1;
+    pub const QUEUED: u16 = 1;
     /// The application has to read what arrives.
-    pub const READS: u8 = 2;
+    pub const READS: u16 = 2;
     /// Someone wants to know when all that was written has come.
-    pub const AWAITS: u8 = 4;
-    /// It has a class for the tail, below class 0.
-    pub const TAILED: u8 = 8;
-    /// It waits for its turn with something of that class.
-    pub const TAIL_QUEUED: u8 = 16;
+    pub const AWAITS: u16 = 4;
+    /// It may send in classes below class 0: the tail of its stream, and acknowledgements of the other end's.
+    pub const TAILED: u16 = 8;
+    /// Bits of the band in which its packets of class 0 go.
+    pub const BAND: u16 = 7 << BAND_SHIFT;
+    /// It may send in bands below the highest.
+    pub const LOW: u16 = End::TAILED | End::BAND;
+    /// Its flow is under RCP: packets carry stamps.
+    pub const OFFERED: u16 = 1 << 15;
+    /// It waits for its turn with something of a band below the highest: a flag for each class.
+    pub const LOW_QUEUED: u16 = 0x7f80;
 
-    /// The flag of one that waits for its turn in this class.
+    /// The flag of one that waits for its turn with something of this class, in a band below the highest.
     #[inline(always)]
-    pub fn queued(class: u8) -> u8 {
-        match class {
-            0 => End::QUEUED,
-            _ => End::TAIL_QUEUED,
-        }
+    pub fn low_queued(class: u8) -> u16 {
+        1 << (LOW_SHIFT + u32::from(class & (MAX_CLASSES - 1)))
+    }
+
+    /// The band in which its packets of class 0 go.
+    #[inline(always)]
+    pub fn band(&self) -> u8 {
+        ((self.flags & End::BAND) >> BAND_SHIFT) as u8
+    }
+
+    /// Sets it, from 0 to 7.
+    pub fn set_band(&mut self, band: u8) {
+        self.flags = self.flags & !End::BAND | u16::from(band) << BAND_SHIFT & End::BAND;
     }
 
     #[inline(always)]
-    pub fn is(&self, flag: u8) -> bool {
+    pub fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
     #[inline(always)]
-    pub fn set(&mut self, flag: u8, to: bool) {
+    pub fn set(&mut self, flag: u16, to: bool) {
         self.flags = if to { self.flags | flag } else { self.flags & !flag };
     }
 
@@ -77,6 +93,13 @@ impl End {
         self.connection
             .as_ref()
             .is_some_and(|connection| connection.has(now, class))
+    }
+
+    /// In which classes it has something to send in a band below the highest and does not wait with it, a bit each.
+    pub fn low_classes(&self, now: Time) -> u8 {
+        let classes = self.connection.as_ref().map_or(0, |connection| connection.classes(now));
+        let low = if self.is(End::BAND) { classes } else { classes & !1 };
+        low & !(self.flags >> LOW_SHIFT) as u8
     }
 
     /// The next packet that it sends in this class, to the other end of its flow, and its bytes. With `spray`, each packet
@@ -96,6 +119,7 @@ impl End {
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;
         }
+        packet.segment.band = (packet.segment.band + self.band()).min(MAX_CLASSES - 1);
         let data = match packet.segment.kind {
             SegmentKind::Data => packet.segment.length,
             _ => 0,
@@ -117,6 +141,10 @@ impl End {
             packet.hash = random::mix(u64::from(packet.hash) ^ *spray) as u32;
         }
         packets.made(id, with_side);
+        if self.is(End::OFFERED) {
+            let rtt = self.connection.as_ref().map_or(Duration::ZERO, Connection::srtt);
+            packets.offers.stamp(now, id, e, rtt);
+        }
         Some((id, bytes))
     }
 
@@ -154,6 +182,12 @@ impl<T: Tracer> Simulation<T> {
     pub(crate) fn take(&mut self, id: u32) {
         let world = &mut self.world;
         world.counters.taken += 1;
+        if world.packets.offers.any() {
+            world.hear_offer(id);
+        }
+        if world.packets.get(id).segment.class != 0 {
+            world.count_from_own_band(id);
+        }
         let packet = world.packets.get(id);
         let side = world.packets.side(packet.side).unwrap_or(&world.packets.no_side);
         let e = packet.end;
@@ -268,6 +302,16 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
+    /// Bands are the network's, and an end knows of classes: what it is told counts from the band of its peer's class 0.
+    #[cold]
+    fn count_from_own_band(&mut self, id: u32) {
+        let packet = self.packets.get_mut(id);
+        let forward = packet.end & 1 == 1;
+        if let Some(flow) = self.flows.get(packet.flow as usize).filter(|_| forward) {
+            packet.segment.band = packet.segment.band.saturating_sub(flow.band);
+        }
+    }
+
     /// A packet that no end of a flow takes.
     #[cold]
     fn take_other(&mut self, id: u32) {
@@ -336,5 +380,6 @@ pub(crate) fn same_kind(native: &Native) -> Native {
         Native::NewReno(_) => Native::new_reno(),
         Native::Cubic(_) => Native::cubic(),
         Native::Dctcp(_) => Native::dctcp(),
+        Native::Rcp(_) => Native::rcp(),
     }
 }

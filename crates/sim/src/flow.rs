@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Failure, Native};
+use ccplane_transport::{Config, Failure, Native, TailArrivals, TailStats};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
@@ -55,6 +55,9 @@ pub struct FlowSpec {
     pub congestion: Congestion,
     /// The transport's settings, shared by flows that have the same.
     pub transport: Arc<Config>,
+    /// The band of strict-priority queues, also of the host's own link, that the sender's packets of class 0 go in; those of
+    /// lower classes go in bands below it, and in 7 where there is none. 0 is the highest, 7 the lowest. What comes back goes in band 0.
+    pub band: u8,
 }
 
 impl FlowSpec {
@@ -68,6 +71,7 @@ impl FlowSpec {
             finish: true,
             congestion: Congestion::Native(Native::cubic()),
             transport: settings(),
+            band: 0,
         }
     }
 
@@ -90,6 +94,12 @@ impl FlowSpec {
     #[must_use]
     pub fn under(self, congestion: Congestion) -> FlowSpec {
         FlowSpec { congestion, ..self }
+    }
+
+    /// The same in this band.
+    #[must_use]
+    pub fn in_band(self, band: u8) -> FlowSpec {
+        FlowSpec { band, ..self }
     }
 
     /// The same with these settings of the transport.
@@ -166,13 +176,15 @@ pub(crate) struct Flow {
     /// What is told of its end.
     pub app: u32,
     pub finish: bool,
+    pub band: u8,
 }
 
 /// What is known of a flow only before or after its life.
 #[derive(Debug)]
 pub(crate) enum Rest {
     Waiting(Wanted),
-    Over(FlowView),
+    /// With what its second loop did, if it had one.
+    Over(FlowView, Option<Box<(TailStats, TailArrivals)>>),
 }
 
 /// What a flow that has not begun is to be controlled by.

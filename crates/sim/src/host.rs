@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
 use crate::end::End;
@@ -36,7 +37,7 @@ pub(crate) struct Nic {
 /// A cache line, and its place in a list is found by a shift.
 const _: () = assert!(size_of::<Nic>() == 64);
 
-/// Ends that have something to send in a class below 0, in turn, by their host's link and the class.
+/// Ends that have something to send in a band below the highest, in turn, by their host's link and the band.
 #[derive(Debug, Default)]
 pub(crate) struct Low(BTreeMap<(u32, u8), VecDeque<u32>>);
 
@@ -58,6 +59,19 @@ impl Nic {
         self.until <= now + self.slack
     }
 
+    /// Whether it can take a packet of a class below class 0: nothing is to wait behind that.
+    fn takes_low(&self, now: Time) -> bool {
+        self.until <= now
+    }
+
+    /// Sees that it has its event, when it has sent all, since someone waits for it with classes below class 0.
+    fn arm_low(&mut self, now: Time, me: u32, events: &mut Events) {
+        if !self.armed && self.until != Time::MAX {
+            self.armed = true;
+            events.push(self.until.max(now), Kind::NicReady, me);
+        }
+    }
+
     /// Sees that it has its event, since someone waits for it: the next packets are fetched when all but the last of those
     /// that it has been given are sent.
     pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
@@ -69,20 +83,20 @@ impl Nic {
 }
 
 impl Low {
-    /// Whether someone waits at this link with something of this class or a higher one.
-    fn has(&self, nic: u32, class: u8) -> bool {
-        let mut at_link = self.0.range((nic, 0)..=(nic, class));
+    /// Whether someone waits at this link with something of this band or a higher one.
+    fn has(&self, nic: u32, band: u8) -> bool {
+        let mut at_link = self.0.range((nic, 0)..=(nic, band));
         at_link.any(|(_, waiting)| !waiting.is_empty())
     }
 
-    fn push(&mut self, nic: u32, class: u8, e: u32) {
-        self.0.entry((nic, class)).or_default().push_back(e);
+    fn push(&mut self, nic: u32, band: u8, e: u32) {
+        self.0.entry((nic, band)).or_default().push_back(e);
     }
 
-    /// Whose turn it is at this link, and with what class.
+    /// Whose turn it is at this link, and in what band.
     fn pop(&mut self, nic: u32) -> Option<(u32, u8)> {
         let mut at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
-        at_link.find_map(|((_, class), waiting)| Some((waiting.pop_front()?, *class)))
+        at_link.find_map(|((_, band), waiting)| Some((waiting.pop_front()?, *band)))
     }
 
     /// An end is no more.
@@ -113,7 +127,7 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if end.flags & End::QUEUED == 0 {
+        if end.flags & (End::QUEUED | End::BAND) == 0 {
             let nic = &mut world.nics[end.nic as usize];
             let latest = now + nic.slack;
             loop {
@@ -137,40 +151,38 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
         }
-        if end.plan(now, e, &world.steered, &mut world.events) || end.is(End::TAILED) {
+        if end.plan(now, e, &world.steered, &mut world.events) || end.is(End::LOW) {
             self.finish_pump(e);
         }
         None
     }
 
-    /// What is left to do for an end that has a class for the tail, or is over.
+    /// What is left to do for an end that sends in bands below the highest, or is over.
     #[cold]
     #[inline(never)]
     fn finish_pump(&mut self, e: u32) {
-        let class = self.world.ends[e as usize].tail;
-        if class != 0 {
-            self.pump_tail(e, class);
+        if self.world.ends[e as usize].is(End::LOW) {
+            self.pump_low(e);
         }
         self.world.plan_end(e);
     }
 
-    /// An end sends what it may in the class of its tail.
-    fn pump_tail(&mut self, e: u32, class: u8) {
+    /// An end sends what it may in bands below the highest.
+    fn pump_low(&mut self, e: u32) {
         loop {
             let world = &mut self.world;
             let now = world.now;
             let end = &mut world.ends[e as usize];
             let place = end.nic;
-            let nic = &mut world.nics[place as usize];
-            if end.is(End::TAIL_QUEUED) {
+            // The highest of those in which it does not wait already.
+            let classes = end.low_classes(now);
+            let class = classes.trailing_zeros() as u8;
+            if class >= MAX_CLASSES {
                 return;
             }
-            if !nic.takes(now) || !nic.waiting.is_empty() || world.low.has(place, class) {
-                if end.has(now, class) {
-                    end.set(End::TAIL_QUEUED, true);
-                    world.low.push(place, class, e);
-                    nic.arm(now, place, &mut world.events);
-                }
+            let nic = &mut world.nics[place as usize];
+            if !nic.takes_low(now) || !nic.waiting.is_empty() || world.low.has(place, end.band() + class) {
+                world.wait_low(e, classes);
                 return;
             }
             let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray) else {
@@ -199,20 +211,29 @@ impl<T: Tracer> Simulation<T> {
         let now = self.world.now;
         while self.world.nics[nic as usize].takes(now) {
             let world = &mut self.world;
-            let first = world.nics[nic as usize].waiting.pop_front().map(|e| (e, 0));
-            let Some((e, class)) = first.or_else(|| world.low.pop(nic)) else {
-                break;
+            let own = &mut world.nics[nic as usize];
+            let first = own.waiting.pop_front().map(|e| (e, 0));
+            let next = match first {
+                None if own.takes_low(now) => world.low.pop(nic),
+                first => first,
             };
+            let Some((e, band)) = next else { break };
             let end = &mut world.ends[e as usize];
-            end.set(End::queued(class), false);
-            if let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray) {
-                if end.has(now, class) {
-                    end.set(End::queued(class), true);
-                    match class {
-                        0 => world.nics[nic as usize].waiting.push_back(e),
-                        _ => world.low.push(nic, class, e),
-                    }
-                }
+            let class = band.saturating_sub(end.band());
+            let highest = first.is_some();
+            let flag = if highest { End::QUEUED } else { End::low_queued(class) };
+            end.set(flag, false);
+            let sent = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray);
+            if highest && sent.is_some() && end.has(now, 0) {
+                end.set(End::QUEUED, true);
+                world.nics[nic as usize].waiting.push_back(e);
+            }
+            if end.is(End::LOW) {
+                // What is next may be of another class than what it waited with.
+                let classes = end.low_classes(now);
+                world.wait_low(e, classes);
+            }
+            if let Some(sent) = sent {
                 let link = world.nics[nic as usize].link;
                 let offered = world
                     .links
@@ -223,13 +244,29 @@ impl<T: Tracer> Simulation<T> {
         }
         let world = &mut self.world;
         let own = &mut world.nics[nic as usize];
-        if !own.waiting.is_empty() || world.low.has(nic, u8::MAX) {
+        if !own.waiting.is_empty() {
             own.arm(now, nic, &mut world.events);
+        } else if world.low.has(nic, u8::MAX) {
+            own.arm_low(now, nic, &mut world.events);
         }
     }
 }
 
 impl World {
+    /// An end waits for its turn with these classes, in bands below the highest.
+    fn wait_low(&mut self, e: u32, classes: u8) {
+        let end = &mut self.ends[e as usize];
+        let nic = end.nic;
+        for class in (0..MAX_CLASSES).filter(|class| classes >> class & 1 != 0) {
+            end.set(End::low_queued(class), true);
+            self.low.push(nic, end.band() + class, e);
+        }
+        let own = &mut self.nics[nic as usize];
+        if classes != 0 && own.waiting.is_empty() {
+            own.arm_low(self.now, nic, &mut self.events);
+        }
+    }
+
     /// Sees to an end's deadlines, and to its end.
     fn plan_end(&mut self, e: u32) {
         if self.ends[e as usize].plan(self.now, e, &self.steered, &mut self.events) {

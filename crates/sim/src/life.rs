@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ccplane_agent::{FlowInfo, FlowStats};
-use ccplane_transport::{Connection, Native, State};
+use ccplane_transport::{Connection, MAX_CLASSES, Native, State};
 use ccplane_units::{Bytes, Time};
 
 use crate::app::{AppId, Cause};
@@ -73,6 +73,7 @@ impl World {
             finished: Time::MAX,
             bytes: spec.bytes.unwrap_or(u64::MAX),
             finish: spec.finish,
+            band: spec.band.min(MAX_CLASSES - 1),
             ends: NONE,
             app,
             transport: spec.transport,
@@ -138,7 +139,7 @@ impl<T: Tracer> Simulation<T> {
         let now = world.now;
         let flow = &mut world.flows[number as usize];
         let config = Arc::clone(&flow.transport);
-        let (from, to, bytes, finish) = (flow.from, flow.to, flow.bytes, flow.finish);
+        let (from, to, bytes, finish, band) = (flow.from, flow.to, flow.bytes, flow.finish, flow.band);
         let Some(Rest::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
             return;
         };
@@ -182,15 +183,18 @@ impl<T: Tracer> Simulation<T> {
                 control: Controller::NOBODY,
                 header: config.header_bytes,
                 flags: if config.discard { 0 } else { End::READS },
-                tail: config.tail_class,
             }
         };
         let mut sender = end(from, to, false, world);
         let mut receiver = end(to, from, true, world);
         sender.connection = Some(connection);
         sender.control = control;
+        sender.set_band(band);
+        let offered =
+            matches!(control.get(), Steer::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
-            end.set(End::TAILED, config.tail_class != 0);
+            end.set(End::TAILED, config.tail.is_some());
+            end.set(End::OFFERED, offered);
         }
         if bytes != u64::MAX {
             receiver.written = bytes;
@@ -247,10 +251,11 @@ impl World {
             return;
         }
         let view = self.flow_view(&self.flows[number as usize]);
+        let tail = self.tail(FlowId(number)).map(Box::new);
         let flow = &mut self.flows[number as usize];
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
-        flow.rest = Some(Box::new(Rest::Over(view)));
+        flow.rest = Some(Box::new(Rest::Over(view, tail)));
         flow.ends = NONE;
         let app = flow.app;
         for place in [pair, pair + 1] {
@@ -260,7 +265,7 @@ impl World {
             if end.is(End::QUEUED) {
                 self.nics[end.nic as usize].waiting.retain(|waiting| *waiting != place);
             }
-            if end.is(End::TAIL_QUEUED) {
+            if end.is(End::LOW_QUEUED) {
                 self.low.forget(end.nic, place);
             }
             let control = std::mem::replace(&mut end.control, Controller::NOBODY);

@@ -13,7 +13,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::SimError;
 use crate::event::{Events, Kind};
-use crate::network::{LinkId, Network};
+use crate::network::{LinkId, Network, Remark};
 use crate::packet::{NONE, Packets};
 use crate::probe::Sojourns;
 use crate::random::{self, Purpose};
@@ -135,6 +135,9 @@ impl Links {
             }
             if spec.loss != LossModel::NONE {
                 all.set_loss(link, spec.loss, seed);
+            }
+            if spec.remark != Remark::KEEP {
+                all.special(link).remark = spec.remark;
             }
             if let DelayModel::Jitter { .. } = spec.delay {
                 let draws = random::seed(seed, Purpose::Delay, link);
@@ -306,9 +309,12 @@ impl Links {
     fn offer_special(&mut self, now: Time, at: u32, id: u32, packets: &mut Packets, events: &mut Events) -> Offered {
         let link = &mut self.links[at as usize];
         let special = &mut self.specials[link.special as usize];
-        let packet = packets.get(id);
+        let packet = packets.get_mut(id);
+        let band = special.remark.of(packet.segment.band);
+        packet.segment.band = band.unwrap_or_default();
+        let packet = &*packet;
         let bytes = packet.bytes;
-        if special.down || special.loss.as_mut().is_some_and(Loss::next_is_lost) {
+        if special.down || band.is_none() || special.loss.as_mut().is_some_and(Loss::next_is_lost) {
             link.drops.lost += 1;
             link.drops.bytes += u64::from(bytes);
             return Offered::Dropped(DropReason::Lost);
@@ -338,9 +344,10 @@ impl Links {
                     id,
                     bytes,
                     hash: packet.hash,
-                    class: segment.class,
+                    class: segment.band,
                     ecn: segment.ecn,
                     since: now,
+                    stamp: packets.offers.stamp_of(id),
                 };
                 link.accepted += 1;
                 link.bytes += u64::from(bytes);
@@ -375,6 +382,9 @@ impl Links {
         }
         special.ready_at = Time::MAX;
         while let Some(left) = special.dequeue(now) {
+            if let Some(stamp) = left.stamp {
+                packets.offers.lower(left.id, stamp);
+            }
             let packet = packets.get_mut(left.id);
             if left.ecn == Ecn::Ce && packet.segment.ecn != Ecn::Ce {
                 packet.segment.ecn = Ecn::Ce;

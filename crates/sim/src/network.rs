@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec};
+use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Duration, Rate};
 
 use crate::SimError;
@@ -48,6 +49,37 @@ pub struct LinkSpec {
     pub rtt: Duration,
     /// The largest packet, bytes: a queue that does not hold one is refused.
     pub mtu: u32,
+    /// What becomes of the class that a packet's marking says, before it comes to the queue.
+    pub remark: Remark,
+}
+
+/// In a [`Remark`]: packets of the class are dropped.
+const DROPPED: u8 = u8::MAX;
+
+/// What a router makes of the class that a packet's marking (its DSCP) says. What the sender meant stays in the packet, where
+/// only its receiver looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remark([u8; MAX_CLASSES as usize]);
+
+impl Remark {
+    /// It leaves the marking alone.
+    pub const KEEP: Remark = Remark([0, 1, 2, 3, 4, 5, 6, 7]);
+    /// It removes the marking: all packets are of class 0 from here on ("bleaching").
+    pub const STRIP: Remark = Remark([0; MAX_CLASSES as usize]);
+
+    /// It drops packets of classes above 0.
+    pub const REFUSE: Remark = Remark([0, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED]);
+
+    /// It makes `classes[n]` of class n, and drops what would be of a class that there is not.
+    pub fn new(classes: [u8; MAX_CLASSES as usize]) -> Remark {
+        Remark(classes.map(|class| if class < MAX_CLASSES { class } else { DROPPED }))
+    }
+
+    /// The class that it makes of this one; `None`: it drops it.
+    pub(crate) fn of(self, class: u8) -> Option<u8> {
+        let class = self.0[usize::from(class.min(MAX_CLASSES - 1))];
+        (class != DROPPED).then_some(class)
+    }
 }
 
 impl LinkSpec {
@@ -68,6 +100,7 @@ impl LinkSpec {
             loss: LossModel::NONE,
             rtt: Duration::ZERO,
             mtu: 1_500,
+            remark: Remark::KEEP,
         }
     }
 
@@ -87,6 +120,12 @@ impl LinkSpec {
     #[must_use]
     pub fn with_delay(self, delay: DelayModel) -> LinkSpec {
         LinkSpec { delay, ..self }
+    }
+
+    /// The same with a router before it that changes markings.
+    #[must_use]
+    pub fn with_remark(self, remark: Remark) -> LinkSpec {
+        LinkSpec { remark, ..self }
     }
 
     /// The same for packets of up to so many bytes.

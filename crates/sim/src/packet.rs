@@ -3,6 +3,8 @@
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Segment, Side};
 
+use crate::offer::Offers;
+
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A packet: one cache line.
@@ -36,6 +38,8 @@ pub(crate) struct Packets {
     free_sides: Vec<u32>,
     /// The side of packets without one: empty, but for the moment in which a packet with one is made.
     pub no_side: Side,
+    /// What packets of flows under RCP carry.
+    pub offers: Offers,
     /// How many were ever made, and of those how many are no more.
     pub made: u64,
     pub gone: u64,
@@ -90,6 +94,7 @@ impl Packets {
     #[inline(always)]
     pub fn drop(&mut self, id: u32) {
         self.gone += 1;
+        self.offers.forget(id);
         self.free.push(id);
         let side = self.packets[id as usize].side;
         if side != NONE {
@@ -125,6 +130,7 @@ impl Packets {
         self.packets.capacity() * size_of::<Packet>()
             + self.sides.capacity() * size_of::<Side>()
             + (self.free.capacity() + self.free_sides.capacity()) * 4
+            + self.offers.heap_bytes()
     }
 
     fn keep_side(&mut self, packet: u32) {

@@ -7,9 +7,9 @@
 //! A stamp is made in this order. Departures that follow each other within [`batch`](StampModel::batch) share the time of the first, as a stack
 //! hands over a burst at once (DX, slide 14); arrivals share its end, as a NIC tells of several together (slide 16, and
 //! the interrupt timer of every NIC, which the first packet starts). [`jitter`](StampModel::jitter) is drawn once for a batch, or for each packet
-//! without one. Then, with [`calibrate`](StampModel::calibrate), the packets of a burst are spread over the time that they take on the
+//! without one. That is what the host's clock shows, with its offset and drift. At last, with [`calibrate`](StampModel::calibrate), the packets of a burst are spread over the time that they take on the
 //! host's link ([`ccplane_datapath::burst`]): departures in full; arrivals within a batch only, as each is acknowledged
-//! before the rest of its batch has come. At last the clock shows its offset and drift.
+//! before the rest of its batch has come.
 
 use ccplane_datapath::burst::Forward;
 use ccplane_units::{Duration, Rate, Time};

@@ -181,6 +181,10 @@ pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_53
 /// The Internet-2 network of RC3's simulations: routers `core0..core9`, 16 links of 10 ms and the rates (Mbit/s) of the
 /// authors' `wan-internet2` scripts, which make every link's load the same; ten hosts `host<core>-<n>` a router at 1
 /// Gbit/s and 1 ms. `queue` is a router's; the paper used 5 MB.
+///
+/// The rates are whole multiples of 1111 Mbit/s, what the ten hosts of a router send to those of one of the nine others at full
+/// load, and so say how many pairs of routers a link serves. Exactly one choice among the shortest paths gives every link as
+/// many: where two routers have several, those are the explicit routes here.
 pub fn internet2(queue: QueueSpec) -> Network {
     const LINKS: [(usize, usize, u64); 16] = [
         (0, 1, 5_556),
@@ -200,6 +204,41 @@ pub fn internet2(queue: QueueSpec) -> Network {
         (8, 9, 2_223),
         (7, 9, 7_778),
     ];
+    /// Router, destination, next router, wherever several are equally near.
+    const ROUTES: [(usize, usize, usize); 32] = [
+        (0, 4, 2),
+        (0, 5, 1),
+        (1, 3, 0),
+        (1, 4, 2),
+        (1, 7, 0),
+        (1, 9, 0),
+        (2, 3, 0),
+        (2, 5, 1),
+        (2, 6, 0),
+        (2, 7, 0),
+        (2, 8, 0),
+        (2, 9, 0),
+        (3, 1, 0),
+        (3, 2, 0),
+        (3, 8, 6),
+        (4, 0, 2),
+        (4, 1, 2),
+        (4, 6, 3),
+        (4, 8, 3),
+        (5, 0, 1),
+        (5, 2, 1),
+        (5, 9, 3),
+        (6, 2, 3),
+        (6, 4, 3),
+        (6, 7, 3),
+        (7, 6, 3),
+        (8, 0, 6),
+        (8, 2, 6),
+        (8, 3, 6),
+        (8, 4, 6),
+        (9, 1, 7),
+        (9, 5, 7),
+    ];
     let link = |mbit: u64, ms| {
         LinkSpec::new(Rate::from_bits_per_sec(mbit * 1_000_000), Duration::from_millis(ms))
             .with_queue(queue, Duration::from_millis(40))
@@ -216,6 +255,16 @@ pub fn internet2(queue: QueueSpec) -> Network {
             (0..10).map(|n| format!("host{index}-{n}")),
             &link(1_000, 1),
         );
+    }
+    for (at, to, next) in ROUTES {
+        let Some(link) = network.link_named(&format!("core{at}->core{next}")) else {
+            continue;
+        };
+        for n in 0..10 {
+            if let Some(host) = network.node(&format!("host{to}-{n}")) {
+                network.route(cores[at], host, link);
+            }
+        }
     }
     network
 }
@@ -250,4 +299,37 @@ fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Resul
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::Routing;
+
+    /// A link has 1111 Mbit/s for each pair of routers whose traffic it carries.
+    #[test]
+    fn internet2_has_rates_that_its_routes_load_alike() {
+        let network = internet2(INTERNET2_QUEUE);
+        let routing = Routing::new(&network, |_| true).expect("valid");
+        let mut pairs = vec![0; network.links.len()];
+        for a in 0..10 {
+            for b in (0..10).filter(|b| *b != a) {
+                let host = |core| network.node(&format!("host{core}-3")).expect("it is there").0;
+                for hash in [0, 1 << 20, u32::MAX] {
+                    let path = routing.path(&network, host(a), host(b), hash).expect("connected");
+                    path.into_iter().for_each(|link| pairs[link as usize] += 1);
+                }
+            }
+        }
+        let cores = (network.links.iter().zip(&network.specs).zip(&pairs))
+            .filter(|((wire, _), _)| !network.nodes[wire.from as usize].host && !network.nodes[wire.to as usize].host);
+        let mut count = 0;
+        for ((_, spec), pairs) in cores {
+            let rate = spec.line.mean_rate().expect("it has one").bits_per_sec() as f64 / 1e6;
+            let expected = 10_000.0 / 9.0 * f64::from(*pairs) / 3.0;
+            assert!((rate - expected).abs() < 1.2, "{rate} and {expected} Mbit/s");
+            count += 1;
+        }
+        assert_eq!(count, 32);
+    }
 }

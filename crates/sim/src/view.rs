@@ -1,6 +1,6 @@
 //! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
 
-use ccplane_transport::{Connection, Native, OneWay};
+use ccplane_transport::{Connection, Native, OneWay, TailArrivals, TailStats};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::app::AppId;
@@ -88,7 +88,7 @@ impl World {
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(flow.index())?;
         Some(match flow.rest.as_deref() {
-            Some(Rest::Over(view)) => *view,
+            Some(Rest::Over(view, _)) => *view,
             _ => self.flow_view(flow),
         })
     }
@@ -261,5 +261,17 @@ impl World {
             }
         }
         view
+    }
+
+    /// What the second loop of a flow's sender did so far, and what of it came to the receiver. `None` where it never sent.
+    pub fn tail(&self, flow: FlowId) -> Option<(TailStats, TailArrivals)> {
+        let flow = self.flows.get(flow.index())?;
+        if let Some(Rest::Over(_, tail)) = flow.rest.as_deref() {
+            return tail.as_deref().copied();
+        }
+        let at = |e: u32| self.ends.get(e as usize)?.connection.as_ref();
+        let sent = at(flow.ends)?.tail_stats()?;
+        let arrivals = at(flow.ends.saturating_add(1)).and_then(|connection| connection.tail_arrivals());
+        Some((*sent, arrivals.unwrap_or_default()))
     }
 }

@@ -6,6 +6,7 @@ use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation, Step, Tracer, settings,
 };
+use ccplane_transport::Tail;
 use ccplane_units::{Duration, Rate, Time};
 
 /// A host whose own link, of 10 Mbit/s, is the bottleneck: 40 ms to a host far away, and back.
@@ -21,7 +22,10 @@ fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
 /// A flow whose tail is sent in class 1.
 fn tailed(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     FlowSpec::new(from, to).bytes(bytes).with(Arc::new(Config {
-        tail_class: 1,
+        tail: Some(Tail {
+            levels: 1,
+            ..Tail::default()
+        }),
         ..settings().as_ref().clone()
     }))
 }
@@ -118,4 +122,36 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
     // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the tail one round does.
     let saved = plain.since(with_tail);
     assert!(saved >= Duration::from_millis(2 * 80), "{plain:?}, {with_tail:?}");
+}
+
+/// A flow in a lower band gives way to one in the highest, at its own host's link, in either order, and has it back.
+#[test]
+fn a_flow_in_a_lower_band_takes_what_is_left() {
+    for queue in ["droptail:inf", "prio:4:1bdp"] {
+        for low_first in [true, false] {
+            let (network, from, to, _) = network(queue.parse().expect("a queue"));
+            let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
+            let (early, late) = (ms(0), ms(2_000));
+            let low = FlowSpec::new(from, to)
+                .in_band(3)
+                .at(if low_first { early } else { late });
+            let high = FlowSpec::new(from, to)
+                .bytes(8_000_000)
+                .at(if low_first { late } else { early });
+            let (low, high) = (sim.add_flow(low).expect("a path"), sim.add_flow(high).expect("a path"));
+            let received = |sim: &Simulation, flow| sim.flow(flow).map_or(0, |view| view.received);
+            sim.run_until(ms(4_000)).expect("no stall");
+            let before = (received(&sim, low), received(&sim, high));
+            sim.run_until(ms(6_000)).expect("no stall");
+            let after = (received(&sim, low), received(&sim, high));
+            // Two seconds are 2.5 MB on the wire.
+            assert!(after.0 - before.0 < 30_000, "{queue}: {before:?}, {after:?}");
+            assert!(after.1 - before.1 > 2_350_000, "{queue}: {before:?}, {after:?}");
+            sim.run_until(ms(14_000)).expect("no stall");
+            assert_eq!(received(&sim, high), 8_000_000, "{queue}");
+            let left = received(&sim, low) - after.0;
+            assert!(left > 2_000_000, "{queue}: {left}");
+            sim.check().expect("packets are conserved");
+        }
+    }
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use ccplane_qdisc::{
-    AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc, Shaped,
+    AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc, Shaped, Stamp,
 };
 use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
+use crate::network::Remark;
 use crate::probe::Sojourns;
 
 /// A packet that left an observed link.
@@ -26,6 +27,7 @@ pub struct Crossing {
 pub(crate) struct Special {
     pub down: bool,
     pub loss: Option<Loss>,
+    pub remark: Remark,
     pub queue: Queue,
     /// Packets whose departure is known, in the order in which they arrive. Unless packets overtake, the last ones wait
     /// in the queue and the others are past it.
@@ -58,6 +60,8 @@ pub(crate) struct Waiting {
     pub class: u8,
     pub ecn: Ecn,
     pub since: Time,
+    /// Of a flow under RCP, on its way to the receiver.
+    pub stamp: Option<Stamp>,
 }
 
 impl Packet for Waiting {
@@ -79,6 +83,10 @@ impl Packet for Waiting {
 
     fn mark_ce(&mut self) {
         self.ecn = Ecn::Ce;
+    }
+
+    fn rate_stamp(&mut self) -> Option<&mut Stamp> {
+        self.stamp.as_mut()
     }
 }
 
@@ -102,6 +110,7 @@ impl Special {
         Special {
             down: false,
             loss: None,
+            remark: Remark::KEEP,
             queue: Queue::Fifo,
             pipe: VecDeque::new(),
             delay: Delay::new(delay),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_qdisc::Ecn;
+use ccplane_qdisc::{Ecn, marking};
 use ccplane_transport::{Kind, Segment, Side};
 use etherparse::{IpDscp, IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElement, UdpHeader};
 
@@ -23,10 +23,6 @@ const SERVER_PORT: u16 = 5_201;
 const DISCARD_PORT: u16 = 9;
 const FIRST_CLIENT_PORT: u32 = 10_000;
 const CLIENT_PORTS: u32 = 50_000;
-
-/// DSCP of the priority classes: best effort, lower effort (RFC 8622), then local use (RFC 2474, section 6), as in
-/// ccplane's datagrams.
-const DSCP: [u8; 5] = [0, 1, 3, 5, 7];
 
 /// Makes headers. It remembers what numbers mean in each flow.
 #[derive(Debug, Default)]
@@ -166,7 +162,7 @@ impl Headers {
                 Ecn::Ect0 => IpEcn::TWO,
                 Ecn::Ce => IpEcn::THREE,
             },
-            dscp: dscp(seen.segment.class),
+            dscp: dscp(seen.segment.band),
             ..Ipv4Header::default()
         };
         ip.header_checksum = ip.calc_header_checksum();
@@ -234,6 +230,5 @@ fn address(node: NodeId) -> [u8; 4] {
 }
 
 fn dscp(class: u8) -> IpDscp {
-    let value = DSCP.get(usize::from(class)).or(DSCP.last()).copied().unwrap_or(0);
-    IpDscp::try_new(value).unwrap_or(IpDscp::ZERO)
+    IpDscp::try_new(marking::dscp_of(class)).unwrap_or(IpDscp::ZERO)
 }

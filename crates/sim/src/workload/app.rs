@@ -18,6 +18,7 @@ pub struct WorkloadApp {
     running: Running,
     congestion: Congestion,
     transport: Arc<Config>,
+    band: u8,
     /// Flows by their slots. They were made in this order, so that their numbers rise.
     followed: Vec<FlowId>,
     opened: u64,
@@ -58,6 +59,7 @@ impl WorkloadApp {
                     finish,
                     congestion: self.congestion.clone(),
                     transport: self.transport.clone(),
+                    band: self.band,
                 };
                 let flow = world.add_flow_of(me, spec)?;
                 self.opened += 1;
@@ -120,6 +122,17 @@ impl World {
         congestion: Congestion,
         transport: Arc<Config>,
     ) -> Result<AppId, SimError> {
+        self.add_workload_in_band(spec, congestion, transport, 0)
+    }
+
+    /// The same with all its flows in this [band](FlowSpec::band).
+    pub fn add_workload_in_band(
+        &mut self,
+        spec: WorkloadSpec,
+        congestion: Congestion,
+        transport: Arc<Config>,
+        band: u8,
+    ) -> Result<AppId, SimError> {
         for node in hosts(&spec) {
             self.host_of(node)?;
         }
@@ -130,6 +143,7 @@ impl World {
             running: Running::new(spec, self.seed(), workloads as u32)?,
             congestion,
             transport,
+            band,
             followed: Vec::new(),
             opened: 0,
             planned: None,

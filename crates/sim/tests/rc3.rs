@@ -1,0 +1,395 @@
+//! RC3's second loop over queues: what it brings, and that class 0 does not feel it. Corner cases by their number, as
+//! `crates/transport/tests/rc3` has the others.
+
+use std::sync::{Arc, Mutex};
+
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{
+    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Remark, Seen, SimOptions, Simulation,
+    Step, Tail, TailStats, TailStop, Tracer, settings, topology,
+};
+use ccplane_transport::Kind;
+use ccplane_units::{Duration, Rate, Time};
+
+fn mbit(mbit: u64) -> Rate {
+    Rate::from_bits_per_sec(mbit * 1_000_000)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn queue(text: &str) -> QueueSpec {
+    text.parse().expect("a queue")
+}
+
+/// With or without the second loop; every packet is acknowledged.
+fn transport(tail: Option<Tail>) -> Arc<Config> {
+    Arc::new(Config {
+        tail,
+        ack_every: 1,
+        ..settings().as_ref().clone()
+    })
+}
+
+const RC3: Option<Tail> = Some(Tail {
+    levels: 4,
+    first: 40,
+    ahead: 1 << 17,
+    verify: true,
+});
+
+/// Pairs of hosts over one link of this rate and 20 ms, with this queue, which may change markings.
+fn dumbbell(pairs: u32, rate: Rate, own: &str, remark: Remark) -> Network {
+    let access = LinkSpec::new(mbit(10_000), Duration::ZERO);
+    let link = LinkSpec::new(rate, ms(10))
+        .with_queue(queue(own), ms(20))
+        .with_remark(remark);
+    let back = LinkSpec::new(rate, ms(10)).with_queue(queue("prio:5:shared:1bdp"), ms(20));
+    topology::dumbbell(pairs, &access, link, back).expect("small")
+}
+
+fn ends<T: Tracer>(sim: &Simulation<T>, pair: u32) -> (NodeId, NodeId) {
+    let node = |name: String| sim.network().node(&name).expect("a host");
+    (node(format!("left{pair}")), node(format!("right{pair}")))
+}
+
+fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, tail: Option<Tail>) -> FlowId {
+    let (from, to) = ends(sim, pair);
+    let spec = FlowSpec::new(from, to)
+        .bytes(bytes)
+        .at(Time::ZERO + at)
+        .with(transport(tail));
+    sim.add_flow(spec.under(Congestion::Native(Native::new_reno())))
+        .expect("a path")
+}
+
+fn took(sim: &Simulation, flow: FlowId) -> Duration {
+    let view = sim.flow(flow).expect("it was added");
+    view.finished.expect("it has finished").since(view.started)
+}
+
+fn tail_of(sim: &Simulation, flow: FlowId) -> TailStats {
+    sim.tail(flow).expect("it had one").0
+}
+
+/// How long one flow takes alone.
+fn alone(rate: Rate, own: &str, remark: Remark, bytes: u64, tail: Option<Tail>) -> (Duration, Option<TailStats>) {
+    let mut sim = Simulation::new(dumbbell(1, rate, own, remark), SimOptions::default()).expect("valid");
+    let flow = add(&mut sim, 1, bytes, Duration::ZERO, tail);
+    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(600)).expect("no stall"));
+    sim.run_until(sim.now() + Duration::from_secs(5)).expect("no stall");
+    sim.check().expect("packets are conserved");
+    (took(&sim, flow), sim.tail(flow).map(|(sent, _)| sent))
+}
+
+/// The paper's flow of 1.46 MB over 20 ms: with the second loop a round and a half and its own length, as the model has it.
+#[test]
+fn a_flow_takes_a_round_trip_and_its_own_length() {
+    for (rate, most) in [(mbit(10_000), 32), (mbit(1_000), 43)] {
+        let (with, tail) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, RC3);
+        let (without, _) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, None);
+        assert!(with >= ms(30) && with < ms(most), "{with:?}");
+        assert!(without > ms(145), "{without:?}");
+        let tail = tail.expect("there was one");
+        assert_eq!((tail.stopped, tail.flying), (None, 0));
+        // Of what both loops sent it may be unknown whose came.
+        assert!(tail.missing().iter().sum::<u64>() <= tail.duplicates + 1, "{tail:?}");
+    }
+}
+
+/// Lost before the first link, the second loop changes nothing. Lost behind it, a packet of class 0 waits for one of a lower class
+/// at most at each hop, as links do not pre-empt; in each round trip, since acknowledgements pass the wait on.
+#[test]
+fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
+    let network = |own: Remark, behind: Remark| {
+        let mut network = Network::new();
+        let (from, to) = (network.host("left1"), network.host("right1"));
+        let (a, b) = (network.switch("a"), network.switch("b"));
+        let link = LinkSpec::new(mbit(100), ms(3)).with_queue(queue("prio:5:shared:inf"), ms(18));
+        network.duplex(from, a, link.clone().with_remark(own), link.clone());
+        network.duplex(a, b, link.clone(), link.clone());
+        network.duplex(b, to, link.clone().with_remark(behind), link);
+        network
+    };
+    let run = |own, behind, tail, bytes| {
+        let mut sim = Simulation::new(network(own, behind), SimOptions::default()).expect("valid");
+        let flow = add(&mut sim, 1, bytes, Duration::ZERO, tail);
+        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        took(&sim, flow)
+    };
+    for bytes in [20_000, 73_001, 400_000, 1_460_000] {
+        let plain = run(Remark::KEEP, Remark::KEEP, None, bytes);
+        assert_eq!(run(Remark::REFUSE, Remark::KEEP, RC3, bytes), plain, "{bytes} bytes");
+        // Two hops of 1500 bytes at 100 Mbit/s before the one that drops it.
+        let later = run(Remark::KEEP, Remark::REFUSE, RC3, bytes);
+        let rounds = plain.as_millis() / 18;
+        let most = Duration::from_micros(2 * 120 * rounds);
+        assert!(
+            later >= plain && later <= plain + most,
+            "{bytes} bytes: {later:?}, {plain:?}"
+        );
+    }
+}
+
+/// A network without priorities: the second loop sees that class 0 waits, or that its marking is gone, and stops.
+#[test]
+fn case_17_a_network_that_ignores_or_strips_priorities() {
+    let rate = mbit(100);
+    let bytes = 20_000_000;
+    // A queue that does not look at classes. The stream is longer than what leaves in the first round trips.
+    let (_, tail) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
+    let stopped = tail.and_then(|tail| tail.stopped);
+    assert!(
+        matches!(stopped, Some(TailStop::Delay { with, without }) if with > without),
+        "{tail:?}"
+    );
+    // One that looks, behind a router that strips.
+    let (_, tail) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
+    let tail = tail.expect("there was one");
+    assert!(matches!(tail.stopped, Some(TailStop::Marking { .. })), "{tail:?}");
+    // Nobody looks: it goes on to the end.
+    let blind = RC3.map(|tail| Tail { verify: false, ..tail });
+    let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
+    let blind = blind.expect("there was one");
+    assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= tail.sent.iter().sum());
+    // All classes below the ordinary one made one of, or turned around: no harm to class 0, so it goes on, and the bytes arrive.
+    for remark in [
+        Remark::new([0, 1, 1, 1, 1, 1, 1, 1]),
+        Remark::new([0, 4, 3, 2, 1, 5, 6, 7]),
+    ] {
+        let (with, tail) = alone(rate, "prio:5:shared:4bdp", remark, 400_000, RC3);
+        assert_eq!(tail.and_then(|tail| tail.stopped), None);
+        assert!(with < ms(30 + 36), "{with:?}");
+    }
+}
+
+/// The highest band that data was in when it came to a link.
+#[derive(Clone)]
+struct Highest(Arc<Mutex<u8>>);
+
+impl Default for Highest {
+    fn default() -> Highest {
+        Highest(Arc::new(Mutex::new(u8::MAX)))
+    }
+}
+
+impl Tracer for Highest {
+    fn see(&mut self, _now: Time, seen: &Seen<'_>) {
+        if seen.step == Step::Queued && seen.segment.length > 0 && seen.segment.kind == Kind::Data {
+            let mut highest = self.0.lock().expect("one thread");
+            *highest = seen.segment.band.min(*highest);
+        }
+    }
+}
+
+/// A flow of a lower band counts its classes from there: none of them is taken for another or is served before the flow's own class 0, and
+/// a router that makes that of them has removed the marking.
+#[test]
+fn case_17_classes_count_from_the_flows_own_band() {
+    let (link, own) = ("prio:8:shared:4bdp", 3);
+    let bleach = Remark::new([0, 1, 2, 3, 3, 3, 3, 3]);
+    // The second loop reaches class 4, which is band 7 of a flow whose class 0 is in band 3.
+    for (band, remark, strips) in [
+        (0, Remark::KEEP, false),
+        (own, Remark::KEEP, false),
+        (own, bleach, true),
+        (own, Remark::STRIP, true),
+        (5, Remark::KEEP, false),
+        // There is no band below the last: the tail stands beside class 0.
+        (7, Remark::KEEP, true),
+    ] {
+        let network = dumbbell(1, mbit(1_000), link, remark);
+        let log = Highest::default();
+        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        let (from, to) = ends(&sim, 1);
+        let spec = FlowSpec::new(from, to).bytes(8_000_000).with(transport(RC3));
+        let flow = sim.add_flow(spec.in_band(band)).expect("a path");
+        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        let (sent, arrived) = sim.tail(flow).expect("it had one");
+        let marking = matches!(sent.stopped, Some(TailStop::Marking { .. }));
+        assert_eq!(marking, strips, "band {band}: {sent:?}");
+        assert!(strips || sent.stopped.is_none(), "band {band}: {sent:?}");
+        assert!(sent.sent[3] > 0 || strips, "band {band}: {sent:?}");
+        let remarked = arrived.remarked;
+        assert_eq!(
+            remarked > 0,
+            strips || band > 3,
+            "band {band}: {remarked} of {arrived:?}"
+        );
+        let highest = *log.0.lock().expect("one thread");
+        assert_eq!(highest, if remark == Remark::STRIP { 0 } else { band });
+        sim.check().expect("packets are conserved");
+    }
+}
+
+/// Flows of class 0 beside one whose marking is lost, at a host whose link is as fast as the one that they share: the check
+/// limits the harm.
+#[test]
+fn case_17_the_check_limits_the_harm_to_others() {
+    let harmed = |remark, tail| {
+        let mut network = Network::new();
+        let (a, b) = (network.switch("a"), network.switch("b"));
+        for pair in 1..=2 {
+            let (from, to) = (
+                network.host(format!("left{pair}")),
+                network.host(format!("right{pair}")),
+            );
+            let access = LinkSpec::new(mbit(100), Duration::ZERO);
+            network.duplex(from, a, access.clone(), access.clone());
+            network.duplex(b, to, access.clone(), access);
+        }
+        let link = LinkSpec::new(mbit(100), ms(10)).with_queue(queue("prio:5:shared:1bdp"), ms(20));
+        network.duplex(a, b, link.clone().with_remark(remark), link);
+        let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
+        add(&mut sim, 1, 6_000_000, Duration::ZERO, tail);
+        let shorts: Vec<FlowId> = (0..20)
+            .map(|n| add(&mut sim, 2, 14_000, ms(40 + 8 * n), None))
+            .collect();
+        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        shorts.iter().map(|flow| took(&sim, *flow).as_micros()).sum::<u64>() / 20
+    };
+    let blind = RC3.map(|tail| Tail { verify: false, ..tail });
+    let [plain, kept, checked, unchecked] = [
+        harmed(Remark::KEEP, None),
+        harmed(Remark::KEEP, RC3),
+        harmed(Remark::STRIP, RC3),
+        harmed(Remark::STRIP, blind),
+    ];
+    println!("mean of short plain flows: {plain} us, beside RC3 {kept}, stripped {checked}, unchecked {unchecked}");
+    assert!(kept <= plain + plain / 50, "{kept} us beside RC3, {plain} without");
+    assert!(checked < unchecked, "{checked} us with the check, {unchecked} without");
+}
+
+/// Buffers of the bands' own or one that all share, smaller than the burst, and a link that class 0 fills.
+#[test]
+fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
+    for own in ["prio:5:20p", "prio:5:shared:20p", "prio:5:shared:1bdp", "prio:5:1bdp"] {
+        // The whole burst meets a link of a hundredth of its rate.
+        let (with, tail) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
+        let (without, _) = alone(mbit(100), own, Remark::KEEP, 3_000_000, None);
+        assert!(with <= without + ms(1), "{own}: {with:?} with, {without:?} without");
+        let tail = tail.expect("there was one");
+        if own.ends_with("20p") {
+            assert!(tail.missing().iter().sum::<u64>() > 500, "{own}: {tail:?}");
+        }
+        assert_eq!(tail.stopped, None, "{own}");
+    }
+    // Class 0 fills the link: of the second loop hardly anything arrives, and class 0 is what it was.
+    let full = |tail| {
+        let mut sim = Simulation::new(
+            dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::KEEP),
+            SimOptions::default(),
+        )
+        .expect("valid");
+        let long = add(&mut sim, 1, 40_000_000, Duration::ZERO, None);
+        let late = add(&mut sim, 2, 2_000_000, ms(1_000), tail);
+        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        (took(&sim, long), took(&sim, late), sim.tail(late))
+    };
+    let (long, _, _) = full(None);
+    let (beside, _, tail) = full(RC3);
+    let (sent, _) = tail.expect("there was one");
+    assert!(
+        beside.as_micros().abs_diff(long.as_micros()) * 50 < long.as_micros(),
+        "{beside:?}, {long:?}"
+    );
+    assert!(sent.delivered_bytes < 1_500_000, "{sent:?}");
+}
+
+/// A short flow is in class 1 throughout, so the long one's lower classes do not stand in its way; and plain flows take as long
+/// as beside plain ones.
+#[test]
+fn case_19_short_beside_long_and_plain_beside_rc3() {
+    let mut sim = Simulation::new(
+        dumbbell(2, mbit(100), "prio:5:shared:4bdp", Remark::KEEP),
+        SimOptions::default(),
+    )
+    .expect("valid");
+    let long = add(&mut sim, 1, 30_000_000, Duration::ZERO, RC3);
+    let short = add(&mut sim, 2, 70_000, ms(60), RC3);
+    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+    assert_eq!(tail_of(&sim, short).sent[1..], [0, 0, 0]);
+    let sent = tail_of(&sim, long).sent;
+    assert!(sent[0] >= 40 && sent[2] > sent[0], "{sent:?}");
+    assert!(took(&sim, short) < ms(60), "{:?}", took(&sim, short));
+
+    let plain = |tail| {
+        let mut sim = Simulation::new(
+            dumbbell(20, mbit(200), "prio:5:shared:1bdp", Remark::KEEP),
+            SimOptions::default(),
+        )
+        .expect("valid");
+        let others: Vec<FlowId> = (1..=20)
+            .map(|n| {
+                let own = if n % 2 == 0 { tail } else { None };
+                add(&mut sim, n, 100_000 + u64::from(n) * 30_000, ms(u64::from(n) * 37), own)
+            })
+            .collect();
+        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        let sum = |rest: usize| -> u64 {
+            let own = others.iter().enumerate().filter(|(n, _)| (n + 1) % 2 == rest);
+            own.map(|(_, flow)| took(&sim, *flow).as_micros()).sum()
+        };
+        (sum(1), sum(0))
+    };
+    let (before, others_before) = plain(None);
+    let (after, others_after) = plain(RC3);
+    assert!(
+        after <= before + before / 100,
+        "plain flows: {before} us, {after} beside RC3"
+    );
+    assert!(
+        others_after * 10 < others_before * 6,
+        "RC3's: {others_before} us, {others_after} with it"
+    );
+}
+
+/// Given up with a tail that waits for the host's link: nothing of it is left there.
+#[test]
+fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
+    let mut sim = Simulation::new(
+        dumbbell(2, mbit(10), "prio:5:shared:1bdp", Remark::KEEP),
+        SimOptions::default(),
+    )
+    .expect("valid");
+    let first = add(&mut sim, 1, 5_000_000, Duration::ZERO, RC3);
+    sim.run_until(Time::ZERO + ms(21)).expect("no stall");
+    assert!(sim.abort(first));
+    sim.run_until(Time::ZERO + Duration::from_secs(30)).expect("no stall");
+    let second = add(&mut sim, 1, 100_000, Duration::from_secs(31), RC3);
+    assert!(!sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall") || sim.flow(second).is_some());
+    assert_eq!(sim.flow(second).map(|view| view.received), Some(100_000));
+    sim.check().expect("packets are conserved");
+}
+
+/// Ten thousand at once share a link: all arrive, none in a class-0 queue that is longer for it, in memory that is bounded.
+#[test]
+fn ten_thousand_flows_at_once() {
+    let flows = 10_000;
+    let mut sim = Simulation::new(
+        dumbbell(100, mbit(10_000), "prio:5:shared:1bdp", Remark::KEEP),
+        SimOptions::default(),
+    )
+    .expect("valid");
+    for n in 0..flows {
+        let pair = n % 100 + 1;
+        add(
+            &mut sim,
+            pair,
+            60_000 + u64::from(n),
+            Duration::from_micros(u64::from(n % 97)),
+            RC3,
+        );
+    }
+    let mut most = 0;
+    for step in 1..400 {
+        sim.run_until(Time::ZERO + ms(step * 5)).expect("no stall");
+        most = most.max(sim.memory());
+    }
+    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+    // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and their second loop, and its packets.
+    assert!(most < flows as usize * 20_000, "{most} bytes");
+    println!("{} bytes a flow at most", most / flows as usize);
+    sim.check().expect("packets are conserved");
+}

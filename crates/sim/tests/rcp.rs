@@ -1,0 +1,93 @@
+//! RCP: routers offer rates, senders keep to them.
+
+use ccplane_qdisc::{QueueSpec, RcpConfig, Size};
+use ccplane_sim::{Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation, settings};
+use ccplane_units::{Duration, Rate, Time};
+
+/// Two hosts that send to a third over a router's link of 100 Mbit/s and 20 ms there and back, which first offers `init` per
+/// cent of itself.
+fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
+    let rate = Rate::from_bits_per_sec(100_000_000);
+    let config = RcpConfig {
+        init,
+        ..RcpConfig::DEFAULT
+    };
+    let queue = QueueSpec::Rcp {
+        config,
+        limit: Size::Bytes(500_000),
+    };
+    let rtt = Duration::from_millis(20);
+    let mut network = Network::new();
+    let (router, to) = (network.switch("router"), network.host("to"));
+    let narrow = LinkSpec::new(rate, rtt / 4);
+    network.duplex(router, to, narrow.clone().with_queue(queue, rtt), narrow);
+    let wide = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), rtt / 4);
+    let hosts = ["a", "b"].map(|name| {
+        let host = network.host(name);
+        network.duplex(host, router, wide.clone(), wide.clone());
+        host
+    });
+    let sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
+    let transport = std::sync::Arc::new(Config {
+        ack_every: 1,
+        ..Config::clone(&settings())
+    });
+    let flow = |from| {
+        FlowSpec::new(from, to)
+            .under(Congestion::Native(Native::rcp()))
+            .with(transport.clone())
+    };
+    (sim, hosts.into_iter().map(flow).collect())
+}
+
+fn ms(ms: u64) -> Time {
+    Time::from_micros(ms * 1_000)
+}
+
+/// The handshake tells the rate: the flow has all of the link from its first packet on.
+#[test]
+fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
+    let (mut sim, mut flows) = simulation(100);
+    let flow = sim.add_flow(flows.remove(0).bytes(1_448_000)).expect("a path");
+    assert!(sim.run_flows(ms(5_000)).expect("no stall"));
+    let view = sim.flow(flow).expect("it is there");
+    // 1,000 packets of 1,500 bytes take 120 ms.
+    let took = view.finished.expect("it ended").since(view.started).as_micros();
+    assert!((149_500..155_000).contains(&took), "{took} µs");
+    assert_eq!((view.retransmitted, view.timeouts), (0, 0));
+}
+
+/// With a first offer of a twentieth it begins slowly, and the router raises its offer until the link is used.
+#[test]
+fn the_offer_follows_what_is_spare() {
+    let (mut sim, mut flows) = simulation(5);
+    let flow = sim.add_flow(flows.remove(0)).expect("a path");
+    let received = |sim: &Simulation, flow: FlowId| sim.flow(flow).map_or(0, |view| view.received);
+    sim.run_until(ms(100)).expect("no stall");
+    let early = received(&sim, flow);
+    assert!(early < 200_000, "{early} of 1,200,000");
+    sim.run_until(ms(2_000)).expect("no stall");
+    let before = received(&sim, flow);
+    sim.run_until(ms(3_000)).expect("no stall");
+    let used = (received(&sim, flow) - before) as f64 * 8.0 / 1e8;
+    assert!(used > 0.9, "{used}");
+}
+
+/// A second flow: the router halves what it offers, both get the same, and the queue of the first moment drains.
+#[test]
+fn two_flows_get_the_same() {
+    let (mut sim, mut flows) = simulation(100);
+    let second = flows.remove(1).at(ms(500));
+    let ids = [flows.remove(0), second].map(|flow| sim.add_flow(flow).expect("a path"));
+    sim.run_until(ms(3_000)).expect("no stall");
+    let received = |sim: &Simulation| ids.map(|flow| sim.flow(flow).map_or(0, |view| view.received));
+    let before = received(&sim);
+    sim.run_until(ms(5_000)).expect("no stall");
+    let after = received(&sim);
+    let [one, other] = [after[0] - before[0], after[1] - before[1]].map(|bytes| bytes as f64 * 8.0 / 2e8);
+    assert!((one - other).abs() < 0.05 && one + other > 0.85, "{one} {other}");
+    let link = sim.network().link_named("router->to").expect("it is there");
+    let backlog = sim.link(link).expect("it is there").backlog.bytes;
+    assert!(backlog < 60_000, "{backlog}");
+    sim.check().expect("packets are conserved");
+}
