@@ -6,16 +6,15 @@
 //! namespace of our own: what is compared is the CPU's work for a packet, not a network's.
 
 use std::fmt::Write;
-use std::net::IpAddr;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_tun::Namespace;
 use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::cpu::Reading;
 use crate::diag::Diag;
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics;
@@ -57,16 +56,10 @@ impl Condition {
     const ALL: [Condition; 3] = [Condition::Native, Condition::PerAck, Condition::Every10Ms];
 
     fn contender(self) -> Contender {
-        let ccplane = |report: &str| Contender::Ccplane {
-            name: "reno".to_owned(),
-            parameters: vec![("report".to_owned(), report.to_owned())],
-        };
         match self {
-            Condition::Native => Contender::Native {
-                name: "reno".to_owned(),
-            },
-            Condition::PerAck => ccplane("ack"),
-            Condition::Every10Ms => ccplane("10ms"),
+            Condition::Native => Contender::native("reno"),
+            Condition::PerAck => Contender::ccplane_with("reno", "report", "ack"),
+            Condition::Every10Ms => Contender::ccplane_with("reno", "report", "10ms"),
         }
     }
 
@@ -122,26 +115,6 @@ impl Run {
     /// Whether it measures what it is meant to: by itself on the machine, with the algorithm in charge.
     pub fn sound(&self) -> bool {
         self.fallbacks == 0 && self.others_cpu_percent <= MOST_OTHERS
-    }
-}
-
-/// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
-pub(crate) struct Ends {
-    pub sender: Namespace,
-    pub receiver: Namespace,
-    pub address: IpAddr,
-}
-
-impl Ends {
-    /// Both in one namespace, over loopback.
-    pub fn loopback() -> Result<Ends, Error> {
-        let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
-            .map_err(|error| Error::from_tun(error, true))?;
-        Ok(Ends {
-            receiver: namespace.clone(),
-            sender: namespace,
-            address: IpAddr::from([127, 0, 0, 1]),
-        })
     }
 }
 

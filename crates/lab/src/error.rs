@@ -30,8 +30,8 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
-    /// The simulator's transport has no such congestion control.
-    #[error("the simulator's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
+    /// ccplane's transport has no such congestion control.
+    #[error("ccplane's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
     UnknownControl {
         /// What was asked for.
         name: String,

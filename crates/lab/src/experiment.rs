@@ -7,7 +7,7 @@ use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Timing;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 
 /// One run: each contender in turn on the same kind of link, with the same seed.
 #[derive(Clone, Debug)]
@@ -45,6 +45,35 @@ pub struct Experiment {
     pub command: String,
 }
 
+impl Experiment {
+    /// One flow of each contender over a link of a steady rate that loses nothing.
+    pub fn over(
+        contenders: Vec<Contender>,
+        rate: Rate,
+        rtt: Duration,
+        queue: QueueSpec,
+        duration: Duration,
+    ) -> Experiment {
+        Experiment {
+            contenders,
+            line: LineSpec::Constant(rate),
+            line_name: rate.to_string(),
+            rtt,
+            queue,
+            queue_name: queue.to_string(),
+            loss: LossModel::NONE,
+            jitter: Duration::ZERO,
+            reorder: false,
+            timing: Timing::default(),
+            seed: 1,
+            flows: 1,
+            duration,
+            sample_every: Duration::from_millis(20),
+            command: String::new(),
+        }
+    }
+}
+
 /// Which congestion control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contender {
@@ -63,6 +92,27 @@ pub enum Contender {
 }
 
 impl Contender {
+    /// The kernel's own of this name.
+    pub fn native(name: &str) -> Contender {
+        Contender::Native { name: name.to_owned() }
+    }
+
+    /// ccplane's of this name, as it comes.
+    pub fn ccplane(name: &str) -> Contender {
+        Contender::Ccplane {
+            name: name.to_owned(),
+            parameters: Vec::new(),
+        }
+    }
+
+    /// ccplane's of this name, with this parameter.
+    pub fn ccplane_with(name: &str, parameter: &str, value: &str) -> Contender {
+        Contender::Ccplane {
+            name: name.to_owned(),
+            parameters: vec![(parameter.to_owned(), value.to_owned())],
+        }
+    }
+
     /// The algorithm without its parameters.
     pub fn algorithm(&self) -> &str {
         match self {

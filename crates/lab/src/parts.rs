@@ -37,6 +37,22 @@ pub(crate) fn kept<T: DeserializeOwned>(directory: &Path, name: &str, key: &str)
     (part.build == build() && part.key == key).then_some(part.value)
 }
 
+/// A part that real packets give: the one that is kept, unless it was disturbed, or what `run` gives now, which is kept.
+pub(crate) fn part<T: Serialize + DeserializeOwned>(
+    directory: &Path,
+    name: &str,
+    key: &str,
+    sound: impl Fn(&T) -> bool,
+    run: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    if let Some(part) = kept(directory, name, key).filter(sound) {
+        return Ok(part);
+    }
+    let part = run()?;
+    keep(directory, name, key, &part)?;
+    Ok(part)
+}
+
 /// Tells this program from another build of it, whose results may be others under the same version: the executable's
 /// length and time of change.
 fn build() -> &'static str {
@@ -51,6 +67,27 @@ fn build() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disturbed_part_is_made_again() {
+        let directory = std::env::temp_dir().join(format!("ccplane-disturbed-{}", std::process::id()));
+        let mut runs = 0;
+        for sound in [false, true, true] {
+            let made = part(
+                &directory,
+                "a.json",
+                "30 s",
+                |sound| *sound,
+                || {
+                    runs += 1;
+                    Ok(sound)
+                },
+            );
+            assert_eq!(made.unwrap(), sound);
+        }
+        assert_eq!(runs, 2);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn parts_are_used_again_only_under_their_own_key() {

@@ -4,6 +4,9 @@
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
+use std::collections::BTreeMap;
+
+use ccplane_transport::TailStats;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
@@ -132,6 +135,45 @@ pub struct Figures {
     /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the contender wants stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way: Option<OneWayFigures>,
+    /// What RC3's second loop did, where the transport has one; where there are several seeds, in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_loop: Option<SecondLoop>,
+}
+
+/// What RC3's second loop did for all flows of a contender together.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SecondLoop {
+    /// Flows for which it sent at least a segment.
+    pub flows: u64,
+    /// Bytes of payload that it sent, at all levels.
+    pub sent_bytes: u64,
+    /// Bytes that it brought: they arrived before the first loop had sent them.
+    pub delivered_bytes: u64,
+    /// Segments that both loops brought.
+    pub duplicates: u64,
+    /// Segments that are not known to have arrived: dropped, or on their way at the end.
+    pub missing: u64,
+    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`, `too scattered`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stopped: BTreeMap<String, u64>,
+}
+
+impl SecondLoop {
+    /// Of flows whose transport has it: one that never sent by it has none to show.
+    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t TailStats>) -> SecondLoop {
+        let mut all = SecondLoop::default();
+        for tail in flows {
+            all.flows += 1;
+            all.sent_bytes += tail.sent_bytes.iter().sum::<u64>();
+            all.delivered_bytes += tail.delivered_bytes;
+            all.duplicates += tail.duplicates;
+            all.missing += tail.missing().iter().sum::<u64>();
+            if let Some(why) = tail.stopped {
+                *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
+            }
+        }
+        all
+    }
 }
 
 /// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own log, each above its
@@ -412,5 +454,31 @@ impl RunResult {
                 .iter()
                 .map(move |text| (c.label.as_str(), text.as_str()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_transport::TailStop;
+    use ccplane_units::Duration;
+
+    use super::*;
+
+    /// However many flows there are, and whatever each measured.
+    #[test]
+    fn stops_are_counted_by_their_kind() {
+        let tails: Vec<TailStats> = (0..1_000)
+            .map(|n| TailStats {
+                stopped: (n % 2 == 0).then_some(TailStop::Delay {
+                    with: Duration::from_millis(30 + n),
+                    without: Duration::from_millis(20),
+                }),
+                delivered_bytes: n,
+                ..TailStats::default()
+            })
+            .collect();
+        let all = SecondLoop::of(tails.iter());
+        assert_eq!(all.stopped, BTreeMap::from([("class 0 waits".to_owned(), 500)]));
+        assert_eq!((all.flows, all.delivered_bytes), (1_000, 499_500));
     }
 }

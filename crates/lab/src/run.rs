@@ -4,12 +4,14 @@ use std::net::TcpStream;
 
 use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
 use ccplane_qdisc::{Limit, LineSpec};
 use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::cpu::Reading;
+use crate::datagrams;
 use crate::diag::Diag;
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
 use crate::figures::{audit, figures, series};
@@ -19,6 +21,7 @@ use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::stamped::Stamping;
 use crate::steer::Steered;
 use crate::traffic::{self, Plan};
+use crate::wire;
 
 /// What a caller may show and decide while a run goes on.
 pub trait Progress {
@@ -43,6 +46,13 @@ impl Progress for Quiet {}
 /// The largest packet on the emulated path, IP header included.
 pub(crate) const MTU: u32 = 1500;
 
+/// For how long a full packet waited, µs, whose sojourn at a link of this rate was so many ms: what it takes on the wire itself is
+/// no queue.
+pub(crate) fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
+    let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
+    (sojourn_ms * 1e3 - wire_us).max(0.0)
+}
+
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -51,15 +61,42 @@ const MOST_FLOWS: usize = 1000;
 
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
 /// a slow link holds a handful of packets.
-const NARROWEST_BIN: Duration = Duration::from_millis(10);
+pub(crate) const NARROWEST_BIN: Duration = Duration::from_millis(10);
 
-/// Runs every contender, one after the other, each on a new path made alike. Nothing is left behind, whatever happens.
+/// What carries the traffic of a run on real packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The kernel's TCP.
+    Tcp,
+    /// ccplane's transport over UDP.
+    Udp {
+        /// With RC3's second loop.
+        second_loop: bool,
+    },
+}
+
+/// Runs every contender over kernel TCP, one after the other, each on a new path made alike. Nothing is left behind, whatever happens.
 pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Progress) -> Result<RunResult, Error> {
-    let setup = check(experiment, registry)?;
+    run_over(Carrier::Tcp, experiment, registry, progress)
+}
+
+/// The same over this carrier.
+pub fn run_over(
+    carrier: Carrier,
+    experiment: &Experiment,
+    registry: &Registry,
+    progress: &mut dyn Progress,
+) -> Result<RunResult, Error> {
+    let setup = check(carrier, experiment, registry)?;
     let mut contenders = Vec::with_capacity(experiment.contenders.len());
     for (index, contender) in experiment.contenders.iter().enumerate() {
         progress.begin(&contender.to_string(), index, experiment.contenders.len());
-        let result = run_one(experiment, &setup, contender, registry, progress)?;
+        let result = match carrier {
+            Carrier::Tcp => run_one(experiment, &setup, contender, registry, progress)?,
+            Carrier::Udp { second_loop } => {
+                datagrams::run_one(experiment, &setup, contender, second_loop, registry, progress)?
+            }
+        };
         progress.end(&result);
         contenders.push(result);
     }
@@ -75,7 +112,7 @@ pub fn run(experiment: &Experiment, registry: &Registry, progress: &mut dyn Prog
 }
 
 /// Everything that can be wrong before anything is made.
-fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
+fn check(carrier: Carrier, e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
     if e.contenders.is_empty() {
         return Err(Error::NoContender);
@@ -115,7 +152,11 @@ fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
         if let Contender::Ccplane { name, parameters } = contender {
             registry.by_name(name, &read(parameters))?;
         }
+        if let (Contender::Native { name }, Carrier::Udp { .. }) = (contender, carrier) {
+            crate::sim::native(name)?;
+        }
         if let Contender::Native { name } = contender
+            && carrier == Carrier::Tcp
             && !traffic::exists(name)
         {
             let known = traffic::available();
@@ -145,7 +186,12 @@ fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
     // A queue without a limit is taken to hold up to a second.
     let queue = queue_bytes.unwrap_or(rate.bytes_per_sec());
     Ok(Setup {
-        datapath: "Linux TCP".to_owned(),
+        datapath: match carrier {
+            Carrier::Tcp => "Linux TCP",
+            Carrier::Udp { second_loop: false } => "ccplane's transport over UDP",
+            Carrier::Udp { second_loop: true } => "ccplane's transport over UDP, with RC3's second loop",
+        }
+        .to_owned(),
         rate: e.line_name.clone(),
         rate_mbit: rate.bytes_per_sec() as f64 * 8.0 / 1e6,
         rtt_ms: e.rtt.as_secs_f64() * 1e3,
@@ -158,12 +204,12 @@ fn check(e: &Experiment, registry: &Registry) -> Result<Setup, Error> {
         seed: e.seed,
         bin_ms: e.rtt.max(NARROWEST_BIN).as_secs_f64() * 1e3,
         sample_ms: e.sample_every.as_secs_f64() * 1e3,
-        socket_buffer_bytes: Some(traffic::buffer_for(bdp + Bytes::new(queue))),
+        socket_buffer_bytes: (carrier == Carrier::Tcp).then(|| traffic::buffer_for(bdp + Bytes::new(queue))),
         ..Setup::default()
     })
 }
 
-fn read(parameters: &[(String, String)]) -> Parameters {
+pub(crate) fn read(parameters: &[(String, String)]) -> Parameters {
     parameters
         .iter()
         .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
@@ -220,10 +266,17 @@ fn run_one(
         .map_or(contender.algorithm(), Steered::kernel_name)
         .to_owned();
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, bpf))?;
+    let ends = Ends::of(&emulator);
     let stamps = steered.as_mut().and_then(Steered::take_stamps);
-    let mut stamping = stamps.map(|stamps| Stamping::start(stamps, &emulator)).transpose()?;
+    let mut stamping = stamps
+        .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
+        .transpose()?;
+    if stamping.is_some() {
+        // Without iproute2 it goes on, with some stops of 40 ms.
+        let _ = wire::answer_at_once(&ends.receiver, &emulator.sender_addr().to_string(), &["dev", DEVICE]);
+    }
     let (senders, receivers, diag) = open(
-        &emulator,
+        &ends,
         &kernel_name,
         contender.wants(registry)?,
         e.flows,
@@ -296,7 +349,7 @@ fn run_one(
 /// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
 /// stamp.
 pub(crate) fn open(
-    emulator: &Emulator,
+    ends: &Ends,
     congestion: &str,
     wants: Capabilities,
     flows: usize,
@@ -304,9 +357,9 @@ pub(crate) fn open(
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
     let inside = |error| Error::Emulator(ccplane_emu::Error::Tun(error));
     let ecn = wants.contains(Capabilities::ECN);
-    let address = emulator.receiver_addr();
-    let listener = emulator
-        .receiver_ns()
+    let address = ends.address;
+    let listener = ends
+        .receiver
         .run(|| {
             let listener = traffic::listen(address, buffer)?;
             if ecn || wants.contains(Capabilities::ONE_WAY_DELAY) {
@@ -319,8 +372,8 @@ pub(crate) fn open(
     let to = listener
         .local_addr()
         .map_err(Error::traffic("read the listener's address", ""))?;
-    let (senders, mut diag) = emulator
-        .sender_ns()
+    let (senders, mut diag) = ends
+        .sender
         .run(|| {
             let senders = (0..flows)
                 .map(|_| traffic::connect(to, congestion, buffer))
@@ -329,7 +382,7 @@ pub(crate) fn open(
         })
         .map_err(inside)?
         .map_err(Error::traffic(
-            "connect through the emulated path",
+            "connect over the path",
             "a loss near 100% lets no connection through",
         ))?;
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic(

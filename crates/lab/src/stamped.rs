@@ -1,11 +1,13 @@
 //! Time stamps of both ends on an emulated link's kernel TCP, and what they say of each packet beside what the link did.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
-use ccplane_emu::{DEVICE, EmuReport, Emulator, LinkLog};
+use ccplane_emu::{EmuReport, LinkLog};
 use ccplane_linux::stamp::{Arrival, Cost, StampCounters, Stamps};
 use ccplane_units::Duration;
 
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::metrics::Distribution;
 use crate::result::{OneWayFigures, StampedPacket};
@@ -22,12 +24,13 @@ pub(crate) struct Stamping {
 }
 
 impl Stamping {
-    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives.
-    pub(crate) fn start(mut stamps: Stamps, emulator: &Emulator) -> Result<Stamping, Error> {
-        for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives. The sender's device is
+    /// the first.
+    pub(crate) fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
+        for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
             stamps.confine(namespace).map_err(Error::Kernel)?;
             let attached = namespace
-                .run(|| stamps.attach_device(DEVICE))
+                .run(|| stamps.attach_device(device))
                 .map_err(|error| Error::Emulator(ccplane_emu::Error::Tun(error)))?;
             attached.map_err(Error::Kernel)?;
         }
@@ -47,6 +50,22 @@ impl Stamping {
     /// What the programs have cost so far, where the kernel counts.
     pub(crate) fn costs(&self) -> Vec<Cost> {
         self.stamps.costs()
+    }
+
+    /// What the senders' full packets took above the least of them, ns, of those that left while bytes were counted.
+    pub(crate) fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
+        self.collect();
+        let full = full(&self.arrivals);
+        let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);
+        let ports: Vec<u16> = transfer.senders.iter().map(SocketAddr::port).collect();
+        let theirs = self.arrivals.iter();
+        let theirs = theirs.filter(|a| a.bytes >= full && ports.contains(&a.remote_port));
+        let took: Vec<u64> = theirs
+            .filter(|a| (begin..end).contains(&(a.at_ns.saturating_sub(took(a)))))
+            .map(took)
+            .collect();
+        let least = took.iter().copied().min().unwrap_or(0);
+        took.into_iter().map(|took| took - least).collect()
     }
 
     /// What happened to the stamps, and what they say of the packets that left the link while bytes were counted.
@@ -86,14 +105,24 @@ impl Measured {
     }
 }
 
+/// From so many bytes on a packet of these is full.
+fn full(arrivals: &[Arrival]) -> u32 {
+    let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
+    (f64::from(largest) * FULL) as u32
+}
+
+/// From device to device, ns; both clocks are this host's.
+fn took(arrival: &Arrival) -> u64 {
+    u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent))
+}
+
 /// Full packets in both records. Both clocks are this host's, so that a packet is found by when it left: of those of its
 /// flow, none of which overtakes another, it is the first that came to the link afterwards. Queueing delay is what is above
 /// the shortest of each record.
 fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, transfer: &Transfer) -> Vec<StampedPacket> {
     let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
     let full_ip = (f64::from(largest) * FULL) as u16;
-    let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
-    let full_tcp = (f64::from(largest) * FULL) as u32;
+    let full_tcp = full(arrivals);
 
     // When it came to the link, and for how long it stayed, by the sender's port.
     let mut flows: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
@@ -111,7 +140,7 @@ fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, transfer: &Tran
     let mut found = Vec::new();
     let to_this_end = arrivals.iter().filter(|a| flows.contains_key(&a.remote_port));
     for arrival in to_this_end.filter(|a| a.bytes >= full_tcp) {
-        let took = u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent));
+        let took = took(arrival);
         let left = arrival.at_ns.saturating_sub(took);
         let records = &flows[&arrival.remote_port];
         let at = next.entry(arrival.remote_port).or_default();

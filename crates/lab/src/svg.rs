@@ -416,7 +416,7 @@ fn px(at: f64) -> String {
 }
 
 fn escape(text: &str) -> String {
-    crate::report::escape(text)
+    crate::report::html::escape(text)
 }
 
 #[cfg(test)]

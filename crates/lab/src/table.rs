@@ -194,6 +194,48 @@ pub fn of_completions(result: &RunResult) -> Option<String> {
     (!rows.is_empty()).then(|| render(&headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
 }
 
+/// What second loops did: headings, and a row for each contender that has one.
+pub(crate) fn second_loops(result: &RunResult) -> Option<([&'static str; 7], Vec<Vec<String>>)> {
+    let rows = result.contenders.iter().filter_map(|c| {
+        let f = c.figures.second_loop.as_ref()?;
+        let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0;
+        let stopped: Vec<String> = f.stopped.iter().map(|(why, flows)| format!("{flows} {why}")).collect();
+        Some(vec![
+            c.label.clone(),
+            format!("{:.2}", f.delivered_bytes as f64 / 1e6),
+            if received > 0.0 {
+                format!("{:.1}", f.delivered_bytes as f64 / 1e4 / received)
+            } else {
+                "–".to_owned()
+            },
+            format!("{:.2}", f.sent_bytes as f64 / 1e6),
+            f.duplicates.to_string(),
+            f.missing.to_string(),
+            if stopped.is_empty() {
+                "no".to_owned()
+            } else {
+                stopped.join(", ")
+            },
+        ])
+    });
+    let rows: Vec<_> = rows.collect();
+    let headings = [
+        "second loop",
+        "brought\nMB",
+        "of goodput\n%",
+        "sent\nMB",
+        "arrived twice\nsegments",
+        "did not arrive\nsegments",
+        "stopped\nflows, why",
+    ];
+    (!rows.is_empty()).then_some((headings, rows))
+}
+
+/// The table of what second loops did; nothing where the transport has none.
+pub fn of_second_loops(result: &RunResult) -> Option<String> {
+    second_loops(result).map(|(headings, rows)| render(&headings, &rows))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

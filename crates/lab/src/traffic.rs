@@ -222,8 +222,7 @@ pub fn transfer(
                 next = (next + plan.sample_every.as_nanos().max(1_000_000))
                     .max(now)
                     .min(started + plan.duration.as_nanos());
-                #[expect(clippy::disallowed_methods, reason = "looks at real traffic are in real time")]
-                thread::sleep(std::time::Duration::from_nanos(next.saturating_sub(monotonic_ns())));
+                wait_until(next);
             }
         };
         let outcome = run();
@@ -290,6 +289,12 @@ pub fn monotonic_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map(|t| t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs())
         .unwrap_or(0)
+}
+
+/// Sleeps until [`monotonic_ns`] shows so much.
+#[expect(clippy::disallowed_methods, reason = "real traffic is timed in real time")]
+pub fn wait_until(ns: u64) {
+    thread::sleep(std::time::Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
 }
 
 #[cfg(test)]

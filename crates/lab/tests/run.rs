@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
-use ccplane_lab::{Error, Experiment, Quiet, bench_kernel, files, report, run};
+use ccplane_lab::{Carrier, Error, Experiment, Quiet, bench_kernel, files, report, run, run_over};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 use nix::fcntl::{Flock, FlockArg};
@@ -89,6 +89,57 @@ fn left_behind() -> Vec<String> {
         .filter(|l| l.starts_with(&mine))
         .map(str::to_owned)
         .collect()
+}
+
+/// No kernel's congestion control: both ends are in this process, over UDP.
+#[test]
+fn our_transport_fills_the_same_link_also_with_a_second_loop() {
+    if !privileged("our_transport_fills_the_same_link_also_with_a_second_loop") {
+        return;
+    }
+    let _turn = alone();
+    let mut e = experiment(&["cubic", "native:reno"]);
+    (e.flows, e.queue) = (
+        2,
+        QueueSpec::Prio {
+            bands: 6,
+            shared: true,
+            limit: Size::MilliBdp(1000),
+        },
+    );
+    for second_loop in [false, true] {
+        let carrier = Carrier::Udp { second_loop };
+        let result = run_over(carrier, &e, &Registry::builtin(), &mut Quiet).unwrap();
+        for c in &result.contenders {
+            let f = &c.figures;
+            assert!(f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
+            assert!(f.goodput_mbit / 24.0 < f.utilisation, "{}: {f:?}", c.label);
+            assert!(
+                f.flows.iter().all(|flow| flow.received_bytes > 100_000),
+                "{}: {f:?}",
+                c.label
+            );
+            let samples = &c.series.flows[1];
+            assert!(samples.len() > 50 && samples.iter().skip(5).all(|s| s.tcp.cwnd > 0 && s.tcp.srtt_us > 15_000));
+            // What the second loop did is told where there is one: the flows have more to send than their windows hold.
+            let told = f
+                .second_loop
+                .as_ref()
+                .map(|tail| (tail.flows, tail.sent_bytes > 1_000_000));
+            assert_eq!(told, second_loop.then_some((2, true)), "{}: {f:?}", c.label);
+            let page = report::page(&result);
+            assert!(page.contains("over UDP"));
+            assert_eq!(page.contains("<h2>Second loop</h2>"), second_loop);
+        }
+    }
+    let unknown = run_over(
+        Carrier::Udp { second_loop: false },
+        &experiment(&["native:vegas"]),
+        &Registry::builtin(),
+        &mut Quiet,
+    );
+    assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
+    assert_eq!(left_behind(), Vec::<String>::new());
 }
 
 #[test]

@@ -269,6 +269,24 @@ fn with(text: &str, by: &str) -> String {
     SMALL.replace(text, by)
 }
 
+/// The small file with these lines about the transport.
+fn transport(lines: &str) -> String {
+    with(
+        "[topology.dumbbell]",
+        &format!("[transport]\n{lines}\n\n[topology.dumbbell]"),
+    )
+}
+
+#[test]
+fn the_second_loop_has_its_levels_and_its_checks() {
+    let tail = |lines: &str| parse(&transport(lines)).unwrap().transport.tail;
+    assert_eq!(tail("rc3 = false"), None);
+    let usual = tail("rc3 = true").unwrap();
+    assert_eq!((usual.levels, usual.verify), (4, true));
+    let own = tail("rc3 = true\nrc3_levels = 2\nrc3_verify = false").unwrap();
+    assert_eq!((own.levels, own.verify), (2, false));
+}
+
 #[test]
 fn every_mistake_names_its_line_and_its_fix() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -300,6 +318,10 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a queue of a path without delay", with("\"20ms\"", "\"0ms\"")),
         ("an unknown queue", with("rtt =", "queue = \"drptail:1bdp\"\nrtt =")),
         ("too much loss", with("rtt =", "loss = \"150%\"\nrtt =")),
+        ("levels of a second loop that is off", transport("rc3_levels = 2")),
+        ("checks of a second loop that is off", transport("rc3_verify = false")),
+        ("a second loop of no level", transport("rc3 = true\nrc3_levels = 0")),
+        ("a second loop of five levels", transport("rc3 = true\nrc3_levels = 5")),
         (
             "bursts of no probability",
             with("rtt =", "loss = \"gilbert:p=1%:r=2\"\nrtt ="),

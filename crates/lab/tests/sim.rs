@@ -351,3 +351,79 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
         }
     }
 }
+
+/// A link that strips markings: the sender finds that its second loop's packets come in class 0, and stops.
+#[test]
+fn a_second_loop_is_told_of_with_the_reason_why_it_stopped() {
+    let text = |strip: &str| {
+        format!(
+            r#"
+contenders = ["native:cubic"]
+duration = "2s"
+
+[transport]
+rc3 = true
+
+[report]
+link = "narrow"
+
+[[node]]
+name = "a"
+
+[[node]]
+name = "s"
+switch = true
+
+[[node]]
+name = "b"
+
+[[link]]
+from = "a"
+to = "s"
+rate = "1gbit"
+delay = "1ms"
+queue = "prio:5:shared:1MB"
+{strip}
+
+[[link]]
+from = "s"
+to = "b"
+name = "narrow"
+rate = "96mbit"
+delay = "20ms"
+queue = "prio:5:shared:1MB"
+
+[[workload]]
+from = "a"
+to = "b"
+bulk = {{ bytes = "20MB" }}
+"#
+        )
+    };
+    let told = |strip: &str| {
+        let result = simulate(&text(strip));
+        let table = ccplane_lab::table::of_second_loops(&result).unwrap();
+        (result.contenders[0].figures.second_loop.clone().unwrap(), table)
+    };
+    let (kept, table) = told("");
+    assert!(
+        kept.flows == 1 && kept.delivered_bytes > 1_000_000 && kept.stopped.is_empty(),
+        "{kept:?}"
+    );
+    assert!(kept.sent_bytes >= kept.delivered_bytes, "{kept:?}");
+    assert!(
+        table.contains("native:cubic") && table.trim_end().ends_with("no"),
+        "{table}"
+    );
+    let (stripped, table) = told("strip_classes = true");
+    let (why, flows) = stripped.stopped.first_key_value().unwrap();
+    assert!(
+        *flows == 1 && why.contains("marking") && table.contains(why.as_str()),
+        "{why} {table}"
+    );
+    assert!(stripped.sent_bytes < kept.sent_bytes, "{stripped:?} {kept:?}");
+    // And without a second loop there is nothing to tell.
+    let off = simulate(&text("").replace("rc3 = true", ""));
+    assert!(off.contenders[0].figures.second_loop.is_none());
+    assert_eq!(ccplane_lab::table::of_second_loops(&off), None);
+}

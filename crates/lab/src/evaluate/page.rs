@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Answer, Evaluation, Question, Verdict};
-use crate::report::{escape, table_html};
+use crate::report::html::{escape, table_html};
 use crate::svg;
 
 /// The page.

@@ -151,10 +151,10 @@ fn setting(options: &Options, registry: &Registry) -> Result<Setting, Error> {
             registry.by_name(name, &parameters)?;
         }
     }
-    let bbr = registry.names().any(|name| name == "bbr").then(|| Contender::Ccplane {
-        name: "bbr".to_owned(),
-        parameters: Vec::new(),
-    });
+    let bbr = registry
+        .names()
+        .any(|name| name == "bbr")
+        .then(|| Contender::ccplane("bbr"));
     Ok(Setting {
         algorithm: options.algorithm.clone(),
         quick: options.quick,

@@ -16,10 +16,22 @@ const MOST_DRIFT: f64 = 1e6;
 /// A packet: when, and how long it seemed to take, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// When it left, by the sender's clock.
+    /// When it left, by the sender's clock: one of this host, so not negative.
     pub at: i64,
-    /// Arrival less departure, by two clocks.
+    /// Arrival less departure, by two clocks: whatever the other end says.
     pub delay: i64,
+}
+
+impl Point {
+    /// How much longer it took than another.
+    fn longer(self, other: Point) -> i128 {
+        i128::from(self.delay) - i128::from(other.delay)
+    }
+
+    /// How much later it left.
+    fn later(self, other: Point) -> i128 {
+        i128::from(self.at) - i128::from(other.at)
+    }
 }
 
 /// The line.
@@ -50,7 +62,7 @@ impl Envelope {
         let mean = (total / points.len() as i128) as i64;
         let edge = hull.windows(2).find(|edge| edge[0].at <= mean && mean <= edge[1].at);
         let Some(&[a, b]) = edge else { return Some(flat) };
-        let drift = (b.delay - a.delay) as f64 * 1e9 / (b.at - a.at) as f64;
+        let drift = b.longer(a) as f64 * 1e9 / b.later(a) as f64;
         if !(-MOST_DRIFT..=MOST_DRIFT).contains(&drift) {
             return Some(flat);
         }
@@ -63,7 +75,7 @@ impl Envelope {
 
     /// How far a point is above the line, ns.
     pub fn above(&self, point: Point) -> f64 {
-        (point.delay - self.anchor.delay) as f64 - (point.at - self.anchor.at) as f64 * self.drift / 1e9
+        point.longer(self.anchor) as f64 - point.later(self.anchor) as f64 * self.drift / 1e9
     }
 
     /// Where the line is at that time, ns.
@@ -82,7 +94,7 @@ pub(super) fn lower_hull(points: &[Point]) -> Vec<Point> {
             continue; // not below it
         }
         while let [.., a, b] = hull[..]
-            && turn(a, b, point) <= 0
+            && !is_below(b, a, point)
         {
             hull.pop();
         }
@@ -91,10 +103,10 @@ pub(super) fn lower_hull(points: &[Point]) -> Vec<Point> {
     hull
 }
 
-/// Above zero where b is below the line from a to c.
-fn turn(a: Point, b: Point, c: Point) -> i128 {
-    let (ab, ac) = (i128::from(b.at - a.at), i128::from(c.at - a.at));
-    ab * i128::from(c.delay - a.delay) - ac * i128::from(b.delay - a.delay)
+/// Whether b is below the line from a to c. Each product is of a time that is not negative and of a difference of delays:
+/// 63 and 64 bits, so that it fits, which the difference of two might not.
+fn is_below(b: Point, a: Point, c: Point) -> bool {
+    b.later(a) * c.longer(a) > c.later(a) * b.longer(a)
 }
 
 /// How far the receiver's clock is ahead of the sender's, from both directions.
@@ -136,21 +148,37 @@ impl Clocks {
 
 /// The line θ must not be above any delay there, nor its negative above any delay back: how steep it can be.
 fn bounds(there: &[Point], back: &[Point]) -> Option<(f64, f64)> {
-    let above = lower_hull(there);
-    let below = lower_hull(back);
-    let (mut least, mut most) = (f64::NEG_INFINITY, f64::INFINITY);
-    for a in &above {
-        for b in &below {
-            // From (b.at, -b.delay), which it is above, to (a.at, a.delay), which it is below.
-            let slope = (a.delay + b.delay) as f64 * 1e9 / (a.at - b.at) as f64;
-            match a.at.cmp(&b.at) {
-                std::cmp::Ordering::Greater => most = most.min(slope),
-                std::cmp::Ordering::Less => least = least.max(slope),
-                std::cmp::Ordering::Equal => {}
-            }
+    let (above, below) = (lower_hull(there), lower_hull(back));
+    let most = flattest(above.iter().rev(), below.iter(), |a, b| a.later(b))?;
+    let least = -flattest(above.iter(), below.iter().rev(), |a, b| b.later(a))?;
+    Some((least, most))
+}
+
+/// Of the lines from a corner b, at (b.at, -b.delay), to a corner a, at (a.at, a.delay), that is `apart` from it, above zero, the
+/// one that rises least: ns a second. Corners come from the outside to the middle, both hulls are convex, and so each step that
+/// makes the line flatter leads to the flattest: none is looked at twice. `None` where there is no such line, or no line at all
+/// has the ones above it and the others below.
+fn flattest<'a>(
+    above: impl Iterator<Item = &'a Point>,
+    below: impl Iterator<Item = &'a Point>,
+    apart: fn(Point, Point) -> i128,
+) -> Option<f64> {
+    let rise = |a: Point, b: Point| i128::from(a.delay) + i128::from(b.delay);
+    let (mut above, mut below) = (above.copied().peekable(), below.copied().peekable());
+    let (mut a, mut b) = (above.next()?, below.next()?);
+    while apart(a, b) > 0 {
+        // 65 and 63 bits, of which the first is at most 2^64.
+        let flatter = |next: Point, to: Point| rise(next, to) * apart(a, b) < rise(a, b) * apart(next, to);
+        if let Some(next) = above.next_if(|next| flatter(*next, b)) {
+            a = next;
+        } else if let Some(next) = below.next_if(|next| flatter(a, *next)) {
+            b = next;
+        } else {
+            return Some(rise(a, b) as f64 * 1e9 / apart(a, b) as f64);
         }
     }
-    (least.is_finite() && most.is_finite() && least <= most).then_some((least, most))
+    // A step that made it flatter went past the other side: there a point that should be below is above.
+    None
 }
 
 #[cfg(test)]
@@ -298,6 +326,53 @@ mod tests {
             // Some 200 µs of round trip over 10 s.
             assert!(most - least < 45_000.0, "{least} to {most}");
         }
+    }
+
+    /// Whatever the points, the two slopes are those of the flattest and the steepest line of all pairs, and there are none exactly
+    /// where no line is between.
+    #[test]
+    fn bounds_are_those_of_all_pairs() {
+        let mut path = Path {
+            offset: 0,
+            ppm: 0.0,
+            random: 1,
+        };
+        let (mut some, mut none) = (0, 0);
+        for round in 0..2_000 {
+            let count = 2 + path.draw() % 9;
+            let tilt = path.draw() as i64 % 7 - 3;
+            // The further apart in the mean, the likelier that a line fits between.
+            let apart = path.draw() as i64 % 60;
+            let mut side = |sign: i64| -> Vec<Point> {
+                let mut one = || {
+                    let at = (path.draw() % 40) as i64;
+                    let wait = (path.draw() % 60) as i64;
+                    let delay = apart - 20 + wait + sign * tilt * at;
+                    Point { at, delay }
+                };
+                (0..count).map(|_| one()).collect()
+            };
+            let (there, back) = (side(1), side(-1));
+            let pairs = || there.iter().flat_map(|a| back.iter().map(move |b| (a, b)));
+            let slope = |(a, b): (&Point, &Point)| (a.delay + b.delay) as f64 * 1e9 / (a.at - b.at) as f64;
+            let most = pairs().filter(|(a, b)| a.at > b.at).map(slope).reduce(f64::min);
+            let least = pairs().filter(|(a, b)| a.at < b.at).map(slope).reduce(f64::max);
+            let crossed = pairs().any(|(a, b)| a.at == b.at && a.delay + b.delay < 0);
+            let expected = least.zip(most).filter(|(least, most)| !crossed && least <= most);
+            assert_eq!(bounds(&there, &back), expected, "round {round}: {there:?}, {back:?}");
+            *(if expected.is_some() { &mut some } else { &mut none }) += 1;
+        }
+        assert!(some > 300 && none > 300, "{some}, {none}");
+    }
+
+    /// A responder can make every point a corner: looking at each pair of these would take an hour.
+    #[test]
+    fn many_corners_are_no_work() {
+        let convex: Vec<Point> = (0..1_000_000).map(|n| Point { at: n, delay: n * n }).collect();
+        assert_eq!(lower_hull(&convex).len(), convex.len());
+        let (least, most) = bounds(&convex, &convex).unwrap();
+        // Both begin at zero; the next that left, 1 ns later, took 1 ns.
+        assert_eq!((least, most), (-1e9, 1e9));
     }
 
     #[test]

@@ -181,8 +181,8 @@ pub fn evaluate(measured: &Measured, setup: Setup, interrupted: bool) -> Finding
         .map(|(a, b)| Clocks::of((there.best(), &a), (back.best(), &b)));
     let rtts = answered.iter().filter_map(|e| {
         let known = [e.left, e.came, e.answer_left, e.arrived].iter().all(|ns| *ns != 0);
-        let (there, back) = (e.came as i64 - e.left as i64, e.arrived as i64 - e.answer_left as i64);
-        known.then_some((there + back) as f64 / 1e3)
+        let way = |from: u64, to: u64| to.wrapping_sub(from) as i64 as f64;
+        known.then(|| (way(e.left, e.came) + way(e.answer_left, e.arrived)) / 1e3)
     });
     let between = |take: &dyn Fn(&Exchange) -> (u64, u64)| {
         let pairs = answered.iter().map(|e| take(e)).filter(|(a, b)| *a != 0 && *b != 0);
@@ -194,7 +194,7 @@ pub fn evaluate(measured: &Measured, setup: Setup, interrupted: bool) -> Finding
         (true, true) => "interface",
     };
     let stamped = forward.stamped && backward.stamped;
-    let real = (measured.real.1 - measured.real.0) as f64;
+    let real = measured.real.1 as f64 - measured.real.0 as f64;
     Findings {
         stamps: (
             whose(stamped, measured.interface.0),
@@ -289,7 +289,7 @@ impl Findings {
             "to": self.setup.to, "size": self.setup.size, "rate": self.setup.rate, "duration_s": (self.seconds * 1e3).round() / 1e3,
             "interrupted": self.interrupted, "stamps": { "here": self.stamps.0, "there": self.stamps.1 },
             "interface": self.setup.interface, "one_clock": self.setup.one_clock,
-            "sent": self.tally.sent, "answered": self.tally.answered, "unanswered_at_end": self.tally.sent - self.tally.judged,
+            "sent": self.tally.sent, "unsent": self.tally.unsent, "answered": self.tally.answered, "unanswered_at_end": self.tally.sent - self.tally.judged,
             "refused": self.tally.refused, "reordered": self.tally.reordered, "repeated": self.tally.repeated, "foreign": self.tally.foreign,
             "min_rtt_us": round(self.min_rtt), "there": way(&self.there), "back": way(&self.back),
             "stack_here": stack(&self.here), "stack_there": stack(&self.other), "clock": clocks, "headroom_us": round(self.headroom()),
@@ -341,6 +341,7 @@ impl Findings {
         let others = [
             (tally.refused, "left without a reply by the responder's limit"),
             (tally.sent - tally.judged, "not answered at the end"),
+            (tally.unsent, "not sent, because this host had no room or no way"),
             (tally.reordered, "overtaken"),
             (tally.repeated, "came twice"),
         ];
@@ -439,6 +440,30 @@ mod tests {
             real: (100, -4_999_000_000 + 100),
             interface: (false, false),
             error_ns: 30,
+        }
+    }
+
+    /// Whatever a responder says of its times, there are findings, in text and as JSON: one extreme after the other, so that
+    /// delays lie as far apart as they can, each way and beside those of honest exchanges.
+    #[test]
+    fn any_times_of_the_other_end_are_taken() {
+        const EXTREMES: [u64; 5] = [1, i64::MAX as u64, 1 << 63, (1 << 63) + (1 << 40), u64::MAX];
+        for (one, honest) in (0..EXTREMES.len()).flat_map(|one| [(one, 3), (one, usize::MAX)]) {
+            let mut measured = measured(50, true);
+            measured.real.1 = EXTREMES[one] as i64;
+            for (number, exchange) in measured.exchanges.iter_mut().enumerate() {
+                if number % honest == 2 {
+                    continue;
+                }
+                let extreme = EXTREMES[(one + number) % EXTREMES.len()];
+                let other = EXTREMES[(one + number / EXTREMES.len()) % EXTREMES.len()];
+                (exchange.came, exchange.answer_left) = (extreme, other);
+                (exchange.taken, exchange.made) = (extreme, other);
+            }
+            for one_clock in [true, false] {
+                let found = evaluate(&measured, setup(one_clock), false);
+                assert!(found.text().contains("queue there") && found.json().is_object());
+            }
         }
     }
 

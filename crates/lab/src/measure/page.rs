@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Distribution, Findings, HEADINGS, Way};
-use crate::report::{escape, table_html};
+use crate::report::html::{escape, table_html};
 use crate::svg::{self, Axis, Chart, Line};
 
 /// Points of a distribution's curve: a pixel is a fifth of a percent.

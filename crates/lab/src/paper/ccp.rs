@@ -15,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018",
     takes: "5 minutes; 2 with --datapath sim",
     on: &[Datapath::Sim, Datapath::Linux],
+    repeats: None,
     run: all,
 };
 

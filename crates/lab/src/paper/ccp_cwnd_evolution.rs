@@ -10,7 +10,7 @@ use ccplane_units::{Duration, Rate};
 
 use super::link::{LOOK, Link, OneRun, Summary, on_kernel};
 use super::page::{Aim, Findings};
-use super::{Datapath, Experiment, Options, Outcome, loopback, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::Distribution;
@@ -23,9 +23,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1, figure 8",
     takes: "7 minutes; half a minute with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
+    repeats: Some(PAIRS),
     run: evolution,
 };
 
+/// Runs of native and of ccplane.
+const PAIRS: usize = 3;
 /// Most that a curve is moved: more than a period of Cubic's sawtooth on this link, which is some seconds.
 const MOST_SHIFT: Duration = Duration::from_secs(10);
 /// What two curves have in common at least, of the shorter one: a good fit of their ends alone says nothing.
@@ -44,20 +47,10 @@ fn link() -> Link {
     }
 }
 
-fn ours() -> Contender {
-    Contender::Ccplane {
-        name: "cubic".to_owned(),
-        parameters: Vec::new(),
-    }
-}
-
 fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     let link = link();
-    let (pairs, duration) = if options.quick {
-        (2, Duration::from_secs(10))
-    } else {
-        (3, Duration::from_secs(60))
-    };
+    let duration = Duration::from_secs(if options.quick { 10 } else { 60 });
+    let pairs = options.repeats(PAIRS, 2);
     let mut findings = Findings::default();
     let mut first = true;
     for on in [Datapath::Linux, Datapath::Sim]
@@ -65,7 +58,7 @@ fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress
         .filter(|on| options.on(*on))
     {
         let runs: Vec<OneRun> = (1..=if on == Datapath::Sim { 1 } else { pairs })
-            .flat_map(|number| [loopback::native("cubic"), ours()].map(|who| (number, who)))
+            .flat_map(|number| [Contender::native("cubic"), Contender::ccplane("cubic")].map(|who| (number, who)))
             .map(|(number, contender)| OneRun {
                 link: &link,
                 contender,
@@ -95,12 +88,7 @@ fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress
         );
         first = false;
         let unsound = summaries.iter().filter(|summary| !summary.sound).count();
-        if unsound > 0 {
-            findings.remark(format!(
-                "{unsound} of {} runs on {on} are not sound by the emulator's own audit: the same command again repeats those.",
-                summaries.len()
-            ));
-        }
+        findings.disturbed(unsound, summaries.len());
     }
     findings.remark(
         "Windows in segments, looked at every 10 ms from the second second on, moved in time to where they fit best. In the \

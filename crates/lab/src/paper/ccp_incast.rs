@@ -34,6 +34,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.3, figure 14",
     takes: "5 minutes on two cores; half a minute with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: incast,
 };
 
@@ -168,12 +169,8 @@ impl Job for Point {
     fn run(&self) -> Result<Vec<f64>, Error> {
         (1..=self.seeds)
             .map(|seed| {
-                self.tail(seed).map_err(|error| Error::Broken {
-                    contender: self.name(),
-                    seed,
-                    what: error.to_string(),
-                    repeat: "ccplane paper ccp-incast".to_owned(),
-                })
+                self.tail(seed)
+                    .map_err(pool::broken(&self.name(), seed, EXPERIMENT.name))
             })
             .collect()
     }

@@ -3,10 +3,10 @@
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use super::loopback::{Measured, Turns, native, reporting};
-use super::page::{Aim, Findings};
+use super::loopback::{Measured, Turns};
+use super::page::{Aim, Findings, cell};
 use super::{Datapath, Experiment, Options, Outcome};
-use crate::bench_kernel::Ends;
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
@@ -18,20 +18,24 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 2.2, table 1",
     takes: "5 minutes; 15 seconds with --quick",
     on: &[Datapath::Linux],
+    repeats: Some(ROUNDS),
     run: interval,
 };
 
+const ROUNDS: usize = 10;
+
 fn contenders() -> [Contender; 3] {
-    [native("reno"), reporting("reno", "ack"), reporting("reno", "10ms")]
+    [
+        Contender::native("reno"),
+        Contender::ccplane_with("reno", "report", "ack"),
+        Contender::ccplane_with("reno", "report", "10ms"),
+    ]
 }
 
 fn interval(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     let contenders = contenders();
-    let (rounds, length) = if options.quick {
-        (3, Duration::from_secs(1))
-    } else {
-        (10, Duration::from_secs(10))
-    };
+    let length = Duration::from_secs(if options.quick { 1 } else { 10 });
+    let rounds = options.repeats(ROUNDS, 3);
     let turns = Turns {
         place: "loopback",
         flows: &[1],
@@ -75,13 +79,12 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
         let gbit = measured.mean_and_deviation(1, who, |run| vec![run.goodput_gbit]);
         findings.figure(format!("interval_{key}_gbit"), gbit.map(|(mean, _)| mean));
         let reports = measured.mean_and_deviation(1, who, |run| vec![run.reports_per_s]);
-        let shown = |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
         rows.push(vec![
             who.to_string(),
-            shown(gbit.map(|g| g.0), 1),
-            shown(gbit.map(|g| g.1), 1),
+            cell(gbit.map(|g| g.0), 1),
+            cell(gbit.map(|g| g.1), 1),
             paper.to_string(),
-            shown(reports.map(|r| r.0), 0),
+            cell(reports.map(|r| r.0), 0),
         ]);
         points.extend(gbit.map(|(mean, deviation)| (n as f64 + 1.0, mean, deviation)));
     }

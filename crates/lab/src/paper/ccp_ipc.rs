@@ -29,6 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.2.1, figure 12",
     takes: "a minute; ten seconds with --quick",
     on: &[Datapath::Linux],
+    repeats: None,
     run: ipc,
 };
 

@@ -7,15 +7,17 @@
 use ccplane_algorithms::Registry;
 use ccplane_units::{Duration, Rate};
 
-use super::loopback::{Measured, Turns, native, reporting};
+use super::loopback::{Measured, Turns};
 use super::page::{Aim, Findings};
-use super::{Datapath, Experiment, Options, Outcome, wire};
-use crate::bench_kernel::{Ends, Load, Run, one};
+use super::{Datapath, Experiment, Options, Outcome};
+use crate::bench_kernel::{Load, Run, one};
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::parts::{keep, kept};
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
+use crate::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-scalability",
@@ -23,9 +25,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.2.2, figure 13",
     takes: "11 hours (ten runs of 30 s of each, as the paper); a minute and a half with --quick",
     on: &[Datapath::Linux],
+    repeats: Some(ROUNDS),
     run: scalability,
 };
 
+/// As the paper: ten runs of 30 s.
+const ROUNDS: usize = 10;
 const ALGORITHMS: [&str; 2] = ["reno", "cubic"];
 const FLOWS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 const QUICK_FLOWS: [usize; 3] = [1, 16, 64];
@@ -37,18 +42,19 @@ const SPARE: f64 = 0.6;
 
 fn contenders(algorithm: &str) -> [Contender; 3] {
     [
-        native(algorithm),
-        reporting(algorithm, "ack"),
-        reporting(algorithm, "10ms"),
+        Contender::native(algorithm),
+        Contender::ccplane_with(algorithm, "report", "ack"),
+        Contender::ccplane_with(algorithm, "report", "10ms"),
     ]
 }
 
 fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
-    let (flows, rounds, length) = if options.quick {
-        (&QUICK_FLOWS[..], 1, Duration::from_secs(1))
+    let (flows, length) = if options.quick {
+        (&QUICK_FLOWS[..], Duration::from_secs(1))
     } else {
-        (&FLOWS[..], 10, Duration::from_secs(30))
+        (&FLOWS[..], Duration::from_secs(30))
     };
+    let rounds = options.repeats(ROUNDS, 1);
     let all: Vec<Contender> = ALGORITHMS.iter().flat_map(|algorithm| contenders(algorithm)).collect();
     let turns = |place| Turns {
         place,
@@ -82,7 +88,7 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error>
             length,
             look_every: length,
         };
-        let run = one(&ends, &native("reno"), load, registry)?;
+        let run = one(&ends, &Contender::native("reno"), load, registry)?;
         if run.goodput_gbit > 0.9 * *gbit as f64 && run.machine_cpu_percent < SPARE * cpus * 100.0 {
             if run.sound() {
                 keep(&options.parts(), "rate.json", &key, gbit)?;

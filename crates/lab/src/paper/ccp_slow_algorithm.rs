@@ -6,10 +6,10 @@ use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, 
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
-use super::loopback::{Measured, Turns, native};
+use super::loopback::{Measured, Turns};
 use super::page::{Aim, Findings};
 use super::{Datapath, Experiment, Options, Outcome};
-use crate::bench_kernel::Ends;
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
@@ -22,9 +22,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "ours, for a claim of Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 2.2",
     takes: "5 minutes; 20 seconds with --quick",
     on: &[Datapath::Linux],
+    repeats: Some(ROUNDS),
     run: slow,
 };
 
+const ROUNDS: usize = 5;
 /// How long a callback takes.
 const TAKES: [&str; 4] = ["0us", "100us", "1ms", "10ms"];
 const FLOWS: [usize; 2] = [1, 8];
@@ -32,11 +34,8 @@ const NAME: &str = "slow_reno";
 
 fn slow(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     let contenders = contenders();
-    let (rounds, length) = if options.quick {
-        (1, Duration::from_secs(1))
-    } else {
-        (5, Duration::from_secs(5))
-    };
+    let length = Duration::from_secs(if options.quick { 1 } else { 5 });
+    let rounds = options.repeats(ROUNDS, 1);
     let turns = Turns {
         place: "slow",
         flows: &FLOWS,
@@ -49,11 +48,8 @@ fn slow(options: &Options, _registry: &Registry, progress: &mut dyn Progress) ->
 }
 
 fn contenders() -> Vec<Contender> {
-    let ours = TAKES.map(|takes| Contender::Ccplane {
-        name: NAME.to_owned(),
-        parameters: vec![("takes".to_owned(), takes.to_owned())],
-    });
-    std::iter::once(native("reno")).chain(ours).collect()
+    let ours = TAKES.map(|takes| Contender::ccplane_with(NAME, "takes", takes));
+    std::iter::once(Contender::native("reno")).chain(ours).collect()
 }
 
 /// With the slow algorithm in it.

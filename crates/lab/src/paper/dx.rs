@@ -13,6 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015",
     takes: "3 minutes on two cores; --datapath sim needs no privileges",
     on: &[Datapath::Sim, Datapath::Linux],
+    repeats: None,
     run: all,
 };
 

@@ -3,8 +3,8 @@
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use super::many_to_one::{ManyToOne, Seen, Senders};
-use super::page::{Aim, Findings};
+use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
+use super::page::{Aim, Findings, cell};
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
@@ -18,12 +18,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)",
     takes: "1 minute on two cores; 10 seconds with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: convergence,
 };
 
 const FLOWS: u32 = 5;
 const CONTENDERS: [Who; 3] = [Who::Dx, Who::Dctcp, Who::Swift];
-const RTT: Duration = Duration::from_micros(100);
 /// A look at throughputs: ten round trips.
 const BIN: Duration = Duration::from_millis(1);
 /// Flows have converged when Jain's index of their throughputs is at least this in so many looks in a row. 0.95 is what
@@ -41,16 +41,13 @@ fn convergence(options: &Options, registry: &Registry, progress: &mut dyn Progre
         .iter()
         .flat_map(|who| (1..=seeds).map(|seed| (*who, seed)))
         .map(|(who, seed)| ManyToOne {
-            registry,
-            experiment: EXPERIMENT.name,
             who,
-            gbit: 10,
-            rtt: RTT,
             senders: Senders::JoinAndLeave(FLOWS, apart),
             warm: Duration::ZERO,
             until: apart * u64::from(2 * FLOWS - 1),
             bin: BIN,
             seed,
+            ..ManyToOne::of(registry, EXPERIMENT.name)
         })
         .collect();
     let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
@@ -92,7 +89,6 @@ fn findings(results: &[(&ManyToOne, &Seen)], apart: Duration) -> Findings {
             "",
             Aim::None,
         );
-        let cell = |value: Option<f64>, digits: usize| value.map_or("–".into(), |value| format!("{value:.digits$}"));
         rows.push(vec![
             who.label().to_owned(),
             cell(all.quantile(0.5), 1),

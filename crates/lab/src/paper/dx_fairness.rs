@@ -3,8 +3,8 @@
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use super::many_to_one::{ManyToOne, Seen, Senders};
-use super::page::{Aim, Findings};
+use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
+use super::page::{Aim, Findings, cell};
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
@@ -18,12 +18,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)",
     takes: "1 minute on two cores; 10 seconds with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: fairness,
 };
 
 const SENDERS: [u32; 4] = [2, 5, 10, 30];
 const CONTENDERS: [Who; 3] = [Who::Dx, Who::Dctcp, Who::Swift];
-const RTT: Duration = Duration::from_micros(100);
 /// A look at throughputs: ten round trips, 28 packets of each of 30 flows.
 const BIN: Duration = Duration::from_millis(1);
 /// Over so many looks together as well: what is unfair for a moment may be fair for longer.
@@ -36,22 +36,13 @@ fn fairness(options: &Options, registry: &Registry, progress: &mut dyn Progress)
     } else {
         (10, Duration::from_millis(500))
     };
-    let points = SENDERS.iter().flat_map(|count| CONTENDERS.map(|who| (*count, who)));
-    let jobs: Vec<ManyToOne> = points
-        .flat_map(|(count, who)| (1..=seeds).map(move |seed| (count, who, seed)))
-        .map(|(count, who, seed)| ManyToOne {
-            registry,
-            experiment: EXPERIMENT.name,
-            who,
-            gbit: 10,
-            rtt: RTT,
-            senders: Senders::Always(count),
-            warm: WARM,
-            until: WARM + measured,
-            bin: BIN,
-            seed,
-        })
-        .collect();
+    let one = ManyToOne {
+        warm: WARM,
+        until: WARM + measured,
+        bin: BIN,
+        ..ManyToOne::of(registry, EXPERIMENT.name)
+    };
+    let jobs = one.crossed(&SENDERS, &CONTENDERS, seeds);
     let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results).finish(&EXPERIMENT, options)
@@ -92,10 +83,8 @@ fn variation(seen: &Seen, looks: usize) -> Option<f64> {
 fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
     let mut findings = Findings::default();
     let mean = |count: u32, who: Who, figure: &dyn Fn(&Seen) -> Option<f64>| {
-        let of = results
-            .iter()
-            .filter(|(job, _)| (job.senders, job.who) == (Senders::Always(count), who));
-        Distribution::new(of.filter_map(|(_, seen)| figure(seen))).mean()
+        let meant = |job: &ManyToOne| (job.senders, job.who) == (Senders::Always(count), who);
+        pool::mean(results, meant, figure)
     };
     for count in SENDERS {
         findings.compare(
@@ -106,12 +95,11 @@ fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
             Aim::AtLeast(0.95),
         );
     }
-    let cell = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
     let rows = SENDERS.iter().flat_map(|count| CONTENDERS.map(|who| (*count, who)));
     let rows = rows.map(|(count, who)| {
         let mut row = vec![count.to_string(), who.label().to_owned()];
-        row.extend(SPANS.map(|looks| cell(mean(count, who, &|seen| index(seen, looks)))));
-        row.extend(SPANS.map(|looks| cell(mean(count, who, &|seen| variation(seen, looks)))));
+        row.extend(SPANS.map(|looks| cell(mean(count, who, &|seen| index(seen, looks)), 3)));
+        row.extend(SPANS.map(|looks| cell(mean(count, who, &|seen| variation(seen, looks)), 3)));
         row
     });
     findings.table(
@@ -182,16 +170,13 @@ mod tests {
                 .collect()
         };
         let job = ManyToOne {
-            registry: &registry,
-            experiment: EXPERIMENT.name,
             who: Who::Dctcp,
             gbit: 1,
-            rtt: RTT,
             senders: Senders::Always(2),
             warm: Duration::ZERO,
             until: BIN,
             bin: BIN,
-            seed: 1,
+            ..ManyToOne::of(&registry, EXPERIMENT.name)
         };
         let mut seen = pool::Job::run(&job).unwrap();
         seen.rates = vec![turns(0), turns(1)];

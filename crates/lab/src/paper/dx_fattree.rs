@@ -27,6 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slides 30 and 31",
     takes: "15 minutes on two cores; 1 minute with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: fattree,
 };
 
@@ -87,12 +88,7 @@ impl Job for Run<'_> {
     }
 
     fn run(&self) -> Result<Done, Error> {
-        let broken = |error: SimError| Error::Broken {
-            contender: self.name(),
-            seed: self.seed,
-            what: error.to_string(),
-            repeat: format!("ccplane paper {}", EXPERIMENT.name),
-        };
+        let broken = pool::broken(&self.name(), self.seed, EXPERIMENT.name);
         let limit = Size::Bytes(BUFFER);
         let queue = if self.who.heeds_marks() {
             let threshold = Size::Bytes(marking_threshold(GBIT) * PACKET);
@@ -101,7 +97,7 @@ impl Job for Run<'_> {
             QueueSpec::DropTail(limit)
         };
         let network = topology::tree_192(queue);
-        let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(broken)?;
+        let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
         let own = Config {
             min_rto: MIN_RTO,
             initial_rto: MIN_RTO,
@@ -126,12 +122,12 @@ impl Job for Run<'_> {
             start: Time::ZERO,
             stop: None,
         };
-        let app = sim.add_workload(spec, congestion, transport).map_err(broken)?;
+        let app = sim.add_workload(spec, congestion, transport).map_err(&broken)?;
         let step = Duration::from_millis(10);
         let (mut now, mut open, mut last) = (Time::ZERO, 0, Time::ZERO);
         loop {
             now += step;
-            sim.run_until(now).map_err(broken)?;
+            sim.run_until(now).map_err(&broken)?;
             let all = sim
                 .workload(app)
                 .is_some_and(|workload| workload.opened() == self.flows);

@@ -6,13 +6,12 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_sim::{JitterShape, StampModel};
 use ccplane_units::Duration;
 
-use super::many_to_one::{ManyToOne, Seen, Senders};
+use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
 use super::page::{Aim, Findings};
 use super::pool::Job;
-use super::who::{self, Who};
+use super::who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
-use crate::metrics::Distribution;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 
@@ -22,6 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)",
     takes: "2 minutes on two cores; 15 seconds with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: noise,
 };
 
@@ -35,7 +35,6 @@ const SHAPES: [(JitterShape, &str); 2] = [
     (JitterShape::Exponential, "exponential"),
 ];
 const SENDERS: u32 = 10;
-const RTT: Duration = Duration::from_micros(100);
 const WARM: Duration = Duration::from_millis(50);
 
 /// One run.
@@ -84,12 +83,7 @@ impl Job for Noisy<'_> {
                 ..StampModel::EXACT
             };
             let parameters = Parameters::new().with("headroom", self.headroom());
-            who::stamp_all(sim, model).map_err(|error| Error::Broken {
-                contender: self.name(),
-                seed: self.inner.seed,
-                what: error.to_string(),
-                repeat: format!("ccplane paper {}", EXPERIMENT.name),
-            })?;
+            who::stamp_all(sim, model).map_err(pool::broken(&self.name(), self.inner.seed, EXPERIMENT.name))?;
             let (congestion, config) = who::steered(sim, self.inner.registry, own, "dx", &parameters)?;
             Ok((congestion, Arc::new(config)))
         })
@@ -108,16 +102,11 @@ fn noise(options: &Options, registry: &Registry, progress: &mut dyn Progress) ->
         .flat_map(|(shape, noise, headroom)| (1..=seeds).map(move |seed| (shape, noise, headroom, seed)))
         .map(|(shape, noise_ns, headroom_ns, seed)| Noisy {
             inner: ManyToOne {
-                registry,
-                experiment: EXPERIMENT.name,
-                who: Who::Dx,
-                gbit: 10,
-                rtt: RTT,
                 senders: Senders::Always(SENDERS),
                 warm: WARM,
                 until: WARM + measured,
-                bin: Duration::from_millis(10),
                 seed,
+                ..ManyToOne::of(registry, EXPERIMENT.name)
             },
             shape,
             noise_ns,
@@ -155,10 +144,8 @@ fn findings(results: &[(&Noisy, &Seen)]) -> Findings {
 /// The figures under noise of one distribution.
 fn of_shape(findings: &mut Findings, results: &[(&Noisy, &Seen)], shape: JitterShape, name: &str) {
     let mean = |noise: u64, headroom: Option<u64>, figure: &dyn Fn(&Seen) -> f64| {
-        let of = results
-            .iter()
-            .filter(|(job, _)| (job.shape.0, job.noise_ns, job.headroom_ns) == (shape, noise, headroom));
-        Distribution::new(of.map(|(_, seen)| figure(seen))).mean()
+        let meant = |job: &Noisy| (job.shape.0, job.noise_ns, job.headroom_ns) == (shape, noise, headroom);
+        pool::mean(results, meant, |seen| Some(figure(seen)))
     };
     for noise in [1_000, 10_000] {
         findings.compare(
@@ -231,16 +218,10 @@ mod tests {
         let registry = Registry::builtin();
         let used = |noise_ns, headroom_ns| {
             let inner = ManyToOne {
-                registry: &registry,
-                experiment: EXPERIMENT.name,
-                who: Who::Dx,
-                gbit: 10,
-                rtt: RTT,
                 senders: Senders::Always(4),
                 warm: Duration::from_millis(10),
                 until: Duration::from_millis(30),
-                bin: Duration::from_millis(10),
-                seed: 1,
+                ..ManyToOne::of(&registry, EXPERIMENT.name)
             };
             let job = Noisy {
                 inner,

@@ -3,12 +3,11 @@
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use super::many_to_one::{ManyToOne, Seen, Senders};
+use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
 use super::page::{Aim, Findings};
 use super::who::Who;
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
-use crate::metrics::Distribution;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 
@@ -18,13 +17,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)",
     takes: "1 minute on two cores; 10 seconds with --quick",
     on: &[Datapath::Sim],
+    repeats: None,
     run: senders,
 };
 
 const SENDERS: [u32; 3] = [10, 20, 30];
 const CONTENDERS: [Who; 3] = [Who::Dx, Who::Dctcp, Who::Swift];
-/// With it a link of 10 Gbit/s holds 83 packets, less than three for each of 30 senders.
-const RTT: Duration = Duration::from_micros(100);
 const WARM: Duration = Duration::from_millis(50);
 
 fn senders(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
@@ -33,22 +31,12 @@ fn senders(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
     } else {
         (10, Duration::from_millis(500))
     };
-    let points = SENDERS.iter().flat_map(|count| CONTENDERS.map(|who| (*count, who)));
-    let jobs: Vec<ManyToOne> = points
-        .flat_map(|(count, who)| (1..=seeds).map(move |seed| (count, who, seed)))
-        .map(|(count, who, seed)| ManyToOne {
-            registry,
-            experiment: EXPERIMENT.name,
-            who,
-            gbit: 10,
-            rtt: RTT,
-            senders: Senders::Always(count),
-            warm: WARM,
-            until: WARM + measured,
-            bin: Duration::from_millis(10),
-            seed,
-        })
-        .collect();
+    let one = ManyToOne {
+        warm: WARM,
+        until: WARM + measured,
+        ..ManyToOne::of(registry, EXPERIMENT.name)
+    };
+    let jobs = one.crossed(&SENDERS, &CONTENDERS, seeds);
     let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results).finish(&EXPERIMENT, options)
@@ -57,10 +45,8 @@ fn senders(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
 fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
     let mut findings = Findings::default();
     let mean = |count: u32, who: Who, figure: &dyn Fn(&Seen) -> f64| {
-        let of = results
-            .iter()
-            .filter(|(job, _)| (job.senders, job.who) == (Senders::Always(count), who));
-        Distribution::new(of.map(|(_, seen)| figure(seen))).mean()
+        let meant = |job: &ManyToOne| (job.senders, job.who) == (Senders::Always(count), who);
+        pool::mean(results, meant, |seen| Some(figure(seen)))
     };
     for count in SENDERS {
         findings.compare(
@@ -85,7 +71,7 @@ fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
     let rows = rows.map(|(count, who)| {
         let cell = |figure: &dyn Fn(&Seen) -> f64, digits: usize| {
             let mean = mean(count, who, figure);
-            mean.map_or("–".into(), |mean| format!("{mean:.digits$}"))
+            page::cell(mean, digits)
         };
         vec![
             count.to_string(),
@@ -144,16 +130,11 @@ mod tests {
         let registry = Registry::builtin();
         let run = |count, who| {
             let job = ManyToOne {
-                registry: &registry,
-                experiment: EXPERIMENT.name,
                 who,
-                gbit: 10,
-                rtt: RTT,
                 senders: Senders::Always(count),
                 warm: Duration::from_millis(100),
                 until: Duration::from_millis(150),
-                bin: Duration::from_millis(10),
-                seed: 1,
+                ..ManyToOne::of(&registry, EXPERIMENT.name)
             };
             job.run().unwrap()
         };

@@ -3,15 +3,16 @@
 //! The slides give two ratios of median queueing delays and nothing else: neither the path's round trip nor the marking
 //! threshold nor a queue in packets. Ours are said; other round trips are in the table.
 
+mod real;
+
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, Seen, Senders};
 use super::page::{Aim, Findings};
 use super::who::{Who, marking_threshold};
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
-use crate::metrics::Distribution;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 
@@ -19,8 +20,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-testbed",
     title: "The queue of two senders at 1 and 10 Gbit/s, DX and DCTCP",
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slides 27 to 29 and 32",
-    takes: "1 minute on two cores; 10 seconds with --quick",
-    on: &[Datapath::Sim],
+    takes: "3 minutes on two cores; 30 seconds with --quick",
+    on: &[Datapath::Sim, Datapath::Linux],
+    repeats: None,
     run: testbed,
 };
 
@@ -41,6 +43,22 @@ fn contenders(gbit: u64) -> Vec<Who> {
 }
 
 fn testbed(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+    let mut findings = Findings::default();
+    if options.on(Datapath::Sim) {
+        simulated(&mut findings, options, registry, progress)?;
+    }
+    if options.on(Datapath::Linux) {
+        real::write(&mut findings, &real::measure(options, registry, progress)?);
+    }
+    findings.finish(&EXPERIMENT, options)
+}
+
+fn simulated(
+    findings: &mut Findings,
+    options: &Options,
+    registry: &Registry,
+    progress: &mut dyn Progress,
+) -> Result<(), Error> {
     let (seeds, measured, round_trips) = if options.quick {
         (2, Duration::from_millis(200), &ROUND_TRIPS[..1])
     } else {
@@ -53,22 +71,21 @@ fn testbed(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
     {
         for who in contenders(gbit) {
             jobs.extend((1..=seeds).map(|seed| ManyToOne {
-                registry,
-                experiment: EXPERIMENT.name,
                 who,
                 gbit,
                 rtt: Duration::from_micros(rtt),
                 senders: Senders::Always(2),
                 warm: WARM,
                 until: WARM + measured,
-                bin: Duration::from_millis(10),
                 seed,
+                ..ManyToOne::of(registry, EXPERIMENT.name)
             }));
         }
     }
     let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&seen).collect());
-    findings(&results, round_trips, options.quick).finish(&EXPERIMENT, options)
+    tell(findings, &results, round_trips, options.quick);
+    Ok(())
 }
 
 const RATES: [u64; 2] = [1, 10];
@@ -78,11 +95,8 @@ struct Results<'a, 'r>(Vec<(&'a ManyToOne<'r>, &'a Seen)>);
 impl Results<'_, '_> {
     /// The mean of a figure over the seeds of a point.
     fn mean(&self, gbit: u64, rtt: u64, who: Who, figure: impl Fn(&Seen) -> f64) -> Option<f64> {
-        let of = self
-            .0
-            .iter()
-            .filter(|(job, _)| (job.gbit, job.rtt.as_micros(), job.who) == (gbit, rtt, who));
-        Distribution::new(of.map(|(_, seen)| figure(seen))).mean()
+        let meant = |job: &ManyToOne| (job.gbit, job.rtt.as_micros(), job.who) == (gbit, rtt, who);
+        pool::mean(&self.0, meant, |seen| Some(figure(seen)))
     }
 
     /// Median queueing delays, that of DCTCP over that of DX.
@@ -92,8 +106,7 @@ impl Results<'_, '_> {
     }
 }
 
-fn findings(results: &Results, round_trips: &[u64], quick: bool) -> Findings {
-    let mut findings = Findings::default();
+fn tell(findings: &mut Findings, results: &Results, round_trips: &[u64], quick: bool) {
     let rtt = ROUND_TRIPS[0];
     let ten = "1.6 (slide 32; the abstract: 1.57), of which stamps is not said";
     for (key, what, gbit, who, paper, least) in [
@@ -145,9 +158,8 @@ fn findings(results: &Results, round_trips: &[u64], quick: bool) -> Findings {
         format!("Share of packets up to a queueing delay, their own transmission included; round trip {rtt} µs"),
         &RATES.map(|gbit| picture(results, gbit, rtt)),
     );
-    table(&mut findings, results, round_trips);
-    words(&mut findings, quick);
-    findings
+    table(findings, results, round_trips);
+    words(findings, quick);
 }
 
 fn picture(results: &Results, gbit: u64, rtt: u64) -> Chart {
@@ -174,7 +186,7 @@ fn table(findings: &mut Findings, results: &Results, round_trips: &[u64]) {
         for who in contenders(gbit) {
             let cell = |figure: &dyn Fn(&Seen) -> f64, digits: usize| {
                 let mean = results.mean(gbit, rtt, who, figure);
-                mean.map_or("–".into(), |mean| format!("{mean:.digits$}"))
+                page::cell(mean, digits)
             };
             rows.push(vec![
                 gbit.to_string(),
@@ -241,16 +253,12 @@ mod tests {
     fn run(gbit: u64, who: Who) -> Seen {
         let registry = Registry::builtin();
         let job = ManyToOne {
-            registry: &registry,
-            experiment: EXPERIMENT.name,
             who,
             gbit,
-            rtt: Duration::from_micros(ROUND_TRIPS[0]),
             senders: Senders::Always(2),
             warm: Duration::from_millis(20),
             until: Duration::from_millis(70),
-            bin: Duration::from_millis(10),
-            seed: 1,
+            ..ManyToOne::of(&registry, EXPERIMENT.name)
         };
         job.run().unwrap()
     }

@@ -10,7 +10,7 @@ use super::pool::Job;
 use super::{Datapath, Options};
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::parts::{keep, kept};
+use crate::parts::part;
 use crate::result::ContenderResult;
 use crate::run::{Progress, Quiet, run};
 use crate::scenario::{Scenario, Seeds, Topology};
@@ -36,7 +36,7 @@ pub(super) struct OneRun<'a> {
     pub duration: Duration,
     /// Its number among those that are alike. They all meet the same losses, as the paper's: the n-th packet to come to the
     /// link has the same fate under everybody and in every run.
-    pub number: u64,
+    pub number: usize,
     pub on: Datapath,
     pub registry: &'a Registry,
 }
@@ -162,44 +162,44 @@ impl OneRun<'_> {
     }
 }
 
-/// Runs all of them on kernel TCP, one after the other, and keeps each; one that was disturbed is run again.
+/// Runs all of them on kernel TCP, one after the other, and keeps each. What was disturbed is run again in its
+/// time ([`Options::again`]).
 pub(super) fn on_kernel(
     runs: &[OneRun<'_>],
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Summary>, Error> {
+    let file = |one: &OneRun<'_>| (format!("{}.json", one.name()), one.key());
+    let again = options.again::<Summary>(runs.iter().map(file));
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
-        let (name, key) = (format!("{}.json", one.name()), one.key());
-        let summary = match kept::<Summary>(&options.parts(), &name, &key) {
-            Some(summary) if summary.sound => summary,
-            _ => {
-                let mut steps = Steps {
-                    inner: progress,
-                    index,
-                    of: runs.len(),
-                };
-                let result = run(&one.experiment(options), one.registry, &mut steps)?;
-                let summary = result
-                    .contenders
-                    .into_iter()
-                    .next()
-                    .map(Summary::from)
-                    .ok_or(Error::NoContender)?;
-                keep(&options.parts(), &name, &key, &summary)?;
-                summary
-            }
+        let (name, key) = file(one);
+        let mut steps = Steps {
+            inner: progress,
+            index,
+            of: runs.len(),
         };
-        summaries.push(summary);
+        let run = || {
+            let result = run(&one.experiment(options), one.registry, &mut steps)?;
+            let contender = result.contenders.into_iter().next();
+            contender.map(Summary::from).ok_or(Error::NoContender)
+        };
+        summaries.push(part(
+            &options.parts(),
+            &name,
+            &key,
+            |summary: &Summary| summary.sound || !again,
+            run,
+        )?);
     }
     Ok(summaries)
 }
 
 /// Places each run among all, for a progress bar.
-struct Steps<'a> {
-    inner: &'a mut dyn Progress,
-    index: usize,
-    of: usize,
+pub(super) struct Steps<'a> {
+    pub inner: &'a mut dyn Progress,
+    pub index: usize,
+    pub of: usize,
 }
 
 impl Progress for Steps<'_> {

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::pool::Job;
+use super::pool::{self, Job};
 use super::who::{Who, marking_threshold};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
@@ -36,6 +36,44 @@ pub(super) struct ManyToOne<'r> {
     /// Between two looks at what the receiver has of each flow.
     pub bin: Duration,
     pub seed: u64,
+}
+
+/// A round trip without a queue. A network of a few switches and hosts without the kernel's stack has about so much; with it a
+/// link of 10 Gbit/s holds 83 packets, less than three for each of 30 senders.
+pub(super) const RTT: Duration = Duration::from_micros(100);
+
+impl<'r> ManyToOne<'r> {
+    /// What the experiments have in common: one sender under DX at 10 Gbit/s, for a twentieth of a second that counts.
+    pub fn of(registry: &'r Registry, experiment: &'static str) -> ManyToOne<'r> {
+        let warm = Duration::from_millis(50);
+        ManyToOne {
+            registry,
+            experiment,
+            who: Who::Dx,
+            gbit: 10,
+            rtt: RTT,
+            senders: Senders::Always(1),
+            warm,
+            until: warm * 2,
+            bin: Duration::from_millis(10),
+            seed: 1,
+        }
+    }
+
+    /// The same run with each of these numbers of senders, all the time, under each of the contenders, with so many seeds.
+    pub fn crossed(&self, senders: &[u32], contenders: &[Who], seeds: u64) -> Vec<ManyToOne<'r>> {
+        let points = senders
+            .iter()
+            .flat_map(|count| contenders.iter().map(|who| (*count, *who)));
+        let seeded = points.flat_map(|(count, who)| (1..=seeds).map(move |seed| (count, who, seed)));
+        let one = |(count, who, seed)| ManyToOne {
+            who,
+            senders: Senders::Always(count),
+            seed,
+            ..self.clone()
+        };
+        seeded.map(one).collect()
+    }
 }
 
 /// Who sends, and when.
@@ -151,18 +189,13 @@ pub(super) type Join<'a> = &'a dyn Fn(&mut World, Config) -> Result<(Congestion,
 impl ManyToOne<'_> {
     /// Runs it under whatever `join` brings in, which is called `name` where something is wrong.
     pub fn run_under(&self, name: &str, join: Join<'_>) -> Result<Seen, Error> {
-        let broken = |error: SimError| Error::Broken {
-            contender: name.to_owned(),
-            seed: self.seed,
-            what: error.to_string(),
-            repeat: format!("ccplane paper {}", self.experiment),
-        };
+        let broken = pool::broken(name, self.seed, self.experiment);
         let (mut sim, flows) = self.make(join, &broken)?;
         let bottleneck = sim.network().link_named("bottleneck");
         let bottleneck = bottleneck.ok_or_else(|| broken(SimError::Shape("no bottleneck".to_owned())))?;
-        sim.observe(bottleneck).map_err(broken)?;
+        sim.observe(bottleneck).map_err(&broken)?;
         let flows = flows.into_iter().map(|flow| sim.add_flow(flow));
-        let flows: Vec<FlowId> = flows.collect::<Result<_, _>>().map_err(broken)?;
+        let flows: Vec<FlowId> = flows.collect::<Result<_, _>>().map_err(&broken)?;
         let mut rates = vec![Vec::new(); flows.len()];
         let mut received = vec![0; flows.len()];
         let mut now = Duration::ZERO;
@@ -173,7 +206,7 @@ impl ManyToOne<'_> {
                 }
             }
             now = now + self.bin;
-            sim.run_until(Time::ZERO + now).map_err(broken)?;
+            sim.run_until(Time::ZERO + now).map_err(&broken)?;
             for ((flow, rates), before) in flows.iter().zip(&mut rates).zip(&mut received) {
                 let has = sim.flow(*flow).map_or(*before, |view| view.received);
                 rates.push(metrics::mbits(has.saturating_sub(*before), self.bin.as_nanos()));
@@ -225,7 +258,7 @@ impl ManyToOne<'_> {
         };
         let access = LinkSpec::new(self.rate(), self.rtt / 4).with_queue(QueueSpec::UNLIMITED, self.rtt);
         let count = self.senders.count();
-        let network = topology::incast(count, &access, access.clone().with_queue(queue, self.rtt)).map_err(broken)?;
+        let network = topology::incast(count, &access, access.clone().with_queue(queue, self.rtt)).map_err(&broken)?;
         let host = |name: String| {
             let found = network.node(&name);
             found.ok_or_else(|| broken(SimError::Shape(format!("no host {name}"))))
@@ -234,7 +267,7 @@ impl ManyToOne<'_> {
         let hosts = (1..=count)
             .map(|n| host(format!("sender{n}")))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(broken)?;
+        let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
         // Every packet is acknowledged, whoever sends: what DX needs is no advantage then.
         let own = Config {
             ack_every: 1,
@@ -260,16 +293,13 @@ mod tests {
     fn run(who: Who, senders: Senders) -> Seen {
         let registry = Registry::builtin();
         let job = ManyToOne {
-            registry: &registry,
-            experiment: "dx-testbed",
             who,
             gbit: 1,
-            rtt: Duration::from_micros(100),
             senders,
             warm: Duration::from_millis(40),
             until: Duration::from_millis(80),
             bin: Duration::from_millis(1),
-            seed: 1,
+            ..ManyToOne::of(&registry, "dx-testbed")
         };
         job.run().unwrap()
     }

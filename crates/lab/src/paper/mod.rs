@@ -24,18 +24,28 @@ mod many_to_one;
 mod outside;
 mod page;
 mod pool;
+mod rc3;
+mod rc3_fairness;
+mod rc3_fct;
+mod rc3_internet2;
+mod rc3_lone;
+mod rc3_model;
+mod rc3_priority;
+mod rc3_theory;
+mod rc3_who;
 mod replay;
 mod stats;
 mod together;
 mod who;
-mod wire;
 
 use std::path::PathBuf;
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::LineSpec;
+use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::parts::kept;
 use crate::run::Progress;
 
 /// One published figure or table.
@@ -50,6 +60,8 @@ pub struct Experiment {
     pub takes: &'static str,
     /// Where it can run; without a choice it runs on all of them.
     pub on: &'static [Datapath],
+    /// How often its full version makes every run on kernel TCP; `None` where [`Options::repeats`] does not change it.
+    pub repeats: Option<usize>,
     run: fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>,
 }
 
@@ -80,10 +92,14 @@ pub struct Options {
     pub datapath: Option<Datapath>,
     /// Threads for simulations. Results do not depend on it.
     pub threads: usize,
+    /// Every run on kernel TCP so often, and not as often as the experiment has it: a first answer in less time, which a later
+    /// run with more repeats goes on from.
+    pub repeats: Option<usize>,
     /// A recorded cellular link and its name, where the experiment has one; else a generated one is taken.
     pub trace: Option<(String, LineSpec)>,
     /// Where parts and results go. Parts that are there already, made by the same build under the same parameters,
-    /// are used again: an interrupted experiment goes on where it stopped, and a disturbed part is repeated.
+    /// are used again: an interrupted experiment goes on where it stopped, and one that has its page repeats those
+    /// that were disturbed.
     pub directory: PathBuf,
     /// Use the directory although it holds something else.
     pub force: bool,
@@ -95,6 +111,18 @@ impl Options {
     /// Whether to run there.
     fn on(&self, datapath: Datapath) -> bool {
         self.datapath.is_none_or(|only| only == datapath)
+    }
+
+    /// How often to make every run on kernel TCP, where the experiment has these numbers of its own.
+    fn repeats(&self, full: usize, quick: usize) -> usize {
+        self.repeats.unwrap_or(if self.quick { quick } else { full })
+    }
+
+    /// Whether to make again what was disturbed: only once there is a page and none of these parts (name and key) is missing.
+    /// So an experiment that was interrupted goes on and comes to its page, on a busy host too.
+    fn again<T: DeserializeOwned>(&self, mut parts: impl Iterator<Item = (String, String)>) -> bool {
+        self.directory.join(page::FIGURES).exists()
+            && parts.all(|(name, key)| kept::<T>(&self.parts(), &name, &key).is_some())
     }
 
     /// Where parts are kept.
@@ -135,6 +163,12 @@ pub const ALL: &[Experiment] = &[
     dx_fairness::EXPERIMENT,
     dx_fattree::EXPERIMENT,
     dx::EXPERIMENT,
+    rc3_model::EXPERIMENT,
+    rc3_fct::EXPERIMENT,
+    rc3_internet2::EXPERIMENT,
+    rc3_priority::EXPERIMENT,
+    rc3_fairness::EXPERIMENT,
+    rc3::EXPERIMENT,
 ];
 
 /// The experiment of that name.
@@ -151,6 +185,15 @@ const MARK: &str = "experiment";
 impl Experiment {
     /// Runs it, or what of it is not there yet.
     pub fn run(&self, options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+        if let Some(repeats) = options.repeats
+            && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
+        {
+            return Err(Error::Bad {
+                what: "the number of repeats",
+                value: repeats.to_string(),
+                fix: "give at least 1, to an experiment of which `ccplane paper list` says that it repeats its runs on kernel TCP",
+            });
+        }
         self.claim(options)?;
         (self.run)(options, registry, progress)
     }
@@ -189,12 +232,66 @@ mod tests {
     }
 
     #[test]
+    fn repeats_are_for_experiments_that_have_them() {
+        let options = |datapath, repeats| Options {
+            quick: true,
+            datapath,
+            threads: 1,
+            repeats: Some(repeats),
+            trace: None,
+            directory: PathBuf::new(),
+            force: false,
+            command: String::new(),
+        };
+        let [some, none] = ["ccp-interval", "ccp-incast"].map(|name| by_name(name).unwrap());
+        for (experiment, datapath, repeats) in [(some, None, 0), (some, Some(Datapath::Sim), 3), (none, None, 3)] {
+            let (options, mut progress) = (options(datapath, repeats), crate::run::Quiet);
+            let refused = experiment.run(&options, &Registry::builtin(), &mut progress);
+            assert!(matches!(refused, Err(Error::Bad { .. })), "{}", experiment.name);
+        }
+        assert_eq!(options(None, 4).repeats(10, 2), 4);
+        let own = |quick| {
+            Options {
+                repeats: None,
+                quick,
+                ..options(None, 4)
+            }
+            .repeats(10, 2)
+        };
+        assert_eq!([own(true), own(false)], [2, 10]);
+    }
+
+    #[test]
+    fn what_was_disturbed_is_made_again_once_there_is_a_page() {
+        let directory = std::env::temp_dir().join(format!("ccplane-again-{}", std::process::id()));
+        let options = Options {
+            quick: true,
+            datapath: None,
+            threads: 1,
+            repeats: None,
+            trace: None,
+            directory: directory.clone(),
+            force: false,
+            command: String::new(),
+        };
+        let part = |name: &str| (name.to_owned(), "30 s".to_owned());
+        let again = |names: &[&str]| options.again::<f64>(names.iter().map(|name| part(name)));
+        crate::parts::keep(&options.parts(), "a.json", "30 s", &1.0).unwrap();
+        assert!(!again(&["a.json"]), "interrupted");
+        std::fs::write(directory.join(page::FIGURES), "{}").unwrap();
+        assert!(again(&["a.json"]));
+        assert!(!again(&["a.json", "b.json"]), "more is asked for");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
     fn a_directory_of_something_else_is_left_alone() {
         let directory = std::env::temp_dir().join(format!("ccplane-claim-{}", std::process::id()));
         let options = |force| Options {
             quick: true,
             datapath: Some(Datapath::Sim),
             threads: 1,
+            repeats: None,
             trace: None,
             directory: directory.clone(),
             force,

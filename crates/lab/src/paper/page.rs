@@ -8,9 +8,20 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
 use crate::error::Error;
-use crate::report::{escape, table_html};
+use crate::report::html::{escape, table_html};
 use crate::svg::{self, Chart};
 use crate::table;
+
+/// A figure with so many digits after the point in a table, or a dash where there is none.
+pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
+    value.map_or("–".into(), |value| format!("{value:.digits$}"))
+}
+
+/// The file of all figures, in an experiment's folder.
+pub(super) const FIGURES: &str = "figures.json";
+
+/// The figure that says how many runs on real packets were disturbed.
+pub(super) const UNSOUND: &str = "unsound_runs";
 
 /// What was found; filled in the order of the page.
 #[derive(Default)]
@@ -63,6 +74,18 @@ impl Aim {
 }
 
 impl Findings {
+    /// How many runs on real packets did not measure what they were to, of how many, added to those said before.
+    pub fn disturbed(&mut self, unsound: usize, of: usize) {
+        let before = self.figures.get(UNSOUND).and_then(Value::as_u64).unwrap_or(0);
+        self.fact(UNSOUND, before + unsound as u64);
+        if unsound > 0 {
+            self.remark(format!(
+                "{unsound} of {of} runs on real packets are not sound: this machine was busy, so that the emulator was late, others used \
+                 a CPU, or flows fell back because the agent got none. They say less than they could; the same command again repeats only those."
+            ));
+        }
+    }
+
     /// A figure for scripts alone, to four digits after the point: more is noise.
     pub fn figure(&mut self, key: impl Into<String>, value: Option<f64>) {
         let value = value.filter(|v| v.is_finite());
@@ -137,11 +160,6 @@ impl Findings {
         self.deviations.push(text.into());
     }
 
-    /// A whole number given before; 0 without one.
-    pub fn number(&self, key: &str) -> u64 {
-        self.figures.get(key).and_then(Value::as_u64).unwrap_or(0)
-    }
-
     /// The figures so far.
     #[cfg(test)]
     pub fn figures(&self) -> &Map<String, Value> {
@@ -149,7 +167,13 @@ impl Findings {
     }
 
     /// Writes `report.html` and `figures.json`, and gives all of it for the terminal.
-    pub fn finish(self, experiment: &Experiment, options: &Options) -> Result<Outcome, Error> {
+    pub fn finish(mut self, experiment: &Experiment, options: &Options) -> Result<Outcome, Error> {
+        if let Some((repeats, full)) = options.repeats.zip(experiment.repeats)
+            && repeats < full
+            && !options.quick
+        {
+            self.deviation(format!("Every run on kernel TCP {repeats} times instead of {full}."));
+        }
         let body = self.html(experiment);
         let page = write(options, experiment.title, &body, &self.figures)?;
         Ok(Outcome {
@@ -241,7 +265,7 @@ pub(super) fn write(
         Ok(path)
     };
     let text = serde_json::to_string_pretty(figures).unwrap_or_default();
-    put("figures.json", text + "\n")?;
+    put(FIGURES, text + "\n")?;
     put("report.html", page)
 }
 

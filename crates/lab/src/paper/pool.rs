@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use ccplane_sim::SimError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::metrics::Distribution;
 use crate::parts::{keep, kept};
 use crate::run::Progress;
 
@@ -88,6 +90,30 @@ pub(super) fn run<J: Job>(
     })?;
     // All are there: whatever did not come has failed.
     Ok(results.into_iter().flatten().collect())
+}
+
+/// A simulation of an experiment that could not be built or went wrong: who ran, with which seed, and what repeats it.
+pub(super) fn broken(contender: &str, seed: u64, experiment: &str) -> impl Fn(SimError) -> Error + use<> {
+    let (contender, repeat) = (
+        contender.to_owned(),
+        format!("ccplane paper {experiment} --datapath sim"),
+    );
+    move |error| Error::Broken {
+        contender: contender.clone(),
+        seed,
+        what: error.to_string(),
+        repeat: repeat.clone(),
+    }
+}
+
+/// The mean of a figure over the results of the jobs that are meant: the seeds of one point.
+pub(super) fn mean<J, R>(
+    results: &[(&J, &R)],
+    meant: impl Fn(&J) -> bool,
+    figure: impl Fn(&R) -> Option<f64>,
+) -> Option<f64> {
+    let of = results.iter().filter(|(job, _)| meant(job));
+    Distribution::new(of.filter_map(|(_, result)| figure(result))).mean()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) fn run(
         let outcome = part.run(&own, registry, progress)?;
         unsound += outcome
             .figures
-            .get("unsound_runs")
+            .get(page::UNSOUND)
             .and_then(serde_json::Value::as_u64)
             .unwrap_or(0);
         figures.extend(outcome.figures);
@@ -39,7 +39,7 @@ pub(super) fn run(
         body += &outcome.body;
     }
     let took = Wall::from_nanos(monotonic_ns() - begun);
-    figures.insert("unsound_runs".into(), unsound.into());
+    figures.insert(page::UNSOUND.into(), unsound.into());
     text += &format!("{} s in all; {unsound} runs were not sound.\n", took.as_secs());
     let page = page::write(options, whole.title, &body, &figures)?;
     Ok(Outcome {

@@ -7,6 +7,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::Ecn;
 use ccplane_sim::{Config, Congestion, Native, SimError, StampModel, SteerOptions, World};
 
+use super::pool;
 use crate::error::Error;
 use crate::scenario::Stamps;
 use crate::sim::switched_on;
@@ -72,15 +73,6 @@ impl Who {
         matches!(self, Who::Dctcp | Who::Steered)
     }
 
-    fn broken(self, error: &SimError) -> Error {
-        Error::Broken {
-            contender: self.label().to_owned(),
-            seed: 0,
-            what: error.to_string(),
-            repeat: "ccplane paper dx".to_owned(),
-        }
-    }
-
     /// The stamps of all hosts, where they are not exact.
     fn stamps(self) -> Option<Stamps> {
         match self {
@@ -95,7 +87,7 @@ impl Who {
         if let Some(stamps) = self.stamps() {
             let hosts: Vec<_> = sim.network().hosts().collect();
             let put = stamps.put(sim, hosts.into_iter());
-            put.map_err(|error| self.broken(&error))?;
+            put.map_err(pool::broken(self.label(), 0, "dx"))?;
         }
         let Some(name) = self.algorithm() else {
             let config = Config { ecn: Ecn::Ect0, ..own };

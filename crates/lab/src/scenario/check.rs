@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
+use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
@@ -285,7 +286,36 @@ fn transport_options(context: &Context, written: &file::Transport) -> Result<Tra
         ));
     }
     let window = written.initial_window.as_ref();
+    let (what, fix) = (
+        "a choice for RC3's second loop, which is off",
+        "add `rc3 = true`, or remove this line",
+    );
+    if let Some(place) = written.rc3_levels.as_ref().filter(|_| !written.rc3) {
+        return Err(context.problem(place, what.to_owned(), "here", fix));
+    }
+    if let Some(place) = written.rc3_verify.as_ref().filter(|_| !written.rc3) {
+        return Err(context.problem(place, what.to_owned(), "here", fix));
+    }
+    let levels = match &written.rc3_levels {
+        Some(levels) => match u8::try_from(*levels.get_ref()) {
+            Ok(levels) if (1..=Tail::MOST_LEVELS).contains(&levels) => levels,
+            _ => {
+                return Err(context.problem(
+                    levels,
+                    format!("{} levels of priority for the second loop", levels.get_ref()),
+                    "here",
+                    format!("give 1 to {}", Tail::MOST_LEVELS),
+                ));
+            }
+        },
+        None => Tail::default().levels,
+    };
     Ok(TransportOptions {
+        tail: written.rc3.then(|| Tail {
+            levels,
+            verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+            ..Tail::default()
+        }),
         mss: written.mss.as_ref().map(|mss| *mss.get_ref()),
         delayed_acks: written.delayed_acks,
         ecn: written.ecn,

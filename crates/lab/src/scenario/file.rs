@@ -160,6 +160,8 @@ pub(crate) struct Link {
     pub(crate) reorder: bool,
     pub(crate) queue: Option<Word>,
     pub(crate) loss: Option<Q<LossModel>>,
+    #[serde(default)]
+    pub(crate) strip_classes: bool,
     /// Only from `from` to `to`; else the way back is alike.
     #[serde(default)]
     pub(crate) one_way: bool,
@@ -307,6 +309,10 @@ pub(crate) struct Transport {
     pub(crate) pacing: Option<bool>,
     pub(crate) initial_window: Option<Spanned<u32>>,
     pub(crate) min_rto: Option<Q<Duration>>,
+    #[serde(default)]
+    pub(crate) rc3: bool,
+    pub(crate) rc3_levels: Option<Spanned<u32>>,
+    pub(crate) rc3_verify: Option<Spanned<bool>>,
 }
 
 /// How the time stamps of hosts differ from the truth.

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 
 pub use problem::Problem;
@@ -161,6 +162,8 @@ pub struct Link {
     pub queue_name: String,
     /// Random loss.
     pub loss: LossModel,
+    /// Packets lose the marking of their class before they come to its queue.
+    pub strip_classes: bool,
 }
 
 /// A host or switch of a [`Topology::Graph`].
@@ -310,6 +313,8 @@ pub struct TransportOptions {
     pub initial_window: Option<u32>,
     /// Smallest retransmission timeout.
     pub min_rto: Option<Duration>,
+    /// RC3's second loop.
+    pub tail: Option<Tail>,
 }
 
 /// What the results show.

@@ -136,6 +136,7 @@ fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell)
             loss: d.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
             jitter: d.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: d.reorder,
+            strip_classes: false,
             delay: there,
             line,
             line_name,
@@ -191,6 +192,7 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
             loss: link.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
             jitter: link.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: link.reorder,
+            strip_classes: link.strip_classes,
             line,
             line_name,
             delay,
@@ -244,6 +246,7 @@ fn plain(
         delay,
         jitter: Duration::ZERO,
         reorder: false,
+        strip_classes: false,
         loss: LossModel::NONE,
     })
 }
@@ -289,6 +292,7 @@ fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<To
             delay,
             jitter: Duration::ZERO,
             reorder: false,
+            strip_classes: false,
             loss: LossModel::NONE,
         };
         let node = |text: &str| Name {

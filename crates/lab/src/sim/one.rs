@@ -23,7 +23,8 @@ use crate::figures::{capacity, flow_figures};
 use crate::heard::{self, Heard};
 use crate::metrics::{self, Distribution};
 use crate::result::{
-    Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, Series, SimulationAudit, TcpInfo,
+    Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, SecondLoop, Series, SimulationAudit,
+    TcpInfo,
 };
 use crate::scenario::{Kind, Scenario};
 
@@ -267,6 +268,14 @@ impl Job<'_> {
             completions,
             links: self.links(sim),
             one_way: None,
+            second_loop: self.scenario.transport.tail.is_some().then(|| {
+                let ours = |view: &FlowView| is_of(view, &compared.lasting) || is_of(view, &compared.finite);
+                let flows = sim
+                    .flows()
+                    .filter(|flow| sim.flow(*flow).is_some_and(|view| ours(&view)));
+                let tails: Vec<_> = flows.filter_map(|flow| sim.tail(flow)).collect();
+                SecondLoop::of(tails.iter().map(|(sent, _)| sent))
+            }),
         };
         let mut complaints: Vec<String> = Vec::new();
         let silent = views.iter().filter(|view| view.in_fallback).count();
@@ -563,7 +572,7 @@ pub(super) fn broken(what: String) -> Error {
 }
 
 /// A control of the transport's own.
-pub(super) fn native(name: &str) -> Result<Native, Error> {
+pub(crate) fn native(name: &str) -> Result<Native, Error> {
     name.parse().map_err(|_| Error::UnknownControl {
         name: name.to_owned(),
         known: Native::NAMES.iter().map(|name| (*name).to_owned()).collect(),

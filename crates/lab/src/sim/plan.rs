@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
-    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, SimError, SimOptions, Simulation,
-    Spread, topology,
+    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError, SimOptions,
+    Simulation, Spread, topology,
 };
 use ccplane_transport::Config;
 use ccplane_units::{Duration, Time};
@@ -325,6 +325,11 @@ fn spec(link: &Link, rtt: Duration, mtu: u32) -> LinkSpec {
         loss: link.loss,
         rtt,
         mtu,
+        remark: if link.strip_classes {
+            Remark::STRIP
+        } else {
+            Remark::KEEP
+        },
     }
 }
 
@@ -351,6 +356,7 @@ fn config(options: &TransportOptions) -> Config {
             .initial_window
             .map_or(own.initial_window, |window| u16::try_from(window).unwrap_or(u16::MAX)),
         min_rto: options.min_rto.unwrap_or(own.min_rto),
+        tail: options.tail,
         discard: true,
         ..own
     }

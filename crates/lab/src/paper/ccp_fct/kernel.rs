@@ -14,10 +14,11 @@ use super::super::Options;
 use super::super::replay::Message;
 use super::draw::CONNECTIONS;
 use super::{LINK, RTT, Who};
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::run::{self, Progress};
 use crate::steer::Steered;
-use crate::traffic::{self, monotonic_ns};
+use crate::traffic::{self, monotonic_ns, wait_until};
 
 /// From the threads' start to the list's: all of them wait then.
 const LEAD: Duration = Duration::from_millis(500);
@@ -51,7 +52,7 @@ pub(super) fn run(
     let bdp = LINK.bytes_in(RTT);
     let buffer = traffic::buffer_for(bdp + bdp);
     let (senders, receivers, _) = run::open(
-        &emulator,
+        &Ends::of(&emulator),
         &kernel_name,
         ccplane_datapath::Capabilities::default(),
         CONNECTIONS as usize,
@@ -216,14 +217,6 @@ fn receive(
         done.push((*index, took / 1_000));
     }
     Ok(done)
-}
-
-#[expect(clippy::disallowed_methods, reason = "flows of real traffic begin in real time")]
-fn wait_until(ns: u64) {
-    let left = ns.saturating_sub(monotonic_ns());
-    if left > 0 {
-        thread::sleep(std::time::Duration::from_nanos(left));
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::Distribution;
-use crate::parts::{keep, kept};
+use crate::parts::part;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
@@ -30,6 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.2, figure 11",
     takes: "50 minutes (half a minute of it simulated); under two minutes with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
+    repeats: None,
     run: fct,
 };
 
@@ -145,14 +146,8 @@ fn fct(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> R
             findings.picture(format!("Flow completion times on {place}, all seeds"), &pictures(all));
         }
     }
-    if let Some((_, unsound)) = real {
-        findings.fact("unsound_runs", unsound);
-        if unsound > 0 {
-            findings.remark(format!(
-                "{unsound} runs on kernel TCP are not sound by the emulator's own audit (this machine was busy): the same \
-                 command again repeats those."
-            ));
-        }
+    if let Some((all, unsound)) = &real {
+        findings.disturbed(*unsound, all.iter().map(|replayed| replayed.took.len()).sum());
     }
     words(&mut findings, options, kernel.is_some());
     findings.finish(&EXPERIMENT, options)
@@ -203,19 +198,12 @@ fn replay(
         for who in order {
             let name = format!("kernel-{seed}-{}.json", who.name());
             let key = format!("{flows} flows, {LINK}, {RTT}");
-            let part = match kept::<(Vec<u64>, bool)>(&options.parts(), &name, &key) {
-                // A disturbed one is worth another try.
-                Some(part) if part.1 => part,
-                _ => {
-                    progress.begin(&format!("seed {seed}, {}", who.name()), done, seeds * order.len());
-                    let part = kernel::run(&list, who, options, registry, progress)?;
-                    keep(&options.parts(), &name, &key, &part)?;
-                    part
-                }
-            };
+            progress.begin(&format!("seed {seed}, {}", who.name()), done, seeds * order.len());
+            let run = || kernel::run(&list, who, options, registry, progress);
+            let (times, sound) = part(&options.parts(), &name, &key, |(_, sound)| *sound, run)?;
             done += 1;
-            unsound += usize::from(!part.1);
-            took.push((who, part.0));
+            unsound += usize::from(!sound);
+            took.push((who, times));
         }
         all.push(Replayed { list, took });
     }

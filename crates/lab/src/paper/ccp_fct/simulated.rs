@@ -11,10 +11,10 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Time};
 
 use super::super::outside::{self, Outside};
-use super::super::pool::Job;
+use super::super::pool::{self, Job};
 use super::super::replay::{Message, Replay};
 use super::draw::{self, CONNECTIONS};
-use super::{LINK, RTT, Who};
+use super::{EXPERIMENT, LINK, RTT, Who};
 use crate::error::Error;
 
 /// One list under one control.
@@ -48,12 +48,7 @@ impl Job for Run {
 
     fn run(&self) -> Result<Vec<u64>, Error> {
         let list = draw::list(self.seed, self.flows, LINK);
-        took(list, self.who, self.seed).map_err(|error| Error::Broken {
-            contender: self.who.name().to_owned(),
-            seed: self.seed,
-            what: error.to_string(),
-            repeat: "ccplane paper ccp-fct --datapath sim".to_owned(),
-        })
+        took(list, self.who, self.seed).map_err(pool::broken(self.who.name(), self.seed, EXPERIMENT.name))
     }
 }
 

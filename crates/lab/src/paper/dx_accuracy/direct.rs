@@ -12,10 +12,10 @@ use std::time::Duration as StdDuration;
 use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
-use super::super::wire;
 use super::ladder::Spread;
 use super::stamped::{Arrived, Datagrams, What, clock, stamp_writes, told, until};
 use crate::error::Error;
+use crate::wire;
 
 /// What the connection writes at once, and how often: 1 Gbit/s, far below what the devices carry.
 const WRITE: usize = 16 << 10;
@@ -43,7 +43,7 @@ pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let ends = wire::make(None)?;
     let fail = || Error::traffic("stamp packets between two namespaces", "");
     let inside = |error| Error::from_tun(error, true);
-    let (here, there) = (IpAddr::from([10, 78, 0, 1]), ends.address);
+    let (here, there) = (IpAddr::from(wire::SENDER), ends.address);
     let listener = ends.receiver.run(|| TcpListener::bind((there, 0))).map_err(inside)?;
     let listener = listener.map_err(fail())?;
     let to = listener.local_addr().map_err(fail())?;

@@ -3,35 +3,27 @@
 //! Text and tables are written here, so that they are there without JavaScript and in a search; the pictures are
 //! drawn in the browser by uPlot, kept in `assets/` with its licence, from JSON in the page.
 
+mod data;
+pub(crate) mod html;
+
 use std::fmt::Write;
 
-use serde_json::{Value, json};
-
+pub(crate) use self::data::round;
+use self::data::{SMOOTH_REACH, data, delay, flow_bin_s, throughput};
+use self::html::{definitions, escape, number, table_html, table_rows};
 use crate::metrics;
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::table;
 
-/// Bins that the throughput's line averages over on either side; the CDF takes the bins as they are.
-const SMOOTH_REACH: usize = 2;
-
-/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make a page of many MB.
-const MAX_POINTS: usize = 3_000;
-
-/// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
-const ECDF_POINTS: usize = 1_001;
-
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
 const MAX_FLOWS: usize = 16;
-
-/// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers and time stamps.
-const SEGMENT: f64 = 1448.0;
 
 /// The page.
 pub fn page(result: &RunResult) -> String {
     let setup = &result.setup;
     let mut page = String::new();
     // One pass over the template: what is put in is never searched for further marks.
-    let mut rest = include_str!("../assets/report.html");
+    let mut rest = include_str!("../../assets/report.html");
     while let Some((text, (mark, after))) = rest
         .split_once("{{")
         .and_then(|(text, tail)| Some((text, tail.split_once("}}")?)))
@@ -61,6 +53,7 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
         "flows" => flows_table(result),
         "completions" => completions(result),
         "one_way" => one_way(result),
+        "second_loops" => second_loops(result),
         "links" => links_table(result),
         "audit_title" if simulated(result) => "The simulation's audit of itself".into(),
         "audit_title" => "The emulator's audit of itself".into(),
@@ -73,10 +66,10 @@ fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
         "bin_ms" => number(setup.bin_ms),
         "smooth_bins" => (2 * SMOOTH_REACH + 1).to_string(),
         "data" => data(result),
-        "css" => include_str!("../assets/report.css").into(),
-        "js" => include_str!("../assets/report.js").into(),
-        "uplot_css" => include_str!("../assets/uPlot-1.6.32.min.css").into(),
-        "uplot_js" => include_str!("../assets/uPlot-1.6.32.iife.min.js").into(),
+        "css" => include_str!("../../assets/report.css").into(),
+        "js" => include_str!("../../assets/report.js").into(),
+        "uplot_css" => include_str!("../../assets/uPlot-1.6.32.min.css").into(),
+        "uplot_js" => include_str!("../../assets/uPlot-1.6.32.iife.min.js").into(),
         unknown => format!("{{{{{unknown}}}}}"),
     }
 }
@@ -140,8 +133,7 @@ fn figures_table(result: &RunResult) -> String {
     let rows = table::rows(result);
     let shown = |column: usize| rows.iter().any(|row| row.get(column).is_some_and(|cell| cell != "–"));
     let mut out = String::from("<table class=\"figures\"><thead><tr><th scope=\"col\"></th>");
-    for (i, (heading, unit, meaning)) in table::COLUMNS.iter().enumerate().filter(|(i, _)| shown(i + 1)) {
-        let _ = i;
+    for (_, (heading, unit, meaning)) in table::COLUMNS.iter().enumerate().filter(|(i, _)| shown(i + 1)) {
         let _ = write!(
             out,
             "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>",
@@ -200,38 +192,32 @@ fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &Contend
     })
 }
 
-fn throughput(c: &ContenderResult) -> metrics::Distribution {
-    metrics::Distribution::new(c.series.throughputs())
-}
-
-fn delay(c: &ContenderResult) -> metrics::Distribution {
-    metrics::Distribution::new(c.series.delays())
-}
-
 fn flows_table(result: &RunResult) -> String {
     if result.setup.flows < 2 {
         return String::new();
     }
-    let mut out = String::from(
-        "<section><h2>Flows</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\"></th><th>flow</th>\
-         <th>goodput<small>Mbit/s</small></th><th>retrans<small>segments</small></th><th>cwnd<small>mean segments</small></th>\
-         <th>srtt<small>mean ms</small></th></tr></thead><tbody>",
-    );
+    let mut rows = Vec::new();
     for c in &result.contenders {
         for (i, f) in c.figures.flows.iter().enumerate().take(MAX_FLOWS) {
-            let name = if i == 0 { escape(&c.label) } else { String::new() };
-            let _ = write!(
-                out,
-                "<tr><td>{name}</td><td>{}</td><td>{:.2}</td><td>{}</td><td>{:.1}</td><td>{:.2}</td></tr>",
-                i + 1,
-                f.goodput_mbit,
-                f.retransmissions,
-                f.cwnd_mean,
-                f.srtt_mean_ms
-            );
+            rows.push(vec![
+                if i == 0 { c.label.clone() } else { String::new() },
+                (i + 1).to_string(),
+                format!("{:.2}", f.goodput_mbit),
+                f.retransmissions.to_string(),
+                format!("{:.1}", f.cwnd_mean),
+                format!("{:.2}", f.srtt_mean_ms),
+            ]);
         }
     }
-    out += "</tbody></table></div>";
+    let headings = [
+        "",
+        "flow",
+        "goodput\nMbit/s",
+        "retrans\nsegments",
+        "cwnd\nmean segments",
+        "srtt\nmean ms",
+    ];
+    let mut out = format!("<section><h2>Flows</h2>{}", table_html(&headings, &rows));
     if result.setup.flows > MAX_FLOWS {
         let _ = write!(
             out,
@@ -377,47 +363,46 @@ fn one_way(result: &RunResult) -> String {
     )
 }
 
-/// Of the packets with time stamps as many as a picture can show: time, and both delays in ms.
-fn stamped(c: &ContenderResult) -> Value {
-    let packets = &c.series.stamped;
-    let step = packets.len().div_ceil(MAX_POINTS).max(1);
-    let of = |what: fn(&crate::result::StampedPacket) -> f64, digits: u32| -> Vec<Value> {
-        packets.iter().step_by(step).map(|p| round(what(p), digits)).collect()
+fn second_loops(result: &RunResult) -> String {
+    let Some((headings, rows)) = table::second_loops(result) else {
+        return String::new();
     };
-    json!({
-        "s": of(|p| p.at_ns as f64 / 1e9, 6),
-        "stamps": of(|p| p.measured_ns as f64 / 1e6, 4),
-        "link": of(|p| p.link_ns as f64 / 1e6, 4),
-    })
+    format!(
+        "<section><h2>Second loop</h2>{}<p class=\"note\">RC3: what flows sent from their ends backwards, in classes behind \
+         all other traffic.</p></section>",
+        table_html(&headings, &rows)
+    )
 }
 
 fn links_table(result: &RunResult) -> String {
     if result.contenders.iter().all(|c| c.figures.links.is_empty()) {
         return String::new();
     }
-    let mut out = String::from(
-        "<section><h2>Links</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\"></th><th>link</th><th>use\
-         <small>%</small></th><th>delivered<small>MB</small></th><th>drops<small>packets</small></th><th>marks\
-         <small>packets</small></th><th>delay<small>mean ms</small></th></tr></thead><tbody>",
-    );
+    let mut rows = Vec::new();
     for c in &result.contenders {
         for (i, link) in c.figures.links.iter().enumerate() {
-            let name = if i == 0 { escape(&c.label) } else { String::new() };
-            let used = link
-                .utilisation
-                .map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0));
-            let _ = write!(
-                out,
-                "<tr><td>{name}</td><td>{}</td><td>{used}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.3}</td></tr>",
-                escape(&link.name),
-                link.delivered_bytes as f64 / 1e6,
-                link.drops,
-                link.marks,
-                link.delay_mean_ms
-            );
+            let used = link.utilisation;
+            rows.push(vec![
+                if i == 0 { c.label.clone() } else { String::new() },
+                link.name.clone(),
+                used.map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0)),
+                format!("{:.2}", link.delivered_bytes as f64 / 1e6),
+                link.drops.to_string(),
+                link.marks.to_string(),
+                format!("{:.3}", link.delay_mean_ms),
+            ]);
         }
     }
-    out + "</tbody></table></div></section>"
+    let headings = [
+        "",
+        "link",
+        "use\n%",
+        "delivered\nMB",
+        "drops\npackets",
+        "marks\npackets",
+        "delay\nmean ms",
+    ];
+    format!("<section><h2>Links</h2>{}</section>", table_html(&headings, &rows))
 }
 
 fn audit(result: &RunResult) -> String {
@@ -446,166 +431,4 @@ fn audit(result: &RunResult) -> String {
         })
         .collect();
     definitions(&rows)
-}
-
-fn definitions(rows: &[(&str, String)]) -> String {
-    let mut out = String::from("<dl>");
-    for (name, value) in rows {
-        let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
-    }
-    out + "</dl>"
-}
-
-/// What the script draws: series on common grids, rounded to what a picture can show.
-fn data(result: &RunResult) -> String {
-    let setup = &result.setup;
-    let bins = result
-        .contenders
-        .iter()
-        .map(|c| c.series.throughput_mbit.len())
-        .max()
-        .unwrap_or(0);
-    let bin_step = bins.div_ceil(MAX_POINTS).max(1);
-    let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
-    let sample_step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
-    let samples = (setup.duration_s / sample_step).ceil() as usize + 1;
-    let bytes_per_ms = setup.rate_mbit * 125.0;
-    let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
-    let flow_bin = flow_bin_s(setup);
-    let flow_bins = if setup.flows > 1 {
-        (setup.duration_s / flow_bin) as usize
-    } else {
-        0
-    };
-    let contender = |c: &ContenderResult| {
-        let flows = c.series.flows.get(..MAX_FLOWS).unwrap_or(&c.series.flows);
-        let smoothed = metrics::smooth(&c.series.throughput_mbit, SMOOTH_REACH);
-        let thin = |values: Vec<Value>| -> Vec<Value> { values.into_iter().step_by(bin_step).collect() };
-        json!({
-            "label": c.label,
-            "algorithm": c.algorithm,
-            "native": c.native,
-            "cwnd": flows.iter().map(|f| on_grid(f, sample_step, samples)).collect::<Vec<_>>(),
-            "goodput": flows.iter().map(|f| goodputs(f, flow_bin, flow_bins)).collect::<Vec<_>>(),
-            "smoothed": thin(smoothed.iter().map(|v| round(*v, 3)).collect()),
-            "throughput_ecdf": ecdf(&throughput(c)),
-            "delay_ecdf": ecdf(&delay(c)),
-            "fct_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.took_ns as f64 / 1e6))),
-            "slowdown_ecdf": ecdf(&metrics::Distribution::new(c.series.completed.iter().map(|f| f.slowdown()))),
-            "stamped": stamped(c),
-            "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
-        })
-    };
-    let value = json!({
-        "setup": {
-            "flows": setup.flows,
-            "rate_mbit": setup.rate_mbit,
-            "bdp_segments": round(segments(setup.bdp_bytes), 1),
-            "full_segments": setup.queue_bytes.map(|q| round(segments(setup.bdp_bytes + q), 1)),
-            "full_delay_ms": setup.queue_bytes.filter(|_| bytes_per_ms > 0.0).map(|q| round(q as f64 / bytes_per_ms, 3)),
-        },
-        "sample_s": (0..samples).map(|i| round(i as f64 * sample_step, 4)).collect::<Vec<_>>(),
-        "flow_s": (0..flow_bins).map(|i| round((i as f64 + 0.5) * flow_bin, 4)).collect::<Vec<_>>(),
-        "bin_s": (0..bins).step_by(bin_step).map(|i| round((i as f64 + 0.5) * setup.bin_ms / 1e3, 4)).collect::<Vec<_>>(),
-        "contenders": result.contenders.iter().map(contender).collect::<Vec<_>>(),
-    });
-    // Inside a script element only this could end it early.
-    value.to_string().replace('<', "\\u003c")
-}
-
-/// The empirical distribution function as its values at up to [`ECDF_POINTS`] evenly spaced shares, the smallest and
-/// the largest value included.
-fn ecdf(distribution: &metrics::Distribution) -> Vec<Value> {
-    let n = distribution.len().min(ECDF_POINTS);
-    let share = |i: usize| if n > 1 { i as f64 / (n - 1) as f64 } else { 1.0 };
-    (0..n)
-        .filter_map(|i| distribution.quantile(share(i)))
-        .map(|v| round(v, 4))
-        .collect()
-}
-
-/// Bins of the flows' goodput: wide enough that each flow has some packets in each.
-fn flow_bin_s(setup: &Setup) -> f64 {
-    (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / MAX_POINTS as f64)
-}
-
-/// A flow's goodput, Mbit/s, in `bins` of `width` seconds.
-fn goodputs(flow: &[crate::result::Sample], width: f64, bins: usize) -> Vec<Value> {
-    let mut at = 0;
-    let mut last = (0, 0);
-    (1..=bins)
-        .map(|bin| {
-            let until = (bin as f64 * width * 1e9) as u64;
-            while flow.get(at + 1).is_some_and(|s| s.at_ns <= until) {
-                at += 1;
-            }
-            let now = flow.get(at).map_or(last, |s| (s.at_ns, s.received));
-            let rate = metrics::mbits(now.1.saturating_sub(last.1), now.0.saturating_sub(last.0));
-            last = now;
-            round(rate, 3)
-        })
-        .collect()
-}
-
-/// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.
-fn on_grid(flow: &[crate::result::Sample], step: f64, points: usize) -> Vec<Option<u32>> {
-    let mut at = 0;
-    (0..points)
-        .map(|i| {
-            let until = ((i as f64 + 0.5) * step * 1e9) as u64;
-            while flow.get(at).is_some_and(|s| s.at_ns <= until) {
-                at += 1;
-            }
-            at.checked_sub(1).and_then(|last| flow.get(last)).map(|s| s.tcp.cwnd)
-        })
-        .collect()
-}
-
-/// For a file of figures or a picture; null for what is no number.
-pub(crate) fn round(value: f64, digits: u32) -> Value {
-    let scale = f64::from(10u32.pow(digits));
-    json!((value * scale).round() / scale)
-}
-
-/// Without needless zeros: 20, 0.5.
-fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A table of figures for a page. Headings of two lines have a line break, the second in small print.
-pub(crate) fn table_html<H: AsRef<str>>(headings: &[H], rows: &[Vec<String>]) -> String {
-    let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
-    for heading in headings.iter().map(AsRef::as_ref) {
-        let (name, unit) = heading.split_once('\n').unwrap_or((heading, ""));
-        let _ = write!(
-            out,
-            "<th scope=\"col\">{}<small>{}</small></th>",
-            escape(name),
-            escape(unit)
-        );
-    }
-    out += "</tr></thead><tbody>";
-    out += &table_rows(rows);
-    out + "</tbody></table></div>"
-}
-
-fn table_rows(rows: &[Vec<String>]) -> String {
-    let cells = |row: &Vec<String>| -> String { row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect() };
-    rows.iter().map(|row| format!("<tr>{}</tr>", cells(row))).collect()
-}
-
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -1,0 +1,143 @@
+//! Pairs of virtual Ethernet devices between namespaces, in the kernel from end to end: what a packet takes there is not the time
+//! of a thread that has to be woken, as the emulator's is.
+//!
+//! Made with `ip` and `tc` (iproute2): the devices go with their namespaces.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use ccplane_tun::Namespace;
+use ccplane_units::Rate;
+
+use crate::ends::Ends;
+use crate::error::Error;
+
+/// Private networks of two (RFC 1918) that are nowhere but in the namespaces.
+pub(crate) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
+const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
+
+/// The device at the sender's end, and the one at the receiver's.
+pub(crate) const DEVICES: [&str; 2] = ["wire0", "wire3"];
+
+/// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
+pub(crate) fn make(rate: Option<Rate>) -> Result<Ends, Error> {
+    let made = rate.unwrap_or_default().bytes_per_sec();
+    let ends = Ends {
+        sender: namespace("wire-snd", made)?,
+        receiver: namespace("wire-rcv", made)?,
+        address: NEAR.into(),
+    };
+    pair([&ends.sender, &ends.receiver], ["wire0", "wire1"], [SENDER, NEAR])?;
+    if let Some(rate) = rate {
+        // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and bursts pass the limit.
+        tc(&ends.sender, "wire0", rate, &["burst", "1mb", "latency", "5ms"])?;
+    }
+    Ok(ends)
+}
+
+/// A token bucket (TBF) and its queue, on a device of the router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub rate: Rate,
+    /// Bytes that leave at once where none left for long. Less than a frame and nothing passes; less than the rate brings while the
+    /// kernel's timer is late and the rate is not reached; all that fits in it does not wait, so that a queue is shorter by it.
+    pub burst: u64,
+    /// Bytes that wait at most.
+    pub queue: u64,
+}
+
+/// Two namespaces and a router between them, which limits what it forwards.
+///
+/// The limit is not at the sender's own device, where TCP counts what waits as its own queue and stops at a few packets.
+pub(crate) struct Routed {
+    pub ends: Ends,
+    /// It goes when this goes.
+    _router: Namespace,
+}
+
+/// Makes them: a bucket on the way there, and where given on the way back.
+pub(crate) fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
+    let rate = there.rate.bytes_per_sec();
+    let ends = Ends {
+        sender: namespace("wire-snd", rate)?,
+        receiver: namespace("wire-rcv", rate)?,
+        address: RECEIVER.into(),
+    };
+    let router = namespace("wire-mid", rate)?;
+    pair([&ends.sender, &router], ["wire0", "wire1"], [SENDER, NEAR])?;
+    pair([&router, &ends.receiver], ["wire2", "wire3"], [FAR, RECEIVER])?;
+    run(
+        &ends.sender,
+        "ip",
+        &["route", "add", "default", "via", &NEAR.to_string()],
+    )?;
+    answer_at_once(&ends.receiver, "default", &["via", &FAR.to_string()])?;
+    router
+        .set_sysctl("net/ipv4/ip_forward", "1")
+        .map_err(|error| Error::from_tun(error, true))?;
+    for (device, bucket) in [("wire2", Some(there)), ("wire1", back)] {
+        if let Some(Bucket { rate, burst, queue }) = bucket {
+            let (burst, queue) = (burst.to_string(), queue.to_string());
+            tc(&router, device, rate, &["burst", &burst, "limit", &queue])?;
+        }
+    }
+    Ok(Routed { ends, _router: router })
+}
+
+/// A route on which every packet is acknowledged at once. The datapath asks for that where there are stamps, but of some thousand ACKs
+/// on a busy machine the kernel sends one 40 ms later all the same, by the timer of delayed ACKs (docs/one-way-delay.md): for a
+/// sender that has one packet in flight, as DX on a path that holds no more, five such stops in four seconds are a twentieth of the link.
+pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Result<(), Error> {
+    let mut arguments = vec!["route", "replace", to];
+    arguments.extend(way);
+    arguments.extend(["quickack", "1"]);
+    run(inside, "ip", &arguments)
+}
+
+fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
+    let id = std::process::id();
+    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| Error::from_tun(error, true))
+}
+
+/// A pair of devices, one in each, with addresses.
+pub(crate) fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
+    let [near, far] = devices;
+    let peer = inside[1].name();
+    let make = ["link", "add", near, "type", "veth", "peer", "name", far, "netns", peer];
+    run(inside[0], "ip", &make)?;
+    for ((inside, device), address) in inside.into_iter().zip(devices).zip(addresses) {
+        run(inside, "ip", &["addr", "add", &format!("{address}/30"), "dev", device])?;
+        run(inside, "ip", &["link", "set", device, "up"])?;
+    }
+    Ok(())
+}
+
+/// A token bucket of this rate on a device.
+fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(), Error> {
+    let bits = format!("{}bit", rate.bytes_per_sec() * 8);
+    let mut arguments = vec!["qdisc", "add", "dev", device, "root", "tbf", "rate", &bits];
+    arguments.extend(size);
+    run(inside, "tc", &arguments)
+}
+
+/// Runs a program of iproute2 in a namespace.
+pub(crate) fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let confined = inside
+        .confine(&mut command)
+        .map_err(|error| Error::from_tun(error, true))?;
+    let fail = |what: String| {
+        let told = Error::traffic("make a link between namespaces", "it needs `ip` and `tc` (iproute2)");
+        told(io::Error::other(what))
+    };
+    let output = confined.output().map_err(|error| fail(format!("{program}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(fail(format!("`{program} {}`: {}", arguments.join(" "), said.trim())))
+}
