@@ -15,7 +15,7 @@ use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_linux::select::{self, Selection};
-use ccplane_linux::stamp::{self, Stamps, Storage};
+use ccplane_linux::stamp::{self, Stamps};
 use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
@@ -75,7 +75,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let limits = limits(args)?;
     let selection = selection(args)?;
     let agents = agents(&args.alg, registry)?;
-    let stamped = stamped(args, registry, &agents)?;
+    let wanting = wanting(args, registry, &agents)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
     let stop = interrupt::flag()?;
 
@@ -85,10 +85,11 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     let mut kernels = Vec::new();
     for agent in &agents {
-        let stamps = stamped
-            .as_deref()
-            .filter(|name| agent.hosted().any(|hosted| hosted.kernel_name == **name));
-        let (kernel, adopted) = register(agent, &limits, stamps.map(|name| (name, args)))?;
+        let wants = wanting
+            .iter()
+            .find(|name| agent.hosted().any(|hosted| hosted.kernel_name == **name));
+        let stamped = wants.filter(|_| !args.dev.is_empty());
+        let (kernel, adopted) = register(agent, &limits, stamped.map(|name| (name.as_str(), args)))?;
         for (_, name, counters) in kernel.counters() {
             attached.names.push(name.to_owned());
             let how = if adopted {
@@ -98,12 +99,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             };
             say(json, name, &how);
         }
-        match (stamps, adopted) {
-            (Some(_), false) => tell_of_stamps(args, json),
-            (Some(name), true) => {
-                tracing::warn!("{name} keeps the time stamps that it had: `ccplane detach` first changes that")
-            }
-            (None, _) => {}
+        if let Some(name) = wants {
+            let has = kernel.info().capabilities.contains(Capabilities::ONE_WAY_DELAY);
+            tell_of_stamps(name, has, adopted, args, json);
         }
         kernels.push(kernel);
     }
@@ -188,8 +186,8 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
     agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
 }
 
-/// The kernel name of the algorithm that wants time stamps, where devices are given for them.
-fn stamped(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<Option<String>, Failure> {
+/// The kernel names of the algorithms that want time stamps; where devices are given for them, one.
+fn wanting(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<Vec<String>, Failure> {
     let wanting: Vec<String> = args
         .alg
         .iter()
@@ -201,31 +199,42 @@ fn stamped(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<O
         .flat_map(|(_, agent)| agent.hosted().map(|hosted| hosted.kernel_name.clone()))
         .collect();
     match (wanting.as_slice(), args.dev.as_slice()) {
-        ([], []) => Ok(None),
         ([], [device, ..]) => Err(Failure::text(
             Kind::Usage,
             format!("--dev {device}: none of these algorithms wants time stamps"),
         )
         .hint("dx does; `ccplane algorithms` lists them")),
-        ([name, ..], []) => {
-            tracing::warn!("{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them");
-            Ok(None)
-        }
-        ([name], _) => Ok(Some(name.clone())),
-        ([first, second, ..], _) => Err(Failure::text(
+        ([first, second, ..], [_, ..]) => Err(Failure::text(
             Kind::Usage,
             format!("both {first} and {second} want time stamps, and a device has one set of them"),
         )
         .hint("attach one of the two")),
+        _ => Ok(wanting),
     }
 }
 
-/// What came of the devices, and which listeners have to begin anew.
-fn tell_of_stamps(args: &AttachArgs, json: bool) {
-    say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
-    for listener in crate::listeners::open(args.cgroup.as_deref()) {
-        let what = format!("{listener} was open before: what it accepts has no time stamps until it is restarted");
-        say(json, "time stamps", &what);
+/// What came of it for an algorithm that wants time stamps. `has`: it reads some; `adopted`: since an earlier `attach`.
+fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
+    match (has, adopted, args.dev.is_empty()) {
+        (true, true, true) => {}
+        (true, true, false) => {
+            tracing::warn!("{name} keeps the time stamps that it had: `ccplane detach` first changes that");
+        }
+        (true, false, _) => {
+            say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
+            for listener in crate::listeners::open(args.cgroup.as_deref()) {
+                let what =
+                    format!("{listener} was open before: what it accepts has no time stamps until it is restarted");
+                say(json, "time stamps", &what);
+            }
+        }
+        (false, true, _) => tracing::warn!(
+            "{name} goes by the RTT: it was attached without time stamps, which cannot be added; after `ccplane detach`, \
+             --dev DEVICE would attach them"
+        ),
+        (false, false, _) => {
+            tracing::warn!("{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them");
+        }
     }
 }
 
@@ -240,36 +249,34 @@ fn register(agent: &Agent, limits: &Limits, stamped: Option<(&str, &AttachArgs)>
             let options = Options {
                 limits: *limits,
                 pin: true,
-                stamps,
+                stamps: stamps.as_ref().map(Stamps::storage).transpose().map_err(fail)?,
                 ..Options::default()
             };
-            let kernel = Kernel::load(&specs, &options);
-            if let (Err(_), Some((name, _))) = (&kernel, stamped) {
-                // Nobody would read them.
-                let _ = stamp::detach(Some(name));
+            // Where it fails nobody would read the stamps, and they go.
+            let kernel = Kernel::load(&specs, &options).map_err(fail)?;
+            if let Some(stamps) = stamps {
+                stamps.keep();
             }
-            Ok((kernel.map_err(fail)?, false))
+            Ok((kernel, false))
         }
         Err(error) => Err(fail(error)),
     }
 }
 
-/// Attaches time stamps and pins them, so that they last as long as the registration.
-fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Storage, Failure> {
+/// Attaches time stamps, pinned, so that they can last as long as the registration.
+fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Stamps, Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
-    if let Some(other) = stamp::observe().map_err(fail)?.first() {
-        let text = format!("time stamps are attached already, for {}", other.name());
+    if let Some(other) = stamp::attached().first() {
+        let text = format!("time stamps are attached already, for {other}");
         return Err(Failure::text(Kind::Failed, text).hint("`ccplane detach` removes them"));
     }
-    let mut stamps = Stamps::load(&[name], false).map_err(fail)?;
+    let mut stamps = Stamps::pinned(name).map_err(fail)?;
     for device in &args.dev {
         stamps.attach_device(device).map_err(fail)?;
     }
-    let storage = stamps.storage().map_err(fail)?;
     let sockets = stamps.attach_sockets(args.cgroup.as_deref());
     sockets.map_err(|e| Failure::new(Kind::Failed, e))?;
-    stamps.pin(name).map_err(fail)?;
-    Ok(storage)
+    Ok(stamps)
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
@@ -375,11 +382,20 @@ impl Drop for Attached {
     }
 }
 
+/// Removes all of them; what cannot be removed does not keep the rest, and the first such failure is told.
 fn detach(names: &[String]) -> Result<(), Failure> {
+    let mut first = Ok(());
     for name in names {
-        select::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
-        ccplane_linux::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
-        stamp::detach(Some(name)).map_err(|e| Failure::new(Kind::Failed, e))?;
+        let parts = [
+            select::detach(Some(name)).map(drop).map_err(failed),
+            ccplane_linux::detach(Some(name)).map(drop).map_err(failed),
+            stamp::detach(Some(name)).map(drop).map_err(failed),
+        ];
+        first = parts.into_iter().fold(first, Result::and);
     }
-    Ok(())
+    first
+}
+
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure::new(Kind::Failed, error)
 }

@@ -30,31 +30,39 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         );
     }
     let only = args.name.as_deref();
+    // Time stamps by themselves too: a kill before the registration leaves them.
+    let mut known = ccplane_linux::attached();
+    known.extend(ccplane_linux::stamp::attached());
+    known.sort();
+    known.dedup();
     if let Some(name) = only
-        && !ccplane_linux::attached().iter().any(|n| n == name)
+        && !known.iter().any(|n| n == name)
     {
-        let known = ccplane_linux::attached().join(", ");
         let known = if known.is_empty() {
             "nothing is attached".to_owned()
         } else {
-            format!("attached: {known}")
+            format!("attached: {}", known.join(", "))
         };
         return Err(Failure::text(Kind::Usage, format!("`{name}` is not attached")).hint(known));
     }
-    // First no new connections, then the live ones, then the registration.
+    // No new connections, then the live ones, then the registration, and then its time stamps.
     select::detach(only).map_err(|e| Failure::new(Kind::Failed, e))?;
     let moved = match &args.to {
         Some(to) => select::move_flows(only, to).map_err(|e| Failure::new(Kind::Failed, e))?,
         None => 0,
     };
     let removed = ccplane_linux::detach(only).map_err(fail)?;
-    let stamps = ccplane_linux::stamp::detach(only).map_err(fail)?;
+    // Some of these may be out of reach, which is said after all that could be removed.
+    let mut stamps = ccplane_linux::stamp::attached();
+    let put_back = ccplane_linux::stamp::detach(only);
+    let left = ccplane_linux::stamp::attached();
+    stamps.retain(|name| !left.contains(name));
     if json {
         println!(
             "{}",
             serde_json::json!({ "removed": removed, "stamps": stamps, "moved_flows": moved })
         );
-    } else if removed.is_empty() && stamps.is_empty() {
+    } else if removed.is_empty() && stamps.is_empty() && put_back.is_ok() {
         println!("nothing was attached");
     } else {
         if !removed.is_empty() {
@@ -67,5 +75,5 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
             println!("moved {moved} live flows to {to}");
         }
     }
-    Ok(())
+    put_back.map(drop).map_err(fail)
 }

@@ -14,11 +14,13 @@ mod evaluate;
 mod exit;
 mod flows;
 mod interrupt;
+mod link_rate;
 mod listeners;
 mod measure;
 mod metrics;
 mod new;
 mod paper;
+mod qdisc;
 mod recv;
 mod run;
 mod send;
@@ -77,6 +79,9 @@ enum Command {
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),
+    /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
+    #[command(subcommand)]
+    Qdisc(qdisc::QdiscCommand),
     /// Measure one-way queueing delay to another host, or between two namespaces, with the kernel's time stamps.
     Measure(measure::MeasureArgs),
     /// Measure what ccplane costs, beside the reference.
@@ -126,6 +131,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         },
         Command::Send(args) => send::run(&args, &registry, json),
         Command::Recv(args) => recv::run(&args, json),
+        Command::Qdisc(command) => qdisc::run(&command, json),
         Command::Measure(args) => measure::run(&args, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),

@@ -298,25 +298,26 @@ fn respond(
         unknown,
         limited,
         full,
+        unsent,
     } = counters;
     if json {
         println!(
             "{}",
             json!({
-                "answered": answered, "hellos": hellos, "garbage": garbage, "unknown": unknown, "limited": limited, "full": full,
+                "answered": answered, "hellos": hellos, "garbage": garbage, "unknown": unknown, "limited": limited, "full": full, "unsent": unsent,
             })
         );
     } else {
         println!(
             "{answered} probes answered, {hellos} hellos; dropped: {garbage} that were not the meter's or of another key, {unknown} of \
-             unknown clients, {limited} beyond --limit, {full} of one client too many"
+             unknown clients, {limited} beyond --limit, {full} of one client too many; {unsent} answers that could not be sent"
         );
     }
     Ok(())
 }
 
 fn failure(why: MeasureError, keyed: bool) -> Failure {
-    let stamps = matches!(&why, MeasureError::Socket(UdpError::Socket { what, .. }) if what.contains("stamp"));
+    let stamps = matches!(&why, MeasureError::Socket(UdpError::Stamps(_)));
     let silent = matches!(&why, MeasureError::NoAnswer { .. });
     let failure = Failure::new(if stamps { Kind::Unsupported } else { Kind::Failed }, why);
     if silent {

@@ -31,8 +31,12 @@ pub struct PaperArgs {
     /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
+    /// Every run on kernel TCP so often, and not as often as the experiment has it (see `list`): a first answer in less time.
+    /// The same command with more goes on from there.
+    #[arg(long, value_name = "N")]
+    repeats: Option<usize>,
     /// Folder for parts and results. Parts that are there already are used again, so that the same command goes on where
-    /// it was interrupted.
+    /// it was interrupted; once there is a page, it repeats those that were disturbed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Use that folder although it holds something else.
@@ -98,6 +102,7 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         threads: args
             .threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
+        repeats: args.repeats,
         trace: name.zip(line),
         directory,
         force: args.force,
@@ -135,19 +140,21 @@ fn list(json: bool) {
     if json {
         let all: Vec<_> = paper::ALL
             .iter()
-            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(e) }))
+            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(e), "repeats": e.repeats }))
             .collect();
         println!("{}", serde_json::json!({ "experiments": all }));
         return;
     }
     for e in paper::ALL {
         println!(
-            "{}\n    {}\n    {}\n    on {}; takes {}",
+            "{}\n    {}\n    {}\n    on {}; takes {}{}",
             e.name,
             e.title,
             e.source,
             places(e),
-            e.takes
+            e.takes,
+            e.repeats
+                .map_or(String::new(), |n| format!("; repeats runs on kernel TCP {n} times")),
         );
     }
 }

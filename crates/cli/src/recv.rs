@@ -14,7 +14,7 @@ use crate::exit::{Failure, Kind};
 use crate::interrupt;
 use crate::send::bar;
 use crate::sink::{Sink, Target};
-use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, hex, warn_without_key};
+use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, failed, hex, warn_without_key};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -44,11 +44,10 @@ pub struct RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
-    let fail = |e| Failure::new(Kind::Failed, e);
     let target = Target::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
-    let mut host = Host::bind(args.transfer.options(args.listen, 0)?).map_err(fail)?;
-    host.listen(if once { 1 } else { MOST }).map_err(fail)?;
+    let mut host = Host::bind(args.transfer.options(args.listen, None, 0)?).map_err(failed)?;
+    host.listen(if once { 1 } else { MOST }).map_err(failed)?;
     warn_without_key(args.transfer.key.as_ref(), host.local());
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
@@ -64,7 +63,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         if interrupt::raised(&stop) {
             let mut incomplete = once && transfers.is_empty();
             for (id, transfer) in transfers {
-                host.abort(id).map_err(fail)?;
+                host.abort(id).map_err(failed)?;
                 match transfer.outcome() {
                     Ok(done) => print(&done, json, &target),
                     Err(_) => incomplete = true,
@@ -78,7 +77,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 "interrupted: nothing was kept of what was not complete",
             ));
         }
-        host.turn(LOOK_EVERY).map_err(fail)?;
+        host.turn(LOOK_EVERY).map_err(failed)?;
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error, Experiment, Progress};
+use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress};
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
@@ -34,6 +34,10 @@ pub struct RunArgs {
     /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
+    /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the end of each flow at lower
+    /// priority. The bottleneck needs priorities, such as `--queue prio:6:shared:1bdp`.
+    #[arg(long, value_enum, default_value = "plain", conflicts_with = "scenario")]
+    transport: TransportArg,
     /// Rate of the bottleneck.
     #[arg(long, default_value = "96mbit", conflicts_with_all = ["trace", "scenario"])]
     rate: Rate,
@@ -85,6 +89,14 @@ enum Datapath {
     Sim,
     /// This host's kernel TCP behind an emulated link, in real time, as root.
     Linux,
+    /// ccplane's own transport over UDP behind an emulated link, in real time, as root.
+    Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TransportArg {
+    Plain,
+    Rc3,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -104,14 +116,23 @@ impl From<TimingArg> for Timing {
 
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let simulated = match args.datapath {
-        None => args.scenario.is_some(),
-        Some(datapath) => datapath == Datapath::Sim,
+    let second_loop = args.transport == TransportArg::Rc3;
+    let carrier = match args.datapath {
+        Some(Datapath::Sim) => return sim::run(&args, registry, json),
+        None if args.scenario.is_some() => return sim::run(&args, registry, json),
+        // Kernel TCP has no second loop.
+        None if second_loop => Carrier::Udp { second_loop },
+        Some(Datapath::Udp) => Carrier::Udp { second_loop },
+        None | Some(Datapath::Linux) => Carrier::Tcp,
     };
-    if simulated {
-        return sim::run(&args, registry, json);
-    }
     let out = args.out.clone();
+    if second_loop && carrier == Carrier::Tcp {
+        return Err(Failure::text(
+            Kind::Usage,
+            "kernel TCP has no second loop, which `--transport rc3` asks for",
+        )
+        .hint("`--datapath udp` has it on real packets, `--datapath sim` in the simulator"));
+    }
     if args.pcap {
         return Err(
             Failure::text(Kind::Usage, "--pcap keeps the packets of simulated links")
@@ -119,7 +140,8 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         );
     }
     let experiment = experiment(args)?;
-    let needs: &[doctor::Need] = if experiment.contenders.iter().all(Contender::is_native) {
+    let steers = carrier == Carrier::Tcp && !experiment.contenders.iter().all(Contender::is_native);
+    let needs: &[doctor::Need] = if !steers {
         &[doctor::Need::Emulator]
     } else {
         &[doctor::Need::Emulator, doctor::Need::KernelTcp]
@@ -127,7 +149,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     doctor::require(needs)?;
     let stop = interrupt::flag()?;
     let mut progress = Bar::new(&experiment, stop);
-    let result = ccplane_lab::run(&experiment, registry, &mut progress).map_err(failure)?;
+    let result = ccplane_lab::run_over(carrier, &experiment, registry, &mut progress).map_err(failure)?;
     progress.bar.finish_and_clear();
     let page = ccplane_lab::files::write(&result, &out).map_err(|e| Failure::new(Kind::Failed, e))?;
     print(&result, &page, json);
@@ -301,6 +323,9 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         println!("{}", ccplane_lab::table::of_run(result));
         if let Some(completions) = ccplane_lab::table::of_completions(result) {
             println!("{completions}");
+        }
+        if let Some(second_loops) = ccplane_lab::table::of_second_loops(result) {
+            println!("{second_loops}");
         }
         println!("report: {}", page.display());
     }

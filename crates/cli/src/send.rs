@@ -13,7 +13,7 @@ use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{Congestion, Delays, Host, Steering};
-use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, UnknownNative};
+use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -21,7 +21,9 @@ use serde_json::json;
 
 use crate::attach::add;
 use crate::exit::{Failure, Kind};
-use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, cpu_seconds, hex, warn_without_key, why_no_answer};
+use crate::transfer::{
+    HASH, HEAD, Head, Receipt, TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer,
+};
 use crate::{Registry, interrupt};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
@@ -57,6 +59,11 @@ pub struct SendArgs {
     /// Owner's limit on packets with their headers: never faster, whatever is in control.
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
+    /// Send the end of the file at once as well, from its last byte backwards and in low priority, until both meet (RC3): on a long path
+    /// with capacity to spare it is there in a fraction of the time. For a path whose queues serve low priority last, which
+    /// `ccplane qdisc` sets up on Linux; where the marking gets lost, or ordinary packets are held up by it, it stops by itself.
+    #[arg(long)]
+    rc3: bool,
     /// Differentiated Services codepoint of what is sent, 0 to 63.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
     dscp: u8,
@@ -99,6 +106,10 @@ struct Done {
     mss: u64,
     /// One-way queueing delays, where packets were stamped.
     delays: Option<Delays>,
+    /// Acknowledgements without a sample, as the departure of what they answer was not known.
+    departures_missed: u64,
+    /// Of the second loop, where it was asked for: zeros where there was nothing left for it.
+    tail: Option<TailStats>,
 }
 
 fn transfer(
@@ -113,30 +124,35 @@ fn transfer(
     } else {
         (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
     };
-    let fail = |e| Failure::new(Kind::Failed, e);
-    let mut options = args.transfer.options(any, args.dscp)?;
+    let mut options = args.transfer.options(any, Some(to), args.dscp)?;
     options.config.max_rate = args.max_rate;
+    options.config.tail = args.rc3.then(Tail::default);
     let wants = args.alg.wants(registry).map_err(|e| Failure::new(Kind::Usage, e))?;
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
     }
     options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let keyed = options.key.is_some();
-    let mut host = Host::bind(options).map_err(fail)?;
+    let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(args, registry, &mut host)?;
     let bar = bar(source.bytes);
 
     let begun = (Instant::now(), cpu_seconds());
-    let id = host.connect(to, congestion).map_err(fail)?;
+    let id = host.connect(to, congestion).map_err(failed)?;
     let mut shown = begun.0;
     let mut receipt = Vec::new();
+    if args.rc3 {
+        // The second loop begins with the end of what it has: while the first answer is under way, all that there is room for is read.
+        host.turn(Duration::ZERO).map_err(failed)?;
+        while !interrupt::raised(stop) && source.fill(&mut host, id)? {}
+    }
     loop {
         if interrupt::raised(stop) {
-            host.abort(id).map_err(fail)?;
+            host.abort(id).map_err(failed)?;
             return Err(Failure::text(Kind::Failed, "interrupted: the receiver keeps nothing"));
         }
         source.fill(&mut host, id)?;
-        host.turn(LOOK_EVERY).map_err(fail)?;
+        host.turn(LOOK_EVERY).map_err(failed)?;
 
         let (first, second) = host.arrived(id);
         receipt.extend_from_slice(first);
@@ -171,9 +187,13 @@ fn transfer(
     let (Some(stats), Some(mss)) = (host.stats(id), host.connection(id).map(|c| c.mss())) else {
         unreachable!("nobody else removes it")
     };
-    let delays = host.delays(id).cloned();
+    let tail = args.rc3.then(|| {
+        let tail = host.connection(id).and_then(|connection| connection.tail_stats());
+        tail.copied().unwrap_or_default()
+    });
+    let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
     // The acknowledgement of the receipt leaves.
-    host.turn(Duration::ZERO).map_err(fail)?;
+    host.turn(Duration::ZERO).map_err(failed)?;
     host.remove(id);
     judge(&receipt, to, &source)?;
     Ok(Done {
@@ -184,6 +204,8 @@ fn transfer(
         stats,
         mss,
         delays,
+        departures_missed,
+        tail,
     })
 }
 
@@ -302,19 +324,19 @@ impl Source {
         })
     }
 
-    /// Gives the connection what it has room for, up to [`ROUND`] bytes.
-    fn fill(&mut self, host: &mut Host, id: u64) -> Result<(), Failure> {
+    /// Gives the connection what it has room for, up to [`ROUND`] bytes; whether there may be more.
+    fn fill(&mut self, host: &mut Host, id: u64) -> Result<bool, Failure> {
         let mut left = ROUND;
         while left > 0 {
             let room = host.room(id);
             let most = room.len().min(left);
             if most == 0 {
-                return Ok(());
+                return Ok(false);
             }
             match self.next(&mut room[..most])? {
                 0 => {
                     host.finish(id);
-                    return Ok(());
+                    return Ok(false);
                 }
                 written => {
                     host.wrote(id, written);
@@ -322,7 +344,7 @@ impl Source {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The next bytes of the stream; none at its end.
@@ -430,6 +452,12 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
             "queue_delay_samples": done.delays.as_ref().map_or(0, Delays::count),
+            "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
+            "second_loop": done.tail.as_ref().map(|tail| json!({
+                "delivered_bytes": tail.delivered_bytes, "sent_bytes": tail.sent_bytes, "sent": tail.sent, "arrived": tail.arrived,
+                "missing": tail.missing(), "duplicates": tail.duplicates, "bumps": tail.bumps,
+                "stopped": tail.stopped.map(|why| why.to_string()),
+            })),
             "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),
         });
         println!("{object}");
@@ -453,11 +481,54 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
                 delays.count()
             );
         }
+        if let Some(tail) = &done.tail {
+            println!("{}", second_loop(tail, *bytes));
+        }
+        if let Some(text) = no_samples(stats.samples_dropped, done.departures_missed) {
+            println!("{text}");
+        }
     }
+}
+
+/// What the second loop brought, and why it stopped if it did.
+fn second_loop(tail: &TailStats, bytes: u64) -> String {
+    let sent: u64 = tail.sent.iter().sum();
+    let mut text = if sent == 0 {
+        "second loop: there was nothing left for it".to_owned()
+    } else {
+        let share = tail.delivered_bytes as f64 / bytes.max(1) as f64 * 100.0;
+        let missing: Vec<String> = tail.missing().iter().map(u64::to_string).collect();
+        format!(
+            "second loop: brought {} of {bytes} bytes ({share:.0} %), {} of {sent} segments arrived twice, not seen to arrive by level: {}",
+            tail.delivered_bytes,
+            tail.duplicates,
+            missing.join(", "),
+        )
+    };
+    if let Some(why) = &tail.stopped {
+        text.push_str(&format!("; stopped: {why}"));
+    }
+    text
+}
+
+/// Acknowledgements that told no queueing delay although they were stamped, and why; nothing where there were none.
+fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
+    let mut reasons = Vec::new();
+    if impossible > 0 {
+        reasons.push(format!("{impossible} whose time stamps cannot be true"));
+    }
+    if unknown > 0 {
+        reasons.push(format!(
+            "{unknown} to packets whose departure the kernel had not told yet"
+        ));
+    }
+    (!reasons.is_empty()).then(|| format!("acknowledgements without a sample: {}", reasons.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
+    use ccplane_transport::TailStop;
+
     use super::*;
 
     fn whole(mut source: Source, room: usize) -> Vec<u8> {
@@ -477,6 +548,32 @@ mod tests {
             position: 0,
             hasher: blake3::Hasher::new(),
         }
+    }
+
+    #[test]
+    fn what_the_second_loop_brought_is_told_with_the_reason_why_it_stopped() {
+        let mut tail = TailStats::default();
+        assert_eq!(second_loop(&tail, 100), "second loop: there was nothing left for it");
+        (tail.sent, tail.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
+        (tail.delivered_bytes, tail.duplicates) = (500_000, 7);
+        assert_eq!(
+            second_loop(&tail, 1_000_000),
+            "second loop: brought 500000 of 1000000 bytes (50 %), 7 of 449 segments arrived twice, not seen to arrive by level: 0, 10, 9, 0"
+        );
+        tail.stopped = Some(TailStop::Marking { class: 2 });
+        let text = second_loop(&tail, 1_000_000);
+        assert!(text.contains("; stopped: the path does not keep the marking"), "{text}");
+    }
+
+    #[test]
+    fn samples_that_were_dropped_are_told_with_their_reason() {
+        assert_eq!(no_samples(0, 0), None);
+        assert_eq!(
+            no_samples(3, 0).as_deref(),
+            Some("acknowledgements without a sample: 3 whose time stamps cannot be true")
+        );
+        let both = no_samples(1, 2).unwrap_or_default();
+        assert!(both.contains("1 whose") && both.contains(", 2 to packets"), "{both}");
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_transport::crypto::Key;
-use ccplane_transport::udp::{LARGEST, Options, Stamping};
+use ccplane_transport::udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native};
-use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
 use crate::exit::{Failure, Kind};
+use crate::link_rate::LinkRate;
 
 /// Begins the sender's stream; the number at its end is the protocol's version.
 const MAGIC: [u8; 8] = *b"ccpsend1";
@@ -47,9 +48,9 @@ pub struct TransferArgs {
     /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and answered by any receiver.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
     pub stamps: Stamps,
-    /// Rate of this host's own link: stamps of packets that it handed over, or noticed, together are spread over what they take there.
+    /// Rate of this host's own link, or `auto` for what its driver says: stamps of packets that it handed over, or noticed, together are spread over what they take there.
     #[arg(long, value_name = "RATE")]
-    link_rate: Option<Rate>,
+    link_rate: Option<LinkRate>,
 }
 
 /// Whose time stamps packets carry.
@@ -87,8 +88,8 @@ impl Stamps {
 }
 
 impl TransferArgs {
-    /// Options of a socket at `local`.
-    pub fn options(&self, local: SocketAddr, dscp: u8) -> Result<Options, Failure> {
+    /// Options of a socket at `local`, which is to reach `peer` or whoever comes.
+    pub fn options(&self, local: SocketAddr, peer: Option<SocketAddr>, dscp: u8) -> Result<Options, Failure> {
         let usage = |text: String| Failure::text(Kind::Usage, text);
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
@@ -103,11 +104,7 @@ impl TransferArgs {
         if self.timeout < Duration::from_secs(1) {
             return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
         }
-        if self.link_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
-            return Err(
-                usage("--link-rate 0 carries nothing".to_owned()).hint("without it stamps are left as they are")
-            );
-        }
+        let link = self.link_rate.map(|rate| rate.of(local, peer)).transpose()?;
         let key = self.key.as_deref().map(Key::read).transpose();
         Ok(Options {
             local,
@@ -121,10 +118,19 @@ impl TransferArgs {
                 ..Config::default()
             },
             stamping: self.stamps.stamping(),
-            link: self.link_rate,
+            link,
             accepted: Native::cubic(),
         })
     }
+}
+
+/// What a socket cannot do this host cannot; anything else failed.
+pub fn failed(why: UdpError) -> Failure {
+    let kind = match why {
+        UdpError::Stamps(_) => Kind::Unsupported,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, why)
 }
 
 /// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.

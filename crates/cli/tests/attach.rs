@@ -83,17 +83,22 @@ fn can_run(test: &str) -> bool {
     false
 }
 
-#[test]
-fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything() {
-    if !can_run("the_agents_thread_steers_without_capabilities_and_the_end_removes_everything") {
-        return;
-    }
+/// Held by whoever registers a congestion control in a test: names are global to the host.
+fn lock_host() -> Flock<File> {
     let lock = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open("/run/lock/ccplane.lock");
-    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
+}
+
+#[test]
+fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything() {
+    if !can_run("the_agents_thread_steers_without_capabilities_and_the_end_removes_everything") {
+        return;
+    }
+    let _host = lock_host();
     let mut process = Attach::start();
     let watch = Observed::open(NAME).expect("it is attached");
     let agent = |threads: Vec<(String, u64)>| threads.into_iter().find(|(name, _)| name == "ccplane-agent");
@@ -150,12 +155,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     if !can_run(TEST) {
         return;
     }
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock");
-    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let _host = lock_host();
     let namespace = Namespace::create(&format!("ccplane-attach-{}", std::process::id())).expect("as root");
     let listen = || TcpListener::bind("127.0.0.1:0").expect("loopback");
     let before = namespace.run(listen).expect("inside");
@@ -237,4 +237,87 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     // Nothing of it holds the connection up.
     stream.write_all(&chunk).expect("connected");
     accepted.read_exact(&mut back).expect("connected");
+}
+
+/// `ccplane attach --alg dx --keep` in a namespace: it registers or takes over, ends, and leaves what is there. What it warned of.
+fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(["attach", "--alg", "dx", "--keep"]).args(more);
+    namespace.confine(&mut command).expect("a namespace");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    let read = std::io::BufRead::read_line(&mut output, &mut line).expect("text");
+    if read > 0 {
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    }
+    let ended = child.wait_with_output().expect("our child");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{line}{said}");
+    said
+}
+
+#[test]
+fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves() {
+    const TEST: &str = "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
+    const DX: &str = "ccp_dx";
+    const BY_RTT: &str = "goes by the RTT";
+    if !can_run(TEST) {
+        return;
+    }
+    let _host = lock_host();
+    let namespace = Namespace::create(&format!("ccplane-said-{}", std::process::id())).expect("as root");
+    let detach = || {
+        let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["detach", DX])
+            .output();
+        let ended = ended.expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(
+            ended.status.success(),
+            "{said}{}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
+        said
+    };
+
+    let said = attach_dx(&namespace, &[]);
+    assert!(said.contains(BY_RTT) && said.contains("--dev DEVICE would"), "{said}");
+    let said = attach_dx(&namespace, &["--dev", "lo"]);
+    assert!(said.contains(BY_RTT) && said.contains("cannot be added"), "{said}");
+    assert!(ccplane_linux::stamp::attached().is_empty());
+    assert!(detach().contains("removed ccp_dx"));
+
+    let said = attach_dx(&namespace, &["--dev", "lo"]);
+    assert!(!said.contains(BY_RTT), "{said}");
+    let said = attach_dx(&namespace, &[]);
+    assert!(!said.contains(BY_RTT), "{said}");
+    let said = attach_dx(&namespace, &["--dev", "lo"]);
+    assert!(said.contains("keeps the time stamps"), "{said}");
+
+    // As after a kill between the stamps and the registration; and from another namespace than theirs.
+    assert_eq!(ccplane_linux::detach(Some(DX)).expect("as root"), [DX]);
+    assert_eq!(ccplane_linux::stamp::attached(), [DX]);
+    assert_eq!(detach().trim(), "removed the time stamps of ccp_dx");
+    assert!(ccplane_linux::stamp::attached().is_empty());
+
+    // Those of a namespace that nobody finds keep nothing else from being removed.
+    attach_dx(&namespace, &["--dev", "lo"]);
+    fs::remove_file(format!("/run/netns/{}", namespace.name())).expect("its name");
+    let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args(["--json", "detach"])
+        .output();
+    let ended = ended.expect("it runs");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(
+        !ended.status.success()
+            && said.contains("\"removed\":[\"ccp_dx\"],\"stamps\":[]")
+            && said.contains("cannot be found from here"),
+        "{said}"
+    );
+    assert!(!attached().iter().any(|name| name == DX));
+    assert_eq!(ccplane_linux::stamp::attached(), [DX]);
+    let inside = namespace.run(|| ccplane_linux::stamp::detach(None)).expect("inside");
+    assert_eq!(inside.expect("it is found"), [DX]);
 }

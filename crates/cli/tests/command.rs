@@ -127,6 +127,11 @@ fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
         2,
         &["/no/such"],
     );
+    fails(
+        &["paper", "ccp-fidelity", "--datapath", "sim", "--repeats", "3"],
+        2,
+        &["the number of repeats is 3", "kernel TCP"],
+    );
 }
 
 #[test]
@@ -272,4 +277,41 @@ fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
         .find_map(|l| l.strip_prefix("ccplane emu ")?.split(':').next())
         .expect("it names itself");
     assert!(namespaces().iter().all(|n| !n.contains(id)), "{:?}", namespaces());
+}
+
+#[test]
+fn queues_are_printed_for_a_device_that_exists_and_are_not_taken_from_who_set_them_up() {
+    let output = ccplane(&["qdisc", "setup", "--dev", "lo"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(
+        text.starts_with("tc qdisc add dev lo root handle cc0: prio bands 5 priomap 0 0 0"),
+        "{text}"
+    );
+    assert!(text.contains("match ip dsfield 0x04 0xfc flowid cc0:2"), "{text}");
+    assert!(
+        text.trim_end().ends_with("# tc qdisc del dev lo root handle cc0:"),
+        "{text}"
+    );
+    let output = ccplane(&["qdisc", "setup", "--dev", "lo", "--rate", "1gbit", "--json"]);
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(
+        (&object["applied"], &object["classes"][1]["dscp"]),
+        (&false.into(), &1.into())
+    );
+    fails(
+        &["qdisc", "setup", "--dev", "no-such-device"],
+        2,
+        &["`no-such-device`", "lo"],
+    );
+    fails(
+        &["qdisc", "setup", "--dev", "lo", "--rate", "0mbit"],
+        2,
+        &["a rate of zero"],
+    );
+    fails(
+        &["qdisc", "remove", "--dev", "lo"],
+        2,
+        &["no priority bands", "noqueue", "nothing was changed"],
+    );
 }

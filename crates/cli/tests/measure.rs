@@ -347,13 +347,15 @@ fn dx_on_the_transport_keeps_the_queue_short_where_cubic_fills_it() {
         ];
         json(&run(&mut names.inside(&names.a, &arguments)))
     };
-    let cubic = send("native:cubic", "software");
     let of = |done: &Value, key: &str| done[key].as_f64().unwrap_or_else(|| panic!("{key}: {done}"));
+    // A pause of the machine only adds, and is not in all of them: the least of three tells what is wrong in each, too high or too low.
+    let mut sends = [(); 3].map(|()| send("native:cubic", "software"));
+    sends.sort_by(|a, b| of(a, "queue_delay_p99_us").total_cmp(&of(b, "queue_delay_p99_us")));
+    let [cubic, ..] = sends;
     let full_us = BUFFER as f64 * 8.0 / RATE_MBIT as f64;
     let p99 = of(&cubic, "queue_delay_p99_us");
-    // A pause of the machine is in it too.
     assert!(
-        (0.9..1.5).contains(&(p99 / full_us)),
+        (0.9..1.1).contains(&(p99 / full_us)),
         "Cubic fills the buffer: {p99} µs of {full_us}"
     );
     assert!(of(&cubic, "queue_delay_samples") > 8_000.0);

@@ -151,6 +151,8 @@ fn a_file_arrives_as_it_was_under_every_kind_of_control() {
         &["--dscp", "46", "--mtu", "9000"],
         &["--max-rate", "80mbit"],
         &["--max-rate", "80mbit", "--alg", "native:cubic"],
+        &["--rc3"],
+        &["--rc3", "--key", &key, "--alg", "native:reno"],
     ]
     .into_iter()
     .enumerate()
@@ -167,6 +169,11 @@ fn a_file_arrives_as_it_was_under_every_kind_of_control() {
             let summary = json(&output);
             assert_eq!(summary["bytes"], fs::metadata(source).unwrap().len());
             assert_eq!(summary["encrypted"], !keyed.is_empty());
+            assert_eq!(
+                summary["second_loop"].is_object(),
+                options.contains(&"--rc3"),
+                "{summary}"
+            );
             assert_eq!(receiver.end().0, 0);
             assert_eq!(fs::read(source).unwrap(), fs::read(&out).unwrap(), "{options:?}");
             assert!(folder.names().iter().all(|name| !name.ends_with(".part")));
@@ -410,6 +417,7 @@ fn a_file_arrives_over_a_link_that_loses_packets() {
         ("droptail:20p", &["--alg", "cubic"][..]),
         ("droptail:60p", &["--alg", "native:reno", "--key", &key]),
         ("fq_codel", &["--alg", "native:cubic"]),
+        ("prio:6:shared:400p", &["--alg", "cubic", "--rc3"]),
     ]
     .into_iter()
     .enumerate()
@@ -438,6 +446,13 @@ fn a_file_arrives_over_a_link_that_loses_packets() {
         assert!(summary["retransmitted"].as_u64().unwrap() > 5, "{summary}");
         let goodput = summary["goodput_mbit"].as_f64().unwrap();
         assert!(goodput < 30.0, "{goodput} Mbit/s through 30");
+        if options.contains(&"--rc3") {
+            let brought = summary["second_loop"]["delivered_bytes"].as_u64().unwrap();
+            assert!(
+                brought > 150_000 && summary["second_loop"]["stopped"].is_null(),
+                "{summary}"
+            );
+        }
         assert_eq!(receiver.end().0, 0);
         assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap(), "{options:?}");
     }

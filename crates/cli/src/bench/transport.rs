@@ -11,7 +11,7 @@ use ccplane_lab::Diag;
 use ccplane_lab::traffic::{self, Plan};
 use ccplane_transport::endpoint::{Arrival, Endpoint, mss};
 use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
-use ccplane_transport::{Config, Connection, Native, Side};
+use ccplane_transport::{Config, Connection, Native, Side, Tail};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::{Aim, Figures};
@@ -70,11 +70,27 @@ pub fn run() -> Result<Figures, Failure> {
         "both ends under native Cubic, idle",
     );
 
+    let plain = Config::default();
+    let limited = Config {
+        max_rate: Some(LIMIT),
+        ..plain.clone()
+    };
+    let with_stamps = Config {
+        stamps: true,
+        ..plain.clone()
+    };
+    let with_tail = |config: &Config| Config {
+        tail: Some(Tail::default()),
+        ..config.clone()
+    };
     let (mut udp, mut paced, mut stamped, mut tcp) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut tail, mut paced_tail) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        udp.push(over_udp(None, false)?);
-        paced.push(over_udp(Some(LIMIT), false)?);
-        stamped.push(over_udp(None, true)?);
+        udp.push(over_udp(&plain)?);
+        tail.push(over_udp(&with_tail(&plain))?);
+        paced.push(over_udp(&limited)?);
+        paced_tail.push(over_udp(&with_tail(&limited))?);
+        stamped.push(over_udp(&with_stamps)?);
         tcp.push(over_tcp()?);
     }
     let aim = Some(Aim::AtLeast(3.0));
@@ -114,6 +130,34 @@ pub fn run() -> Result<Figures, Failure> {
         "s/GB",
         None,
         "both ends, user and system",
+    );
+    figures.add(
+        "udp_tail_gbps",
+        median(&tail, |run| run.gbps),
+        "Gbit/s",
+        None,
+        "with the second loop",
+    );
+    figures.add(
+        "udp_tail_cpu_s_per_gb",
+        median(&tail, |run| run.cpu_s_per_gb),
+        "s/GB",
+        None,
+        "both ends, user and system",
+    );
+    figures.add(
+        "udp_tail_cpu_ratio",
+        median(&tail, |run| run.cpu_s_per_gb) / median(&udp, |run| run.cpu_s_per_gb),
+        "",
+        Some(Aim::AtMost(1.1)),
+        "to that without, as fast as it goes",
+    );
+    figures.add(
+        "udp_limited_tail_cpu_ratio",
+        median(&paced_tail, |run| run.cpu_s_per_gb) / median(&paced, |run| run.cpu_s_per_gb),
+        "",
+        Some(Aim::AtMost(1.1)),
+        "to that without, under the limit of 1 Gbit/s",
     );
     figures.add(
         "tcp_loopback_gbps",
@@ -377,7 +421,7 @@ fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
 }
 
 /// Our own transport, a thread an end.
-fn over_udp(max_rate: Option<Rate>, stamps: bool) -> Result<Run, Failure> {
+fn over_udp(config: &Config) -> Result<Run, Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
     let options = || Options {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -385,11 +429,7 @@ fn over_udp(max_rate: Option<Rate>, stamps: bool) -> Result<Run, Failure> {
         window: 4 << 20,
         key: None,
         dscp: 0,
-        config: Config {
-            max_rate,
-            stamps,
-            ..Config::default()
-        },
+        config: config.clone(),
         stamping: Stamping::Software,
         link: None,
         accepted: Native::cubic(),

@@ -12,7 +12,7 @@ use ccplane_lab::{Contender, Error, files};
 use ccplane_units::Duration;
 use indicatif::ProgressBar;
 
-use super::{RunArgs, bar, command_line, failure, print, warn};
+use super::{RunArgs, TransportArg, bar, command_line, failure, print, warn};
 use crate::Registry;
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
@@ -86,6 +86,9 @@ fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
     line("queue", &quoted(&args.queue));
     line("loss", &quoted(&args.loss));
     line("\n[[workload]]\nbulk", &format!("{{ flows = {} }}", args.flows));
+    if args.transport == TransportArg::Rc3 {
+        line("\n[transport]\nrc3", "true");
+    }
     Scenario::parse("options", &text, Path::new(".")).map_err(|problem| failure(Error::Scenario(problem)))
 }
 

@@ -1,0 +1,100 @@
+//! `ccplane qdisc`: queues of a Linux host or router that serve the lower classes of the second loop last.
+
+use ccplane_linux::queues::{self, Bands, QueueError, TcError};
+use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
+use ccplane_units::Rate;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::exit::{Failure, Kind};
+
+/// What to do with a device's queues.
+#[derive(Subcommand)]
+pub enum QdiscCommand {
+    /// Print the `tc` commands that give a device a strict-priority queue: a band for ordinary traffic, and four below it for what
+    /// `ccplane send --rc3` marks as low.
+    Setup(SetupArgs),
+    /// Take away what `setup --apply` made, so that the device has the kernel's own queue again.
+    Remove(RemoveArgs),
+}
+
+/// Where, and whether at once.
+#[derive(Args)]
+pub struct SetupArgs {
+    /// The device whose outgoing packets are queued, such as eth0.
+    #[arg(long, value_name = "DEVICE")]
+    dev: String,
+    /// Send no faster, so that packets wait here, where the bands are, and not in what comes behind: a little less than the rate
+    /// of the modem or of the slower link there. A device that has no queue of its own needs it.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Run the commands now, as root. What is there already is never replaced.
+    #[arg(long)]
+    apply: bool,
+}
+
+/// Where.
+#[derive(Args)]
+pub struct RemoveArgs {
+    /// The device.
+    #[arg(long, value_name = "DEVICE")]
+    dev: String,
+}
+
+/// Runs the command.
+pub fn run(command: &QdiscCommand, json: bool) -> Result<(), Failure> {
+    match command {
+        QdiscCommand::Setup(args) => setup(args, json),
+        QdiscCommand::Remove(args) => {
+            queues::remove(&args.dev).map_err(failure)?;
+            if json {
+                println!("{}", json!({ "dev": args.dev, "removed": true }));
+            } else {
+                println!(
+                    "{}: the priority bands are gone, the kernel's own queue is back",
+                    args.dev
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
+    let bands = Bands::new(&args.dev, args.rate).map_err(failure)?;
+    if args.apply {
+        bands.install().map_err(failure)?;
+    }
+    let (commands, removal) = (bands.commands(), bands.removal());
+    if json {
+        let levels: Vec<_> = (0..=LOW_CLASSES)
+            .map(|class| json!({ "class": class, "dscp": dscp_of(class), "band": class }))
+            .collect();
+        let object = json!({
+            "dev": args.dev, "applied": args.apply, "commands": commands, "removal": removal, "classes": levels,
+        });
+        println!("{object}");
+    } else if args.apply {
+        println!(
+            "{}: {} priority bands; `ccplane qdisc remove --dev {0}` takes them away",
+            args.dev,
+            LOW_CLASSES + 1
+        );
+    } else {
+        println!("{}", commands.join("\n"));
+        println!("# and to take it away again:\n# {removal}");
+    }
+    Ok(())
+}
+
+fn failure(why: QueueError) -> Failure {
+    let kind = match &why {
+        QueueError::UnknownDevice { .. }
+        | QueueError::Occupied { .. }
+        | QueueError::Installed(_)
+        | QueueError::NotInstalled { .. } => Kind::Usage,
+        QueueError::Tc(TcError::NoTc(_) | TcError::Lacking { .. } | TcError::NotPermitted(_)) => Kind::Unsupported,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, why)
+}
