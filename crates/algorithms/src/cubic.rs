@@ -19,6 +19,12 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             doc: "how slow start ends before the first loss: Linux' HyStart, HyStart++, or not at all",
         },
         ParameterDoc {
+            name: "friendly",
+            default: "linux",
+            values: "linux | rfc9438",
+            doc: "how the Reno-friendly window goes on from the window before the loss: as before it, or by a whole segment an RTT (RFC 9438, 4.3)",
+        },
+        ParameterDoc {
             name: "fast_convergence",
             default: "true",
             values: "true | false",
@@ -31,6 +37,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let exit = parameters.choice("hystart", Exit::default(), &Exit::WORDS)?;
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
+        alpha_from_prior: parameters.choice("friendly", ALPHA, &ALPHAS)?,
         growth_before_loss: if exit == Exit::Linux {
             LINUX_GROWTH_BEFORE_LOSS
         } else {
@@ -46,6 +53,8 @@ const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic, has Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// What `friendly` may be, and α from the window before the loss on with it.
+const ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
 /// Most that the window grows in an RTT (RFC 9438, 4.2: target is at most 1.5 cwnd).
 const MOST_GROWTH: f64 = 0.5;
 /// Linux, while no loss has shown the capacity: `cnt` at most 20, so at least a twentieth an RTT.
@@ -54,6 +63,9 @@ const LINUX_GROWTH_BEFORE_LOSS: f64 = 0.05;
 /// The law of RFC 9438. Windows in segments, time in seconds.
 pub struct Cubic {
     fast_convergence: bool,
+    /// α once W_est has reached the window before the reduction. 1 says the RFC (4.3): from there on as Reno. Linux, and so most
+    /// of those that a flow meets, stays with α_cubic; with 1 a flow has 5 to 10 % more where losses are rare and random.
+    alpha_from_prior: f64,
     /// Least growth an RTT, as a part of the window, until a first loss; 0 as the RFC has it.
     growth_before_loss: f64,
 }
@@ -62,10 +74,11 @@ impl Cubic {
     /// What is kept of the window at a loss.
     pub(crate) const KEPT: f64 = BETA;
 
-    /// The RFC's law, for those who compete by it in a part of their time.
+    /// The law alone, for those who compete by it in a part of their time.
     pub(crate) fn standard() -> Cubic {
         Cubic {
             fast_convergence: true,
+            alpha_from_prior: ALPHA,
             growth_before_loss: 0.0,
         }
     }
@@ -152,8 +165,11 @@ impl Law for Cubic {
         }
         state.last = round.now;
 
-        // Section 4.3: α is 1 once W_est has reached the window before the reduction.
-        let alpha = if epoch.friendly >= memory.prior { 1.0 } else { ALPHA };
+        let alpha = if epoch.friendly >= memory.prior {
+            self.alpha_from_prior
+        } else {
+            ALPHA
+        };
         epoch.friendly += alpha * round.counted / window;
 
         let t = round.now.since(epoch.start).as_secs_f64();

@@ -1,4 +1,5 @@
-//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region.
+//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region, whose slope stays α_cubic, as Linux has it (section
+//! 4.3 makes it 1 from the window before the loss on).
 //!
 //! The law is worked out once for every change of the window, or 32 times a second, and gives how many packets acknowledged
 //! grow the window by one (`every`, Linux' `cnt`); an ACK only counts. The cube root is taken once for a stage.
@@ -50,8 +51,6 @@ pub struct Cubic {
 struct Memory {
     /// W_max; 0 when no loss has shown one.
     w_max: f64,
-    /// cwnd_prior: the window before the last reduction.
-    prior: f64,
     /// When the stage began; `Time::ZERO` when none has. It moves on while the application limits sending (5.8).
     start: Time,
     /// The plateau: W_max, or the window at the start where it was above that already.
@@ -111,7 +110,6 @@ impl Cubic {
         self.now = Memory {
             // 4.8: after a timeout the plateau is where the next stage begins.
             w_max: if timeout { 0.0 } else { w_max },
-            prior: before,
             ..Memory::default()
         };
         self.hystart = None;
@@ -147,14 +145,12 @@ impl Cubic {
         if memory.start == Time::ZERO {
             memory.begin(now, window);
         }
-        // 4.3: α is 1 once W_est has reached the window before the reduction.
-        let alpha = if memory.friendly >= memory.prior { 1.0 } else { ALPHA };
-        memory.friendly += alpha * f64::from(self.acked) / window;
+        memory.friendly += ALPHA * f64::from(self.acked) / window;
 
         let t = seconds(now.since(memory.start));
         let target = if memory.w_cubic(t) < memory.friendly {
             // Where the estimate is not ahead, the window follows its slope.
-            memory.friendly.max(window + alpha)
+            memory.friendly.max(window + ALPHA)
         } else {
             memory.w_cubic(t + seconds(srtt))
         };
