@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
 use ccplane_lab::paper::{self, Datapath, Options};
+use ccplane_qdisc::LineSpec;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
@@ -35,6 +36,10 @@ pub struct PaperArgs {
     /// The same command with more goes on from there.
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
+    /// Use parts again that another build of ccplane made, too: for a long experiment that outlasts changes which cannot
+    /// have moved its figures. The page says how many there are.
+    #[arg(long)]
+    any_build: bool,
     /// Folder for parts and results. Parts that are there already are used again, so that the same command goes on where
     /// it was interrupted; once there is a page, it repeats those that were disturbed.
     #[arg(long, value_name = "DIR")]
@@ -91,7 +96,12 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         })?;
     }
     let line = emu::line(None, args.trace.as_deref())?;
-    let name = args.trace.as_ref().map(|file| file.display().to_string());
+    // Without its folder: parts go on elsewhere, too.
+    let name = args.trace.as_ref().and_then(|file| file.file_name());
+    let name = name.map(|name| match &line {
+        Some(LineSpec::Trace(trace)) => format!("{}, {} opportunities", name.display(), trace.opportunities()),
+        _ => name.display().to_string(),
+    });
     let directory = args
         .out
         .clone()
@@ -103,6 +113,7 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
             .threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
         repeats: args.repeats,
+        any_build: args.any_build,
         trace: name.zip(line),
         directory,
         force: args.force,

@@ -1,56 +1,87 @@
 //! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it stopped.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Keeps a part's result: the file `name` in `directory` holds `value`, the `key` that it was made under, and which build of
-/// the program made it.
-pub(crate) fn keep<T: Serialize>(directory: &Path, name: &str, key: &str, value: &T) -> Result<(), Error> {
-    let path = directory.join(name);
-    let text = serde_json::json!({ "build": build(), "key": key, "value": value }).to_string();
-    let fail = |source| Error::Part {
-        path: path.clone(),
-        source,
-    };
-    std::fs::create_dir_all(directory).map_err(fail)?;
-    // Whole or not at all: an interrupted write must not pass for a part.
-    let draft = path.with_extension("draft");
-    std::fs::write(&draft, text).map_err(fail)?;
-    std::fs::rename(&draft, &path).map_err(fail)
+/// Where parts are kept, and which of them are used again.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    /// A file a part.
+    pub directory: PathBuf,
+    /// Also those that another build of the program made.
+    pub any_build: bool,
 }
 
-/// A part kept under the same key by the same build; `None` for one that is missing, of another key or build, or unreadable.
-pub(crate) fn kept<T: DeserializeOwned>(directory: &Path, name: &str, key: &str) -> Option<T> {
-    #[derive(serde::Deserialize)]
-    struct Part<T> {
-        build: String,
-        key: String,
-        value: T,
-    }
-    let text = std::fs::read_to_string(directory.join(name)).ok()?;
-    let part: Part<T> = serde_json::from_str(&text).ok()?;
-    (part.build == build() && part.key == key).then_some(part.value)
+#[derive(Deserialize)]
+struct Part<T> {
+    build: String,
+    key: String,
+    value: T,
 }
 
-/// A part that real packets give: the one that is kept, unless it was disturbed, or what `run` gives now, which is kept.
-pub(crate) fn part<T: Serialize + DeserializeOwned>(
-    directory: &Path,
-    name: &str,
-    key: &str,
-    sound: impl Fn(&T) -> bool,
-    run: impl FnOnce() -> Result<T, Error>,
-) -> Result<T, Error> {
-    if let Some(part) = kept(directory, name, key).filter(sound) {
-        return Ok(part);
+impl Parts {
+    /// Those that this build made, in that directory.
+    pub(crate) fn of_this_build(directory: &Path) -> Parts {
+        Parts {
+            directory: directory.to_owned(),
+            any_build: false,
+        }
     }
-    let part = run()?;
-    keep(directory, name, key, &part)?;
-    Ok(part)
+
+    /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and which build of the program
+    /// made it.
+    pub(crate) fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
+        let path = self.directory.join(name);
+        let text = serde_json::json!({ "build": build(), "key": key, "value": value }).to_string();
+        let fail = |source| Error::Part {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(&self.directory).map_err(fail)?;
+        // Whole or not at all: an interrupted write must not pass for a part.
+        let draft = path.with_extension("draft");
+        std::fs::write(&draft, text).map_err(fail)?;
+        std::fs::rename(&draft, &path).map_err(fail)
+    }
+
+    /// A part kept under the same key; `None` for one that is missing, of another key or a build that does not count, or
+    /// unreadable.
+    pub(crate) fn kept<T: DeserializeOwned>(&self, name: &str, key: &str) -> Option<T> {
+        let part: Part<T> = read(&self.directory.join(name))?;
+        ((self.any_build || part.build == build()) && part.key == key).then_some(part.value)
+    }
+
+    /// A part that real packets give: the one that is kept, unless it was disturbed, or what `run` gives now, which is kept.
+    pub(crate) fn part<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        key: &str,
+        sound: impl Fn(&T) -> bool,
+        run: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if let Some(part) = self.kept(name, key).filter(sound) {
+            return Ok(part);
+        }
+        let part = run()?;
+        self.keep(name, key, &part)?;
+        Ok(part)
+    }
+
+    /// How many parts there are that another build made.
+    pub(crate) fn of_other_builds(&self) -> usize {
+        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let parts = files.filter_map(|file| read::<IgnoredAny>(&file.path()));
+        parts.filter(|part| part.build != build()).count()
+    }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> Option<Part<T>> {
+    serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
 }
 
 /// Tells this program from another build of it, whose results may be others under the same version: the executable's
@@ -71,10 +102,10 @@ mod tests {
     #[test]
     fn a_disturbed_part_is_made_again() {
         let directory = std::env::temp_dir().join(format!("ccplane-disturbed-{}", std::process::id()));
+        let parts = Parts::of_this_build(&directory);
         let mut runs = 0;
         for sound in [false, true, true] {
-            let made = part(
-                &directory,
+            let made = parts.part(
                 "a.json",
                 "30 s",
                 |sound| *sound,
@@ -92,17 +123,33 @@ mod tests {
     #[test]
     fn parts_are_used_again_only_under_their_own_key() {
         let directory = std::env::temp_dir().join(format!("ccplane-parts-{}", std::process::id()));
-        keep(&directory, "a.json", "30 s", &vec![1.5, 2.0]).unwrap();
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), Some(vec![1.5, 2.0]));
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "8 s"), None);
-        assert_eq!(kept::<Vec<f64>>(&directory, "b.json", "30 s"), None);
+        let parts = Parts::of_this_build(&directory);
+        let kept = |name, key| parts.kept::<Vec<f64>>(name, key);
+        parts.keep("a.json", "30 s", &vec![1.5, 2.0]).unwrap();
+        assert_eq!(kept("a.json", "30 s"), Some(vec![1.5, 2.0]));
+        assert_eq!(kept("a.json", "8 s"), None);
+        assert_eq!(kept("b.json", "30 s"), None);
+        assert_eq!(parts.of_other_builds(), 0);
         let older = std::fs::read_to_string(directory.join("a.json"))
             .unwrap()
             .replace(" bytes", "0 bytes");
         std::fs::write(directory.join("a.json"), older).unwrap();
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), None, "of another build");
+        assert_eq!(kept("a.json", "30 s"), None, "of another build");
+        let any = Parts {
+            any_build: true,
+            ..parts.clone()
+        };
+        assert_eq!(
+            any.kept("a.json", "30 s"),
+            Some(vec![1.5, 2.0]),
+            "unless that is wanted"
+        );
+        assert_eq!(
+            (any.kept::<Vec<f64>>("a.json", "8 s"), any.of_other_builds()),
+            (None, 1)
+        );
         std::fs::write(directory.join("a.json"), "{\"key\":\"30 s\",\"val").unwrap();
-        assert_eq!(kept::<Vec<f64>>(&directory, "a.json", "30 s"), None);
+        assert_eq!(kept("a.json", "30 s"), None);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use ccplane_units::Duration;
 use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, Run, Setting, Verdict};
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::parts;
+use crate::parts::Parts;
 use crate::scenario::{Scenario, Seeds, Topology};
 use crate::sim;
 
@@ -290,7 +290,7 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
         options.datapath, options.algorithm, job.run.scenario.duration, job.run.scenario.text
     );
     if let Some(directory) = &options.parts
-        && let Some(measured) = parts::kept(directory, &name, &key)
+        && let Some(measured) = Parts::of_this_build(directory).kept(&name, &key)
     {
         return Ok(Ok(measured));
     }
@@ -318,7 +318,7 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
         Err(error) => return Err(error),
     };
     if let Some(directory) = &options.parts {
-        parts::keep(directory, &name, &key, &measured)?;
+        Parts::of_this_build(directory).keep(&name, &key, &measured)?;
     }
     Ok(Ok(measured))
 }

@@ -64,6 +64,7 @@ fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress
                 contender,
                 duration,
                 number,
+                course: true,
                 on,
                 registry,
             })

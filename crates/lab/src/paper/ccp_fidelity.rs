@@ -165,6 +165,7 @@ fn schedule<'a>(links: &'a [Link], size: Runs, on: Datapath, registry: &'a Regis
                         contender,
                         duration: size.duration,
                         number,
+                        course: false,
                         on,
                         registry,
                     });
@@ -342,6 +343,7 @@ mod tests {
             datapath: Some(Datapath::Sim),
             threads: 1,
             repeats: None,
+            any_build: false,
             trace: None,
             directory: std::path::PathBuf::new(),
             force: false,
@@ -387,6 +389,7 @@ mod tests {
                 contender,
                 duration: Duration::from_secs(5),
                 number: 1,
+                course: false,
                 on: Datapath::Sim,
                 registry: &registry,
             };

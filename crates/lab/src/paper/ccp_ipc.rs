@@ -17,7 +17,6 @@ use super::page::{Aim, Findings};
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
 use crate::metrics::Distribution;
-use crate::parts::{keep, kept};
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 
@@ -99,7 +98,7 @@ impl Quantiles {
 
 fn ipc(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     let exchanges = if options.quick { 5_000 } else { 100_000 };
-    let key = exchanges.to_string();
+    let (parts, key) = (options.parts(), exchanges.to_string());
     let mut measured = Vec::new();
     for (n, way) in WAYS.iter().enumerate() {
         for (hogs, load) in HOGS {
@@ -108,11 +107,11 @@ fn ipc(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> 
                 return Err(Error::Interrupted);
             }
             let name = format!("{}-{load}.json", way.key);
-            let quantiles = match kept::<Quantiles>(&options.parts(), &name, &key) {
+            let quantiles = match parts.kept::<Quantiles>(&name, &key) {
                 Some(quantiles) => quantiles,
                 None => {
                     let quantiles = Quantiles::of((way.times)(exchanges, hogs)?);
-                    keep(&options.parts(), &name, &key, &quantiles)?;
+                    parts.keep(&name, &key, &quantiles)?;
                     quantiles
                 }
             };

@@ -14,7 +14,6 @@ use crate::bench_kernel::{Load, Run, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::parts::{keep, kept};
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use crate::wire;
@@ -76,7 +75,7 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error>
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
     let key = format!("{cpus} CPUs");
     let make = |gbit: u64| wire::make(Some(Rate::from_bits_per_sec(gbit * 1_000_000_000)));
-    if let Some(gbit) = kept::<u64>(&options.parts(), "rate.json", &key) {
+    if let Some(gbit) = options.parts().kept::<u64>("rate.json", &key) {
         return Ok((gbit, make(gbit)?));
     }
     let [above @ .., lowest] = &RATES;
@@ -91,7 +90,7 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error>
         let run = one(&ends, &Contender::native("reno"), load, registry)?;
         if run.goodput_gbit > 0.9 * *gbit as f64 && run.machine_cpu_percent < SPARE * cpus * 100.0 {
             if run.sound() {
-                keep(&options.parts(), "rate.json", &key, gbit)?;
+                options.parts().keep("rate.json", &key, gbit)?;
             }
             return Ok((*gbit, ends));
         }

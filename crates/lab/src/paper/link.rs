@@ -10,7 +10,6 @@ use super::pool::Job;
 use super::{Datapath, Options};
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::parts::part;
 use crate::result::ContenderResult;
 use crate::run::{Progress, Quiet, run};
 use crate::scenario::{Scenario, Seeds, Topology};
@@ -37,6 +36,8 @@ pub(super) struct OneRun<'a> {
     /// Its number among those that are alike. They all meet the same losses, as the paper's: the n-th packet to come to the
     /// link has the same fate under everybody and in every run.
     pub number: usize,
+    /// Whether the window's course is kept.
+    pub course: bool,
     pub on: Datapath,
     pub registry: &'a Registry,
 }
@@ -47,14 +48,16 @@ const SEED: u64 = 1;
 /// Between two looks at the window.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// What is kept of a run: the distributions' values and a few figures, not every sample.
+/// What is kept of a run: two distributions and a few figures, not every sample.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Summary {
-    /// Mbit/s in each round-trip time.
+    /// Mbit/s in each round-trip time. Which came when is not kept.
+    #[serde(with = "tally")]
     pub throughput: Vec<f64>,
-    /// Mean queueing delay in each round-trip time, ms.
+    /// Mean queueing delay in each round-trip time, ms. Which came when is not kept.
+    #[serde(with = "tally")]
     pub delay: Vec<f64>,
-    /// The window at each look, segments.
+    /// The window at each look, segments, where it is wanted.
     pub window: Vec<u32>,
     pub goodput_mbit: f64,
     pub utilisation: f64,
@@ -66,13 +69,12 @@ pub(super) struct Summary {
     pub sound: bool,
 }
 
-impl From<ContenderResult> for Summary {
-    fn from(result: ContenderResult) -> Summary {
-        let short = |values: Vec<f64>| values.into_iter().map(|v| (v * 1e4).round() / 1e4).collect();
-        let flow = result.series.flows.first();
+impl Summary {
+    fn of(result: &ContenderResult, course: bool) -> Summary {
+        let flow = result.series.flows.first().filter(|_| course);
         Summary {
-            throughput: short(result.series.throughputs()),
-            delay: short(result.series.delays()),
+            throughput: tally::rounded(result.series.throughputs()),
+            delay: tally::rounded(result.series.delays()),
             window: flow.map_or(Vec::new(), |samples| samples.iter().map(|s| s.tcp.cwnd).collect()),
             goodput_mbit: result.figures.goodput_mbit,
             utilisation: result.figures.utilisation,
@@ -82,6 +84,44 @@ impl From<ContenderResult> for Summary {
             dropped: result.figures.queue_drops + result.figures.random_losses,
             sound: result.audit.sound,
         }
+    }
+}
+
+/// Values in hundredths and how often each came: a minute of round-trip times is some kilobytes.
+mod tally {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Of a unit: 10 kbit/s, 10 µs. A packet at 96 Mbit/s in 20 ms is 60 of the one and takes 12 of the other.
+    const PARTS: f64 = 100.0;
+
+    /// As they are once they have been kept.
+    pub fn rounded(values: Vec<f64>) -> Vec<f64> {
+        expand(&count(&values))
+    }
+
+    pub fn serialize<S: Serializer>(values: &[f64], to: S) -> Result<S::Ok, S::Error> {
+        count(values).serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<f64>, D::Error> {
+        BTreeMap::deserialize(from).map(|counts| expand(&counts))
+    }
+
+    fn count(values: &[f64]) -> BTreeMap<i64, usize> {
+        let mut counts = BTreeMap::new();
+        for value in values {
+            *counts.entry((value * PARTS).round() as i64).or_default() += 1;
+        }
+        counts
+    }
+
+    fn expand(counts: &BTreeMap<i64, usize>) -> Vec<f64> {
+        let values = counts.iter();
+        values
+            .flat_map(|(value, count)| std::iter::repeat_n(*value as f64 / PARTS, *count))
+            .collect()
     }
 }
 
@@ -137,7 +177,7 @@ impl OneRun<'_> {
             .contenders
             .into_iter()
             .next()
-            .map(Summary::from)
+            .map(|contender| Summary::of(&contender, self.course))
             .ok_or(Error::NoContender)
     }
 
@@ -171,6 +211,7 @@ pub(super) fn on_kernel(
 ) -> Result<Vec<Summary>, Error> {
     let file = |one: &OneRun<'_>| (format!("{}.json", one.name()), one.key());
     let again = options.again::<Summary>(runs.iter().map(file));
+    let parts = options.parts();
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
@@ -182,15 +223,11 @@ pub(super) fn on_kernel(
         let run = || {
             let result = run(&one.experiment(options), one.registry, &mut steps)?;
             let contender = result.contenders.into_iter().next();
-            contender.map(Summary::from).ok_or(Error::NoContender)
+            contender
+                .map(|contender| Summary::of(&contender, one.course))
+                .ok_or(Error::NoContender)
         };
-        summaries.push(part(
-            &options.parts(),
-            &name,
-            &key,
-            |summary: &Summary| summary.sound || !again,
-            run,
-        )?);
+        summaries.push(parts.part(&name, &key, |summary: &Summary| summary.sound || !again, run)?);
     }
     Ok(summaries)
 }
@@ -214,5 +251,24 @@ impl Progress for Steps<'_> {
     }
     fn cancelled(&self) -> bool {
         self.inner.cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_the_same_once_it_was_kept() {
+        let measured = vec![91.584, 0.004, 92.16, 91.578, -0.004];
+        let summary = Summary {
+            throughput: tally::rounded(measured),
+            ..Summary::default()
+        };
+        assert_eq!(summary.throughput, [0.0, 0.0, 91.58, 91.58, 92.16]);
+        let text = serde_json::to_string(&summary).unwrap();
+        assert!(text.contains(r#""throughput":{"0":2,"9158":2,"9216":1}"#), "{text}");
+        let again: Summary = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.throughput, summary.throughput);
     }
 }

@@ -10,7 +10,6 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::{self, Distribution};
-use crate::parts::part;
 use crate::run::Progress;
 
 /// What to run.
@@ -74,8 +73,7 @@ impl Turns<'_> {
                 look_every: LOOK.min(self.length),
             };
             let (name, key) = file(turn);
-            let run = part(
-                &options.parts(),
+            let run = options.parts().part(
                 &name,
                 &key,
                 |run: &Run| run.sound() || !again,

@@ -45,7 +45,7 @@ use ccplane_qdisc::LineSpec;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
-use crate::parts::kept;
+use crate::parts::Parts;
 use crate::run::Progress;
 
 /// One published figure or table.
@@ -95,6 +95,8 @@ pub struct Options {
     /// Every run on kernel TCP so often, and not as often as the experiment has it: a first answer in less time, which a later
     /// run with more repeats goes on from.
     pub repeats: Option<usize>,
+    /// Use parts again that another build of the program made: for what no change since then can have moved.
+    pub any_build: bool,
     /// A recorded cellular link and its name, where the experiment has one; else a generated one is taken.
     pub trace: Option<(String, LineSpec)>,
     /// Where parts and results go. Parts that are there already, made by the same build under the same parameters,
@@ -121,13 +123,16 @@ impl Options {
     /// Whether to make again what was disturbed: only once there is a page and none of these parts (name and key) is missing.
     /// So an experiment that was interrupted goes on and comes to its page, on a busy host too.
     fn again<T: DeserializeOwned>(&self, mut parts: impl Iterator<Item = (String, String)>) -> bool {
-        self.directory.join(page::FIGURES).exists()
-            && parts.all(|(name, key)| kept::<T>(&self.parts(), &name, &key).is_some())
+        let kept = self.parts();
+        self.directory.join(page::FIGURES).exists() && parts.all(|(name, key)| kept.kept::<T>(&name, &key).is_some())
     }
 
     /// Where parts are kept.
-    fn parts(&self) -> PathBuf {
-        self.directory.join("parts")
+    fn parts(&self) -> Parts {
+        Parts {
+            directory: self.directory.join("parts"),
+            any_build: self.any_build,
+        }
     }
 }
 
@@ -238,6 +243,7 @@ mod tests {
             datapath,
             threads: 1,
             repeats: Some(repeats),
+            any_build: false,
             trace: None,
             directory: PathBuf::new(),
             force: false,
@@ -269,6 +275,7 @@ mod tests {
             datapath: None,
             threads: 1,
             repeats: None,
+            any_build: false,
             trace: None,
             directory: directory.clone(),
             force: false,
@@ -276,7 +283,7 @@ mod tests {
         };
         let part = |name: &str| (name.to_owned(), "30 s".to_owned());
         let again = |names: &[&str]| options.again::<f64>(names.iter().map(|name| part(name)));
-        crate::parts::keep(&options.parts(), "a.json", "30 s", &1.0).unwrap();
+        options.parts().keep("a.json", "30 s", &1.0).unwrap();
         assert!(!again(&["a.json"]), "interrupted");
         std::fs::write(directory.join(page::FIGURES), "{}").unwrap();
         assert!(again(&["a.json"]));
@@ -292,6 +299,7 @@ mod tests {
             datapath: Some(Datapath::Sim),
             threads: 1,
             repeats: None,
+            any_build: false,
             trace: None,
             directory: directory.clone(),
             force,

@@ -174,6 +174,12 @@ impl Findings {
         {
             self.deviation(format!("Every run on kernel TCP {repeats} times instead of {full}."));
         }
+        let others = options.parts().of_other_builds();
+        if options.any_build && others > 0 {
+            self.deviation(format!(
+                "{others} parts were made by other builds of ccplane (--any-build)."
+            ));
+        }
         let body = self.html(experiment);
         let page = write(options, experiment.title, &body, &self.figures)?;
         Ok(Outcome {

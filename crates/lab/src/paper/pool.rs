@@ -1,6 +1,5 @@
 //! Simulations of an experiment on all cores: each job's result is kept as soon as it is there.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::metrics::Distribution;
-use crate::parts::{keep, kept};
+use crate::parts::Parts;
 use crate::run::Progress;
 
 /// A job of an experiment.
@@ -29,17 +28,17 @@ pub(super) trait Job: Sync {
     fn run(&self) -> Result<Self::Result, Error>;
 }
 
-/// Does every job whose result is not kept in `directory` yet, and gives all results in the order of the jobs.
+/// Does every job whose result is not kept in `parts` yet, and gives all results in the order of the jobs.
 ///
 /// A job shares nothing with others, so that the number of threads changes when a result is there, and not what it is.
 pub(super) fn run<J: Job>(
     jobs: &[J],
     threads: usize,
-    directory: &Path,
+    parts: &Parts,
     progress: &mut dyn Progress,
 ) -> Result<Vec<J::Result>, Error> {
     let file = |job: &J| format!("{}.json", job.name());
-    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| kept(directory, &file(job), &job.key())).collect();
+    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| parts.kept(&file(job), &job.key())).collect();
     let open: Vec<usize> = (0..jobs.len())
         .filter(|i| results.get(*i).is_some_and(Option::is_none))
         .collect();
@@ -63,7 +62,7 @@ pub(super) fn run<J: Job>(
             let job = jobs.get(at);
             let stored = result.and_then(|result| {
                 if let Some(job) = job {
-                    keep(directory, &file(job), &job.key(), &result)?;
+                    parts.keep(&file(job), &job.key(), &result)?;
                 }
                 Ok(result)
             });
@@ -144,15 +143,13 @@ mod tests {
     fn every_job_is_done_once_and_kept() {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let directory = std::env::temp_dir().join(format!("ccplane-pool-{}", std::process::id()));
+        let parts = Parts::of_this_build(&directory);
         let jobs = |n| (0..n).map(|i| Square(i, &RUNS)).collect::<Vec<_>>();
-        let squares = run(&jobs(5), 2, &directory, &mut Quiet).unwrap();
+        let squares = run(&jobs(5), 2, &parts, &mut Quiet).unwrap();
         assert_eq!((squares, RUNS.load(Ordering::Relaxed)), (vec![0, 1, 4, 9, 16], 5));
-        let squares = run(&jobs(7), 3, &directory, &mut Quiet).unwrap();
+        let squares = run(&jobs(7), 3, &parts, &mut Quiet).unwrap();
         assert_eq!((squares.len(), squares[6], RUNS.load(Ordering::Relaxed)), (7, 36, 7));
-        assert!(matches!(
-            run(&jobs(14), 2, &directory, &mut Quiet),
-            Err(Error::NoContender)
-        ));
+        assert!(matches!(run(&jobs(14), 2, &parts, &mut Quiet), Err(Error::NoContender)));
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Cubic against RFC 9438: the window between losses, the mean window for a given rate of losses, the share against Reno
 //! in the Reno-friendly region.
 
-use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_qdisc::{DelayModel, QueueSpec, Shape, Size};
 use ccplane_sim::{Change, FlowId, LinkSpec, Native};
 use ccplane_units::Duration;
 
@@ -108,13 +108,20 @@ fn in_the_reno_friendly_region_cubic_gets_what_reno_gets() {
     }
 }
 
-/// The same side by side in one short queue. The longer the path, the more of a cycle is above Reno.
+/// The same side by side in one short queue. The longer the path, the more of a cycle is above Reno. Without jitter it is the
+/// start that decides in a queue of 17 packets: one flow's losses fall into the same place of the other's pattern for ever.
 #[test]
 fn cubic_and_reno_share_a_short_path_about_evenly() {
     for (rate, ms) in [(10.0, 20), (20.0, 10)] {
         let rtt = Duration::from_millis(ms);
         let forward = LinkSpec::new(mbit(rate), rtt / 2).with_queue(QueueSpec::DropTail(Size::MilliBdp(1000)), rtt);
-        let mut path = Path::new(forward, LinkSpec::wire(rtt / 2), 1);
+        let back = LinkSpec::wire(rtt / 2).with_delay(DelayModel::Jitter {
+            delay: rtt / 2,
+            spread: Duration::from_micros(100),
+            shape: Shape::Uniform,
+            reorder: false,
+        });
+        let mut path = Path::new(forward, back, 1);
         let flows = [Native::cubic(), Native::new_reno()].map(|native| path.flow(native, config()));
         path.run_until(20.0);
         let before = flows.map(|flow| path.view(flow).received);

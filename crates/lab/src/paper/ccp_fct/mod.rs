@@ -19,7 +19,6 @@ use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::Distribution;
-use crate::parts::part;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
@@ -200,7 +199,7 @@ fn replay(
             let key = format!("{flows} flows, {LINK}, {RTT}");
             progress.begin(&format!("seed {seed}, {}", who.name()), done, seeds * order.len());
             let run = || kernel::run(&list, who, options, registry, progress);
-            let (times, sound) = part(&options.parts(), &name, &key, |(_, sound)| *sound, run)?;
+            let (times, sound) = options.parts().part(&name, &key, |(_, sound)| *sound, run)?;
             done += 1;
             unsound += usize::from(!sound);
             took.push((who, times));

@@ -11,7 +11,6 @@ use super::super::link::Steps;
 use super::super::page::Findings;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment};
-use crate::parts::part;
 use crate::result::ContenderResult;
 use crate::run::{Progress, waited_us};
 use crate::traffic;
@@ -75,7 +74,7 @@ pub(super) fn measure(options: &Options, registry: &Registry, progress: &mut dyn
             let contender = result.contenders.into_iter().next().ok_or(Error::NoContender)?;
             Ok(Real::of(contender, queue))
         };
-        part(&options.parts(), &name, &key, |real: &Real| real.sound, run)
+        options.parts().part(&name, &key, |real: &Real| real.sound, run)
     };
     runs.into_iter().enumerate().map(one).collect()
 }

@@ -14,7 +14,6 @@ use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
 use crate::error::Error;
 use crate::metrics::Distribution;
-use crate::parts::part;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use crate::traffic::{monotonic_ns, wait_until};
@@ -149,7 +148,7 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
         let sound = testbed.finish()?;
         Ok(Took { ms, sound })
     };
-    part(&options.parts(), &name, &key, |took: &Took| took.sound, run)
+    options.parts().part(&name, &key, |took: &Took| took.sound, run)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

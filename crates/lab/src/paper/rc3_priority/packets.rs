@@ -17,7 +17,6 @@ use super::{BUFFER, Case, DELAY, Order, Place, RATE, Rates, Seen};
 use crate::ends::inside;
 use crate::error::Error;
 use crate::metrics;
-use crate::parts::part;
 use crate::run::Progress;
 use crate::traffic::{self, monotonic_ns, wait_until};
 use crate::wire;
@@ -36,8 +35,7 @@ pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<See
             return Err(Error::Interrupted);
         }
         let (name, made) = (format!("packets-{}.json", case.key()), lasts.to_string());
-        let rates = part(
-            &options.parts(),
+        let rates = options.parts().part(
             &name,
             &made,
             |rates: &Rates| rates.sound,
