@@ -32,7 +32,9 @@ fn main() {
 /// Runs a command that says its process number, then what became of it.
 fn victim() {
     let mut command = Command::new("sh");
-    command.args(["-c", "setsid sleep 60 & echo $!; echo $$; exec sleep 60"]);
+    // Who runs tests in the background of a shell has them ignore interrupts.
+    let sleep = "exec env --default-signal=INT sleep 60";
+    command.args(["-c", &format!("setsid sleep 60 & echo $!; echo $$; {sleep}")]);
     let report = shell(&Config::default(), &mut command, |info| println!("{}", info.namespace)).expect("it runs");
     println!("{}", report.exit_code());
 }
