@@ -79,9 +79,22 @@ impl Condition {
 /// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver.
 const WAKE_AT: i32 = 1 << 20;
 
-/// iperf3's and the paper's window, 16 MB; of many flows all together no more than 4 GB at either side.
+/// iperf3's and the paper's window, 16 MB.
 const BUFFER: usize = 16 << 20;
-const ALL_BUFFERS: usize = 4 << 30;
+
+/// The buffer of each of so many flows. The kernel lets each hold twice as much, and both ends together hold no more than TCP
+/// may on this host, `limits` pages (`tcp_mem`: without pressure, under pressure, at most). Beyond, receivers drop what
+/// comes: 256 flows with 16 MB each then stood at two segments and a timeout for a whole run, the kernel's own as ccplane's.
+fn buffer_each(flows: usize, limits: &str) -> usize {
+    /// Where pages are larger, buffers are smaller than they could be.
+    const PAGE: usize = 4096;
+    let without_pressure = limits
+        .split_whitespace()
+        .next()
+        .and_then(|pages| pages.parse::<usize>().ok());
+    let all = without_pressure.map_or(usize::MAX, |pages| pages.saturating_mul(PAGE / 2));
+    BUFFER.min(all / flows.max(1))
+}
 
 /// Each flow takes two threads.
 const MOST_FLOWS: usize = 1024;
@@ -208,7 +221,8 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
         Contender::Native { .. } => None,
     };
     let congestion = steered.as_ref().map_or(contender.algorithm(), Steered::kernel_name);
-    let buffer = BUFFER.min(ALL_BUFFERS / load.flows.max(1));
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
+    let buffer = buffer_each(load.flows, &limits);
     let listener = ends
         .receiver
         .run(|| traffic::listen(ends.address, buffer))
@@ -369,6 +383,20 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_flows_share_what_tcp_may_hold() {
+        let limits = "287901\t383868\t575802\n";
+        assert_eq!(buffer_each(1, limits), 16 << 20);
+        for flows in [64, 256, 1_024] {
+            let held = 2 * 2 * flows * buffer_each(flows, limits);
+            assert!(
+                (2_000_000_000..=575_802 * 4_096).contains(&held),
+                "{flows} flows: {held}"
+            );
+        }
+        assert_eq!(buffer_each(1_024, ""), 16 << 20, "no limit is known");
+    }
 
     #[test]
     fn a_ratio_is_the_median_over_rounds() {

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -182,35 +183,44 @@ pub fn transfer(
     let mut flows = vec![Vec::new(); senders.len()];
 
     let mut look = |flows: &mut [Vec<Sample>], at_ns: u64| -> io::Result<()> {
-        for ((samples, (local, peer)), count) in flows.iter_mut().zip(&addresses).zip(&received) {
+        // What was received until now, of all of them first: to ask the kernel about a thousand takes a second where the
+        // CPUs are busy.
+        for (samples, count) in flows.iter_mut().zip(&received) {
             // A connection that broke keeps its last state: its goodput then shows what happened.
-            let tcp = diag.query(*local, *peer)?;
-            let tcp = tcp
-                .or_else(|| samples.last().map(|s: &Sample| s.tcp))
-                .unwrap_or_default();
-            samples.push(Sample {
-                at_ns,
-                received: count.load(Ordering::Relaxed),
-                tcp,
-            });
+            let tcp = samples.last().map(|s: &Sample| s.tcp).unwrap_or_default();
+            let received = count.load(Ordering::Relaxed);
+            samples.push(Sample { at_ns, received, tcp });
+        }
+        for (samples, (local, peer)) in flows.iter_mut().zip(&addresses) {
+            if let (Some(sample), Some(tcp)) = (samples.last_mut(), diag.query(*local, *peer)?) {
+                sample.tcp = tcp;
+            }
         }
         Ok(())
     };
+    // Closed until every thread is there: among a hundred that send already, the rest take seconds to start.
+    let gate = RwLock::new(());
     thread::scope(|scope| {
-        let (stop, flows) = (&stop, &mut flows);
+        let (stop, flows, gate) = (&stop, &mut flows, &gate);
         let run = || -> io::Result<(u64, u64)> {
+            let closed = gate.write();
             for (stream, count) in receivers.into_iter().zip(&received) {
                 let body = move || drain(stream, count, stop, plan.ahead);
                 thread::Builder::new()
                     .name("lab-receive".into())
                     .spawn_scoped(scope, body)?;
             }
-            let started = monotonic_ns();
             for stream in senders {
+                let body = move || {
+                    drop(gate.read());
+                    fill(stream, stop, plan.ahead);
+                };
                 thread::Builder::new()
                     .name("lab-send".into())
-                    .spawn_scoped(scope, move || fill(stream, stop, plan.ahead))?;
+                    .spawn_scoped(scope, body)?;
             }
+            let started = monotonic_ns();
+            drop(closed);
             let mut next = started;
             loop {
                 let now = monotonic_ns();
