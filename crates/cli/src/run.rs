@@ -1,4 +1,4 @@
-//! `ccplane run`: algorithms one after the other on a link or network, on real kernel TCP or in the simulator.
+//! `ccplane run`: algorithms one after the other on a link or network, on real packets or in the simulator.
 
 mod sim;
 
@@ -25,7 +25,7 @@ pub struct RunArgs {
     /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Where the packets run. A scenario runs in the simulator unless this says otherwise, everything else on kernel TCP.
+    /// Where the packets run. Without it a scenario runs in the simulator, `--transport rc3` over UDP, everything else on kernel TCP.
     #[arg(long, value_enum)]
     datapath: Option<Datapath>,
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
@@ -54,7 +54,7 @@ pub struct RunArgs {
     /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// How the emulator of a kernel run waits for a packet's time: `balanced` sleeps, `precise` spins, for a core.
+    /// How the emulator of a run on real packets waits for a packet's time: `balanced` sleeps, `precise` spins, for a core.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
     /// Seed of everything random, the same for every contender; in the simulator also several, each a run of its own:
@@ -170,7 +170,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
     if seeds.count() > 1 {
         return Err(Failure::text(
             Kind::Usage,
-            format!("kernel TCP runs with one seed, not with {}", seeds.count()),
+            format!("real packets run with one seed, not with {}", seeds.count()),
         )
         .hint("give one, as `--seeds 7`; or run in the simulator, with `--datapath sim`"));
     }

@@ -90,6 +90,13 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     );
     fails(&["run", "--alg", "reno", "--loss", "200%"], 2, &["--loss"]);
     fails(&["run"], 2, &["--alg"]);
+    for datapath in ["linux", "udp"] {
+        fails(
+            &["run", "--alg", "cubic", "--datapath", datapath, "--seeds", "1..3"],
+            2,
+            &["real packets run with one seed, not with 3"],
+        );
+    }
     fails(
         &["attach", "--alg", "reno", "--percent", "0", "--system"],
         2,
