@@ -209,7 +209,18 @@ fn wanting(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<V
             format!("both {first} and {second} want time stamps, and a device has one set of them"),
         )
         .hint("attach one of the two")),
-        _ => Ok(wanting),
+        // A device has one name that is taken for it.
+        (_, devices) => match devices
+            .iter()
+            .enumerate()
+            .find(|(n, device)| devices[..*n].contains(device))
+        {
+            Some((_, device)) => {
+                let text = format!("--dev names {device} twice");
+                Err(Failure::text(Kind::Usage, text).hint("once is enough for all of its packets"))
+            }
+            None => Ok(wanting),
+        },
     }
 }
 

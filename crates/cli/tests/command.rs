@@ -110,6 +110,11 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     );
     fails(&["attach", "--alg", "reno", "--to", "10.0.0.0/99"], 2, &["10.0.0.0/99"]);
     fails(&["attach", "--alg", "native:reno"], 2, &["kernel's own"]);
+    fails(
+        &["attach", "--alg", "dx", "--dev", "lo,lo"],
+        2,
+        &["--dev names lo twice"],
+    );
 }
 
 #[test]

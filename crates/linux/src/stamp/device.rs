@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::{ErrorKind, ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys};
+use nix::net::if_::if_nameindex;
 
 use super::netlink;
 use super::pins::Slot;
@@ -60,8 +61,13 @@ pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
 /// The device of this name in the calling thread's namespace, and its kind.
 pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
     let failed = |what: &str| LoadError::io(format!("{what} the device {name}"));
-    let index = nix::net::if_::if_nametoindex(name)
-        .map_err(|_| {
+    let all = if_nameindex().map_err(io::Error::from).map_err(failed("finding"))?;
+    // By this list and not `if_nametoindex`, which takes `lo:1` for `lo`: so a device has one name.
+    let index = all
+        .iter()
+        .find(|device| device.name().to_bytes() == name.as_bytes())
+        .map(|device| device.index())
+        .ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
                 "this network namespace has no such device; `ip link` lists them",
@@ -282,6 +288,14 @@ mod tests {
     use super::super::{Stamps, attached, detach};
     use super::*;
     use crate::testing::{cannot_load, lock_host, skip};
+
+    #[test]
+    fn a_device_is_found_by_its_own_name() {
+        for name in ["lo:1", "", "no-such-device"] {
+            let error = find(name).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("no such device"), "{name:?}: {error}");
+        }
+    }
 
     /// As before Linux 6.6, whatever this kernel has.
     #[test]
