@@ -98,3 +98,23 @@ fn failure(why: QueueError) -> Failure {
     };
     Failure::new(kind, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_remove_what_is_not_ours_is_a_mistake_of_the_request() {
+        let failure = failure(QueueError::NotInstalled {
+            device: "eth0".to_owned(),
+            kind: "fq_codel".to_owned(),
+            handle: "0:".to_owned(),
+        });
+        assert_eq!(failure.kind, Kind::Usage);
+        let text = failure.to_string();
+        assert!(
+            text.contains("no priority bands") && text.contains("fq_codel 0:") && text.contains("nothing was changed"),
+            "{text}"
+        );
+    }
+}
