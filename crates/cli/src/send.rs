@@ -11,6 +11,7 @@ use std::time::Instant;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
+use ccplane_qdisc::marking::class_of;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{Congestion, Delays, Host, Steering};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
@@ -86,6 +87,15 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         return Err(
             Failure::text(Kind::Usage, "--max-rate 0 lets nothing through").hint("without it there is no limit")
         );
+    }
+    let class = class_of(args.dscp);
+    if args.rc3 && class != 0 {
+        let text = format!(
+            "--dscp {0} with --rc3: {0} marks class {class} of the second loop, and what is sent first would not be served before it",
+            args.dscp
+        );
+        return Err(Failure::text(Kind::Usage, text)
+            .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
     let source = Source::open(args)?;
     let to = resolve(args.to.as_deref().unwrap_or_default())?;

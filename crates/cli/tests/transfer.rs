@@ -262,13 +262,17 @@ fn bad_requests_are_usage_errors() {
     let exposed = folder.file("exposed", 10);
     fs::set_permissions(&exposed, fs::Permissions::from_mode(0o644)).unwrap();
     let folder_path = folder.0.display().to_string();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["send", "nowhere", &file], "no address"),
         (&["send", "127.0.0.1:1", &folder_path], "no regular file"),
         (&["send", "127.0.0.1:1", &file, "--alg", "native:none"], "none"),
         (&["send", "127.0.0.1:1", &file, "--key", &exposed], "chmod 600"),
         (&["send", "127.0.0.1:1", &file, "--mtu", "100"], "--mtu"),
         (&["send", "127.0.0.1:1", &file, "--max-rate", "0mbit"], "--max-rate"),
+        (
+            &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],
+            "--dscp 11 with --rc3",
+        ),
         (&["recv", "--out", &file], "--force"),
         (&["recv", "--out", "/no/such/folder/f"], "no folder"),
     ];
