@@ -152,9 +152,8 @@ fn transfer(
     let mut shown = begun.0;
     let mut receipt = Vec::new();
     if args.rc3 {
-        // The second loop begins with the end of what it has: while the first answer is under way, all that there is room for is read.
-        host.turn(Duration::ZERO).map_err(failed)?;
-        while !interrupt::raised(stop) && source.fill(&mut host, id)? {}
+        // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
+        source.read_ahead(&mut host, id)?;
     }
     loop {
         if interrupt::raised(stop) {
@@ -357,6 +356,14 @@ impl Source {
         Ok(true)
     }
 
+    /// Gives the connection what it has room for, before it sends anything: for as long as a turn of the loop waits, so that a slow
+    /// disk holds nothing up.
+    fn read_ahead(&mut self, host: &mut Host, id: u64) -> Result<(), Failure> {
+        let end = host.now() + LOOK_EVERY;
+        while self.fill(host, id)? && host.now() < end {}
+        Ok(())
+    }
+
     /// The next bytes of the stream; none at its end.
     fn next(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
         let body = HEAD as u64;
@@ -537,7 +544,12 @@ fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_transport::TailStop;
+    use std::io::Write;
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+
+    use ccplane_transport::udp::{DATAGRAM, Options, Stamping};
+    use ccplane_transport::{Config, TailStop};
 
     use super::*;
 
@@ -558,6 +570,66 @@ mod tests {
             position: 0,
             hasher: blake3::Hasher::new(),
         }
+    }
+
+    /// A connection with a window of 16 MiB whose hello has not left, and the socket that it is for.
+    fn connecting() -> (Host, u64, UdpSocket) {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let options = Options {
+            local: "127.0.0.1:0".parse().unwrap(),
+            datagram: DATAGRAM,
+            window: 16 << 20,
+            key: None,
+            dscp: 0,
+            config: Config {
+                tail: Some(Tail::default()),
+                ..Config::default()
+            },
+            stamping: Stamping::Off,
+            link: None,
+            accepted: Native::cubic(),
+        };
+        let mut host = Host::bind(options).unwrap();
+        let to = peer.local_addr().unwrap();
+        let id = host.connect(to, Congestion::Native(Native::cubic())).unwrap();
+        (host, id, peer)
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_known_before_anything_is_sent() {
+        let (mut host, id, peer) = connecting();
+        let mut source = pattern(200_000);
+        source.read_ahead(&mut host, id).unwrap();
+        let known = host.connection(id).unwrap().pending();
+        assert_eq!(known, (HEAD + 200_000 + HASH) as u64);
+        let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        host.turn(Duration::ZERO).unwrap();
+        peer.recv(&mut [0; 2000]).unwrap();
+    }
+
+    /// At most 64 kB, which is what a pipe holds, in 20 ms: the window would take five seconds.
+    #[test]
+    fn a_slow_disk_does_not_hold_the_hello_up() {
+        let (mut host, id, _peer) = connecting();
+        let (slow, mut disk) = io::pipe().unwrap();
+        let mut source = Source {
+            from: From::File(File::from(OwnedFd::from(slow)), "slow".into()),
+            ..pattern(1 << 30)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while disk.write_all(&[7; 1 << 16]).is_ok() {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            });
+            source.read_ahead(&mut host, id).unwrap();
+            // Its other end is closed, and the disk stops.
+            drop(source);
+        });
+        let known = host.connection(id).unwrap().pending();
+        assert!((ROUND as u64..8 << 20).contains(&known), "{known}");
     }
 
     #[test]
