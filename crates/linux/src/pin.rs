@@ -187,7 +187,7 @@ pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     names
 }
 
-fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+pub(crate) fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(path)
         .into_iter()
         .flatten()

@@ -381,18 +381,27 @@ fn notes_of_another_version_are_not_read() {
         return;
     }
     let _host = lock_host();
-    let place = Place::create("other");
-    place.attach().keep();
     let pins = std::path::Path::new("/sys/fs/bpf/ccplane/stamps");
-    let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
-    std::fs::rename(ours.expect("of this layout").path(), pins.join("0")).expect("as root");
-    assert_eq!(stamp::attached(), [PINNED]);
-    assert!(stamp::observe().expect("bpffs").is_empty());
-    let limit = place.limit();
-    // The links go, what is not known stays.
-    assert_eq!(stamp::detach(Some(PINNED)).expect("as root"), [PINNED]);
-    assert_eq!(place.limit(), limit);
-    assert!(stamp::attached().is_empty() && !pins.exists());
+    // The first versions had no layouts there.
+    for (what, layout) in [("other", "0"), ("first", "")] {
+        let place = Place::create(what);
+        place.attach().keep();
+        let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
+        let ours = ours.expect("of this layout").path();
+        if layout.is_empty() {
+            std::fs::rename(ours.join(PINNED), pins.join(PINNED)).expect("as root");
+        } else {
+            std::fs::rename(ours, pins.join(layout)).expect("as root");
+        }
+        assert_eq!(stamp::attached(), [PINNED]);
+        assert!(stamp::observe().expect("bpffs").is_empty());
+        let limit = place.limit();
+        // The links go, what is not known stays.
+        assert_eq!(stamp::detach(Some(PINNED)).expect("as root"), [PINNED]);
+        assert_eq!(place.limit(), limit);
+        assert!(stamp::attached().is_empty() && !pins.exists());
+        eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    }
 }
 
 /// Not a test: a process that is killed before it is done attaching.

@@ -17,7 +17,7 @@ use crate::layout::LAYOUT;
 use crate::load::map_fd;
 use crate::memory::{Access, Shared};
 use crate::namespace;
-use crate::pin::{bpf, mount_bpffs, names, of_all_layouts, remove_link};
+use crate::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
 
 /// By layout, and then by the congestion control that wants them.
 const PINS: &str = "/sys/fs/bpf/ccplane/stamps";
@@ -27,6 +27,12 @@ const SOCKETS: &str = "sockets";
 
 fn directory(kernel_name: &str) -> PathBuf {
     Path::new(PINS).join(LAYOUT.to_string()).join(kernel_name)
+}
+
+/// Every directory of pins, of whatever layout; those of the first versions are beside the layouts.
+fn directories() -> impl Iterator<Item = PathBuf> {
+    let first = entries(Path::new(PINS)).filter(|directory| directory.join(PLANE).is_file());
+    of_all_layouts(Path::new(PINS)).chain(first)
 }
 
 /// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped, unless it is to be kept.
@@ -165,7 +171,7 @@ fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
 
 /// The congestion controls whose time stamps are attached, by this layout or another's.
 pub fn attached() -> Vec<String> {
-    names(of_all_layouts(Path::new(PINS)))
+    names(directories())
 }
 
 /// Every pinned set of stamps of this layout.
@@ -189,7 +195,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
     let mut removed = Vec::new();
     let mut failed = None;
-    for directory in of_all_layouts(Path::new(PINS)).filter(wanted) {
+    for directory in directories().filter(wanted) {
         match put_back(&directory) {
             Ok(()) => {
                 remove(&directory);
