@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, LineSpec, Loss, LossModel};
+use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _};
 use ccplane_tun::{Frame, Head, Malformed};
 use ccplane_units::{Duration, Time};
 
@@ -207,6 +207,7 @@ impl Direction {
 
 impl Drops<Packet> for Kept {
     fn dropped(&mut self, packet: Packet, reason: DropReason) {
+        self.log.ecn_drops += u64::from(reason != DropReason::Lost && packet.ecn() != Ecn::NotEct);
         let record = Record::new(self.store.get(packet.frame), packet.bytes, Fate::Dropped(reason));
         self.log.add(record);
         self.store.let_go(packet.frame, 1);
@@ -380,6 +381,19 @@ mod tests {
             take(&mut link, Time::MAX, &mut taken);
             prop_assert!(taken.is_sorted(), "in order of time and of number");
         }
+    }
+
+    #[test]
+    fn drops_of_what_understands_marks_are_told_apart() {
+        let mut link = direction("droptail:2p", (0, false), Gso::Off);
+        put(&mut link, Time::ZERO, 1, 0, 8, 1_000, true);
+        // The queue is full.
+        put(&mut link, Time::ZERO, 1, 8, 3, 1_000, false);
+        link.set_loss(LossModel::Bernoulli(Probability::ALWAYS));
+        put(&mut link, Time::ZERO, 1, 11, 1, 1_000, true);
+        let log = link.log();
+        assert!(log.ecn_drops > 4, "{log:?}");
+        assert_eq!((log.queue_drops, log.losses), (log.ecn_drops + 3, 1));
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub struct LinkLog {
     pub handovers: u64,
     /// Packets that the queue dropped: it was full, made room for others, or signalled congestion.
     pub queue_drops: u64,
+    /// Of those, packets that it could have marked instead: their ends understand marks.
+    pub ecn_drops: u64,
     /// Packets lost at random.
     pub losses: u64,
     /// Packets still inside at the end.
