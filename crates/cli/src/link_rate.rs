@@ -1,12 +1,11 @@
 //! The rate of this host's own link, as a person says it or as its driver does.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
+use ccplane_tun::{interface_of, link_speed};
 use ccplane_units::Rate;
-use nix::ifaddrs::getifaddrs;
 
 use crate::exit::{Failure, Kind};
 
@@ -51,16 +50,9 @@ fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     if address.is_unspecified() {
         return Err(format!("{local} is every device of this host"));
     }
-    let device = device(address).ok_or_else(|| format!("no device of this host has the address {address}"))?;
-    let file = format!("/sys/class/net/{device}/speed");
-    // Mbit/s; -1 or an error where the link is down or has no speed (Documentation/ABI/testing/sysfs-class-net).
-    let speed = fs::read_to_string(file)
-        .ok()
-        .and_then(|text| text.trim().parse::<u64>().ok());
-    match speed.and_then(|mbit| mbit.checked_mul(1_000_000)) {
-        Some(bits) if bits > 0 => Ok(Rate::from_bits_per_sec(bits)),
-        _ => Err(format!("the driver of {device} does not say how fast it is")),
-    }
+    let device = interface_of(address).ok_or_else(|| format!("no device of this host has the address {address}"))?;
+    let speed = link_speed(&device).ok_or_else(|| format!("the driver of {device} does not say how fast it is"))?;
+    Ok(Rate::from_bits_per_sec(speed))
 }
 
 /// The address from which this host would send to `peer`.
@@ -70,18 +62,12 @@ fn source(local: SocketAddr, peer: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn device(address: IpAddr) -> Option<String> {
-    let of = |storage: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
-        let v4 = storage.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-        v4.or_else(|| storage.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-    };
-    let mut all = getifaddrs().ok()?;
-    let found = all.find(|one| one.address.and_then(of) == Some(address))?;
-    Some(found.interface_name)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use ccplane_tun::Namespace;
+
     use super::*;
 
     #[test]
@@ -94,6 +80,33 @@ mod tests {
         for wrong in ["0mbit", "fast", ""] {
             assert!(wrong.parse::<LinkRate>().is_err(), "{wrong:?}");
         }
+    }
+
+    /// A device of the calling thread's namespace, whatever namespace `/sys` is of. A `veth` says 10 Gbit/s.
+    #[test]
+    fn a_device_of_this_namespace_is_asked() {
+        const TEST: &str = "a_device_of_this_namespace_is_asked";
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{TEST}: not root");
+            return eprintln!("SKIPPED: {TEST}: it makes a namespace, as root");
+        }
+        ccplane_tun::sweep();
+        let namespace = Namespace::create(&format!("ccplane-speed-{}", std::process::id())).unwrap();
+        for line in [
+            "link add speed0 type veth peer name speed1",
+            "addr add 192.0.2.1/30 dev speed0",
+            "link set speed1 up",
+            "link set speed0 up",
+        ] {
+            let mut ip = Command::new("ip");
+            let ip = namespace.confine(ip.args(line.split(' '))).unwrap();
+            assert!(ip.status().unwrap().success(), "ip {line}");
+        }
+        let rate = Ok(Rate::from_bits_per_sec(10_000_000_000));
+        let any: SocketAddr = ([0, 0, 0, 0], 0).into();
+        let (own, peer) = (([192, 0, 2, 1], 0).into(), ([192, 0, 2, 2], 9).into());
+        assert_eq!(namespace.run(|| asked(own, None)).unwrap(), rate);
+        assert_eq!(namespace.run(|| asked(any, Some(peer))).unwrap(), rate);
     }
 
     /// Loopback is a device without a speed, and no host has an address of TEST-NET-1.

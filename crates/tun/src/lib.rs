@@ -11,6 +11,7 @@ mod interface;
 mod namespace;
 mod priority;
 mod process;
+mod speed;
 mod timestamping;
 mod unsent;
 
@@ -21,5 +22,6 @@ pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats
 pub use namespace::{Namespace, inside, sweep};
 pub use priority::{raise_priority, reserve};
 pub use process::die_with_parent;
+pub use speed::link_speed;
 pub use timestamping::{Timestamping, addresses, interface_of, timestamping};
 pub use unsent::unsent_bytes;
