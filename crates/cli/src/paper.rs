@@ -1,12 +1,11 @@
 //! `ccplane paper`: published experiments, run again, their figures beside the paper's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
 use ccplane_lab::paper::{self, Datapath, Options};
-use ccplane_qdisc::LineSpec;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
@@ -40,8 +39,9 @@ pub struct PaperArgs {
     /// have moved its figures. The page says how many there are.
     #[arg(long)]
     any_build: bool,
-    /// Folder for parts and results. Parts that are there already are used again, so that the same command goes on where
-    /// it was interrupted; once there is a page, it repeats those that were disturbed.
+    /// Folder for parts and results; without it `ccplane-results/NAME`, and `NAME-quick` with --quick. Parts that are there
+    /// already are used again, so that the same command goes on where it was interrupted; once there is a page, it repeats
+    /// those that were disturbed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Use that folder although it holds something else.
@@ -96,16 +96,11 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         })?;
     }
     let line = emu::line(None, args.trace.as_deref())?;
-    // Without its folder: parts go on elsewhere, too.
-    let name = args.trace.as_ref().and_then(|file| file.file_name());
-    let name = name.map(|name| match &line {
-        Some(LineSpec::Trace(trace)) => format!("{}, {} opportunities", name.display(), trace.opportunities()),
-        _ => name.display().to_string(),
+    let name = args.trace.as_deref().map(named).transpose()?;
+    let directory = args.out.clone().unwrap_or_else(|| {
+        let quick = if args.quick { "-quick" } else { "" };
+        PathBuf::from("ccplane-results").join(format!("{}{quick}", experiment.name))
     });
-    let directory = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("ccplane-results").join(experiment.name));
     let options = Options {
         quick: args.quick,
         datapath,
@@ -134,6 +129,14 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         println!("report: {}", outcome.page.display());
     }
     Ok(())
+}
+
+/// What parts know a recorded link by: its file without the folder, so that they go on elsewhere, too, and what is in it.
+fn named(trace: &Path) -> Result<String, Failure> {
+    let text = std::fs::read(trace).map_err(|error| Failure::new(Kind::Usage, error))?;
+    let name = trace.file_name().unwrap_or_default().display();
+    let hash = blake3::hash(&text).to_hex();
+    Ok(format!("{name} {}", hash.get(..12).unwrap_or_default()))
 }
 
 /// Echoes datagrams until the other end kills this process.

@@ -76,15 +76,25 @@ impl Condition {
 /// the bottleneck by a hair: when it falls behind, the receiver goes to sleep between segments, and to wake a halted
 /// virtual CPU is where 14 to 18 % of the sender's samples were (`_raw_spin_unlock_irqrestore`). A ratio taken there says
 /// on which side of the hair a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that
-/// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver.
-const WAKE_AT: i32 = 1 << 20;
+/// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver, so that it is at most an eighth of
+/// what the kernel lets a receiver hold.
+const WAKE_AT: usize = 1 << 20;
 
 /// iperf3's and the paper's window, 16 MB.
 const BUFFER: usize = 16 << 20;
 
-/// The buffer of each of so many flows. The kernel lets each hold twice as much, and both ends together hold no more than TCP
-/// may on this host, `limits` pages (`tcp_mem`: without pressure, under pressure, at most). Beyond, receivers drop what
-/// comes: 256 flows with 16 MB each then stood at two segments and a timeout for a whole run, the kernel's own as ccplane's.
+/// The buffer of each of so many flows on this host.
+pub(crate) fn buffer(flows: usize) -> usize {
+    buffer_each(
+        flows,
+        &std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default(),
+    )
+}
+
+/// The kernel lets each socket hold twice its buffer, and both ends of all flows together hold no more than TCP may without
+/// pressure, the first of `limits` (`tcp_mem`, pages: without pressure, under pressure, at most). Beyond the last, receivers
+/// drop what comes: 256 flows with 16 MB each then stood at two segments and a timeout for a whole run, the kernel's own as
+/// ccplane's.
 fn buffer_each(flows: usize, limits: &str) -> usize {
     /// Where pages are larger, buffers are smaller than they could be.
     const PAGE: usize = 4096;
@@ -92,7 +102,7 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
         .split_whitespace()
         .next()
         .and_then(|pages| pages.parse::<usize>().ok());
-    let all = without_pressure.map_or(usize::MAX, |pages| pages.saturating_mul(PAGE / 2));
+    let all = without_pressure.map_or(usize::MAX, |pages| pages.saturating_mul(PAGE / 4));
     BUFFER.min(all / flows.max(1))
 }
 
@@ -221,8 +231,7 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
         Contender::Native { .. } => None,
     };
     let congestion = steered.as_ref().map_or(contender.algorithm(), Steered::kernel_name);
-    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
-    let buffer = buffer_each(load.flows, &limits);
+    let buffer = buffer(load.flows);
     let listener = ends
         .receiver
         .run(|| traffic::listen(ends.address, buffer))
@@ -242,7 +251,8 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
 
     for receiver in &receivers {
-        ccplane_linux::wake_reader_at(receiver, WAKE_AT).map_err(Error::traffic("set SO_RCVLOWAT", ""))?;
+        ccplane_linux::wake_reader_at(receiver, WAKE_AT.min(buffer / 4) as i32)
+            .map_err(Error::traffic("set SO_RCVLOWAT", ""))?;
     }
 
     let reports = || steered.as_ref().map_or(0, Steered::reports);
@@ -391,7 +401,7 @@ mod tests {
         for flows in [64, 256, 1_024] {
             let held = 2 * 2 * flows * buffer_each(flows, limits);
             assert!(
-                (2_000_000_000..=575_802 * 4_096).contains(&held),
+                (1_170_000_000..=287_901 * 4_096).contains(&held),
                 "{flows} flows: {held}"
             );
         }

@@ -203,15 +203,14 @@ impl OneRun<'_> {
 }
 
 /// Runs all of them on kernel TCP, one after the other, and keeps each. What was disturbed is run again in its
-/// time ([`Options::again`]).
+/// time ([`Options::parts_of`]).
 pub(super) fn on_kernel(
     runs: &[OneRun<'_>],
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Summary>, Error> {
     let file = |one: &OneRun<'_>| (format!("{}.json", one.name()), one.key());
-    let again = options.again::<Summary>(runs.iter().map(file));
-    let parts = options.parts();
+    let parts = options.parts_of::<Summary>(runs.iter().map(file));
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
@@ -227,7 +226,7 @@ pub(super) fn on_kernel(
                 .map(|contender| Summary::of(&contender, one.course))
                 .ok_or(Error::NoContender)
         };
-        summaries.push(parts.part(&name, &key, |summary: &Summary| summary.sound || !again, run)?);
+        summaries.push(parts.part(&name, &key, |summary: &Summary| summary.sound, run)?);
     }
     Ok(summaries)
 }

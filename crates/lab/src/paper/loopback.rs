@@ -5,7 +5,7 @@ use ccplane_units::Duration;
 
 use super::Options;
 use super::page::Findings;
-use crate::bench_kernel::{Load, Run, one};
+use crate::bench_kernel::{Load, Run, buffer, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
@@ -39,7 +39,7 @@ impl Turns<'_> {
             .collect()
     }
 
-    /// Runs them all. Runs that are kept are not made again, but for what was disturbed, in its time ([`Options::again`]).
+    /// Runs them all. Runs that are kept are not made again, but for what was disturbed, in its time ([`Options::parts_of`]).
     pub fn run(
         &self,
         ends: &Ends,
@@ -52,10 +52,10 @@ impl Turns<'_> {
             let who = who.to_string().replace([':', '='], "-");
             (
                 format!("{}-{flows}-{who}-{round}.json", self.place),
-                format!("{} {}", self.place, self.length),
+                format!("{} {}, buffers of {} bytes", self.place, self.length, buffer(*flows)),
             )
         };
-        let again = options.again::<Run>(order.iter().map(file));
+        let parts = options.parts_of::<Run>(order.iter().map(file));
         let mut measured = Vec::new();
         for (done, turn) in order.iter().enumerate() {
             let (flows, round, contender) = *turn;
@@ -73,12 +73,7 @@ impl Turns<'_> {
                 look_every: LOOK.min(self.length),
             };
             let (name, key) = file(turn);
-            let run = options.parts().part(
-                &name,
-                &key,
-                |run: &Run| run.sound() || !again,
-                || one(ends, contender, load, registry),
-            )?;
+            let run = parts.part(&name, &key, Run::sound, || one(ends, contender, load, registry))?;
             measured.push((flows, contender.clone(), run));
         }
         Ok(Measured(measured))
@@ -92,10 +87,12 @@ impl Measured {
         same.map(|(.., run)| run)
     }
 
-    /// The median over rounds of a run's value over that of the run beside it.
+    /// The median over rounds of a run's value over that of the run beside it, of rounds in which that is not 0.
     pub fn ratio(&self, flows: usize, ours: &Contender, base: &Contender, value: fn(&Run) -> f64) -> Option<f64> {
         let pairs = self.runs(flows, ours).zip(self.runs(flows, base));
-        let ratios = pairs.map(|(ours, base)| value(ours) / value(base).max(f64::MIN_POSITIVE));
+        let ratios = pairs
+            .map(|(ours, base)| value(ours) / value(base))
+            .filter(|r| r.is_finite());
         metrics::median(&ratios.collect::<Vec<_>>())
     }
 

@@ -120,18 +120,22 @@ impl Options {
         self.repeats.unwrap_or(if self.quick { quick } else { full })
     }
 
-    /// Whether to make again what was disturbed: only once there is a page and none of these parts (name and key) is missing.
-    /// So an experiment that was interrupted goes on and comes to its page, on a busy host too.
-    fn again<T: DeserializeOwned>(&self, mut parts: impl Iterator<Item = (String, String)>) -> bool {
-        let kept = self.parts();
-        self.directory.join(page::FIGURES).exists() && parts.all(|(name, key)| kept.kept::<T>(&name, &key).is_some())
-    }
-
-    /// Where parts are kept.
+    /// Where parts are kept. What was disturbed is made again only once there is a page: so an experiment that was interrupted
+    /// goes on and comes to its page, on a busy host too.
     fn parts(&self) -> Parts {
         Parts {
             directory: self.directory.join("parts"),
             any_build: self.any_build,
+            again: self.directory.join(page::FIGURES).exists(),
+        }
+    }
+
+    /// The same for these (name and key), which may be more than those that the page has: what is missing comes first.
+    fn parts_of<T: DeserializeOwned>(&self, mut names: impl Iterator<Item = (String, String)>) -> Parts {
+        let parts = self.parts();
+        Parts {
+            again: parts.again && names.all(|(name, key)| parts.kept::<T>(&name, &key).is_some()),
+            ..parts
         }
     }
 }
@@ -203,13 +207,14 @@ impl Experiment {
         (self.run)(options, registry, progress)
     }
 
-    /// Takes the directory, unless it holds something else.
+    /// Takes the directory, unless it holds something else: the full version, for the quick one.
     fn claim(&self, options: &Options) -> Result<(), Error> {
         let directory = &options.directory;
         let mark = directory.join(MARK);
+        let mine = format!("{}{}", self.name, if options.quick { " --quick" } else { "" });
         let occupied = std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
         let holds = std::fs::read_to_string(&mark).map_or(String::new(), |text| text.trim().to_owned());
-        if occupied && holds != self.name && !options.force {
+        if occupied && holds != mine && !options.force {
             return Err(Error::Occupied {
                 directory: directory.clone(),
                 holds,
@@ -220,7 +225,7 @@ impl Experiment {
             source,
         };
         std::fs::create_dir_all(directory).map_err(fail)?;
-        std::fs::write(&mark, format!("{}\n", self.name)).map_err(fail)
+        std::fs::write(&mark, format!("{mine}\n")).map_err(fail)
     }
 }
 
@@ -282,7 +287,7 @@ mod tests {
             command: String::new(),
         };
         let part = |name: &str| (name.to_owned(), "30 s".to_owned());
-        let again = |names: &[&str]| options.again::<f64>(names.iter().map(|name| part(name)));
+        let again = |names: &[&str]| options.parts_of::<f64>(names.iter().map(|name| part(name))).again;
         options.parts().keep("a.json", "30 s", &1.0).unwrap();
         assert!(!again(&["a.json"]), "interrupted");
         std::fs::write(directory.join(page::FIGURES), "{}").unwrap();
@@ -309,6 +314,14 @@ mod tests {
         one.claim(&options(false)).unwrap();
         one.claim(&options(false)).unwrap();
         assert!(matches!(other.claim(&options(false)), Err(Error::Occupied { .. })));
+        let full = Options {
+            quick: false,
+            ..options(false)
+        };
+        assert!(
+            one.claim(&full).is_err(),
+            "the quick version writes over no full one, nor it over that"
+        );
         other.claim(&options(true)).unwrap();
         std::fs::remove_file(directory.join(MARK)).unwrap();
         std::fs::write(directory.join("thesis.tex"), "").unwrap();

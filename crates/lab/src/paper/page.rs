@@ -113,6 +113,8 @@ impl Findings {
         paper: &str,
         aim: Aim,
     ) {
+        // A ratio to nothing is no figure.
+        let value = value.filter(|v| v.is_finite());
         self.figure(key, value);
         let mut ours = value.map_or("–".to_owned(), |v| format!("{v:.3}"));
         if let Some((low, high)) = interval {
@@ -174,10 +176,12 @@ impl Findings {
         {
             self.deviation(format!("Every run on kernel TCP {repeats} times instead of {full}."));
         }
-        let others = options.parts().of_other_builds();
-        if options.any_build && others > 0 {
+        if options.any_build {
+            let parts = options.parts();
             self.deviation(format!(
-                "{others} parts were made by other builds of ccplane (--any-build)."
+                "Of the parts in {}, {} were made by other builds of ccplane (--any-build).",
+                parts.directory.display(),
+                parts.of_other_builds()
             ));
         }
         let body = self.html(experiment);

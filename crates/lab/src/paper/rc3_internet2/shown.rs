@@ -49,24 +49,19 @@ fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
     ];
     for (suffix, sizes, run, (flows, bytes)) in cases {
         let both = results.both(run);
-        let model = |value: Option<f64>| format!("model: {}", cell(value, 1));
-        let said = if suffix.is_empty() {
-            String::new()
-        } else {
-            "; abstract: over 40".to_owned()
-        };
+        let model = |value: Option<f64>| format!("% (model: {})", cell(value, 1));
         findings.compare(
             &format!("fct_reduction_flows{suffix}_pct"),
-            &format!("mean completion time over flows, {sizes}, lower by %"),
+            &format!("mean completion time over flows, {sizes}, lower by {}", model(flows)),
             both.saved(),
-            &(model(flows) + &said),
+            if suffix.is_empty() { "" } else { "abstract: over 40" },
             near(flows),
         );
         findings.compare(
             &format!("fct_reduction_bytes{suffix}_pct"),
-            &format!("the same over bytes, {sizes}, %"),
+            &format!("the same over bytes, {sizes}, {}", model(bytes)),
             both.saved_of_bytes(),
-            &model(bytes),
+            "",
             near(bytes),
         );
         findings.compare(
