@@ -135,7 +135,7 @@ pub struct Figures {
     /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the contender wants stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way: Option<OneWayFigures>,
-    /// What RC3's second loop did, where the transport has one; where there are several seeds, in the first.
+    /// What RC3's second loop did, where the transport has one; where there are several seeds, in all of them together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_loop: Option<SecondLoop>,
 }
@@ -170,6 +170,23 @@ impl SecondLoop {
             all.missing += tail.missing().iter().sum::<u64>();
             if let Some(why) = tail.stopped {
                 *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
+            }
+        }
+        all
+    }
+}
+
+impl<'t> std::iter::Sum<&'t SecondLoop> for SecondLoop {
+    fn sum<I: Iterator<Item = &'t SecondLoop>>(several: I) -> SecondLoop {
+        let mut all = SecondLoop::default();
+        for one in several {
+            all.flows += one.flows;
+            all.sent_bytes += one.sent_bytes;
+            all.delivered_bytes += one.delivered_bytes;
+            all.duplicates += one.duplicates;
+            all.missing += one.missing;
+            for (why, flows) in &one.stopped {
+                *all.stopped.entry(why.clone()).or_default() += flows;
             }
         }
         all

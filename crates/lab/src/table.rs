@@ -198,7 +198,9 @@ pub fn of_completions(result: &RunResult) -> Option<String> {
 pub(crate) fn second_loops(result: &RunResult) -> Option<([&'static str; 7], Vec<Vec<String>>)> {
     let rows = result.contenders.iter().filter_map(|c| {
         let f = c.figures.second_loop.as_ref()?;
-        let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0;
+        // Goodput is a mean over seeds, the second loop's bytes are of all of them.
+        let seeds = c.spread.as_ref().map_or(1, |spread| spread.seeds);
+        let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0 * seeds as f64;
         let stopped: Vec<String> = f.stopped.iter().map(|(why, flows)| format!("{flows} {why}")).collect();
         Some(vec![
             c.label.clone(),

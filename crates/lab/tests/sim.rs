@@ -400,11 +400,11 @@ bulk = {{ bytes = "20MB" }}
 "#
         )
     };
-    let told = |strip: &str| {
-        let result = simulate(&text(strip));
-        let table = ccplane_lab::table::of_second_loops(&result).unwrap();
+    let of = |result: &RunResult| {
+        let table = ccplane_lab::table::of_second_loops(result).unwrap();
         (result.contenders[0].figures.second_loop.clone().unwrap(), table)
     };
+    let told = |strip: &str| of(&simulate(&text(strip)));
     let (kept, table) = told("");
     assert!(
         kept.flows == 1 && kept.delivered_bytes > 1_000_000 && kept.stopped.is_empty(),
@@ -415,13 +415,24 @@ bulk = {{ bytes = "20MB" }}
         table.contains("native:cubic") && table.trim_end().ends_with("no"),
         "{table}"
     );
-    let (stripped, table) = told("strip_classes = true");
+    let (stripped, told) = told("strip_classes = true");
     let (why, flows) = stripped.stopped.first_key_value().unwrap();
     assert!(
-        *flows == 1 && why.contains("marking") && table.contains(why.as_str()),
-        "{why} {table}"
+        *flows == 1 && why.contains("marking") && told.contains(why.as_str()),
+        "{why} {told}"
     );
     assert!(stripped.sent_bytes < kept.sent_bytes, "{stripped:?} {kept:?}");
+    // Two seeds of a path without chance: twice as much, the same share of what was received.
+    let twice = text("").replace("duration =", "seeds = \"1..2\"\nduration =");
+    let (twice, both) = of(&simulate(&twice));
+    assert_eq!((twice.flows, twice.delivered_bytes), (2, 2 * kept.delivered_bytes));
+    let share = |table: &str| {
+        table
+            .lines()
+            .last()
+            .and_then(|row| row.split_whitespace().nth(2).map(str::to_owned))
+    };
+    assert_eq!(share(&both), share(&table));
     // And without a second loop there is nothing to tell.
     let off = simulate(&text("").replace("rc3 = true", ""));
     assert!(off.contenders[0].figures.second_loop.is_none());

@@ -25,7 +25,7 @@ impl Scenario {
         cannot(!self.routes.is_empty() || self.per_packet, "routing");
         cannot(
             self.transport != TransportOptions::default(),
-            "[transport]: kernel TCP has its own settings",
+            "[transport]: what carries real packets has settings of its own",
         );
         cannot(
             self.staleness.is_some(),

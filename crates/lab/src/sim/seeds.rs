@@ -63,7 +63,7 @@ pub(super) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Optio
         flows: first.flows.clone(),
         links: first.links.clone(),
         one_way: first.one_way.clone(),
-        second_loop: first.second_loop.clone(),
+        second_loop: figures.iter().map(|f| f.second_loop.as_ref()).sum(),
     };
     let pooled = (
         all.iter().flat_map(|c| c.series.throughputs()).collect(),
