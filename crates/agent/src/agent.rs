@@ -372,6 +372,12 @@ impl Agent {
     }
 
     fn refused(&mut self, now: Time, from: DatapathId, flow: Option<u64>, program: u32, why: &Refusal) {
+        // The ordinary end of a flow that was being steered, or its return from the datapath's own control: nothing that
+        // whoever steers it now has said.
+        if *why == Refusal::UnknownFlow {
+            tracing::debug!(datapath = from.0, flow, "a command came too late");
+            return;
+        }
         let flow = flow.and_then(|flow| self.core.flows.find(FlowId { datapath: from, flow }));
         let Some((at, entry)) = flow.and_then(|at| Some((at, *self.core.flows.get(at)?))) else {
             let known = self.hosted().flat_map(|h| &h.programs).find(|p| p.uid == program);
@@ -381,8 +387,6 @@ impl Agent {
                 Refusal::Unsupported(_) => {
                     tracing::info!(datapath = from.0, program = name, %why, "not a program for it")
                 }
-                // The ordinary end of a flow that was being steered.
-                Refusal::UnknownFlow => tracing::debug!(datapath = from.0, %why, "a command came too late"),
                 _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),
             };
         };

@@ -123,6 +123,12 @@ fn a_refusal_reaches_the_flow_it_is_for() {
         program: bench.first,
         why: Refusal::TableFull,
     });
+    // Of a life before this one.
+    bench.event(Event::Refused {
+        flow: Some(1),
+        program: 0,
+        why: Refusal::UnknownFlow,
+    });
     let log = bench.log();
     assert_eq!(log.len(), 1, "{log:?}");
     assert!(log[0].contains("table is full"), "{log:?}");

@@ -200,7 +200,9 @@ impl Registered {
         let program = runs.and_then(|place| self.programs[place].as_deref());
         for update in updates {
             if let Target::Var(index) = update.target {
-                let vars = program.map(Program::vars).unwrap_or_default();
+                // Announced anew, after a fallback, in the events of the same look: what the agent makes of reports before
+                // that comes first.
+                let vars = program.map(Program::vars).ok_or(Refusal::UnknownFlow)?;
                 if vars
                     .get(usize::from(index))
                     .is_none_or(|var| var.kind != VarKind::Control)

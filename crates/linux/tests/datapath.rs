@@ -12,7 +12,7 @@ use ccplane_datapath::{Target, Update};
 use ccplane_emu::Emulator;
 use ccplane_linux::{Kernel, LoadError, Options, attached, detach};
 use ccplane_units::Duration;
-use ccplane_wire::{Command, Refusal};
+use ccplane_wire::{Command, Event, Refusal};
 use common::direct::*;
 use common::*;
 
@@ -107,6 +107,56 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         direct.refused.iter().any(|r| matches!(r, Refusal::BadTarget(_))),
         "report variables are the program's"
     );
+    direct.end(sender);
+}
+
+/// Reports from before a fallback wait in the ring together with the flow's return: what an agent makes of them is refused
+/// as too late, not as an error of its program.
+#[test]
+fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
+    if !can_run("what_is_said_of_the_time_before_a_fallback_is_too_late") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = Direct::new("t_late", vec![program(1, WATCHER)], 1, &options(200));
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, &direct.kernel_name());
+    direct.turn_until("reports", |direct| direct.reports.len() > 5);
+    let flow = direct.opened[0].0;
+    let sooner = Command::Update {
+        flow,
+        updates: [Update {
+            target: Target::Var(INTERVAL),
+            value: 5000,
+        }]
+        .into_iter()
+        .collect(),
+    };
+    let answer = |direct: &mut Direct| {
+        direct.kernel.apply(&sooner);
+        direct.turn();
+        direct.refused.pop()
+    };
+    assert_eq!(answer(&mut direct), None);
+    eventually(StdDuration::from_secs(10), "it falls back", || {
+        direct.kernel.flows().any(|flow| flow.fallback)
+    });
+    let mut back = false;
+    eventually(StdDuration::from_secs(10), "it is back", || {
+        direct.kernel.heartbeat("t_late");
+        direct.kernel.poll(Duration::from_millis(2), &mut |events| {
+            let anew = |event: &Event<'_>| matches!(event, Event::FlowOpened { flow: of, .. } if *of == flow);
+            back |= events.iter().any(anew);
+        });
+        back
+    });
+    assert_eq!(answer(&mut direct), Some(Refusal::UnknownFlow));
+    direct.kernel.apply(&Command::SetProgram {
+        flow,
+        uid: 1,
+        updates: Default::default(),
+    });
+    assert_eq!(answer(&mut direct), None, "said of the flow that it is now");
     direct.end(sender);
 }
 

@@ -173,8 +173,8 @@ pub enum Refusal {
     /// No such program is installed.
     #[error("the datapath has no program {0}: it was not installed, or the datapath restarted since")]
     UnknownProgram(u32),
-    /// No such flow lives.
-    #[error("the datapath has no such flow: it ended while the command was on its way")]
+    /// No such flow lives, or it was announced anew since: it is back from the datapath's own control.
+    #[error("the datapath has no such flow: it ended, or began anew, while the command was on its way")]
     UnknownFlow,
     /// An update of something that the flow's program does not have, or that the agent may not set.
     #[error("an update names what its program does not have or the agent may not set: {0}")]
