@@ -109,8 +109,8 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
 /// Each flow takes two threads.
 const MOST_FLOWS: usize = 1024;
 
-/// Work outside this process, in percent of one CPU, above which ratios say more about that work. Kernel threads that
-/// serve the traffic stay well below it.
+/// Work of other processes, in percent of one CPU, above which ratios say more about that work. Kernel threads, but for those
+/// of interrupts, stay well below it.
 const MOST_OTHERS: f64 = 20.0;
 
 /// One run's figures.
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     /// CPU of everything on the machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
     pub reports_per_s: f64,
-    /// CPU of everything else, in percent of one CPU.
+    /// CPU of other processes, in percent of one CPU.
     pub others_cpu_percent: f64,
     /// Reports that found the ring full: their values went out with a later one.
     pub ring_lost: u64,
@@ -278,7 +278,7 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
         })
         .collect();
     let total = received.last().map_or(0, |(_, sum)| *sum);
-    let (process, machine, _) = after.percent_since(&before);
+    let (_, machine, _) = after.percent_since(&before);
     let gb = total.max(1) as f64 / 1e9;
     Ok(Run {
         goodput_gbit: metrics::mbits(total, transfer.elapsed_ns) / 1e3,
@@ -293,7 +293,7 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
         machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
         machine_cpu_percent: machine,
         reports_per_s: reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64,
-        others_cpu_percent: (machine - process).max(0.0),
+        others_cpu_percent: after.others_percent_since(&before),
         ring_lost: counters.ring_lost,
         fallbacks: counters.fallbacks,
     })

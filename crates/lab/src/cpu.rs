@@ -14,6 +14,8 @@ pub struct Reading {
     pub process_ns: u64,
     /// Everything that ran on this machine, interrupts included, idle and waiting excluded.
     pub machine_ns: u64,
+    /// Of that, interrupts and what they put off: on a machine whose packets are ours, work for them, as `ksoftirqd`'s.
+    pub interrupts_ns: u64,
     /// The one thread asked for; 0 without one.
     pub thread_ns: u64,
 }
@@ -21,13 +23,13 @@ pub struct Reading {
 impl Reading {
     /// Reads the counters now.
     pub fn now(thread: Option<Pid>) -> Reading {
+        let stat = fs::read_to_string("/proc/stat").ok();
+        let (machine_ns, interrupts_ns) = stat.and_then(|text| busy_ns(&text, tick_ns())).unwrap_or_default();
         Reading {
             at_ns: crate::traffic::monotonic_ns(),
             process_ns: process_ns(),
-            machine_ns: fs::read_to_string("/proc/stat")
-                .ok()
-                .and_then(|text| busy_ns(&text, tick_ns()))
-                .unwrap_or(0),
+            machine_ns,
+            interrupts_ns,
             thread_ns: thread.and_then(thread_ns).unwrap_or(0),
         }
     }
@@ -41,6 +43,15 @@ impl Reading {
             share(self.machine_ns, earlier.machine_ns),
             share(self.thread_ns, earlier.thread_ns),
         )
+    }
+
+    /// What other processes used since `earlier`, in percent of one CPU. The kernel may count an interrupt as the process's
+    /// too: then it is less.
+    pub fn others_percent_since(&self, earlier: &Reading) -> f64 {
+        let (process, machine, _) = self.percent_since(earlier);
+        let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
+        let interrupts = self.interrupts_ns.saturating_sub(earlier.interrupts_ns) as f64 * 100.0 / wall;
+        (machine - interrupts - process).max(0.0)
     }
 
     /// CPU seconds of the process since `earlier`.
@@ -73,14 +84,17 @@ fn thread_ns(thread: Pid) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
-fn busy_ns(stat: &str, tick_ns: u64) -> Option<u64> {
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks. All that is busy, and
+/// interrupts of it.
+fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else {
         return None;
     };
-    Some((user + nice + system + irq + softirq).saturating_mul(tick_ns))
+    let interrupts = irq + softirq;
+    let busy = user + nice + system + interrupts;
+    Some((busy.saturating_mul(tick_ns), interrupts.saturating_mul(tick_ns)))
 }
 
 fn tick_ns() -> u64 {
@@ -99,9 +113,26 @@ mod tests {
     #[test]
     fn busy_time_leaves_out_idle_wait_and_steal() {
         let stat = "cpu  10 1 5 1000 50 2 3 99 0 0\ncpu0 1 1 1 1 1 1 1 1\n";
-        assert_eq!(busy_ns(stat, 10_000_000), Some(210_000_000));
+        assert_eq!(busy_ns(stat, 10_000_000), Some((210_000_000, 50_000_000)));
         assert_eq!(busy_ns("intr 5", 1), None);
         assert_eq!(busy_ns("cpu  1 2", 1), None);
+    }
+
+    #[test]
+    fn interrupts_are_nobody_elses_work() {
+        let later = Reading {
+            at_ns: 1_000,
+            process_ns: 900,
+            machine_ns: 1_600,
+            interrupts_ns: 500,
+            thread_ns: 0,
+        };
+        assert_eq!(later.others_percent_since(&Reading::default()), 20.0);
+        let none = Reading {
+            interrupts_ns: 800,
+            ..later
+        };
+        assert_eq!(none.others_percent_since(&Reading::default()), 0.0);
     }
 
     #[test]
