@@ -201,7 +201,7 @@ impl Connection {
             progress: now,
             sent: now,
             deadline: Time::MAX,
-            pacer: Pacer::new(config.max_bytes_per_sec()),
+            pacer: Pacer::new(config.max_bytes_per_sec(), config.tail.is_some()),
             receiver: Receiver::new(config),
             repair: None,
             low: None,
@@ -304,11 +304,20 @@ impl Connection {
     /// When pacing lets the next packet leave; `None` when it may leave at once or nothing waits.
     #[inline(always)]
     pub fn next_send(&self, now: Time) -> Option<Time> {
-        (self.pacer.rate() != 0 && self.is_held_back(now)).then_some(self.pacer.next)
+        if self.pacer.rate() == 0 || self.pacer.allows(now) {
+            None
+        } else {
+            self.held_until(now)
+        }
     }
 
-    fn is_held_back(&self, now: Time) -> bool {
-        !self.pacer.allows(now) && (self.wants_to_send() || (self.config.max_rate.is_some() && self.tail_waits()))
+    /// The same where class 0 is held back. The tail waits for the owner's limit alone.
+    fn held_until(&self, now: Time) -> Option<Time> {
+        let low = self.pacer.next_low();
+        if low > now && self.tail_waits() {
+            return Some(low);
+        }
+        self.wants_to_send().then_some(self.pacer.next)
     }
 
     /// The control's deadline has come ([`Control::next_deadline`]).

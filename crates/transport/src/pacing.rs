@@ -7,6 +7,8 @@
 //!
 //! A rate that congestion control orders is one of payload, as its delivery rates are and as Linux' own pacing has it: with headers
 //! counted, an algorithm that sends what it measured would send less each time. The owner's limit is one of whole packets.
+//!
+//! Beside a second loop, which has no congestion control, the owner's limit counts what leaves of both by itself.
 
 use ccplane_units::{Duration, Time};
 
@@ -34,33 +36,47 @@ const NEAR_MICROS_LOG: u32 = 9;
 /// When packets may leave. The rate is beside, as most flows have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
-    /// Nothing leaves before.
+    /// Nothing of class 0 leaves before.
     pub next: Time,
     pace: Option<Box<Pace>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     /// bytes/s, not 0.
     rate: u64,
-    /// What a byte of payload takes, ns times 2^FRACTION.
+    /// The rate comes from the congestion control and holds until it says another.
+    ordered: bool,
+    /// The owner's limit counts what leaves of a second loop too.
+    shared: bool,
+    /// That of class 0, by its payload at the rate and by its whole packets at the owner's limit.
+    own: Schedule,
+    /// That of both loops, by whole packets at the owner's limit.
+    limit: Schedule,
+}
+
+/// What leaves in batches at a rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Schedule {
+    /// What a byte takes, ns times 2^FRACTION; 0: there is no rate.
     per_byte: u64,
-    /// What a byte on the wire takes at least, by the owner's limit; 0: there is none.
-    per_wire_byte: u64,
+    /// Nothing leaves before.
+    next: Time,
     /// When everything sent so far would have left, had it left at the rate.
     due: Time,
     /// The batch goes on while `due` stays below this.
     end: Time,
-    /// The rate comes from the congestion control and holds until it says another.
-    ordered: bool,
 }
 
 impl Pacer {
-    /// Keeps to the owner's limit, bytes/s, from the first packet on; `u64::MAX`: there is none.
-    pub fn new(limit: u64) -> Pacer {
+    /// Keeps to the owner's limit, bytes/s, from the first packet on; `u64::MAX`: there is none. `shared`: with a second loop.
+    pub fn new(limit: u64, shared: bool) -> Pacer {
         let mut pacer = Pacer::default();
         if limit != u64::MAX {
             pacer.set(limit, limit, false);
+        }
+        if let Some(pace) = pacer.pace.as_deref_mut() {
+            pace.shared = shared;
         }
         pacer
     }
@@ -71,29 +87,39 @@ impl Pacer {
         self.pace.as_ref().map_or(0, |pace| pace.rate)
     }
 
-    /// A packet may leave.
+    /// A packet of class 0 may leave.
     #[inline(always)]
     pub fn allows(&self, now: Time) -> bool {
         self.next <= now
     }
 
-    /// A packet of so many bytes of payload, and so many of headers, leaves. A batch takes `quantum` at most. A driver that is
-    /// late by less than a packet, or the quantum, does not lose the time.
+    /// Nothing of the second loop leaves before. Class 0 does not either.
+    pub fn next_low(&self) -> Time {
+        self.pace.as_ref().map_or(Time::ZERO, |pace| pace.limit.next)
+    }
+
+    /// A packet of class 0, of so many bytes of payload and so many of headers, leaves. A batch takes `quantum` at most. A driver
+    /// that is late by less than a packet, or the quantum, does not lose the time.
     #[inline(always)]
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
-            let ordered = payload.saturating_mul(pace.per_byte);
-            let limit = (payload + headers).saturating_mul(pace.per_wire_byte);
-            let gap = Duration::from_nanos(ordered.max(limit) >> FRACTION);
-            let late = now.since(pace.due) > gap.max(quantum);
-            let due = if late { now - quantum } else { pace.due };
-            if due >= pace.end {
-                pace.end = due + pace.batch(quantum, rtt);
+            let limit = pace.limit.takes(payload + headers);
+            let gap = pace.own.takes(payload).max(limit);
+            pace.own.on_send(gap, now, quantum, rtt);
+            self.next = pace.own.next;
+            if pace.shared {
+                pace.limit.on_send(limit, now, quantum, rtt);
+                self.next = self.next.max(pace.limit.next);
             }
-            pace.due = due + gap;
-            if pace.due + gap > pace.end {
-                (pace.end, self.next) = (pace.due, pace.due);
-            }
+        }
+    }
+
+    /// A packet of the second loop, of so many bytes with its headers, leaves.
+    pub fn on_send_low(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
+        if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.shared) {
+            let gap = pace.limit.takes(bytes);
+            pace.limit.on_send(gap, now, quantum, rtt);
+            self.next = self.next.max(pace.limit.next);
         }
     }
 
@@ -125,26 +151,35 @@ impl Pacer {
 
     fn set(&mut self, rate: u64, limit: u64, ordered: bool) {
         let rate = rate.min(limit).max(1);
-        let pace = Pace {
-            rate,
-            per_byte: (1_000_000_000 << FRACTION) / rate,
-            per_wire_byte: if limit == u64::MAX {
-                0
-            } else {
-                (1_000_000_000 << FRACTION) / limit.max(1)
-            },
-            due: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.due),
-            end: self.pace.as_ref().map_or(Time::ZERO, |pace| pace.end),
-            ordered,
-        };
-        match &mut self.pace {
-            Some(place) => **place = pace,
-            None => self.pace = Some(Box::new(pace)),
-        }
+        let per_byte = |rate: u64| (1_000_000_000 << FRACTION) / rate;
+        let pace = self.pace.get_or_insert_default();
+        (pace.rate, pace.ordered) = (rate, ordered);
+        pace.own.per_byte = per_byte(rate);
+        pace.limit.per_byte = if limit == u64::MAX { 0 } else { per_byte(limit.max(1)) };
     }
 }
 
-impl Pace {
+impl Schedule {
+    /// How long so many bytes take.
+    #[inline(always)]
+    fn takes(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION)
+    }
+
+    /// A packet leaves, and the next one so much later.
+    #[inline(always)]
+    fn on_send(&mut self, gap: Duration, now: Time, quantum: Duration, rtt: &Rtt) {
+        let late = now.since(self.due) > gap.max(quantum);
+        let due = if late { now - quantum } else { self.due };
+        if due >= self.end {
+            self.end = due + self.batch(quantum, rtt);
+        }
+        self.due = due + gap;
+        if self.due + gap > self.end {
+            (self.end, self.next) = (self.due, self.due);
+        }
+    }
+
     /// How long a batch takes at the rate.
     #[inline]
     fn batch(&self, quantum: Duration, rtt: &Rtt) -> Duration {
@@ -262,7 +297,7 @@ mod tests {
             let mut pacer = Pacer::default();
             pacer.order(rate, UNLIMITED);
             let pace = pacer.pace.unwrap();
-            pace.batch(quantum, rtt).as_micros()
+            pace.own.batch(quantum, rtt).as_micros()
         };
         let gigabit = 125_000_000;
         assert_eq!(batch(gigabit, &rtt(20_000)), 500);
@@ -288,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_owners_limit_stands_above_every_order() {
-        let mut pacer = Pacer::new(1000);
+        let mut pacer = Pacer::new(1000, false);
         assert_eq!(pacer.rate(), 1000);
         pacer.follow(100_000, u64::MAX, Duration::from_millis(1), 1000);
         assert_eq!(pacer.rate(), 1000);
@@ -302,7 +337,7 @@ mod tests {
     fn an_order_counts_payload_and_the_owners_limit_whole_packets() {
         let now = Time::from_micros(10_000);
         let gap = |order: u64, limit: u64| {
-            let mut pacer = Pacer::new(limit);
+            let mut pacer = Pacer::new(limit, false);
             pacer.order(order, limit);
             pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
             pacer.next.since(now).as_micros()
@@ -312,5 +347,32 @@ mod tests {
         assert_eq!(gap(2_000_000, 1_000_000), 1040);
         assert_eq!(gap(0, 1_000_000), 1040);
         assert_eq!(gap(990_000, 1_000_000), 1040, "with its headers above the limit");
+    }
+
+    #[test]
+    fn the_owners_limit_counts_both_loops_and_an_order_class_0_alone() {
+        let (rtt, quantum) = (rtt(20_000), Duration::ZERO);
+        let mut pacer = Pacer::new(1_000_000, true);
+        pacer.order(100_000, 1_000_000);
+        let start = Time::from_micros(1_000_000);
+        pacer.on_send(1000, 0, start, quantum, &rtt);
+        let ten = start + Duration::from_millis(10);
+        assert_eq!(pacer.next, ten, "as ordered");
+        for n in 1..=10 {
+            assert_eq!(pacer.next_low(), start + Duration::from_millis(n));
+            pacer.on_send_low(1000, pacer.next_low(), quantum, &rtt);
+        }
+        assert_eq!(
+            pacer.next,
+            ten + Duration::from_millis(1),
+            "behind the last of the second loop, and no more"
+        );
+        pacer.on_send(1000, 0, pacer.next, quantum, &rtt);
+        assert_eq!(
+            pacer.next,
+            ten + Duration::from_millis(10),
+            "nothing is lost of the rate"
+        );
+        assert_eq!(pacer.next_low(), ten + Duration::from_millis(2));
     }
 }

@@ -232,7 +232,7 @@ impl Connection {
 
     /// A segment of so many bytes of payload leaves.
     #[inline(always)]
-    pub(crate) fn pace(&mut self, now: Time, length: u16) {
+    fn pace(&mut self, now: Time, length: u16) {
         let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
         self.pacer
             .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);

@@ -143,6 +143,41 @@ fn a_window_that_limits_loses_nothing_by_batches() {
     }
 }
 
+/// The pace of class 0 holds RC3's tail as little as its window does, and the tail takes nothing of that pace.
+#[test]
+fn the_tail_does_not_keep_to_the_pace_of_class_0() {
+    for quantum in [Duration::ZERO, QUANTUM] {
+        let config = Config {
+            pacing: true,
+            tail: Some(Tail::default()),
+            ..limited(1000, quantum)
+        };
+        let rate = config.max_rate.unwrap();
+        // 346 segments, at a packet a millisecond in class 0. The limit lets all of the tail pass in 4 ms.
+        let mut pair = Pair::new(&config, [Fixed(10), Fixed(10)], Delay(ms(10)), [500_000, 0]);
+        pair.log = Some(Vec::new());
+        pair.run(Time::ZERO + ms(39));
+        let left = |low: bool| -> Vec<Time> {
+            let data = pair.log.iter().flatten();
+            data.filter(|(_, from, segment)| *from == 0 && segment.kind == Kind::Data && (segment.class != 0) == low)
+                .map(|(at, ..)| *at)
+                .collect()
+        };
+        let (first, tail) = (left(false), left(true));
+        assert_eq!((first.len(), tail.len()), (10, 336));
+        let took = |times: &[Time]| times[times.len() - 1].since(Time::ZERO + ms(20)).as_micros();
+        assert!((3_400..4_700).contains(&took(&tail)), "{} µs for the tail", took(&tail));
+        assert!(
+            (8_400..9_600).contains(&took(&first)),
+            "{} µs for class 0",
+            took(&first)
+        );
+        let burst = largest_burst(&departures(&pair), rate);
+        let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
+        assert!(burst <= allowed, "{burst} bytes at once, {allowed} are allowed");
+    }
+}
+
 /// RC3's tail is outside of the window, but not of the owner's limit; and it yields to class 0.
 #[test]
 fn the_tail_keeps_to_the_limit_and_leaves_last() {

@@ -131,7 +131,7 @@ impl Connection {
     /// The class of the tail's next segment, if that may leave now.
     fn tail_class(&self, now: Time, tail: &Tail) -> Option<u8> {
         // It is paced only by the owner's limit: to use what class 0 leaves is what it is for.
-        if self.config.max_rate.is_some() && !self.pacer.allows(now) {
+        if self.pacer.next_low() > now {
             return None;
         }
         self.next_place(tail).map(|place| tail.class_at(place))
@@ -253,9 +253,9 @@ impl Connection {
         segment.transmission = 1;
         segment.ecn = Ecn::NotEct;
         segment.band = segment.class;
-        if self.config.max_rate.is_some() {
-            self.pace(now, segment.length);
-        }
+        let bytes = u64::from(segment.length) + u64::from(self.config.header_bytes);
+        let quantum = self.config.pacing_quantum;
+        self.pacer.on_send_low(bytes, now, quantum, &self.rtt);
         Some(())
     }
 
