@@ -371,9 +371,10 @@ impl Connection {
         self.receiver.shrink();
         if self.una == self.cut {
             self.board.free();
-        }
-        if self.phase == Phase::Open && self.sacked | self.lost == 0 {
-            self.repair = None;
+            if self.phase == Phase::Open {
+                self.repair = None;
+            }
+            self.release_low();
         }
     }
 
@@ -514,6 +515,8 @@ impl Connection {
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
         self.free();
+        self.forget_echoes();
+        self.release_low();
     }
 
     /// Nothing is under way any more: what was kept for it goes, and only what time stamps have told stays, for figures at the end.

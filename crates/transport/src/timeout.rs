@@ -102,6 +102,7 @@ impl Connection {
         if self.una == self.next {
             if self.echoes_end().is_some_and(|end| end <= now) {
                 self.forget_echoes();
+                self.release_idle();
             } else {
                 self.on_unanswered(now);
             }
@@ -130,6 +131,7 @@ impl Connection {
     fn release_idle(&mut self) {
         if self.una == self.cut && self.written == self.cut_offset {
             self.board.free();
+            self.release_low();
             let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
             if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;

@@ -32,6 +32,7 @@ use crate::config::Tail;
 use crate::connection::{Connection, State};
 use crate::number::Number;
 use crate::ranges::RangeSet;
+use crate::recovery::Undo;
 use crate::scoreboard::Sent;
 use crate::segment::{Range, Segment, Side};
 
@@ -94,6 +95,14 @@ impl Low {
             echoes: VecDeque::new(),
             watch: Watch::new(next),
             stats: TailStats::default(),
+        }
+    }
+
+    /// Everything before `una` is acknowledged: what was sent long before is forgotten.
+    fn forget_before(&mut self, una: Number) {
+        self.sent.forget_before(una.minus(REMEMBERED));
+        if self.sent.is_empty() {
+            self.sent = RangeSet::default();
         }
     }
 
@@ -223,7 +232,7 @@ impl Connection {
             let una = self.una;
             let low = self.low.get_or_insert_with(|| Box::new(Low::new(next)));
             low.at = cut;
-            low.sent.forget_before(una.minus(REMEMBERED));
+            low.forget_before(una);
             if short {
                 low.short = Some(last);
             }
@@ -266,6 +275,18 @@ impl Connection {
             self.passed = self.passed.saturating_sub(1);
         } else if let Some(low) = self.low.as_deref_mut() {
             low.stats.flying = low.stats.flying.saturating_sub(1);
+        }
+    }
+
+    /// Everything has arrived, by both loops: of the second only its figures stay. A late copy of what it sent would be taken for
+    /// a retransmission in vain from now on, so no reduction of before is undone any more.
+    pub(crate) fn release_low(&mut self) {
+        let Some(low) = self.low.as_deref_mut().filter(|_| self.echoes == 0) else {
+            return;
+        };
+        (low.sent, low.echoes) = (RangeSet::default(), VecDeque::new());
+        if let Some(repair) = self.repair.as_deref_mut() {
+            repair.undo = Undo::default();
         }
     }
 }

@@ -94,13 +94,12 @@ impl Connection {
     pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
         let (una, next, without, srtt) = (self.una, self.next, self.rtt.least(), self.rtt.smoothed());
         let verify = self.config.tail.is_some_and(|tail| tail.verify);
-        let Some(low) = self
-            .low
-            .as_deref_mut()
-            .filter(|low| verify && low.stats.stopped.is_none())
-        else {
+        let Some(low) = self.low.as_deref_mut() else { return };
+        // Also where it sends no more.
+        low.forget_before(una);
+        if !verify || low.stats.stopped.is_some() {
             return;
-        };
+        }
         let left = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
         let watch = &mut low.watch;
         if left > watch.first && left <= watch.last + srtt && watch.last > Time::ZERO {

@@ -272,6 +272,94 @@ fn case_13_very_many_bursts() {
     assert!(sender.memory_bytes() < 80_000, "{} bytes", sender.memory_bytes());
 }
 
+/// Once nothing is under way what was sent is not remembered: a connection that rests keeps the figures.
+#[test]
+fn case_13_a_connection_at_rest_remembers_no_bursts() {
+    let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
+    pair.ends[0].finishes = false;
+    for burst in 1..=200 {
+        pair.run(Time::ZERO + ms(30 * burst));
+        // The last one has no tail, and is acknowledged without a look at the timers.
+        let tail = if burst < 200 { 2 } else { 0 };
+        pair.connection_mut(0).write((FIRST + tail) * MSS);
+    }
+    pair.run(Time::ZERO + ms(30 * 200 + 500));
+    let sender = pair.connection(0);
+    assert!(sender.memory_bytes() < 1_500, "{} bytes", sender.memory_bytes());
+    assert_eq!(sender.tail_stats().map(|tail| tail.sent), Some([2 * 199, 0, 0, 0]));
+}
+
+/// So does one whose driver wants memory back, however soon.
+#[test]
+fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
+    let (mut client, _) = open(rc3(), FIRST * MSS);
+    let mut now = Time::from_micros(20_000);
+    let mut next = FIRST as u32;
+    for _ in 0..500 {
+        answer(&mut client, &mut now, next);
+        client.write((FIRST + 2) * MSS);
+        for class in [0, 1] {
+            while client.has(now, class) {
+                client.transmit(now, class, &mut Side::default()).expect("data");
+            }
+        }
+        next += FIRST as u32 + 2;
+    }
+    answer(&mut client, &mut now, next);
+    assert!(client.memory_bytes() > 5_000, "{} bytes", client.memory_bytes());
+    client.shrink();
+    assert!(client.memory_bytes() < 1_500, "{} bytes", client.memory_bytes());
+    assert_eq!(client.tail_stats().map(|tail| tail.sent), Some([2 * 500, 0, 0, 0]));
+}
+
+/// A round trip later everything before `next` is acknowledged in class 0.
+fn answer(client: &mut Connection, now: &mut Time, next: u32) {
+    *now += ms(20);
+    let mut ack = Segment::default();
+    (ack.ack, ack.window) = (Number(next), 1 << 20);
+    (ack.echo, ack.echo_transmission) = (Number(next - 1), 1);
+    client.handle(*now, &ack, &Side::default(), &mut Fixed);
+}
+
+/// A connection whose second loop has just stopped with as many pieces as can be remembered, and its time.
+fn scattered() -> (Connection, Time) {
+    let (mut client, _) = open(rc3(), FIRST * MSS);
+    let now = Time::from_micros(20_000);
+    while client.tail_stats().is_none_or(|tail| tail.stopped.is_none()) {
+        client.write(3 * MSS);
+        let class = client.classes(now).trailing_zeros() as u8;
+        client
+            .transmit(now, class, &mut Side::default())
+            .expect("the last of a piece");
+    }
+    (client, now)
+}
+
+/// What they take goes when class 0 has left them behind, and when the connection is over.
+#[test]
+fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
+    let pieces = 16 << 14;
+    let (mut client, mut now) = scattered();
+    let before = client.memory_bytes();
+    assert!(before > pieces);
+    let mut next = FIRST as u32;
+    // 2^14 pieces of three, and as many segments as are remembered.
+    while next <= FIRST as u32 + (4 << 14) + FIRST as u32 {
+        answer(&mut client, &mut now, next);
+        client.write(FIRST * MSS);
+        while client.has(now, 0) {
+            let data = client.transmit(now, 0, &mut Side::default()).expect("data");
+            next = data.number.0 + 1;
+        }
+    }
+    let after = client.memory_bytes();
+    assert!(after + pieces < before + 1_000, "{before} bytes before, {after} after");
+
+    let (mut client, _) = scattered();
+    client.abort();
+    assert!(client.memory_bytes() < 1_500, "{} bytes", client.memory_bytes());
+}
+
 /// Pieces of which hardly more than the last segment leaves before the next one is there: what was sent lies in too many places
 /// to be remembered in the end, and the second loop says so when it stops.
 #[test]
