@@ -208,7 +208,7 @@ impl Connection {
                         let sent = *delivery.board.get(number);
                         if number.before(next) && sent.is_echo(number, segment) {
                             *arrived += 1;
-                            delivery.board.get_mut(number).set(Sent::ECHOED);
+                            delivery.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
                             if let Some(low) = low.as_deref_mut() {
                                 low.add_echo(number, sent);
                             }

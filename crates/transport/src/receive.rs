@@ -86,7 +86,9 @@ struct Beyond {
     set: RangeSet,
     /// A number in each of the ranges that were reported last, the latest first.
     recent: [Number; MAX_RANGES],
+    /// The latest that arrived a second time in class 0, and in one below: to class 0 the latter say nothing.
     duplicate: Option<Range>,
+    duplicate_low: Option<Range>,
     /// Bytes in the set.
     held: u64,
 }
@@ -317,7 +319,11 @@ impl Receiver {
         }
         let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
-        beyond.duplicate = Some(Range {
+        let place = match segment.class {
+            0 => &mut beyond.duplicate,
+            _ => &mut beyond.duplicate_low,
+        };
+        *place = Some(Range {
             start: number,
             end: number.plus(1),
         });
@@ -350,7 +356,7 @@ impl Receiver {
             }
             beyond.set.pop_first();
         }
-        self.has_beyond = !beyond.set.is_empty() || beyond.duplicate.is_some();
+        self.has_beyond = beyond.tells();
         if self.ended() {
             self.beyond = None;
             self.has_beyond = false;
@@ -433,9 +439,11 @@ impl Receiver {
     #[inline(never)]
     fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_beyond) {
-            beyond.report(self.next, side);
-            self.has_beyond = !beyond.set.is_empty();
-            segment.flags |= Segment::SIDE;
+            beyond.report(self.next, segment.class, side);
+            self.has_beyond = beyond.tells();
+            if !side.is_empty() {
+                segment.flags |= Segment::SIDE;
+            }
         }
         if let Some(arrival) = self
             .stamps
@@ -465,6 +473,11 @@ impl Receiver {
 }
 
 impl Beyond {
+    /// There is something to say.
+    fn tells(&self) -> bool {
+        !self.set.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
+    }
+
     /// `number` is in the range of the latest arrival.
     fn remember(&mut self, number: Number) {
         let block = self.set.find(number);
@@ -480,8 +493,10 @@ impl Beyond {
     }
 
     /// RFC 2018, section 4: the range of the latest arrival first, then those reported last; others fill what room is left.
-    fn report(&mut self, next: Number, side: &mut Side) {
-        if let Some(duplicate) = self.duplicate.take() {
+    /// A duplicate of class 0 is told in class 0 alone: elsewhere it would not be heard.
+    fn report(&mut self, next: Number, class: u8, side: &mut Side) {
+        let own = if class == 0 { self.duplicate.take() } else { None };
+        if let Some(duplicate) = own.or_else(|| self.duplicate_low.take()) {
             side.set_duplicate(duplicate);
         }
         let mut told = [Range::default(); MAX_RANGES];

@@ -43,7 +43,7 @@ impl Sent {
     pub const APP_LIMITED: u8 = 1 << 4;
     /// Sent in a class above 0.
     pub const TAIL: u8 = 1 << 5;
-    /// It was sent in both, and what was sent in the class above 0 has arrived.
+    /// It was sent in both, and what was sent in the class above 0 has arrived and is counted.
     pub const CAME: u8 = 1 << 6;
     /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Low`](crate::tail::Low)).
     pub const ECHOED: u8 = 1 << 7;

@@ -234,6 +234,12 @@ impl Connection {
         while number != self.cut {
             let passed = number.before(self.next);
             let sent = self.board.get_mut(number);
+            if sent.is(Sent::SACKED)
+                && sent.transmission == 0
+                && let Some(low) = self.low.as_deref_mut()
+            {
+                low.disbelieve(sent, passed);
+            }
             sent.clear(Sent::SACKED | Sent::ECHOED);
             // What class 0 had passed over waits to be sent again, as what it had sent.
             sent.transmission = sent.transmission.max(u8::from(passed));

@@ -236,6 +236,15 @@ impl Low {
         self.count(sent);
     }
 
+    /// It is not believed any more that a segment arrived by this loop alone. `passed`: now it is the first's.
+    pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
+        self.stats.flying += u32::from(!passed);
+        let bytes = &mut self.stats.delivered_bytes;
+        *bytes = bytes.saturating_sub(u64::from(sent.length));
+        let arrived = &mut self.stats.arrived[usize::from(sent.level) & (LEVELS - 1)];
+        *arrived = arrived.saturating_sub(1);
+    }
+
     fn count(&mut self, sent: &Sent) {
         let level = usize::from(sent.level) & (LEVELS - 1);
         self.stats.arrived[level] += 1;
@@ -248,6 +257,9 @@ impl Low {
 
     /// A segment that class 0 has on its way has arrived by this loop.
     pub fn add_echo(&mut self, number: Number, sent: Sent) {
+        if !sent.is(Sent::CAME) {
+            self.count(&sent);
+        }
         let place = self.echoes.partition_point(|(other, _)| other.before(number));
         self.echoes.insert(place, (number, sent));
     }

@@ -46,7 +46,8 @@ pub struct TailStats {
     pub sent: [u64; LEVELS],
     /// Bytes of payload in them.
     pub sent_bytes: [u64; LEVELS],
-    /// Of those segments, how many are known to have arrived. What is neither this nor on its way was dropped.
+    /// Of those segments, how many are known to have arrived. What is neither this nor on its way was dropped, or came so close to the
+    /// first loop's own that nothing said whose had come.
     pub arrived: [u64; LEVELS],
     /// Segments sent, and not known to have arrived or to have been sent by the first loop as well.
     pub flying: u32,
@@ -61,7 +62,7 @@ pub struct TailStats {
 }
 
 impl TailStats {
-    /// Segments of each level that did not arrive; those that are still on their way count as well.
+    /// Segments of each level that are not known to have arrived; those that are still on their way count as well.
     pub fn missing(&self) -> [u64; LEVELS] {
         let mut missing = self.sent;
         for (missing, arrived) in missing.iter_mut().zip(self.arrived) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Segment, Side, TailStop};
+use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Phase, Range, Segment, Side, TailStop};
 use ccplane_units::{Duration, Time};
 
 use super::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
@@ -21,6 +21,111 @@ fn case_05_both_loops_send_the_same_segment() {
         assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
         assert_eq!(stats.ssthresh, u64::MAX);
         assert_eq!(pair.connection(0).phase(), Phase::Open);
+    }
+}
+
+/// A client with 100 segments to send, its server, and the time at which it may.
+fn open() -> (Connection, Connection, Time) {
+    let config = Arc::new(rc3());
+    let mut side = Side::default();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let now = Time::ZERO + ms(20);
+    client.handle(now, &answer, &side, &mut Native::new_reno());
+    client.write(100 * MSS);
+    (client, server, now)
+}
+
+/// Everything that it has to send now.
+fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
+    let mut sent = Vec::new();
+    for class in 0..MAX_CLASSES {
+        while connection.has(now, class) {
+            sent.extend(connection.transmit(now, class, &mut Side::default()));
+        }
+    }
+    sent
+}
+
+/// An acknowledgement in a class, which answers the segment `echo`.
+fn acknowledge(
+    client: &mut Connection,
+    now: Time,
+    class: u8,
+    (ack, echo): (u32, u32),
+    ranges: &[std::ops::Range<u32>],
+) {
+    let mut segment = Segment::default();
+    (segment.class, segment.band, segment.ack, segment.window) = (class, class, Number(ack), 1 << 20);
+    (segment.echo, segment.echo_transmission) = (Number(echo), 1);
+    let mut side = Side::default();
+    for range in ranges {
+        side.push(Range {
+            start: Number(range.start),
+            end: Number(range.end),
+        });
+        segment.flags = Segment::SIDE;
+    }
+    client.handle(now, &segment, &side, &mut Native::new_reno());
+}
+
+/// What both sent and the second brought has arrived by it, whichever acknowledgement tells that first, and counts once.
+#[test]
+fn case_05_what_came_of_both_loops_by_the_second() {
+    // The second loop's 10 to 13 have arrived, and nothing of the first's but its initial window.
+    let first = |client: &mut Connection, now| acknowledge(client, now, 0, (14, 9), &[]);
+    let ranges = |client: &mut Connection, now| acknowledge(client, now, 0, (10, 9), std::slice::from_ref(&(11..14)));
+    let second = |client: &mut Connection, now| acknowledge(client, now, 2, (14, 13), &[]);
+    type Tells<'a> = &'a dyn Fn(&mut Connection, Time);
+    let orders: [&[Tells<'_>]; 4] = [
+        &[&first, &second],
+        &[&second, &first],
+        &[&ranges, &first, &second],
+        &[&second, &ranges, &first],
+    ];
+    for (order, tell) in orders.into_iter().enumerate() {
+        let (mut client, _, mut now) = open();
+        all(&mut client, now);
+        now += ms(20);
+        acknowledge(&mut client, now, 0, (10, 9), &[]);
+        let of_both = all(&mut client, now);
+        assert!(of_both.len() > 4 && of_both.iter().all(|segment| segment.class == 0));
+        for tell in tell {
+            tell(&mut client, now + ms(9));
+        }
+        let tail = client.tail_stats().expect("there was one");
+        assert_eq!(tail.arrived.iter().sum::<u64>(), 4, "order {order}");
+        assert_eq!(tail.delivered_bytes, 0, "order {order}");
+    }
+}
+
+/// A duplicate of class 0 may speak of a retransmission: class 0 is told, whatever comes and leaves in the classes below.
+#[test]
+fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
+    for came in [[0, 1], [1, 0]] {
+        for leaves in [[0, 1], [1, 0]] {
+            let (mut client, mut server, now) = open();
+            let mut control = Native::new_reno();
+            let data = [(); 2].map(|()| client.transmit(now, 0, &mut Side::default()).expect("data"));
+            for segment in &data {
+                server.handle(now, segment, &Side::default(), &mut control);
+            }
+            all(&mut server, now);
+            for class in came {
+                let mut again = data[usize::from(class)];
+                (again.class, again.band) = (class, class);
+                server.handle(now, &again, &Side::default(), &mut control);
+            }
+            for class in leaves {
+                let mut side = Side::default();
+                let ack = server.transmit(now, class, &mut side).expect("it is owed");
+                assert!(ack.has_side());
+                let told = side.duplicate().map(|range| range.start);
+                assert_eq!(told, Some(Number(u32::from(class))), "{came:?}, {leaves:?}");
+            }
+        }
     }
 }
 
@@ -217,6 +322,53 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
         }
     }
     assert!(again.iter().any(|segment| segment.number == Number(0)), "{again:?}");
+}
+
+/// What such a peer had said of the tail counts no more, whether the first loop had passed it over or not, and once when it comes again.
+#[test]
+fn case_11_a_peer_that_reneges_on_the_tail() {
+    for (said, flying, brought) in [
+        ([50..100, 0..10].as_slice(), 40, 50),
+        (std::slice::from_ref(&(0..100)), 0, 90),
+    ] {
+        let (mut client, _, mut now) = open();
+        all(&mut client, now);
+        let figures = |client: &Connection| {
+            let tail = client.tail_stats().expect("there was one");
+            let arrived = tail.arrived.iter().sum::<u64>();
+            (tail.flying, arrived, tail.delivered_bytes)
+        };
+        now += ms(20);
+        acknowledge(&mut client, now, 0, (0, 9), said);
+        assert_eq!(figures(&client), (flying, brought, brought * MSS));
+        for _ in 0..4 {
+            if client.stats().timeouts == 0 {
+                now = client.next_timeout().expect("a timer");
+                client.on_timeout(now, &mut Native::new_reno());
+            }
+        }
+        assert_eq!(client.stats().timeouts, 1);
+        assert_eq!(figures(&client), (if flying > 0 { 90 } else { 0 }, 0, 0));
+        if flying > 0 {
+            acknowledge(&mut client, now, 0, (0, 9), said);
+            assert_eq!(figures(&client), (flying, brought, brought * MSS));
+        }
+    }
+}
+
+/// A driver that wants memory back while the tail has arrived in part gets none of what tells so: it would count again.
+#[test]
+fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
+    let (mut client, _, mut now) = open();
+    all(&mut client, now);
+    now += ms(20);
+    let tell = |client: &mut Connection| acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)));
+    tell(&mut client);
+    let before = *client.tail_stats().expect("there was one");
+    assert_eq!(before.delivered_bytes, 50 * MSS);
+    client.shrink();
+    tell(&mut client);
+    assert_eq!(client.tail_stats(), Some(&before));
 }
 
 #[test]
