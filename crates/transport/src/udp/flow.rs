@@ -29,6 +29,8 @@ pub(super) struct Flow {
     taken: u64,
     /// The other end stamps what it sends.
     pub stamped: bool,
+    /// The other end sends data in classes below the ordinary one.
+    pub low: bool,
     /// Of what was sent, once its stamps tell.
     pub delays: Option<Box<Delays>>,
 }
@@ -58,6 +60,7 @@ impl Flow {
             written: 0,
             taken: 0,
             stamped: false,
+            low: false,
             delays: None,
         }
     }

@@ -57,11 +57,9 @@ impl Classes {
         }
     }
 
-    /// A connection ended; `last`: there is no other.
-    pub fn ended(&mut self, last: bool) {
-        if last {
-            (self.in_use, self.reads_marks) = (self.sends, false);
-        }
+    /// Nobody sends data in them any more.
+    pub fn end(&mut self) {
+        (self.in_use, self.reads_marks) = (self.sends, false);
     }
 }
 
@@ -169,6 +167,7 @@ mod tests {
     use ccplane_units::Duration;
 
     use super::*;
+    use crate::udp::flow::Congestion;
     use crate::udp::host::{DATAGRAM, Options};
     use crate::udp::stamped::Stamping;
     use crate::{Config, Native, Tail};
@@ -189,6 +188,46 @@ mod tests {
             accepted: Native::cubic(),
         })
         .unwrap()
+    }
+
+    /// Reading marks and looking for what waits cost something with every turn: once the last peer that sends in lower classes is gone,
+    /// those that are left pay nothing.
+    #[test]
+    fn lower_classes_cost_nothing_once_who_sent_in_them_is_gone() {
+        let mut server = host(None);
+        server.listen(3).unwrap();
+        let mut open = |tail| {
+            let mut client = host(tail);
+            let id = client
+                .connect(server.local(), Congestion::Native(Native::cubic()))
+                .unwrap();
+            let accepted = loop {
+                client.turn(Duration::ZERO).unwrap();
+                server.turn(Duration::ZERO).unwrap();
+                if let Some(accepted) = server.accepted() {
+                    break accepted;
+                }
+            };
+            let room = client.room(id);
+            let bytes = room.len();
+            room.fill(1);
+            client.wrote(id, bytes);
+            for class in 0..MAX_CLASSES {
+                while client.transmit_one(id, class, client.now()).unwrap() {}
+            }
+            client.flush().unwrap();
+            while server.receive().unwrap() {}
+            (client, accepted)
+        };
+        let (_one, plain) = open(None);
+        let (_two, tailed) = open(Some(Tail::default()));
+        let (_three, other) = open(Some(Tail::default()));
+        let pays = |server: &Host| (server.classes.in_use, server.classes.reads_marks);
+        for (gone, still) in [(tailed, true), (other, false), (plain, false)] {
+            assert!(server.connection(gone).is_some());
+            server.remove(gone);
+            assert_eq!(pays(&server), (still, still));
+        }
     }
 
     /// What was held back may be gone before the look is due: the connection has ended, class 0 has sent it, the socket's buffer is full.

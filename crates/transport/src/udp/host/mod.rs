@@ -327,7 +327,9 @@ impl Host {
         if let (Some(flow), Some(steering)) = (self.flows.remove(&id), &mut self.steering) {
             steering.close(now, id, &flow.connection);
         }
-        self.classes.ended(self.flows.is_empty());
+        if self.classes.reads_marks && !self.flows.values().any(|flow| flow.low) {
+            self.classes.end();
+        }
         if self.stamps.is_some() && !self.config.stamps && !self.flows.values().any(|flow| flow.stamped) {
             self.end_stamps();
         }
@@ -437,6 +439,7 @@ impl Host {
         }
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.stamped |= stamped;
+            flow.low |= segment.class != 0 && segment.kind == Kind::Data;
             let dropped = flow.connection.one_way().dropped();
             flow.handle(
                 (now, arrived),
