@@ -57,6 +57,9 @@ pub struct FlowSpec {
     pub transport: Arc<Config>,
     /// The band of strict-priority queues, also of the host's own link, that the sender's packets of class 0 go in; those of
     /// lower classes go in bands below it, and in 7 where there is none. 0 is the highest, 7 the lowest. What comes back goes in band 0.
+    ///
+    /// In 7 a second loop would stand beside class 0: it stops as where the path does not keep the marking. Above that, classes that share
+    /// 7 count as remarked.
     pub band: u8,
 }
 
