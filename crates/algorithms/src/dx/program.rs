@@ -57,7 +57,8 @@ impl Dx {
     /// what a token bucket let through at once, and the least of it would leave no headroom. Later the step by which the window grew (`pair`),
     /// as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between; a
     /// rise that noise could be is none. Delivery rates say what it is at most, later by a step of 1/16, since a bucket that was full is
-    /// faster than its link for some packets.
+    /// faster than its link for some packets. Messages that leave at once have none, and there it is the growth of the window that says it
+    /// first. Whatever says it first is taken as it is: one step down from infinity is still four seconds.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -79,14 +80,15 @@ impl Dx {
     # No rate is no bound.
     (:= r (/ (* Flow.mss 1000000000) (max 1 (min Flow.rate_incoming Flow.rate_outgoing))))
     (if (< r Report.packet)
-        (:= Report.packet (if (== Report.decisions 0) r (- Report.packet (/ Report.packet 16)))))
+        (:= Report.packet (if (|| (== Report.decisions 0) (== Report.packet +infinity)) r
+            (- Report.packet (/ Report.packet 16)))))
     (:= r (if sampled (diff q last) 0))
     (if (&& (== Report.decisions 0) (< r Report.packet) (> r (/ Report.packet 4)))
         (:= Report.packet r))
     (if (&& (> pair 0) (<= pair new) (<= new Flow.mss) (> r noise))
-        (:= Report.packet (if (> r Report.packet)
-            (+ Report.packet (/ Report.packet 64) 1)
-            (- Report.packet (/ Report.packet 16)))))"
+        (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
+            (+ (* Report.packet 65/64) 1)
+            (- Report.packet (/ Report.packet 16))))))"
                 .to_owned(),
         };
         let (next, span) = match self.samples {
@@ -131,9 +133,10 @@ impl Dx {
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
+    (:= Report.base (max 1 (* 1000 Flow.min_rtt_us)))
+    (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
     # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
-    (:= Report.base (max 1 (if Report.stamped Flow.min_rtt_ns 0) (* 1000 Flow.min_rtt_us)
-        (if (== Report.packet +infinity) 0 Report.packet)))
+    (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
     # A loss halves the window, once in a repair. After a timeout the program raises it again.
     (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
         (do (:= Report.window (/ Report.window 2))

@@ -192,6 +192,36 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
 
+/// What a packet takes is not known before a rate is, which messages that leave at once have none of, or two packets that left together
+/// say it. Until then, and from then on, no pace and no headroom are made of seconds.
+#[test]
+fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
+    for (every_second, rate_after) in [(1_600, 1_000), (0, 100)] {
+        let mut script = Script::new("dx", "");
+        for n in 0..200 {
+            let in_flight = script.transport.cwnd;
+            script.ack(Duration::from_micros(1), |s| {
+                waited(s, if n % 2 == 0 { every_second } else { 0 });
+                if n < rate_after {
+                    (s.rate_incoming, s.rate_outgoing) = (0, 0);
+                }
+                s.bytes_in_flight = in_flight;
+            });
+            let (window, pace) = (script.window(), script.transport.rate * RTT / 1_000_000 / MSS);
+            assert!(pace.abs_diff(window) <= 1, "{pace} packets an RTT of {window}, ACK {n}");
+        }
+        let grown = script.window();
+        for _ in 0..10 {
+            script.ack(Duration::from_micros(1), |s| {
+                waited(s, 30_000);
+                (s.rate_incoming, s.rate_outgoing) = (0, 0);
+            });
+        }
+        assert!(script.window() < grown * 3 / 4, "{} of {grown}", script.window());
+        assert_eq!(script.faults(), 0);
+    }
+}
+
 #[test]
 fn a_loss_halves_once_and_a_timeout_is_raised_again() {
     let mut script = avoiding("", 40);
