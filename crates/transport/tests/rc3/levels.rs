@@ -4,7 +4,7 @@ use ccplane_transport::{Config, Connection, Kind, Native, Number, Segment, Side,
 use ccplane_units::Time;
 
 use super::wire::{Delay, Pair, ms, secs};
-use super::{FIRST, Fixed, MSS, count, lanes, nothing, plain, rc3, reno, run, sent};
+use super::{FIRST, Fixed, MSS, all, count, lanes, nothing, open, plain, rc3, reno, run, sent};
 
 #[test]
 fn case_01_what_fits_the_initial_window_is_as_without_it() {
@@ -180,41 +180,16 @@ fn case_12_the_peers_window_limits_the_tail() {
     assert_eq!(pair.received(1), 200 * MSS);
 }
 
-/// A connection that is open, and what it sends at once.
-fn open(config: Config, bytes: u64) -> (Connection, Vec<Segment>) {
-    let config = std::sync::Arc::new(config);
-    let mut side = Side::default();
-    let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
-    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
-    client.handle(Time::from_micros(20_000), &answer, &side, &mut Native::new_reno());
-    client.write(bytes);
-    let sent = all(&mut client);
-    (client, sent)
-}
-
-/// Everything that it has to send now.
-fn all(connection: &mut Connection) -> Vec<Segment> {
-    let now = Time::from_micros(20_000);
-    let mut sent = Vec::new();
-    while connection.classes(now) != 0 {
-        let class = connection.classes(now).trailing_zeros() as u8;
-        assert!(connection.has(now, class));
-        sent.extend(connection.transmit(now, class, &mut Side::default()));
-    }
-    sent
-}
-
 /// A stream that is written piece by piece: what was sent is not sent again, and the pieces' ends are not all in class 1.
 #[test]
 fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
-    let (mut client, first) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    let first = all(&mut client, now);
     assert_eq!(first.len() as u64, FIRST);
     let mut low = Vec::new();
     for _ in 0..200 {
         client.write(5 * MSS);
-        low.extend(all(&mut client));
+        low.extend(all(&mut client, now));
     }
     assert_eq!(low.len(), 1_000);
     let mut numbers: Vec<u32> = low.iter().map(|segment| segment.number.0).collect();
@@ -230,11 +205,12 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
 /// follow.
 #[test]
 fn case_13_short_writes_share_segments() {
-    let (mut client, _) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    all(&mut client, now);
     let mut low = Vec::new();
     for _ in 0..100 {
         client.write(100);
-        low.extend(all(&mut client));
+        low.extend(all(&mut client, now));
     }
     let lengths: Vec<u16> = low.iter().map(|segment| segment.length).collect();
     assert_eq!(lengths[0], 100, "the first leaves at once");
@@ -250,7 +226,7 @@ fn case_13_short_writes_share_segments() {
     });
     client.handle(Time::from_micros(30_000), &ack, &side, &mut Native::new_reno());
     client.finish();
-    let rest: Vec<u16> = all(&mut client).iter().map(|segment| segment.length).collect();
+    let rest: Vec<u16> = all(&mut client, now).iter().map(|segment| segment.length).collect();
     assert_eq!(rest, [900], "the end of the stream waits for nothing");
 }
 
@@ -292,8 +268,8 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
 /// So does one whose driver wants memory back, however soon.
 #[test]
 fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
-    let (mut client, _) = open(rc3(), FIRST * MSS);
-    let mut now = Time::from_micros(20_000);
+    let (mut client, _, mut now) = open(rc3(), FIRST * MSS);
+    all(&mut client, now);
     let mut next = FIRST as u32;
     for _ in 0..500 {
         answer(&mut client, &mut now, next);
@@ -323,8 +299,8 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
 
 /// A connection whose second loop has just stopped with as many pieces as can be remembered, and its time.
 fn scattered() -> (Connection, Time) {
-    let (mut client, _) = open(rc3(), FIRST * MSS);
-    let now = Time::from_micros(20_000);
+    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    all(&mut client, now);
     while client.tail_stats().is_none_or(|tail| tail.stopped.is_none()) {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;
@@ -364,8 +340,8 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
 /// to be remembered in the end, and the second loop says so when it stops.
 #[test]
 fn case_13_more_pieces_than_are_remembered() {
-    let (mut client, _) = open(rc3(), FIRST * MSS);
-    let now = Time::from_micros(20_000);
+    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    all(&mut client, now);
     for piece in 1.. {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;

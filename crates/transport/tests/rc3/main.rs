@@ -19,8 +19,10 @@ mod windows;
 #[path = "../wire/mod.rs"]
 mod wire;
 
+use std::sync::Arc;
+
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Control, Event, Kind, Native, Segment, Tail};
+use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Segment, Side, Tail};
 use ccplane_units::{Duration, Time};
 use wire::{Pair, Path, ms, secs};
 
@@ -75,6 +77,31 @@ fn lanes(
 
 fn nothing(_: usize, _: &Segment) -> bool {
     false
+}
+
+/// A client that may send so many bytes, its server, and the time.
+fn open(config: Config, bytes: u64) -> (Connection, Connection, Time) {
+    let config = Arc::new(config);
+    let mut side = Side::default();
+    let mut client = Connection::connect(&config, Time::ZERO);
+    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
+    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let now = Time::ZERO + ms(20);
+    client.handle(now, &answer, &side, &mut Native::new_reno());
+    client.write(bytes);
+    (client, server, now)
+}
+
+/// Everything that it has to send now.
+fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
+    let mut sent = Vec::new();
+    while connection.classes(now) != 0 {
+        let class = connection.classes(now).trailing_zeros() as u8;
+        assert!(connection.has(now, class));
+        sent.extend(connection.transmit(now, class, &mut Side::default()));
+    }
+    sent
 }
 
 /// A pair that keeps a log, until everything that was written has arrived, and acknowledgements of it.

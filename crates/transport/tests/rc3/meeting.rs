@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Phase, Range, Segment, Side, TailStop};
+use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Segment, Side, TailStop};
 use ccplane_units::{Duration, Time};
 
 use super::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
-use super::{FIRST, Fixed, MSS, count, cubic, lanes, nothing, plain, rc3, reno, run, sent};
+use super::{FIRST, Fixed, MSS, all, count, cubic, lanes, nothing, open, plain, rc3, reno, run, sent};
 
 /// Both send some segments, as the second's are on their way when the first comes to them. Nothing is taken for lost or sent
 /// again, and nobody is told of duplicates that are no retransmissions.
@@ -22,31 +22,6 @@ fn case_05_both_loops_send_the_same_segment() {
         assert_eq!(stats.ssthresh, u64::MAX);
         assert_eq!(pair.connection(0).phase(), Phase::Open);
     }
-}
-
-/// A client with 100 segments to send, its server, and the time at which it may.
-fn open() -> (Connection, Connection, Time) {
-    let config = Arc::new(rc3());
-    let mut side = Side::default();
-    let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
-    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
-    let now = Time::ZERO + ms(20);
-    client.handle(now, &answer, &side, &mut Native::new_reno());
-    client.write(100 * MSS);
-    (client, server, now)
-}
-
-/// Everything that it has to send now.
-fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
-    let mut sent = Vec::new();
-    for class in 0..MAX_CLASSES {
-        while connection.has(now, class) {
-            sent.extend(connection.transmit(now, class, &mut Side::default()));
-        }
-    }
-    sent
 }
 
 /// An acknowledgement in a class, which answers the segment `echo`.
@@ -86,7 +61,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
         &[&second, &ranges, &first],
     ];
     for (order, tell) in orders.into_iter().enumerate() {
-        let (mut client, _, mut now) = open();
+        let (mut client, _, mut now) = open(rc3(), 100 * MSS);
         all(&mut client, now);
         now += ms(20);
         acknowledge(&mut client, now, 0, (10, 9), &[]);
@@ -106,7 +81,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
 fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     for came in [[0, 1], [1, 0]] {
         for leaves in [[0, 1], [1, 0]] {
-            let (mut client, mut server, now) = open();
+            let (mut client, mut server, now) = open(rc3(), 100 * MSS);
             let mut control = Native::new_reno();
             let data = [(); 2].map(|()| client.transmit(now, 0, &mut Side::default()).expect("data"));
             for segment in &data {
@@ -331,7 +306,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         ([50..100, 0..10].as_slice(), 40, 50),
         (std::slice::from_ref(&(0..100)), 0, 90),
     ] {
-        let (mut client, _, mut now) = open();
+        let (mut client, _, mut now) = open(rc3(), 100 * MSS);
         all(&mut client, now);
         let figures = |client: &Connection| {
             let tail = client.tail_stats().expect("there was one");
@@ -359,7 +334,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
 /// A driver that wants memory back while the tail has arrived in part gets none of what tells so: it would count again.
 #[test]
 fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
-    let (mut client, _, mut now) = open();
+    let (mut client, _, mut now) = open(rc3(), 100 * MSS);
     all(&mut client, now);
     now += ms(20);
     let tell = |client: &mut Connection| acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)));
