@@ -123,16 +123,19 @@ fn a_spurious_timeout_is_undone() {
     // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
     let late = direct.reports.len();
     let seen = |direct: &Direct, field| direct.reports[late..].iter().any(|(.., fields)| fields[field] == 1);
-    // A host that stood still for some hundred ms just now has left a timer longer than the first delay, which then
-    // is the path's and never makes a timeout: the second is longer than any timer that the first leaves.
-    for delay in [Duration::from_millis(700), Duration::from_millis(3000)] {
+    // A host that stood still just now has left a timer longer than the first delay, which then is the path's and never makes
+    // a timeout: each delay is longer than any timer that the one before leaves.
+    for ms in [700, 3000, 12_000] {
+        emulator
+            .control()
+            .set_delay(Way::Forward, Duration::from_millis(ms))
+            .expect("it runs");
+        let started = Instant::now();
+        while !seen(&direct, TIMEOUT) && started.elapsed() < StdDuration::from_millis(ms + 1000) {
+            direct.turn();
+        }
         if seen(&direct, TIMEOUT) {
             break;
-        }
-        emulator.control().set_delay(Way::Forward, delay).expect("it runs");
-        let started = Instant::now();
-        while !seen(&direct, TIMEOUT) && started.elapsed() < StdDuration::from_millis(2000) {
-            direct.turn();
         }
     }
     direct.turn_until("a timeout", |direct| seen(direct, TIMEOUT));
