@@ -213,38 +213,30 @@ impl Kernel {
     pub fn sleep(&self, timeout: Duration, busy: bool) {
         let latency = self.algorithms.iter().map(|a| a.spec.latency).min().unwrap_or(timeout);
         let short = timeout.min(latency);
-        if busy {
-            return self.wait(short, layout::READER_POLLING);
+        match busy {
+            true => self.set_reader(layout::READER_POLLING),
+            false => self.set_reader(layout::READER_IDLE),
         }
-        // A report that looked at the reader's state just before it changed wakes nobody: it waits for the short sleep.
-        let started = clock::now();
-        self.wait(short, layout::READER_IDLE);
-        let rest = timeout.saturating_sub(clock::now().since(started));
-        let woken = self
-            .algorithms
-            .iter()
-            .any(|a| a.memory.plane().reader.load(Relaxed) == layout::READER_RUNNING);
-        if rest > Duration::ZERO && !woken {
-            self.wait(rest, layout::READER_IDLE);
+        // A report that looked at the reader's state just before it changed wakes nobody: the short sleep's end finds it.
+        let wait = |timeout| crate::memory::epoll_wait(&self.epoll.0, timeout);
+        if !self.waits(busy) && !wait(short) && !busy && !self.waits(busy) {
+            wait(timeout.saturating_sub(short));
         }
+        self.set_reader(layout::READER_RUNNING);
     }
 
-    fn wait(&self, timeout: Duration, state: u32) {
+    fn set_reader(&self, state: u32) {
         for algorithm in &self.algorithms {
             algorithm.memory.plane().reader.store(state, SeqCst);
         }
         fence(SeqCst);
-        let rings = || self.algorithms.iter().map(|a| &a.memory.ring);
-        let stay = match state {
-            layout::READER_IDLE => rings().all(|ring| ring.is_empty()),
-            _ => !rings().any(|ring| ring.has_urgent()),
-        };
-        if stay && self.answers.is_empty() {
-            crate::memory::epoll_wait(&self.epoll.0, timeout);
-        }
-        for algorithm in &self.algorithms {
-            algorithm.memory.plane().reader.store(layout::READER_RUNNING, SeqCst);
-        }
+    }
+
+    /// Something is to be drained; `busy`: something urgent.
+    fn waits(&self, busy: bool) -> bool {
+        let mut rings = self.algorithms.iter().map(|a| &a.memory.ring);
+        let waits = rings.any(|ring| if busy { ring.has_urgent() } else { !ring.is_empty() });
+        waits || !self.answers.is_empty()
     }
 
     /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where nothing waited.

@@ -85,8 +85,8 @@ pub fn unmap_pages(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { nix::sys::mman::munmap(start.cast(), bytes) };
 }
 
-/// Waits for an event of an epoll instance, to the nanosecond, as `epoll_wait` cannot.
-pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration) {
+/// Waits for an event of an epoll instance, to the nanosecond, as `epoll_wait` cannot. Whether there was one.
+pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration) -> bool {
     use std::os::fd::AsRawFd;
     let ns = timeout.as_nanos();
     let timeout = libc::timespec {
@@ -96,7 +96,7 @@ pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: one event fits `event`, the timeout outlives the call, a null signal mask changes none. An error is an
     // interruption by a signal, after which the caller looks at everything anyway.
-    unsafe {
+    let events = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
             epoll.as_raw_fd(),
@@ -107,4 +107,5 @@ pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration
             8,
         )
     };
+    events > 0
 }

@@ -261,6 +261,15 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     lazy.latency = Duration::from_millis(1_500);
     let kernel = Kernel::load(&[lazy], &patient()).unwrap_or_else(|error| panic!("{error}"));
     let mut direct = Direct::over(kernel, "t_wake", 1);
+    // Nothing happens: it sleeps for as long as it may, and not by the latency.
+    let started = Instant::now();
+    direct.kernel.sleep(Duration::from_secs(2), false);
+    assert!(
+        started.elapsed() >= StdDuration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+
     // Half of what fits an emulated path: nothing is lost, and no busy host makes it look as if something were.
     direct.updates = vec![Update {
         target: Target::Cwnd,
