@@ -219,7 +219,7 @@ impl Kernel {
         }
         // A report that looked at the reader's state just before it changed wakes nobody: the short sleep's end finds it.
         let wait = |timeout| crate::memory::epoll_wait(&self.epoll.0, timeout);
-        if !self.waits(busy) && !wait(short) && !busy && !self.waits(busy) {
+        if !self.has_work(busy) && !wait(short) && !busy && !self.has_work(busy) {
             wait(timeout.saturating_sub(short));
         }
         self.set_reader(layout::READER_RUNNING);
@@ -233,10 +233,9 @@ impl Kernel {
     }
 
     /// Something is to be drained; `busy`: something urgent.
-    fn waits(&self, busy: bool) -> bool {
+    fn has_work(&self, busy: bool) -> bool {
         let mut rings = self.algorithms.iter().map(|a| &a.memory.ring);
-        let waits = rings.any(|ring| if busy { ring.has_urgent() } else { !ring.is_empty() });
-        waits || !self.answers.is_empty()
+        !self.answers.is_empty() || rings.any(|ring| if busy { ring.has_urgent() } else { !ring.is_empty() })
     }
 
     /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where nothing waited.

@@ -95,7 +95,7 @@ pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration
     };
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: one event fits `event`, the timeout outlives the call, a null signal mask changes none. An error is an
-    // interruption by a signal, after which the caller looks at everything anyway.
+    // interruption by a signal, as good as the end of the time: the caller looks at everything anyway.
     let events = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

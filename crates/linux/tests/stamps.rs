@@ -379,6 +379,7 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     });
     control.set_loss(Way::Forward, none).expect("it runs");
     bed.end(flow);
+    bed.emulator.finish().expect("it ends");
     let (_, _, taken) = bed.direct.kernel.counters().next().expect("one");
     assert!(taken.stamps_dropped * 20 < taken.stamps, "{taken:?}");
 }
