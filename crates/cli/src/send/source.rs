@@ -13,6 +13,7 @@ use crate::transfer::{HASH, HEAD, Head};
 /// Bytes read in one round of the loop: what a round of sending takes at most. More would keep acknowledgements waiting while a disk
 /// is read.
 const ROUND: usize = 256 << 10;
+
 /// The sender's stream, read where it is sent from.
 pub(super) struct Source {
     from: From,
