@@ -104,9 +104,6 @@ impl<T: Tracer> Simulation<T> {
                     .world
                     .stalled("millions of events, but neither time nor packets move on"));
             }
-            if self.world.events.exhausted() {
-                return Err(SimError::TooLong("it has more than 2^40 events"));
-            }
         }
         if self.world.events.len() == 0 && self.world.unfinished > 0 {
             return Err(self
@@ -176,7 +173,7 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
             Kind::Datagram => {
-                if let Some(packet) = self.world.datagrams.next() {
+                if let Some(packet) = self.world.datagrams.next(which) {
                     let (id, place, _) = self.world.packets.place();
                     *place = packet;
                     self.world.packets.made(id, false);
