@@ -81,6 +81,18 @@ impl<T: Tracer> Simulation<T> {
         Ok(self.world.unfinished == 0)
     }
 
+    /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps looks after its
+    /// progress himself.
+    pub fn step(&mut self, until: Time) -> Result<bool, SimError> {
+        let Some(event) = self.world.events.pop(until) else {
+            self.world.now = until.min(LAST);
+            return Ok(false);
+        };
+        self.world.now = event.at();
+        self.other(event)?;
+        self.world.failed.take().map_or(Ok(true), Err)
+    }
+
     fn run(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
         let until = until.min(LAST);
         let mut still = 0;

@@ -1,0 +1,35 @@
+//! Windows and rates are within what the owner allows, whatever the agents say.
+
+use ccplane_datapath::Limits;
+use ccplane_sim::Connection;
+
+use super::Wrong;
+
+/// So many packets may be out beyond the window: probes of a lost tail, and the one that began before the window was full.
+const BEYOND: u64 = 3;
+
+/// Looks at the sender of a steered flow. What was acknowledged first was the first that the datapath heard of: its owner's limits hold from
+/// then on.
+pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
+    let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
+    if heard {
+        // A timeout leaves one segment, until the datapath says otherwise in the same call.
+        if cwnd < limits.min_cwnd || cwnd > limits.max_cwnd {
+            return Err(format!(
+                "a window of {cwnd} bytes, where {} to {} are allowed",
+                limits.min_cwnd, limits.max_cwnd
+            ));
+        }
+        if rate > limits.max_rate || rate == 0 && limits.max_rate != u64::MAX {
+            return Err(format!("a rate of {rate} bytes/s, where {} are allowed", limits.max_rate));
+        }
+    }
+    let most = limits.max_cwnd.max(initial).div_ceil(mss).saturating_add(BEYOND);
+    if u64::from(sender.in_flight()) > most {
+        return Err(format!(
+            "{} packets in flight, where {most} are allowed",
+            sender.in_flight()
+        ));
+    }
+    Ok(())
+}
