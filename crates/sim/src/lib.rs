@@ -42,7 +42,9 @@ mod workload;
 mod world;
 
 pub use app::{App, AppId, Cause};
-pub use ccplane_transport::{Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop};
+pub use ccplane_transport::{
+    Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
+};
 pub use change::Change;
 pub use datagram::DatagramStats;
 pub use digest::Digest;

@@ -22,7 +22,10 @@ impl Done {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read?,
         };
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let ranges = lines.map(|line| {
             range(line).ok_or_else(|| io::Error::other(format!("`{line}` is no range of seeds; write A..B")))
         });

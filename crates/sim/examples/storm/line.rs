@@ -155,17 +155,19 @@ impl Inner {
         here.map(|seat| seat.agent.flows()).sum()
     }
 
-    /// Messages that are under way at the end.
-    pub fn under_way(&self) -> usize {
-        self.seats.iter().map(|seat| seat.to_agent.under_way.len() + seat.to_flows.under_way.len()).sum()
-    }
-
     fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
         self.model.answer(event);
         let plan = Arc::clone(&self.plan);
         let report = matches!(event, Event::Report { .. });
-        let copies = match plan.faults.iter().find(|f| f.is_on(now) && matches!(f.what, What::Flood(_))) {
-            Some(Fault { what: What::Flood(copies), .. }) if report => *copies,
+        let copies = match plan
+            .faults
+            .iter()
+            .find(|f| f.is_on(now) && matches!(f.what, What::Flood(_)))
+        {
+            Some(Fault {
+                what: What::Flood(copies),
+                ..
+            }) if report => *copies,
             _ => 1,
         };
         let mut packet = v2::Packet::new();
@@ -182,7 +184,13 @@ impl Inner {
                     break;
                 }
                 taken = true;
-                let Inner { draw, harmed, messages, seats, .. } = self;
+                let Inner {
+                    draw,
+                    harmed,
+                    messages,
+                    seats,
+                    ..
+                } = self;
                 *messages += 1;
                 *harmed += u64::from(seats[index].to_agent.send(now, &plan, draw, packet.as_bytes()));
             }
@@ -191,14 +199,22 @@ impl Inner {
     }
 
     fn next_due(&self) -> Time {
-        let due = self.seats.iter().map(|seat| seat.next_due(&self.plan)).min();
+        let due = self
+            .seats
+            .iter()
+            .map(|seat| seat.next_due(&self.plan, self.busy.0))
+            .min();
         due.unwrap_or(Time::MAX).max(self.busy.0)
     }
 
     fn bring(&mut self, now: Time) -> Option<Brought> {
         self.announcing = None;
         self.model.settle();
-        self.busy = if self.busy.0 == now { (now, self.busy.1 + 1) } else { (now, 0) };
+        self.busy = if self.busy.0 == now {
+            (now, self.busy.1 + 1)
+        } else {
+            (now, 0)
+        };
         if self.busy.1 > MOST_AT_ONCE {
             self.wrong.get_or_insert(format!("messages without end at {now}"));
             return None;
@@ -210,7 +226,14 @@ impl Inner {
             return Some(Brought::Agent);
         }
         let plan = Arc::clone(&self.plan);
-        let Inner { seats, ready, draw, messages, harmed, .. } = self;
+        let Inner {
+            seats,
+            ready,
+            draw,
+            messages,
+            harmed,
+            ..
+        } = self;
         if ready.is_empty() {
             for seat in seats.iter_mut() {
                 seat.run(now, &plan, draw, messages, harmed);
@@ -261,11 +284,14 @@ impl Seat {
         hangs.map(Fault::end).max()
     }
 
-    fn next_due(&self, plan: &Plan) -> Time {
+    fn next_due(&self, plan: &Plan, now: Time) -> Time {
         if let Some(look) = self.look {
             return look;
         }
-        let deadline = self.agent.next_deadline().map_or(Time::MAX, |due| self.by_our_clock(plan, due));
+        let deadline = self
+            .agent
+            .next_deadline()
+            .map_or(Time::MAX, |due| Seat::by_our_clock(plan, now, due));
         let mut own = deadline.min(self.to_agent.next());
         while let Some(until) = self.hangs_until(plan, own) {
             own = until;
@@ -289,15 +315,19 @@ impl Seat {
         Time::from_nanos((now.as_nanos() as i64 + Seat::ahead(plan, now)).max(0) as u64)
     }
 
-    /// When the agent's clock shows `due`, about: a step may come before, after which it is looked at again.
-    fn by_our_clock(&self, plan: &Plan, due: Time) -> Time {
-        let steps = plan.faults.iter().filter(|fault| matches!(fault.what, What::Clock(_))).map(|fault| fault.at);
+    /// When the agent's clock will show `due`, from `now` on.
+    fn by_our_clock(plan: &Plan, now: Time, due: Time) -> Time {
+        let steps = plan
+            .faults
+            .iter()
+            .filter(|fault| matches!(fault.what, What::Clock(_)))
+            .map(|fault| fault.at);
         let mut begins: Vec<Time> = [Time::ZERO, plan.calm].into_iter().chain(steps).collect();
         begins.sort();
         for (index, begin) in begins.iter().enumerate() {
             let end = begins.get(index + 1).copied().unwrap_or(Time::MAX);
             let shown = due.as_nanos() as i64 - Seat::ahead(plan, *begin);
-            let shown = Time::from_nanos(shown.max(0) as u64).max(*begin);
+            let shown = Time::from_nanos(shown.max(0) as u64).max(*begin).max(now);
             if shown < end {
                 return shown;
             }
@@ -369,7 +399,9 @@ impl Way {
         let own = draw.next();
         let (mut copies, mut late, mut overtaken, mut harmed) = (1, Duration::ZERO, false, false);
         for fault in plan.faults.iter().filter(|fault| fault.is_on(now)) {
-            let What::Messages(harm, share) = fault.what else { continue };
+            let What::Messages(harm, share) = fault.what else {
+                continue;
+            };
             let mut draw = Draw::new(own, 3 + fault.id);
             if !draw.hits(share) {
                 continue;

@@ -59,7 +59,9 @@ fn args() -> Result<Args, Box<dyn Error>> {
     while let Some(name) = given.next() {
         let value = given.next().ok_or(format!("{name} needs a value"))?;
         match name.as_str() {
-            "--seeds" => args.seeds = done::range(&value).ok_or(format!("`{value}` is no range of seeds; write A..B"))?,
+            "--seeds" => {
+                args.seeds = done::range(&value).ok_or(format!("`{value}` is no range of seeds; write A..B"))?
+            }
             "--seed" => {
                 let seed = value.parse()?;
                 (args.seeds, args.one) = (seed..seed + 1, true);
@@ -67,7 +69,11 @@ fn args() -> Result<Args, Box<dyn Error>> {
             "--without" => args.without = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--threads" => args.threads = value.parse()?,
             "--done" => args.done = Done::read(Path::new(&value))?,
-            _ => return Err(format!("there is no {name}; there are --seeds, --seed, --without, --threads and --done").into()),
+            _ => {
+                return Err(
+                    format!("there is no {name}; there are --seeds, --seed, --without, --threads and --done").into(),
+                );
+            }
         }
     }
     Ok(args)
@@ -76,7 +82,9 @@ fn args() -> Result<Args, Box<dyn Error>> {
 /// Runs what was asked for; how many failed.
 fn run(args: Args) -> Result<u64, Box<dyn Error>> {
     // A panic is a failure that is told in one line.
-    std::panic::set_hook(Box::new(|_| ()));
+    if !args.one {
+        std::panic::set_hook(Box::new(|_| ()));
+    }
     if args.one {
         let plan = Plan::new(args.seeds.start).without(&args.without);
         println!("{plan:#?}");
@@ -163,7 +171,9 @@ fn all(
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Ok(())))
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or(Ok(())))
     })?;
     Ok(state.into_inner().map_err(|_| "a thread has ended early")?)
 }

@@ -89,9 +89,17 @@ pub enum Harm {
 }
 
 const ALGORITHMS: [&str; 13] = [
-    "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa", "ledbat++", "nimbus", "vivace",
+    "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa", "ledbat++", "nimbus",
+    "vivace",
 ];
-const QUEUES: [&str; 6] = ["droptail:8p", "droptail:30p", "droptail:200p", "codel", "fq_codel", "ecn:10p:60p"];
+const QUEUES: [&str; 6] = [
+    "droptail:8p",
+    "droptail:30p",
+    "droptail:200p",
+    "codel",
+    "fq_codel",
+    "ecn:10p:60p",
+];
 const HARMS: [Harm; 6] = [
     Harm::Late,
     Harm::Lost,
@@ -116,8 +124,9 @@ impl Plan {
             ecn: if draw.hits(400) { Ecn::Ect0 } else { Ecn::NotEct },
             ack_every: draw.from(1, 2) as u8,
             first_number: if draw.hits(300) { u32::MAX - 50 } else { 0 },
-            // Nobody gives up, so that every flow has to be through in the end.
-            max_rto: Duration::from_secs(1),
+            // Nobody gives up, so that every flow has to be through in the end: a server waits this long for a client, longer than
+            // any outage.
+            max_rto: Duration::from_secs(5),
             max_retries: u8::MAX,
             open_retries: u8::MAX,
             // But a peer that is gone is not waited for.
@@ -162,13 +171,20 @@ impl Plan {
 
     /// Whether messages may say what nobody meant: then no flow has to come through.
     pub fn lies(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
+        self.faults
+            .iter()
+            .any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
     }
 
     /// The same without these faults.
     #[must_use]
     pub fn without(&self, ids: &[u64]) -> Plan {
-        let faults = self.faults.iter().filter(|fault| !ids.contains(&fault.id)).copied().collect();
+        let faults = self
+            .faults
+            .iter()
+            .filter(|fault| !ids.contains(&fault.id))
+            .copied()
+            .collect();
         Plan { faults, ..self.clone() }
     }
 
@@ -204,8 +220,14 @@ impl Plan {
         let hosts: Vec<NodeId> = network.hosts().collect();
         let named = |name: String| network.node(&name);
         Some(match self.shape {
-            0 => (named(format!("left{}", 1 + flow.from % 3))?, named(format!("right{}", 1 + flow.to % 3))?),
-            2 => (named(format!("sender{}", 1 + flow.from % 4))?, named("receiver".into())?),
+            0 => (
+                named(format!("left{}", 1 + flow.from % 3))?,
+                named(format!("right{}", 1 + flow.to % 3))?,
+            ),
+            2 => (
+                named(format!("sender{}", 1 + flow.from % 4))?,
+                named("receiver".into())?,
+            ),
             _ => {
                 let from = (flow.from % hosts.len() as u64) as usize;
                 let other = 1 + (flow.to % (hosts.len() as u64 - 1)) as usize;

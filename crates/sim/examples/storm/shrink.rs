@@ -11,7 +11,9 @@ use crate::storm::{self, Failure, Outcome};
 pub fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
     catch_unwind(AssertUnwindSafe(|| storm::run(plan))).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        let said = said
+            .or(panic.downcast_ref::<&str>().copied())
+            .unwrap_or("without a word");
         Err(Failure {
             at: Time::ZERO,
             what: format!("panic: {said}"),

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
 use ccplane_sim::{Change, Congestion, FlowId, FlowSpec, SimError, SimOptions, Simulation, SteerOptions};
+use ccplane_transport::State;
 use ccplane_units::{Duration, Probability, Rate, Time};
 
-use crate::check::stream::Streams;
+use crate::check::stream::{Stream, Streams};
 use crate::check::{Wrong, counters, end, limits};
 use crate::line::Line;
 use crate::plan::{Plan, What};
 
-/// When all is calm, flows have so long to come through. A flow of the largest size alone takes 8 s; one that shares, and began under a window
-/// of two segments, many times that.
-const PATIENCE: Duration = Duration::from_secs(400);
+/// When all is calm, flows have so long to come through; most take some seconds. One that is slow, because the rate of an agent before stands, is
+/// given up then, and one that stands still is a failure.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// A flow that has received nothing for so long stands still: far longer than the longest timeout, or than a segment takes at 100 bytes/s.
+const STILL: Duration = Duration::from_secs(100);
 /// After the last flow has closed, what is under way has so long to arrive.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// So many events between two looks at all counters of all links, which take longer than an event.
@@ -45,6 +48,8 @@ struct Storm<'a> {
     line: Line,
     streams: Streams,
     flows: Vec<FlowId>,
+    /// Flows were given up, so that not every byte has to arrive.
+    given_up: bool,
 }
 
 /// Runs a plan to its end.
@@ -64,7 +69,11 @@ impl<'a> Storm<'a> {
         let network = plan.network()?;
         let streams = Streams::new(&network, plan.flows.len());
         let line = Line::new(&Arc::new(plan.clone()));
-        let hosts: Vec<_> = plan.flows.iter().filter_map(|flow| plan.hosts(flow, &network)).collect();
+        let hosts: Vec<_> = plan
+            .flows
+            .iter()
+            .filter_map(|flow| plan.hosts(flow, &network))
+            .collect();
         let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), streams.clone())?;
         let options = SteerOptions {
             limits: plan.limits,
@@ -73,7 +82,10 @@ impl<'a> Storm<'a> {
         let agent = sim.host_between(Box::new(line.clone()), options);
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
             let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
-            sim.add_flow(spec.under(Congestion::Steered(agent, "".into())).with(plan.config.clone()))?;
+            sim.add_flow(
+                spec.under(Congestion::Steered(agent, "".into()))
+                    .with(plan.config.clone()),
+            )?;
         }
         let flows = sim.flows().collect();
         let mut storm = Storm {
@@ -82,6 +94,7 @@ impl<'a> Storm<'a> {
             line,
             streams,
             flows,
+            given_up: false,
         };
         storm.schedule()?;
         Ok(storm)
@@ -121,8 +134,7 @@ impl<'a> Storm<'a> {
     fn run(&mut self) -> Result<Outcome, Wrong> {
         let lies = self.plan.lies();
         let (mut events, mut at_once, mut moment) = (0_u64, 0_u64, Time::ZERO);
-        let last = self.plan.calm + PATIENCE;
-        let mut stopped = !lies;
+        let (patient, last) = (self.plan.calm + PATIENCE, self.plan.calm + PATIENCE * 2);
         while self.step(last)? {
             events += 1;
             self.look(lies)?;
@@ -137,21 +149,22 @@ impl<'a> Storm<'a> {
             if at_once > MOST_AT_ONCE {
                 return Err(format!("{MOST_AT_ONCE} events at one moment"));
             }
-            if !stopped && moment >= self.plan.calm {
-                stopped = true;
-                for flow in &self.flows {
-                    self.sim.abort(*flow);
-                }
+            let late = moment >= patient;
+            if !self.given_up && (late || lies && moment >= self.plan.calm) {
+                self.give_up(late && !lies)?;
             }
         }
         if !self.all_over() {
-            return Err("flows that are not over long after all was calm".into());
+            return Err(format!(
+                "not over long after all was calm: {}",
+                self.living().join("; ")
+            ));
         }
         let until = self.sim.now() + AFTERWARDS;
         while self.step(until)? {
             events += 1;
         }
-        self.came_through(lies)?;
+        self.came_through()?;
         end::check(&self.sim, &self.line, lies)?;
         let line = self.line.inner();
         Ok(Outcome {
@@ -160,6 +173,31 @@ impl<'a> Storm<'a> {
             messages: line.messages,
             harmed: line.harmed,
         })
+    }
+
+    /// Gives up what has not come through; one that stands still is a failure.
+    fn give_up(&mut self, moving: bool) -> Result<(), Wrong> {
+        self.given_up = true;
+        let streams = self.streams.inner();
+        let still = |stream: &Stream| stream.latest + STILL < self.sim.now();
+        for (index, flow) in self.flows.iter().enumerate() {
+            if moving && self.sim.connections(*flow).is_some() && still(&streams.flows[index]) {
+                return Err(format!("stands still: {}", self.living().join("; ")));
+            }
+        }
+        drop(streams);
+        for flow in &self.flows {
+            self.sim.abort(*flow);
+        }
+        Ok(())
+    }
+
+    /// Flows that live, in words.
+    fn living(&self) -> Vec<String> {
+        let living = self.flows.iter().filter(|flow| self.sim.connections(**flow).is_some());
+        living
+            .filter_map(|flow| Some(format!("flow {}: {:?}", flow.index(), self.sim.flow(*flow)?)))
+            .collect()
     }
 
     fn step(&mut self, until: Time) -> Result<bool, Wrong> {
@@ -180,15 +218,22 @@ impl<'a> Storm<'a> {
         let mut line = self.line.inner();
         let initial = u64::from(plan.config.initial_window) * u64::from(plan.config.mss);
         for (index, flow) in self.flows.iter().enumerate() {
-            let Some((sender, receiver)) = sim.connections(*flow) else { continue };
+            let Some((sender, receiver)) = sim.connections(*flow) else {
+                continue;
+            };
             let of = |wrong: Wrong| format!("flow {index}: {wrong}");
             let stats = sender.stats();
-            limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;
             let received = receiver.map_or(0, |receiver| receiver.received());
             streams.flows[index].check(received, stats.acked).map_err(of)?;
+            if sender.state() != State::Open {
+                continue;
+            }
+            limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;
             let falls_back = sim.in_fallback(*flow).unwrap_or_default();
             let state = (falls_back, stats.acked);
-            line.model.check(sim.now(), index as u64, plan.flows[index].start, state, lies).map_err(of)?;
+            line.model
+                .check(sim.now(), index as u64, plan.flows[index].start, state, lies)
+                .map_err(of)?;
         }
         Ok(())
     }
@@ -207,16 +252,17 @@ impl<'a> Storm<'a> {
     /// Every flow has begun and ended.
     fn all_over(&self) -> bool {
         let mut flows = self.plan.flows.iter().zip(&self.flows);
-        flows.all(|(plan, flow)| plan.start < self.sim.now() && self.sim.connections(*flow).is_none()) && self.sim.left()[1].1 == 0
+        flows.all(|(plan, flow)| plan.start < self.sim.now() && self.sim.connections(*flow).is_none())
+            && self.sim.left()[1].1 == 0
     }
 
     /// Every byte has arrived, unless flows were given up.
-    fn came_through(&self, lies: bool) -> Result<(), Wrong> {
+    fn came_through(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {
             let Some(view) = self.sim.flow(*flow) else { continue };
             let whole = streams.flows[index].whole;
-            if !lies && (view.received, whole) != (plan.bytes, plan.bytes) {
+            if !self.given_up && (view.received, whole) != (plan.bytes, plan.bytes) {
                 return Err(format!(
                     "flow {index}: {} bytes received of {}, {whole} have come ({:?})",
                     view.received, plan.bytes, view.failure

@@ -51,7 +51,11 @@ impl World {
                 continue;
             };
             let steered = self.steered.get(place).and_then(Option::as_ref);
-            let Some(connection) = end.connection.as_ref().filter(|_| steered.is_some_and(|s| s.host == agent)) else {
+            let Some(connection) = end
+                .connection
+                .as_ref()
+                .filter(|_| steered.is_some_and(|s| s.host == agent))
+            else {
                 continue;
             };
             let mss = Bytes::new(connection.mss());

@@ -19,8 +19,19 @@ pub struct Model {
     flows: BTreeMap<u64, usize>,
     /// What the datapath is doing, and whether it has refused.
     doing: Option<(Command, bool)>,
-    /// Of each flow: the sign of life that was last seen, and what was acknowledged by then.
-    seen: BTreeMap<u64, (Option<Time>, u64)>,
+    seen: BTreeMap<u64, Seen>,
+}
+
+/// What was seen of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// In which table its program was.
+    table: Option<usize>,
+    /// From when on it has been there.
+    since: Time,
+    /// The last sign of life, and what was acknowledged by then.
+    heard: Option<Time>,
+    acked: u64,
 }
 
 impl Model {
@@ -78,20 +89,40 @@ impl Model {
         }
     }
 
-    /// Looks at a flow that lives since `opened`. Where agents `lie`, its program may be one that cannot run.
-    pub fn check(&mut self, now: Time, flow: u64, opened: Time, (falls_back, acked): (bool, u64), lie: bool) -> Result<(), Wrong> {
-        let heard = self.flows.get(&flow).and_then(|table| self.tables.get(*table)).and_then(|table| table.1);
-        let seen = self.seen.entry(flow).or_insert((None, 0));
-        if seen.0 != heard {
-            *seen = (heard, acked);
+    /// Looks at a flow that is open, and was begun at `opened`. Where agents `lie`, its program may be one that cannot run.
+    pub fn check(
+        &mut self,
+        now: Time,
+        flow: u64,
+        opened: Time,
+        (falls_back, acked): (bool, u64),
+        lie: bool,
+    ) -> Result<(), Wrong> {
+        let table = self.flows.get(&flow).copied();
+        let heard = table.and_then(|table| self.tables.get(table)?.1);
+        let fresh = Seen {
+            table,
+            since: now,
+            heard,
+            acked,
+        };
+        let seen = self.seen.entry(flow).or_insert(fresh);
+        if seen.table != table {
+            *seen = fresh;
         }
-        let (last, acked_then) = (heard.unwrap_or(opened), seen.1);
+        if seen.heard != heard {
+            (seen.heard, seen.acked) = (heard, acked);
+        }
+        let last = heard.unwrap_or(opened);
         let deadline = last + self.fallback_after;
-        if now > deadline && !falls_back {
+        if now > deadline.max(seen.since) && !falls_back {
             return Err(format!("nobody was heard since {last}, and it is not on the fallback"));
         }
+        let acked_then = seen.acked;
         if now < deadline && falls_back && heard.is_some() && acked > acked_then && !lie {
-            return Err(format!("its agent was heard at {last}, and it is still on the fallback"));
+            return Err(format!(
+                "its agent was heard at {last}, and it is still on the fallback"
+            ));
         }
         Ok(())
     }

@@ -13,15 +13,19 @@ const BEYOND: u64 = 3;
 pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
-        // A timeout leaves one segment, until the datapath says otherwise in the same call.
-        if cwnd < limits.min_cwnd || cwnd > limits.max_cwnd {
-            return Err(format!(
-                "a window of {cwnd} bytes, where {} to {} are allowed",
-                limits.min_cwnd, limits.max_cwnd
-            ));
+        // What a repair leaves room for, and the one segment after a timeout, is the transport's affair.
+        let (least, most) = match sender.in_recovery() {
+            true => (mss, limits.max_cwnd.saturating_add(BEYOND * mss)),
+            false => (limits.min_cwnd, limits.max_cwnd),
+        };
+        if cwnd < least || cwnd > most {
+            return Err(format!("a window of {cwnd} bytes, where {least} to {most} are allowed"));
         }
         if rate > limits.max_rate || rate == 0 && limits.max_rate != u64::MAX {
-            return Err(format!("a rate of {rate} bytes/s, where {} are allowed", limits.max_rate));
+            return Err(format!(
+                "a rate of {rate} bytes/s, where {} are allowed",
+                limits.max_rate
+            ));
         }
     }
     let most = limits.max_cwnd.max(initial).div_ceil(mss).saturating_add(BEYOND);

@@ -33,6 +33,8 @@ pub struct Stream {
     /// What came without a gap, bytes, and what came beyond that.
     pub whole: u64,
     beyond: BTreeMap<u64, u64>,
+    /// When the latest came.
+    pub latest: Time,
 }
 
 impl Streams {
@@ -51,12 +53,14 @@ impl Streams {
 }
 
 impl Tracer for Streams {
-    fn see(&mut self, _now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
         if seen.backward || seen.segment.kind != Kind::Data {
             return;
         }
         let mut inner = self.inner();
-        let Some((from, to)) = inner.links.get(seen.link.index()).copied() else { return };
+        let Some((from, to)) = inner.links.get(seen.link.index()).copied() else {
+            return;
+        };
         let Some(stream) = seen.flow.and_then(|flow| inner.flows.get_mut(flow.index())) else {
             return;
         };
@@ -69,6 +73,7 @@ impl Tracer for Streams {
                 inner.wrong.get_or_insert(wrong);
             }
         } else if to == seen.to && seen.step == Step::Arrived {
+            stream.latest = now;
             stream.arrive(place.0, place.0 + u64::from(place.1));
         }
     }
@@ -95,7 +100,10 @@ impl Stream {
     /// Looks at what the receiver says it has, and at what the sender takes for acknowledged.
     pub fn check(&self, received: u64, acked: u64) -> Result<(), Wrong> {
         if received != self.whole {
-            return Err(format!("{received} bytes received in order, where {} have come", self.whole));
+            return Err(format!(
+                "{received} bytes received in order, where {} have come",
+                self.whole
+            ));
         }
         if acked > received {
             return Err(format!("{acked} bytes acknowledged, where {received} were received"));
