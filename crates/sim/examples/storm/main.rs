@@ -1,7 +1,7 @@
 //! Storms: everything in one simulation, agents, their links, datapaths, transport and network, and faults in all of them.
 //!
 //! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A on and below B; with a file, those that it does not have. `storm
-//! --seed N [--without 1,4]` runs one, without these of its faults, and says what it drew. See docs/storm.md.
+//! --seed N [--without 1,4]` runs one, without these of its faults, and says what it drew. See `docs/storm.md`.
 
 mod check;
 mod done;
