@@ -17,7 +17,7 @@ mod tables;
 
 pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
 pub use algorithm::{Algorithm, DynAlgorithm, boxed};
-pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal};
+pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal};
 pub use control::Control;
 pub use flows::{DatapathId, FlowId};
 pub use in_process::{InProcess, Sink};

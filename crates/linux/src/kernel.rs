@@ -252,6 +252,7 @@ impl Kernel {
     /// Does as the agent says, without a system call. A refusal comes back as an event.
     pub fn apply(&mut self, command: &Command) {
         let (flow, program, result) = match command {
+            Command::Offer(_) => return,
             Command::Heartbeat { algorithm } => {
                 self.heartbeat(algorithm);
                 return;
