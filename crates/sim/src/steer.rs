@@ -236,7 +236,9 @@ impl Host {
                 Command::SetProgram { flow, .. } | Command::Update { flow, .. } => {
                     return Some((u32::try_from(*flow).unwrap_or(u32::MAX), command));
                 }
-                Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => self.take(now, &command, None),
+                Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => {
+                    self.take(now, &command, None)
+                }
             }
         }
         None
