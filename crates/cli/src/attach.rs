@@ -199,7 +199,9 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
         add(&mut agent, contender, registry)?;
         Ok(Steered {
             specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
-            wants: agent.hosted().fold(Capabilities::default(), |all, one| all.with(one.wants)),
+            wants: agent
+                .hosted()
+                .fold(Capabilities::default(), |all, one| all.with(one.wants)),
             by: By::Agent(Box::new(agent)),
         })
     };

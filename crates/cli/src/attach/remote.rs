@@ -32,8 +32,10 @@ pub(super) fn steered(args: &AttachArgs, address: &AgentAddress) -> Result<Vec<S
         }
         AgentAddress::Ccp(path) => {
             if names.is_empty() {
-                return Err(Failure::text(Kind::Usage, "a CCP agent does not say which algorithms it runs")
-                    .hint("name it: --alg reno has sockets choose it as ccp_reno"));
+                return Err(
+                    Failure::text(Kind::Usage, "a CCP agent does not say which algorithms it runs")
+                        .hint("name it: --alg reno has sockets choose it as ccp_reno"),
+                );
             }
             // Now rather than when the first flow runs on the fallback.
             let mut probe = CcpUplink::new(path, "", None);
@@ -67,7 +69,11 @@ fn names<'a>(args: &'a AttachArgs, address: &AgentAddress) -> Result<Vec<&'a str
 }
 
 /// What ccplane's agent there offers under these names; all, where there are none.
-fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<(AlgorithmSpec, Capabilities)>, Failure> {
+fn offered(
+    path: &Path,
+    names: &[&str],
+    fallback_after: Duration,
+) -> Result<Vec<(AlgorithmSpec, Capabilities)>, Failure> {
     let datapath = DatapathInfo {
         id: std::process::id(),
         kind: "linux".to_owned(),
@@ -80,7 +86,11 @@ fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<
     let offered = offers(path, datapath).map_err(|e| Failure::new(Kind::Failed, e))?;
     // The agent may be anybody's: no name outside of ours is registered for it.
     if let Some(foreign) = offered.iter().find(|one| !is_ours(&one.offer.kernel_name)) {
-        let text = format!("the agent at {} wants to be called {:?} by the kernel", path.display(), foreign.offer.kernel_name);
+        let text = format!(
+            "the agent at {} wants to be called {:?} by the kernel",
+            path.display(),
+            foreign.offer.kernel_name
+        );
         return Err(Failure::text(Kind::Failed, text)
             .hint("kernel names begin with ccp_ and have 15 letters, digits, `_` and `.` at most"));
     }

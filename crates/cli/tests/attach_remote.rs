@@ -1,0 +1,226 @@
+//! `ccplane attach --agent`: kernel TCP steered by an agent in another process, which may be another user's.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ccplane_linux::{Observed, attached};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
+
+const NAME: &str = "ccp_reno";
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Somebody without any capability.
+const NOBODY: u32 = 65_534;
+
+/// A process, and its end however the test ends.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.stdout(Stdio::null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `attach`, and what it leaves.
+struct Attach(Process);
+
+impl Attach {
+    fn start(arguments: &[&str]) -> Attach {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let mut process = Attach(Process::start(command.arg("attach").args(arguments)));
+        eventually("it attaches", || {
+            assert!(process.0.0.try_wait().expect("our child").is_none(), "attach ended");
+            Observed::open(NAME).is_ok()
+        });
+        process
+    }
+
+    fn end(mut self) {
+        kill(Pid::from_raw(self.0.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+        assert!(self.0.0.wait().expect("our child").success());
+        assert!(!attached().iter().any(|name| name == NAME));
+    }
+}
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        let _ = self.0.0.kill();
+        let _ = self.0.0.wait();
+        let _ = ccplane_linux::detach(Some(NAME));
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn can_run(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there) {
+        return true;
+    }
+    let skipped = format!("SKIPPED: {test}: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux");
+    assert!(
+        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+        "{skipped}"
+    );
+    eprintln!("{skipped}");
+    false
+}
+
+/// Held by whoever registers a congestion control in a test: names are global to the host.
+fn lock_host() -> Flock<File> {
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock");
+    Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
+}
+
+/// A folder that everybody may write in, with a copy of the command that everybody may run.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("ccplane-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("ours");
+        Folder(path)
+    }
+
+    fn command(&self) -> PathBuf {
+        let copy = self.0.join("ccplane");
+        if !copy.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_ccplane"), &copy).expect("there is room");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("ours");
+        }
+        copy
+    }
+
+    fn agent(&self, socket: &Path) -> Process {
+        let mut command = Command::new(self.command());
+        command.args(["agent", "--alg", "cubic,reno", "--unix"]).arg(socket);
+        let process = Process::start(command.uid(NOBODY).gid(NOBODY));
+        eventually("the agent listens", || socket.exists());
+        process
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A connection over loopback that uses the algorithm.
+struct Pair {
+    stream: TcpStream,
+    accepted: TcpStream,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
+        let (accepted, _) = listener.accept().expect("it is connected");
+        Pair { stream, accepted }
+    }
+
+    fn exchange(&mut self) {
+        let chunk = [0x55; 20_000];
+        let mut back = [0; 20_000];
+        self.stream.write_all(&chunk).expect("connected");
+        self.accepted.read_exact(&mut back).expect("connected");
+    }
+}
+
+#[test]
+fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back() {
+    if !can_run("an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back") {
+        return;
+    }
+    let _host = lock_host();
+    let folder = Folder::new("remote");
+    let socket = folder.0.join("agent");
+    let agent = folder.agent(&socket);
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.0.id())).expect("it runs");
+    assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+
+    let address = format!("unix:{}", socket.display());
+    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
+    assert_eq!(
+        attached()
+            .into_iter()
+            .filter(|name| name.starts_with("ccp_"))
+            .collect::<Vec<_>>(),
+        [NAME],
+        "of the agent's two algorithms the one that was asked for"
+    );
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = Pair::new();
+    let steered = |watch: &Observed| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    eventually("the agent steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && steered(&watch)
+    });
+
+    drop(agent);
+    eventually("without an agent the flow falls back", || {
+        pair.exchange();
+        watch.flows().any(|flow| flow.fallback)
+    });
+    let _agent = folder.agent(&socket);
+    eventually("the next agent takes the flow back", || {
+        pair.exchange();
+        steered(&watch)
+    });
+    drop(watch);
+    attach.end();
+}
+
+#[test]
+fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
+    if !can_run("an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint") {
+        return;
+    }
+    let folder = Folder::new("absent");
+    let socket = folder.0.join("agent");
+    let attach = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let output = command.arg("attach").args(arguments).output().expect("it starts");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unix = format!("unix:{}", socket.display());
+    let ccp = format!("ccp:{}", socket.display());
+    assert!(attach(&["--agent", &unix]).contains("no agent answers"));
+    assert!(attach(&["--agent", &ccp, "--alg", "reno"]).contains("no CCP agent answers"));
+    assert!(attach(&["--agent", &ccp]).contains("does not say which algorithms"));
+    let _agent = folder.agent(&socket);
+    let said = attach(&["--agent", &unix, "--alg", "vegas"]);
+    assert!(said.contains("has no vegas") && said.contains("cubic, reno"), "{said}");
+    assert!(attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters"));
+    assert!(attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"]).contains("--silence is for a CCP agent"));
+}
