@@ -4,7 +4,7 @@
 //! pins, and detaches at the end. So do the threads that it starts beside them: what compiles a program that is installed
 //! later, and what answers requests for metrics, which opens the pinned tables of all algorithms.
 
-mod remote;
+pub mod remote;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

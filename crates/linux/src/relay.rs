@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::link::{Offered, Remote, Sent};
+use ccplane_agent::link::{Remote, Sent};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,24 +12,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::clock;
 use crate::drive::{ATTENTION, Observer};
 use crate::kernel::Kernel;
-use crate::load::AlgorithmSpec;
 use crate::privilege;
 
 /// How soon to look again for an agent that is not there. Sooner costs a system call each time; later leaves the flows on
 /// the fallback for that much longer.
 const RETRY: Duration = Duration::from_millis(100);
-
-impl From<&Offered> for AlgorithmSpec {
-    fn from(offered: &Offered) -> AlgorithmSpec {
-        AlgorithmSpec {
-            name: offered.offer.name.clone(),
-            kernel_name: offered.offer.kernel_name.clone(),
-            programs: offered.programs.clone(),
-            latency: offered.offer.latency,
-            needs: offered.offer.needs,
-        }
-    }
-}
 
 /// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back hears of every flow that lives.
 ///
