@@ -3,6 +3,10 @@
 //! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread that calls it; ring,
 //! table, agent and driver are the real ones. Both sides poll.
 
+mod decision;
+
+pub use decision::{DecisionCost, decision_cost};
+
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -194,6 +198,11 @@ impl<'a> Datapath<'a> {
             0 => Ok(()),
             code => Err(LoadError::Mismatch(format!("the ring took no record: {}", code as i32))),
         }
+    }
+
+    /// True when words wait for [`answer`](Datapath::answer).
+    fn is_answered(&self) -> bool {
+        self.slot.control.lock.load(Acquire) & (layout::WRITING | PENDING) == PENDING
     }
 
     /// Waits for words and takes them, as the kernel does.

@@ -40,7 +40,7 @@ pub fn run_relay_unprivileged(
     Ok(())
 }
 
-struct Relay<'a, O> {
+pub(crate) struct Relay<'a, O> {
     kernel: &'a mut Kernel,
     remote: &'a mut dyn Remote,
     observer: &'a mut O,
@@ -54,7 +54,7 @@ struct Relay<'a, O> {
 }
 
 impl<'a, O: Observer> Relay<'a, O> {
-    fn new(kernel: &'a mut Kernel, remote: &'a mut dyn Remote, observer: &'a mut O) -> Relay<'a, O> {
+    pub fn new(kernel: &'a mut Kernel, remote: &'a mut dyn Remote, observer: &'a mut O) -> Relay<'a, O> {
         Relay {
             kernel,
             remote,
@@ -67,30 +67,36 @@ impl<'a, O: Observer> Relay<'a, O> {
 
     fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            let now = clock::now();
-            if !self.remote.is_connected() && now >= self.retry {
-                self.retry = now + RETRY;
-                self.connect(now);
-            }
-            let events = self.pass_on();
-            let Relay {
-                kernel,
-                remote,
-                observer,
-                ..
-            } = self;
-            remote.receive(clock::now(), &mut |command| {
-                // An agent installs its programs for every algorithm that it has; this kernel may have one of them.
-                if let Command::Install { algorithm, .. } = &command
-                    && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
-                {
-                    return;
-                }
-                observer.command(clock::now(), &command);
-                kernel.apply(&command);
-            });
+            let events = self.turn();
             self.wait(events);
         }
+    }
+
+    /// Passes on what there is, in both directions, without waiting; how many events that were.
+    pub fn turn(&mut self) -> usize {
+        let now = clock::now();
+        if !self.remote.is_connected() && now >= self.retry {
+            self.retry = now + RETRY;
+            self.connect(now);
+        }
+        let events = self.pass_on();
+        let Relay {
+            kernel,
+            remote,
+            observer,
+            ..
+        } = self;
+        remote.receive(clock::now(), &mut |command| {
+            // An agent installs its programs for every algorithm that it has; this kernel may have one of them.
+            if let Command::Install { algorithm, .. } = &command
+                && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
+            {
+                return;
+            }
+            observer.command(clock::now(), &command);
+            kernel.apply(&command);
+        });
+        events
     }
 
     fn connect(&mut self, now: Time) {
