@@ -38,14 +38,14 @@ struct Outbox {
 // SAFETY: atomics only.
 unsafe impl Plain for Outbox {}
 
-/// Answers every report with a window.
-struct Echo;
+/// Answers every report with a window; under a name of each bench's, as names are global to the host.
+struct Echo(&'static str);
 
 impl Algorithm for Echo {
     type Flow = ();
 
     fn name(&self) -> &str {
-        "bench_loop"
+        self.0
     }
 
     fn programs(&self) -> Programs {
@@ -79,7 +79,7 @@ pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError
 pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
-        .add(Echo)
+        .add(Echo("bench_loop"))
         .map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
     let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
     let options = Options {

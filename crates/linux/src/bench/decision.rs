@@ -73,7 +73,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
 
 fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     let mut agent = Agent::default();
-    let added = agent.add(Echo);
+    let added = agent.add(Echo("bench_work"));
     added.map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
     let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
     Ok((agent, specs))
