@@ -402,5 +402,9 @@ fn the_references_fallthrough_can_be_chosen() {
     // With a value it is a variable, as in any program that had one of this name.
     let variable = compiled("(def (compat 3)) (when true (:= Cwnd compat))");
     assert_eq!(variable.control_names().collect::<Vec<_>>(), ["compat"]);
-    refused_for("(def (compat other)) (when true (report))", Code::Value, "not an initial value");
+    refused_for(
+        "(def (compat other)) (when true (report))",
+        Code::Value,
+        "not an initial value",
+    );
 }

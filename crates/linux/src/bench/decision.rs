@@ -58,6 +58,9 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let (mut agent, _) = echo()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
+    // Connected, it forgets what was in the ring. The flow is announced to the new agent as one that is back.
+    relay.turn();
+    datapath.post(layout::REC_RESUME, 0, &[])?;
     let relayed_ns = datapath.decide(decisions, together, || {
         relay.turn();
         let now = clock::now();
