@@ -4,6 +4,8 @@
 //! pins, and detaches at the end. So do the threads that it starts beside them: what compiles a program that is installed
 //! later, and what answers requests for metrics, which opens the pinned tables of all algorithms.
 
+pub mod remote;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use ccplane_agent::link::{AgentAddress, Remote};
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
@@ -32,8 +35,16 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Args)]
 pub struct AttachArgs {
     /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them as ccp_NAME.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required_unless_present = "agent")]
     alg: Vec<Contender>,
+    /// Let an agent in another process run the algorithms: `unix:PATH` of a `ccplane agent --unix PATH`, which may be another
+    /// user's and needs no privilege (without --alg, all that it has); `ccp:PATH` of a CCP agent such as portus.
+    #[arg(long, value_name = "ADDRESS")]
+    agent: Option<AgentAddress>,
+    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
+    /// counts as alive while its socket is there.
+    #[arg(long, value_name = "TIME", requires = "agent")]
+    silence: Option<Duration>,
     /// Also steer new connections of this cgroup, with the first algorithm.
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
@@ -74,8 +85,11 @@ pub struct AttachArgs {
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let limits = limits(args)?;
     let selection = selection(args)?;
-    let agents = agents(&args.alg, registry)?;
-    let wanting = wanting(args, registry, &agents)?;
+    let steered = match &args.agent {
+        None => agents(&args.alg, registry)?,
+        Some(address) => remote::steered(args, address)?,
+    };
+    let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
     let stop = interrupt::flag()?;
 
@@ -84,12 +98,12 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         keep: args.keep,
     };
     let mut kernels = Vec::new();
-    for agent in &agents {
+    for one in &steered {
         let wants = wanting
             .iter()
-            .find(|name| agent.hosted().any(|hosted| hosted.kernel_name == **name));
+            .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
         let stamped = wants.filter(|_| !args.dev.is_empty());
-        let (kernel, adopted) = register(agent, &limits, stamped.map(|name| (name.as_str(), args)))?;
+        let (kernel, adopted) = register(&one.specs, &limits, stamped.map(|name| (name.as_str(), args)))?;
         for (_, name, counters) in kernel.counters() {
             attached.names.push(name.to_owned());
             let how = if adopted {
@@ -113,7 +127,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         metrics::serve(address, || stats().unwrap_or_default())?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
-    serve(agents, kernels, &attached.names, &stop)?;
+    serve(steered, kernels, &attached.names, &stop)?;
     attached.remove()
 }
 
@@ -164,11 +178,32 @@ fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     }))
 }
 
+/// What one thread serves.
+struct Steered {
+    specs: Vec<AlgorithmSpec>,
+    /// What it needs, and what it uses where it is there.
+    wants: Capabilities,
+    by: By,
+}
+
+/// Who runs the callbacks.
+enum By {
+    Agent(Box<Agent>),
+    Remote(Box<dyn Remote>),
+}
+
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.
-fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Agent>, Failure> {
+fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Failure> {
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
-        add(&mut agent, contender, registry).map(|()| agent)
+        add(&mut agent, contender, registry)?;
+        Ok(Steered {
+            specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
+            wants: agent
+                .hosted()
+                .fold(Capabilities::default(), |all, one| all.with(one.wants)),
+            by: By::Agent(Box::new(agent)),
+        })
     };
     wanted.iter().map(one).collect()
 }
@@ -187,16 +222,11 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
 }
 
 /// The kernel names of the algorithms that want time stamps; where devices are given for them, one.
-fn wanting(args: &AttachArgs, registry: &Registry, agents: &[Agent]) -> Result<Vec<String>, Failure> {
-    let wanting: Vec<String> = args
-        .alg
+fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failure> {
+    let wanting: Vec<String> = steered
         .iter()
-        .zip(agents)
-        .filter(|(contender, _)| {
-            let wants = contender.wants(registry).unwrap_or_default();
-            wants.contains(Capabilities::ONE_WAY_DELAY)
-        })
-        .flat_map(|(_, agent)| agent.hosted().map(|hosted| hosted.kernel_name.clone()))
+        .filter(|one| one.wants.contains(Capabilities::ONE_WAY_DELAY))
+        .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
     match (wanting.as_slice(), args.dev.as_slice()) {
         ([], [device, ..]) => Err(Failure::text(
@@ -250,10 +280,13 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
 }
 
 /// Takes over what an earlier process left under this name, or registers anew; with time stamps where they are wanted.
-fn register(agent: &Agent, limits: &Limits, stamped: Option<(&str, &AttachArgs)>) -> Result<(Kernel, bool), Failure> {
-    let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+fn register(
+    specs: &[AlgorithmSpec],
+    limits: &Limits,
+    stamped: Option<(&str, &AttachArgs)>,
+) -> Result<(Kernel, bool), Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
-    match Kernel::adopt(&specs, limits) {
+    match Kernel::adopt(specs, limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
             let stamps = stamped.map(|(name, args)| attach_stamps(name, args)).transpose()?;
@@ -264,7 +297,7 @@ fn register(agent: &Agent, limits: &Limits, stamped: Option<(&str, &AttachArgs)>
                 ..Options::default()
             };
             // Where it fails nobody would read the stamps, and they go.
-            let kernel = Kernel::load(&specs, &options).map_err(fail)?;
+            let kernel = Kernel::load(specs, &options).map_err(fail)?;
             if let Some(stamps) = stamps {
                 stamps.keep();
             }
@@ -292,20 +325,25 @@ fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Stamps, Failure> {
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
 /// kernels stay this thread's: what ends with them may need its capabilities.
-fn serve(agents: Vec<Agent>, mut kernels: Vec<Kernel>, names: &[String], stop: &AtomicBool) -> Result<(), Failure> {
+fn serve(steered: Vec<Steered>, mut kernels: Vec<Kernel>, names: &[String], stop: &AtomicBool) -> Result<(), Failure> {
     let (ended, end) = mpsc::channel();
     let (detached, asked, ends) = thread::scope(|scope| {
-        let start = |(mut agent, kernel): (Agent, _)| {
+        let start = |(one, kernel): (Steered, _)| {
             // Sent when the thread unwinds too.
             let ended = Ended(ended.clone());
             let run = move || {
                 let _ended = ended;
-                ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ())
+                match one.by {
+                    By::Agent(mut agent) => ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ()),
+                    By::Remote(mut remote) => {
+                        ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
+                    }
+                }
             };
             let thread = thread::Builder::new().name("ccplane-agent".into());
             thread.spawn_scoped(scope, run)
         };
-        let threads: Result<Vec<_>, _> = agents.into_iter().zip(&mut kernels).map(start).collect();
+        let threads: Result<Vec<_>, _> = steered.into_iter().zip(&mut kernels).map(start).collect();
         let detached = threads.is_ok().then(|| watch(names, stop, &end)).flatten();
         // Before the end of the scope, which waits for the threads.
         let asked = stop.swap(true, Ordering::Relaxed);

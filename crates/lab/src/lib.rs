@@ -36,5 +36,5 @@ mod wire;
 
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
-pub use experiment::{BadContender, Contender, Experiment, suggestions};
+pub use experiment::{BadContender, Contender, Experiment, RemoteAgent, suggestions};
 pub use run::{Carrier, Progress, Quiet, run, run_over};

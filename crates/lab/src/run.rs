@@ -149,7 +149,9 @@ fn check(carrier: Carrier, e: &Experiment, registry: &Registry) -> Result<Setup,
         );
     }
     for contender in &e.contenders {
-        if let Contender::Ccplane { name, parameters } = contender {
+        if let Contender::Ccplane { name, parameters } = contender
+            && e.agent.is_none()
+        {
             registry.by_name(name, &read(parameters))?;
         }
         if let (Contender::Native { name }, Carrier::Udp { .. }) = (contender, carrier) {
@@ -257,9 +259,14 @@ fn run_one(
     let bpf = e.contenders.iter().any(|c| !c.is_native());
     let mut steered = match contender {
         Contender::Native { .. } => None,
-        Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &read(parameters), heard::KEPT)?)
-        }
+        Contender::Ccplane { name, parameters } => Some(match &e.agent {
+            None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
+            Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
+        }),
+    };
+    let wants = match &steered {
+        Some(steered) => steered.wants(),
+        None => contender.wants(registry)?,
     };
     let kernel_name = steered
         .as_ref()
@@ -278,7 +285,7 @@ fn run_one(
     let (senders, receivers, diag) = open(
         &ends,
         &kernel_name,
-        contender.wants(registry)?,
+        wants,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;

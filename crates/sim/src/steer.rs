@@ -266,7 +266,9 @@ impl Host {
                 }
             };
             match &brought {
-                Brought::Command(command @ (Command::Install { .. } | Command::Heartbeat { .. })) => {
+                Brought::Command(
+                    command @ (Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. }),
+                ) => {
                     self.take(now, command, None);
                 }
                 _ => return Some(brought),

@@ -5,6 +5,7 @@
 mod agent;
 mod control_loop;
 mod datapath;
+mod decision;
 mod dx;
 mod emu;
 mod kernel;

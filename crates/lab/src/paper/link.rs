@@ -197,6 +197,7 @@ impl OneRun<'_> {
             flows: 1,
             duration: self.duration,
             sample_every: LOOK,
+            agent: None,
             command: options.command.clone(),
         }
     }

@@ -168,7 +168,7 @@ impl Peer {
                 Command::Install { program, .. } => (None, program.uid()),
                 Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
                 Command::Update { flow, .. } => (Some(*flow), 0),
-                Command::Heartbeat { .. } => (None, 0),
+                Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
             };
             agent.handle(now, self.id, Event::Refused { flow, program, why });
         }
@@ -211,8 +211,8 @@ impl Peer {
                 let out = &mut self.outbox.bytes;
                 v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice()).map_err(unsayable)
             }
-            // A CCP datapath knows that its agent lives by what arrives.
-            Command::Heartbeat { .. } => Ok(()),
+            // A CCP datapath knows that its agent lives by what arrives, and asks for algorithms without knowing of any.
+            Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
         }
     }
 

@@ -90,6 +90,7 @@ fn experiment(options: &Options) -> crate::Experiment {
         flows: CONNECTIONS as usize,
         duration: Duration::ZERO,
         sample_every: RTT,
+        agent: None,
         command: options.command.clone(),
     }
 }
