@@ -113,6 +113,7 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         directory,
         force: args.force,
         command: command_line(),
+        build: crate::build(),
     };
     let mut progress = Bar {
         bar: percent_bar(),

@@ -22,6 +22,7 @@ pub mod measure;
 pub mod metrics;
 pub mod paper;
 mod parts;
+pub mod provenance;
 pub mod report;
 pub mod result;
 mod run;

@@ -11,11 +11,13 @@ mod kernel;
 mod sim;
 mod transport;
 
+use ccplane_lab::provenance::{self, Provenance};
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
 use crate::Registry;
 use crate::exit::Failure;
+use crate::run::command_line;
 
 /// The benchmarks.
 #[derive(Subcommand)]
@@ -40,6 +42,8 @@ pub enum BenchCommand {
 
 /// Runs a benchmark.
 pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command_line(), false);
     let figures = match command {
         BenchCommand::Datapath => datapath::run()?,
         BenchCommand::ControlLoop => control_loop::run()?,
@@ -54,9 +58,10 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::Emu => emu::run()?,
     };
     if json {
-        println!("{}", figures.to_json());
+        println!("{}", figures.to_json(&provenance));
     } else {
         print!("{}", figures.to_table());
+        println!("{}", provenance.line());
     }
     Ok(())
 }
@@ -110,7 +115,7 @@ impl Figures {
         self.notes.push(text.into());
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self, provenance: &Provenance) -> Value {
         let round = |v: f64| (v * 1e4).round() / 1e4;
         let mut object: Map<String, Value> = self
             .rows
@@ -125,6 +130,7 @@ impl Figures {
             .collect();
         object.insert("references".into(), references.into());
         object.insert("notes".into(), self.notes.clone().into());
+        object.insert(provenance::MEMBER.into(), provenance.json());
         Value::Object(object)
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
 use crate::error::Error;
+use crate::provenance::{self, Provenance};
 use crate::report::html::{escape, table_html};
 use crate::svg::{self, Chart};
 use crate::table;
@@ -22,6 +23,9 @@ pub(super) const FIGURES: &str = "figures.json";
 
 /// The figure that says how many runs on real packets were disturbed.
 pub(super) const UNSOUND: &str = "unsound_runs";
+
+/// Every attempt of every run on real packets, with what the machine did: an object of lists, by part.
+pub(super) const ATTEMPTS: &str = "attempts";
 
 /// What was found; filled in the order of the page.
 #[derive(Default)]
@@ -185,7 +189,10 @@ impl Findings {
             ));
         }
         let body = self.html(experiment);
-        let page = write(options, experiment.title, &body, &self.figures)?;
+        let attempts = options.parts().attempts().into_iter();
+        let attempts: Map<String, Value> = attempts.map(|(part, all)| (part, json!(all))).collect();
+        self.fact(ATTEMPTS, attempts);
+        let page = write(options, experiment.title, &body, &mut self.figures)?;
         Ok(Outcome {
             text: self.text(),
             figures: self.figures,
@@ -247,22 +254,28 @@ impl Findings {
 
 const COMPARED: [&str; 5] = ["figure", "ours", "the paper's", "our aim", ""];
 
-/// Writes the page around `body`, and the figures.
+/// Writes the page around `body`, and the figures, with where they come from.
 pub(super) fn write(
     options: &Options,
     title: &str,
     body: &str,
-    figures: &Map<String, Value>,
+    figures: &mut Map<String, Value>,
 ) -> Result<PathBuf, Error> {
+    let mut provenance = Provenance::now(options.build.clone(), options.command.clone(), options.quick);
+    let attempts = figures.get(ATTEMPTS).and_then(Value::as_object).into_iter();
+    let attempts: usize = attempts.flat_map(Map::values).filter_map(Value::as_array).map(Vec::len).sum();
+    provenance.attempts = attempts.max(1);
+    figures.insert(provenance::MEMBER.into(), provenance.json());
     let page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\"><title>{0}</title><style>{1}{2}:root {{ {light} }}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
-         <pre>{3}</pre><p class=\"note\">ccplane {4}</p></section></main></body></html>\n",
+         <pre>{3}</pre><p class=\"note\">ccplane {4}; {5}</p></section></main></body></html>\n",
         escape(title),
         include_str!("../../assets/report.css"),
         svg::STYLE,
         escape(&options.command),
         env!("CARGO_PKG_VERSION"),
+        escape(&provenance.line()),
         light = svg::LIGHT
     );
     let put = |name: &str, text: String| {
