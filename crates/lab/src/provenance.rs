@@ -33,7 +33,7 @@ impl Default for Build {
 }
 
 /// Where figures come from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// The commit that the program was built of, or `unknown`.
     pub commit: String,

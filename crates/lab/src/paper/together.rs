@@ -46,7 +46,11 @@ pub(super) fn run(
     figures.insert(page::UNSOUND.into(), unsound.into());
     figures.insert(page::ATTEMPTS.into(), attempts.into());
     text += &format!("{} s in all; {unsound} runs were not sound.\n", took.as_secs());
-    let page = page::write(options, whole.title, &body, &mut figures)?;
+    let quick = Options {
+        quick: true,
+        ..options.clone()
+    };
+    let page = page::write(&quick, whole.title, &body, &mut figures)?;
     Ok(Outcome {
         figures,
         text,
