@@ -98,6 +98,14 @@ enum Command {
     Doctor,
 }
 
+/// The sources that this program was built of, for whoever looks at figures later.
+fn build() -> ccplane_lab::provenance::Build {
+    ccplane_lab::provenance::Build {
+        commit: env!("CCPLANE_COMMIT").to_owned(),
+        dirty: env!("CCPLANE_DIRTY").parse().ok(),
+    }
+}
+
 /// Runs the command line of this process, with these algorithms.
 pub fn main_with(registry: Registry) -> ExitCode {
     let cli = Cli::parse();

@@ -20,6 +20,7 @@ use crate::ends::{Ends, inside};
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, RemoteAgent};
 use crate::figures::{audit, figures, series};
+use crate::machine::Watch;
 use crate::metrics;
 use crate::result::{ContenderResult, Figures, HostFigures, Sample, SecondLoop, Setup};
 use crate::run::{NARROWEST_BIN, Progress, path, read};
@@ -62,9 +63,9 @@ pub(crate) fn run_one(
     let mut client = bind(&ends.sender, emulator.sender_addr())?;
     let congestion = congestion(contender, e.agent.as_ref(), registry, &mut client)?;
 
-    let before = Reading::now(None);
+    let (before, watch) = (Reading::now(None), Watch::start());
     let transferred = transfer(client, server, congestion, e, progress);
-    let after = Reading::now(None);
+    let (after, machine) = (Reading::now(None), watch.finish());
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
@@ -78,8 +79,8 @@ pub(crate) fn run_one(
         ..figures(e, &transfer, &report)
     };
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine, _) = after.percent_since(&before);
-    let audit = audit(&report, &figures, setup, None);
+    let (process, machine_cpu, _) = after.percent_since(&before);
+    let audit = audit(&report, &figures, setup, &machine, None);
     Ok(ContenderResult {
         label: contender.to_string(),
         algorithm: contender.algorithm().to_owned(),
@@ -89,7 +90,7 @@ pub(crate) fn run_one(
             reports_per_s: None,
             agent_cpu_percent: None,
             process_cpu_percent: Some(process),
-            machine_cpu_percent: Some(machine),
+            machine_cpu_percent: Some(machine_cpu),
             cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
             wall_s: None,
         },

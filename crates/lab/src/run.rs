@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
 use crate::figures::{audit, figures, series};
 use crate::heard;
+use crate::machine::Watch;
 use crate::metrics;
 use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::stamped::Stamping;
@@ -292,7 +293,7 @@ fn run_one(
 
     let thread = steered.as_ref().map(Steered::thread);
     let reports = || steered.as_ref().map_or(0, Steered::reports);
-    let (before, reports_before) = (Reading::now(thread), reports());
+    let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
     let mut seen = (0u64, 0u64);
     let plan = Plan {
         duration: e.duration,
@@ -317,6 +318,7 @@ fn run_one(
         "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
     ))?;
     let (after, reports) = (Reading::now(thread), reports() - reports_before);
+    let machine = watch.finish();
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
@@ -331,7 +333,7 @@ fn run_one(
         series.stamped = measured.packets;
     }
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine, agent) = after.percent_since(&before);
+    let (process, machine_cpu, agent) = after.percent_since(&before);
     Ok(ContenderResult {
         label: contender.to_string(),
         algorithm: contender.algorithm().to_owned(),
@@ -341,11 +343,11 @@ fn run_one(
             reports_per_s: counters.map(|_| reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64),
             agent_cpu_percent: counters.map(|_| agent),
             process_cpu_percent: Some(process),
-            machine_cpu_percent: Some(machine),
+            machine_cpu_percent: Some(machine_cpu),
             cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
             wall_s: None,
         },
-        audit: audit(&report, &figures, setup, counters),
+        audit: audit(&report, &figures, setup, &machine, counters),
         spread: None,
         figures,
         series,

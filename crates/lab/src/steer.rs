@@ -45,6 +45,17 @@ impl Steered {
         parameters: &Parameters,
         keep: usize,
     ) -> Result<Steered, Error> {
+        Steered::start_at(registry, name, parameters, keep, false)
+    }
+
+    /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes for long.
+    pub(crate) fn start_at(
+        registry: &Registry,
+        name: &str,
+        parameters: &Parameters,
+        keep: usize,
+        behind: bool,
+    ) -> Result<Steered, Error> {
         let mut agent = Agent::new(ccplane_agent::Options::default());
         let algorithm = registry.by_name(name, parameters)?;
         let wants = algorithm.wants();
@@ -94,6 +105,10 @@ impl Steered {
                         return (Counters::default(), Heard::default());
                     }
                 };
+                if behind {
+                    // Everybody may; if not, it goes on at the priority that it has.
+                    let _ = ccplane_tun::lower_priority();
+                }
                 let _ = tell.send(Ok(gettid()));
                 let heard = match by {
                     By::Agent(mut agent) => {

@@ -354,6 +354,7 @@ mod tests {
             threads: 1,
             repeats: None,
             any_build: false,
+            provenance: Default::default(),
             trace: None,
             directory: std::path::PathBuf::new(),
             force: false,

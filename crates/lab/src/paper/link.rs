@@ -10,6 +10,7 @@ use super::pool::Job;
 use super::{Datapath, Options};
 use crate::error::Error;
 use crate::experiment::Contender;
+use crate::parts::Disturbed;
 use crate::result::ContenderResult;
 use crate::run::{Progress, Quiet, run};
 use crate::scenario::{Scenario, Seeds, Topology};
@@ -67,6 +68,9 @@ pub(super) struct Summary {
     /// Packets that the queue dropped or the link lost.
     pub dropped: u64,
     pub sound: bool,
+    /// What the machine did.
+    #[serde(default)]
+    pub disturbed: Vec<String>,
 }
 
 impl Summary {
@@ -83,6 +87,7 @@ impl Summary {
             retransmissions: result.figures.retransmissions,
             dropped: result.figures.queue_drops + result.figures.random_losses,
             sound: result.audit.sound,
+            disturbed: result.audit.disturbed.clone(),
         }
     }
 }
@@ -227,7 +232,7 @@ pub(super) fn on_kernel(
                 .map(|contender| Summary::of(&contender, one.course))
                 .ok_or(Error::NoContender)
         };
-        summaries.push(parts.part(&name, &key, |summary: &Summary| summary.sound, run)?);
+        summaries.push(parts.part(&name, &key, |summary: &Summary| Disturbed::from(&summary.disturbed), run)?);
     }
     Ok(summaries)
 }

@@ -13,7 +13,7 @@ use super::super::rc3_theory::reduction;
 use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
 use crate::error::Error;
-use crate::metrics::Distribution;
+use crate::metrics::median;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use crate::traffic::{monotonic_ns, wait_until};
@@ -151,10 +151,6 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
     options.parts().part(&name, &key, |took: &Took| took.sound, run)
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
-    Distribution::new(values.iter().copied()).mean()
-}
-
 fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {
     let took = all.iter().find(|(of, _)| *of == who);
     took.and_then(|(_, took)| took.ms.get(size)).map_or(&[], Vec::as_slice)
@@ -168,7 +164,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         let mut row = vec![bar.bytes.to_string()];
         for who in Who::ALL {
             let ms = of(all, who, size);
-            let value = mean(ms);
+            let value = median(ms);
             findings.figure(format!("fct_{}_{}_{}_ms", bar.bytes, setup.key, who.key()), value);
             let spread = ms
                 .iter()
@@ -177,7 +173,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
                 format!("{value:.1} ({:.1}–{:.1})", spread.0, spread.1)
             }));
         }
-        let ours = mean(of(all, cubic, size)).zip(mean(of(all, rc3, size)));
+        let ours = median(of(all, cubic, size)).zip(median(of(all, rc3, size)));
         let saved = |(tcp, rc3): (f64, f64)| reduction(tcp, rc3);
         let ours = ours.map(saved);
         let (simulated, real) = (saved(bar.simulated), saved(bar.real));
@@ -202,7 +198,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         Aim::AtMost(5.0),
     );
     let apart = (0..setup.bars.len()).filter_map(|size| {
-        let ms = |who| mean(of(all, Who::Kernel(who), size));
+        let ms = |who| median(of(all, Who::Kernel(who), size));
         Some((ms("cubic")? / ms("reno")? - 1.0).abs() * 100.0)
     });
     findings.compare(
@@ -221,7 +217,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
     headings.extend(["saved\n%", "published\nsimulated", "published\nreal"]);
     findings.table(
         format!(
-            "Figure {}, real packets: ms (least to most), and percent saved beside the kernel's Cubic",
+            "Figure {}, real packets: median ms (least to most), and percent saved beside the kernel's Cubic",
             setup.name
         ),
         &headings,
@@ -236,15 +232,15 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
         .enumerate()
         .map(|(n, who)| {
             let points = setup.bars.iter().enumerate();
-            let means = points
+            let medians = points
                 .clone()
-                .filter_map(|(size, bar)| Some((kb(bar), mean(of(all, who, size))?)));
+                .filter_map(|(size, bar)| Some((kb(bar), median(of(all, who, size))?)));
             let errors = points.filter_map(|(size, bar)| {
                 let ms = of(all, who, size);
                 let low = ms.iter().copied().reduce(f64::min)?;
                 Some((kb(bar), low, ms.iter().copied().reduce(f64::max)?))
             });
-            Line::new(who.label().replace('\n', " "), n, means)
+            Line::new(who.label().replace('\n', " "), n, medians)
                 .dots()
                 .errors(errors.collect())
         })
