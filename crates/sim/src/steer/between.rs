@@ -34,7 +34,7 @@ pub enum Brought {
 pub(super) fn flow_of(command: &Command) -> u32 {
     match command {
         Command::SetProgram { flow, .. } | Command::Update { flow, .. } => u32::try_from(*flow).unwrap_or(u32::MAX),
-        Command::Install { .. } | Command::Heartbeat { .. } => u32::MAX,
+        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u32::MAX,
     }
 }
 
