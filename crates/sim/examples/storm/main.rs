@@ -17,7 +17,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use done::Done;
 use plan::Plan;
@@ -36,7 +35,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match args().and_then(|args| run(args)) {
+    match args().and_then(run) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -99,30 +98,36 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
             }
         };
     }
-    let begun = Instant::now();
-    let (done, failed, total) = all(&args.seeds, args.threads, args.done, &|line| println!("{line}"))?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let sum = all(&args.seeds, args.threads, args.done, &|line| println!("{line}"))?;
     println!(
-        "{} seeds, {failed} failed; {} events, {} messages, {} of them harmed; {seconds:.1} s on {} threads; {} seeds done in all",
-        total.0,
-        total.1.events,
-        total.1.messages,
-        total.1.harmed,
-        args.threads,
-        done.count(),
+        "{} seeds, {} failed; {} events, {} messages, {} of them harmed; {} seeds done in all",
+        sum.seeds,
+        sum.failed,
+        sum.total.events,
+        sum.total.messages,
+        sum.total.harmed,
+        sum.done.count(),
     );
-    Ok(failed)
+    Ok(sum.failed)
 }
 
-/// Runs all these seeds that are not done; what is done then, how many failed, how many were run, and their sum.
-fn all(
-    seeds: &Range<u64>,
-    threads: usize,
+/// What many runs came to.
+struct Sum {
     done: Done,
-    tell: &(dyn Fn(&str) + Sync),
-) -> Result<(Done, u64, (u64, Outcome)), Box<dyn Error>> {
+    seeds: u64,
+    failed: u64,
+    total: Outcome,
+}
+
+/// Runs all these seeds that are not done.
+fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sync)) -> Result<Sum, Box<dyn Error>> {
     let next = AtomicU64::new(seeds.start);
-    let state = Mutex::new((done, 0_u64, (0_u64, Outcome::default())));
+    let state = Mutex::new(Sum {
+        done,
+        seeds: 0,
+        failed: 0,
+        total: Outcome::default(),
+    });
     let work = || -> std::io::Result<()> {
         loop {
             let start = next.fetch_add(TOGETHER, Ordering::Relaxed);
@@ -132,7 +137,7 @@ fn all(
             }
             let mut good = start;
             for seed in start..end {
-                if state.lock().is_ok_and(|state| state.0.has(seed)) {
+                if state.lock().is_ok_and(|state| state.done.has(seed)) {
                     continue;
                 }
                 let plan = Plan::new(seed);
@@ -142,30 +147,30 @@ fn all(
                     shrink::line(&plan, &without, &failure)
                 });
                 let Ok(mut state) = state.lock() else { return Ok(()) };
-                state.2.0 += 1;
+                state.seeds += 1;
                 match result {
                     Ok(outcome) => {
-                        let sum = &mut state.2.1;
+                        let sum = &mut state.total;
                         sum.events += outcome.events;
                         sum.messages += outcome.messages;
                         sum.harmed += outcome.harmed;
                         sum.digest = sum.digest.wrapping_add(outcome.digest);
                     }
                     Err(_) => {
-                        state.1 += 1;
+                        state.failed += 1;
                         let line = line.unwrap_or_default();
                         tell(&line);
-                        state.0.note(&format!("# {line}"))?;
+                        state.done.note(&format!("# {line}"))?;
                         if good < seed {
-                            state.0.add(good..seed)?;
+                            state.done.add(good..seed)?;
                         }
                         good = seed + 1;
                     }
                 }
             }
             let Ok(mut state) = state.lock() else { return Ok(()) };
-            if good < end && (good..end).any(|seed| !state.0.has(seed)) {
-                state.0.add(good..end)?;
+            if good < end && (good..end).any(|seed| !state.done.has(seed)) {
+                state.done.add(good..end)?;
             }
         }
     };
@@ -187,8 +192,8 @@ mod tests {
     fn two_thousand_storms_do_no_harm() {
         let told = Mutex::new(Vec::new());
         let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
-        let (_, failed, _) = all(&(0..2_000), 2, Done::default(), &tell).expect("no file is written");
-        assert_eq!(failed, 0, "{:#?}", told.lock().expect("nobody panics"));
+        let sum = all(&(0..2_000), 2, Done::default(), &tell).expect("no file is written");
+        assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
     }
 
     #[test]
@@ -203,7 +208,7 @@ mod tests {
     fn seeds_that_are_done_are_not_done_again() {
         let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
         let file = || Done::read(&path).expect("it can be read");
-        let count = |seeds: Range<u64>| all(&seeds, 1, file(), &|_| ()).expect("it can be written").2.0;
+        let count = |seeds: Range<u64>| all(&seeds, 1, file(), &|_| ()).expect("it can be written").seeds;
         let counts = [count(5..8), count(5..8), count(3..10)];
         let done = file();
         std::fs::remove_file(&path).expect("it is there");

@@ -157,7 +157,7 @@ impl Plan {
             shape: draw.below(4),
             rate,
             delay,
-            queue: *draw.pick::<&str>(&QUEUES),
+            queue: draw.pick::<&str>(&QUEUES),
             config: Arc::new(config),
             flows,
             limits,
@@ -254,9 +254,9 @@ impl Fault {
         let lasts = draw.log(1_000, 2_000_000).min(calm.as_micros() - at);
         let share = draw.log(5, 500);
         let what = match draw.below(20) {
-            0..=2 => What::Dies(*draw.pick::<&str>(&ALGORITHMS)),
+            0..=2 => What::Dies(draw.pick::<&str>(&ALGORITHMS)),
             3..=4 => What::Hangs,
-            5 => What::Second(*draw.pick::<&str>(&ALGORITHMS)),
+            5 => What::Second(draw.pick::<&str>(&ALGORITHMS)),
             6 => What::Clock(draw.log(1_000, 100_000_000) as i64 * if draw.hits(500) { 1 } else { -1 }),
             7 => What::Flood(draw.log(2, 60)),
             8..=14 => What::Messages(*draw.pick(&HARMS), share),

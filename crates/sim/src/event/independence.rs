@@ -12,11 +12,11 @@ use crate::network::{LinkSpec, Network, Spread};
 use crate::{Congestion, FlowSpec, SimOptions, Simulation, topology};
 
 /// What a division over threads does to the order in which things come.
-type Interleave = fn(&mut Vec<Event>, &mut Vec<u32>);
+type Interleave = fn(&mut [Event], &mut [u32]);
 
 impl Events {
     /// Schedules everything that waits anew, and says in which order.
-    fn again(&mut self, order: impl FnOnce(&mut Vec<Event>)) {
+    fn again(&mut self, order: impl FnOnce(&mut [Event])) {
         let mut events: Vec<Event> = std::iter::from_fn(|| self.pop(LAST)).collect();
         order(&mut events);
         self.wheel = Wheel::default();
@@ -65,12 +65,12 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
 }
 
 /// In the order of a hash of the event.
-fn scattered(events: &mut Vec<Event>, free: &mut Vec<u32>) {
+fn scattered(events: &mut [Event], free: &mut [u32]) {
     events.sort_by_key(|event| crate::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
     free.sort_by_key(|place| crate::random::mix(u64::from(*place)));
 }
 
-fn backwards(events: &mut Vec<Event>, free: &mut Vec<u32>) {
+fn backwards(events: &mut [Event], free: &mut [u32]) {
     events.reverse();
     free.reverse();
 }

@@ -22,6 +22,10 @@ pub trait Between: std::fmt::Debug + Send {
 
 /// What comes to a datapath.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and a box would allocate per command"
+)]
 pub enum Brought {
     /// An agent is there that may be new: the datapath announces itself and every flow that lives, before anything else
     /// is brought.

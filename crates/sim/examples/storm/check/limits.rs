@@ -15,7 +15,7 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
     if heard {
         // What a repair leaves room for, and the one segment after a timeout, is the transport's affair.
         let (least, most) = match sender.in_recovery() {
-            true => (mss, limits.max_cwnd.saturating_add(BEYOND * mss)),
+            true => (mss, limits.max_cwnd.saturating_mul(2).saturating_add(BEYOND * mss)),
             false => (limits.min_cwnd, limits.max_cwnd),
         };
         if cwnd < least || cwnd > most {
@@ -28,7 +28,13 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
             ));
         }
     }
-    let most = limits.max_cwnd.max(initial).div_ceil(mss).saturating_add(BEYOND);
+    // What a repair that proves needless has sent is in flight beside what it was for.
+    let most = limits
+        .max_cwnd
+        .max(initial)
+        .saturating_mul(2)
+        .div_ceil(mss)
+        .saturating_add(BEYOND);
     if u64::from(sender.in_flight()) > most {
         return Err(format!(
             "{} packets in flight, where {most} are allowed",
