@@ -370,7 +370,10 @@ fn below_saturation(runs: &[Vec<Run>; 3], figures: &mut Map<String, Value>) {
     let mut put = |key: &str, value: f64| figures.insert(key.into(), json!((value * 1e4).round() / 1e4));
     put("fixed_native_gbit", median(|run| run.goodput_gbit));
     put("fixed_native_cpu_s_per_gb", median(cpu));
-    for (key, runs) in [("fixed_cpu_ratio_per_ack", per_ack), ("fixed_cpu_ratio_10ms", every_10ms)] {
+    for (key, runs) in [
+        ("fixed_cpu_ratio_per_ack", per_ack),
+        ("fixed_cpu_ratio_10ms", every_10ms),
+    ] {
         if let Some(ratio) = beside(runs, native, cpu) {
             figures.insert(key.into(), json!((ratio.value * 1e4).round() / 1e4));
             put_interval(figures, key, Some(ratio));

@@ -109,7 +109,14 @@ fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
 
 /// The eighth number of the same line; kernels without it have no hypervisor that tells.
 fn stolen_ns(stat: &str, tick_ns: u64) -> Option<u64> {
-    let ticks: u64 = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
+    let ticks: u64 = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .nth(7)?
+        .parse()
+        .ok()?;
     Some(ticks.saturating_mul(tick_ns))
 }
 

@@ -7,8 +7,8 @@
 pub mod behaviour;
 pub mod bench_dx;
 pub mod bench_kernel;
-pub mod cellular;
 mod burner;
+pub mod cellular;
 mod cpu;
 mod datagrams;
 mod diag;

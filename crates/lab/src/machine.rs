@@ -135,10 +135,7 @@ mod tests {
                 "other processes used 150 % of a CPU"
             ]
         );
-        let unseen = Machine {
-            stall_ms: None,
-            ..calm
-        };
+        let unseen = Machine { stall_ms: None, ..calm };
         assert!(unseen.disturbed(Duration::ZERO).is_empty(), "not permitted to look");
     }
 

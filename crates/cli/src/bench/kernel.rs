@@ -72,7 +72,9 @@ pub fn run(args: &KernelArgs, registry: &Registry) -> Result<Figures, Failure> {
                     ""
                 },
             ),
-            k if k.starts_with("cpu_ratio_10ms") || k == "fixed_cpu_ratio_10ms" => ("x native", Some(Aim::AtMost(1.05)), ""),
+            k if k.starts_with("cpu_ratio_10ms") || k == "fixed_cpu_ratio_10ms" => {
+                ("x native", Some(Aim::AtMost(1.05)), "")
+            }
             _ => ("", None, ""),
         };
         match aim {

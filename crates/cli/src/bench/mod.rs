@@ -128,7 +128,13 @@ impl Figures {
             unit,
             aim,
             interval: None,
-            verdict: aim.map(|aim| if aim.keeps(value) { Verdict::Met } else { Verdict::Missed }),
+            verdict: aim.map(|aim| {
+                if aim.keeps(value) {
+                    Verdict::Met
+                } else {
+                    Verdict::Missed
+                }
+            }),
             reference,
         });
     }
@@ -252,7 +258,9 @@ mod tests {
         assert_eq!((&json["ns"], &json["wide_low"]), (&12.0.into(), &0.9.into()));
         let verdicts = ["wide", "single", "close"].map(|key| json[format!("{key}_verdict")].clone());
         assert_eq!(verdicts, ["undecided", "undecided", "met"]);
-        for member in ["commit", "kernel", "cpu", "cores", "command", "day", "quick", "attempts", "load"] {
+        for member in [
+            "commit", "kernel", "cpu", "cores", "command", "day", "quick", "attempts", "load",
+        ] {
             assert!(!json["provenance"][member].is_null(), "{member}");
         }
         assert!(json["provenance"].get("dirty").is_some());

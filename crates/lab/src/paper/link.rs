@@ -232,7 +232,12 @@ pub(super) fn on_kernel(
                 .map(|contender| Summary::of(&contender, one.course))
                 .ok_or(Error::NoContender)
         };
-        summaries.push(parts.part(&name, &key, |summary: &Summary| Disturbed::from(&summary.disturbed), run)?);
+        summaries.push(parts.part(
+            &name,
+            &key,
+            |summary: &Summary| Disturbed::from(&summary.disturbed),
+            run,
+        )?);
     }
     Ok(summaries)
 }

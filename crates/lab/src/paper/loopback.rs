@@ -88,7 +88,12 @@ impl Turns<'_> {
                 ..Load::plain(flows, self.length, LOOK.min(self.length))
             };
             let (name, key) = file(turn);
-            let run = parts.part(&name, &key, |run: &Run| Disturbed::from(&run.disturbed), || one(ends, contender, load, registry))?;
+            let run = parts.part(
+                &name,
+                &key,
+                |run: &Run| Disturbed::from(&run.disturbed),
+                || one(ends, contender, load, registry),
+            )?;
             if let Some(base) = self.contenders.first().filter(|_| self.matched == Some(contender)) {
                 let burns = Load {
                     burn_percent: Some(run.agent_cpu_percent),
@@ -113,7 +118,10 @@ impl Turns<'_> {
 impl Measured {
     /// A run for each round.
     pub fn runs(&self, flows: usize, who: &Contender) -> impl Iterator<Item = &Run> {
-        let same = self.runs.iter().filter(move |(n, other, _)| *n == flows && other == who);
+        let same = self
+            .runs
+            .iter()
+            .filter(move |(n, other, _)| *n == flows && other == who);
         same.map(|(.., run)| run)
     }
 
@@ -137,7 +145,11 @@ impl Measured {
     /// The same of [`Turns::matched`] over the first contender that had as much computed beside it.
     pub fn matched_ratio(&self, flows: usize, value: fn(&Run) -> f64) -> Option<Ratio> {
         let pairs = self.matched.iter().filter(|(n, ..)| *n == flows);
-        median_ratio(&pairs.map(|(_, ours, base)| (value(ours), value(base))).collect::<Vec<_>>())
+        median_ratio(
+            &pairs
+                .map(|(_, ours, base)| (value(ours), value(base)))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// Mean and standard deviation of all samples of a value.
@@ -160,7 +172,9 @@ impl Measured {
         findings.disturbed(all.iter().filter(|run| !run.sound()).count(), all.len());
         let fallbacks: u64 = all.iter().map(|run| run.fallbacks).sum();
         if fallbacks > 0 {
-            findings.remark(format!("{fallbacks} times a flow fell back to the datapath's own NewReno: these runs count."));
+            findings.remark(format!(
+                "{fallbacks} times a flow fell back to the datapath's own NewReno: these runs count."
+            ));
         }
     }
 }

@@ -292,7 +292,11 @@ pub(super) fn write(
     let mut provenance = options.provenance.clone();
     provenance.quick = options.quick;
     let attempts = figures.get(ATTEMPTS).and_then(Value::as_object).into_iter();
-    let attempts: usize = attempts.flat_map(Map::values).filter_map(Value::as_array).map(Vec::len).sum();
+    let attempts: usize = attempts
+        .flat_map(Map::values)
+        .filter_map(Value::as_array)
+        .map(Vec::len)
+        .sum();
     provenance.attempts = attempts.max(1);
     figures.insert(provenance::MEMBER.into(), provenance.json());
     let page = format!(
@@ -379,7 +383,9 @@ mod tests {
                 again,
                 ..options.parts()
             };
-            parts.part("a.json", "key", |sound: &bool| *sound, || Ok(sound)).unwrap()
+            parts
+                .part("a.json", "key", |sound: &bool| *sound, || Ok(sound))
+                .unwrap()
         };
         part(false, false);
         part(true, true);
@@ -387,8 +393,14 @@ mod tests {
         let text = std::fs::read_to_string(directory.join(FIGURES)).unwrap();
         let written: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(written["provenance"], outcome.figures["provenance"]);
-        assert_eq!((&written["provenance"]["attempts"], &written["provenance"]["quick"]), (&json!(2), &json!(true)));
-        assert_eq!(written["attempts"]["a"][0]["disturbed"].as_array().map(Vec::len), Some(1));
+        assert_eq!(
+            (&written["provenance"]["attempts"], &written["provenance"]["quick"]),
+            (&json!(2), &json!(true))
+        );
+        assert_eq!(
+            written["attempts"]["a"][0]["disturbed"].as_array().map(Vec::len),
+            Some(1)
+        );
         let page = std::fs::read_to_string(directory.join("report.html")).unwrap();
         assert!(page.contains("commit unknown") && page.contains("2 attempts"));
         std::fs::remove_dir_all(&directory).unwrap();

@@ -36,7 +36,11 @@ pub(super) fn run(
             .unwrap_or(0);
         let mut own = outcome.figures;
         if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
-            attempts.extend(tried.into_iter().map(|(run, all)| (format!("{}/{run}", part.name), all)));
+            attempts.extend(
+                tried
+                    .into_iter()
+                    .map(|(run, all)| (format!("{}/{run}", part.name), all)),
+            );
         }
         figures.extend(own);
         text += &format!("# {}: {}\n\n{}\n", part.name, part.title, outcome.text);

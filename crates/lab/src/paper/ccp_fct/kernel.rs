@@ -253,8 +253,7 @@ mod tests {
             message(10, 0, 1),
             message(20, 1, 77),
         ];
-        let watch = Watch::start();
-    let took = replay(senders, receivers, &list, &mut Quiet).unwrap();
+        let took = replay(senders, receivers, &list, &mut Quiet).unwrap();
         assert!(took.iter().all(|us| us.is_some_and(|us| us < 5_000_000)), "{took:?}");
     }
 }

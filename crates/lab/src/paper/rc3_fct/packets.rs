@@ -13,7 +13,10 @@ use super::super::rc3_theory::reduction;
 use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
 use crate::error::Error;
+use crate::figures::longest_stall;
+use crate::machine::Watch;
 use crate::metrics::median;
+use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use crate::traffic::{monotonic_ns, wait_until};
@@ -70,6 +73,9 @@ const FLOWS: (usize, usize) = (10, 3);
 struct Took {
     ms: Vec<Vec<f64>>,
     sound: bool,
+    /// What the machine did.
+    #[serde(default)]
+    disturbed: Vec<String>,
 }
 
 /// Runs all of it, and adds what was found.
@@ -138,6 +144,7 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
     let ms = |took: Duration| (took.as_secs_f64() * 1e3 + half_ms) / f64::from(setup.stretch);
     let run = || {
         let testbed = Testbed::start(setup.way, who)?;
+        let watch = Watch::start();
         // The first flow of all finds nothing warm.
         testbed.flows(1_460, 1, stop)?;
         let flows = setup.bars.iter().map(|bar| {
@@ -145,10 +152,17 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
             Ok(took.into_iter().map(ms).collect())
         });
         let ms = flows.collect::<Result<_, Error>>()?;
-        let sound = testbed.finish()?;
-        Ok(Took { ms, sound })
+        let disturbed = watch.finish().disturbed(longest_stall(2.0 * half_ms));
+        let on_time = testbed.finish()?;
+        Ok(Took {
+            ms,
+            sound: on_time && disturbed.is_empty(),
+            disturbed,
+        })
     };
-    options.parts().part(&name, &key, |took: &Took| took.sound, run)
+    options
+        .parts()
+        .part(&name, &key, |took: &Took| Disturbed::from(&took.disturbed), run)
 }
 
 fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {
@@ -261,5 +275,22 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
         y: Axis::linear(""),
         lines,
         guides: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_disturbed_flow_of_several_does_not_move_the_figure() {
+        let took = Took {
+            ms: vec![vec![29.0, 30.0, 400.0]; 7],
+            ..Took::default()
+        };
+        let mut findings = Findings::default();
+        report(&mut findings, &SETUPS[0], &[(Who::Kernel("cubic"), took)]);
+        let cubic = Who::Kernel("cubic").key();
+        assert_eq!(findings.figures()[&format!("fct_1460_1g_{cubic}_ms")], 30.0);
     }
 }
