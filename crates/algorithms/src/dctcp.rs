@@ -29,7 +29,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let gain = parameters.read("gain", Gain(GAIN))?;
     Ok(boxed(LossBased::new(
         Dctcp { gain },
-        WindowOptions::read(parameters)?,
+        WindowOptions::read(parameters, Default::default())?,
         Exit::Off,
     )))
 }

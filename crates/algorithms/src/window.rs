@@ -143,9 +143,10 @@ impl WindowOptions {
         doc: "who raises the window in slow start",
     };
 
-    pub(crate) fn read(parameters: &Parameters) -> Result<WindowOptions, BadParameter> {
+    /// The parameters, with this default of `report`.
+    pub(crate) fn read(parameters: &Parameters, report: Reporting) -> Result<WindowOptions, BadParameter> {
         Ok(WindowOptions {
-            report: parameters.read("report", Reporting::default())?,
+            report: parameters.read("report", report)?,
             slow_start: parameters.choice("slow_start", SlowStart::default(), &SlowStart::WORDS)?,
         })
     }
