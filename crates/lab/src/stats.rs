@@ -76,7 +76,13 @@ pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     mean(pairs.iter().map(|(a, b)| pool(ours, a).ks(&pool(native, b))))
 }
 
-/// The same between the two halves of one side's runs.
+/// The distance between all runs of either side.
+pub(crate) fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+    let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
+    all(ours).ks(&all(native))
+}
+
+/// The mean distance, as [`distance`], between the two halves of one side's runs.
 pub(crate) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
     let mut random = Pcg64::new(3, STREAM);

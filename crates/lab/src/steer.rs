@@ -61,7 +61,7 @@ impl Steered {
         let wants = algorithm.wants();
         agent.add_boxed(algorithm)?;
         let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
-        Steered::launch(specs, wants, By::Agent(Box::new(agent)), keep)
+        Steered::launch(specs, wants, By::Agent(Box::new(agent)), keep, behind)
     }
 
     /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say.
@@ -73,10 +73,16 @@ impl Steered {
             .fold(Capabilities::default(), |all, one| all.with(one.wants));
         let specs = found.into_iter().map(|one| one.spec).collect();
         let remote = agent.address.remote(name, agent.silence);
-        Steered::launch(specs, wants, By::Remote(remote), keep)
+        Steered::launch(specs, wants, By::Remote(remote), keep, false)
     }
 
-    fn launch(specs: Vec<AlgorithmSpec>, wants: Capabilities, by: By, keep: usize) -> Result<Steered, Error> {
+    fn launch(
+        specs: Vec<AlgorithmSpec>,
+        wants: Capabilities,
+        by: By,
+        keep: usize,
+        behind: bool,
+    ) -> Result<Steered, Error> {
         let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
         let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
         let stamps = stamped

@@ -284,7 +284,7 @@ int set_state(__u64 *ctx)
 	} else if (state < TCP_CA_CWR && (before == TCP_CA_CWR || before == TCP_CA_RECOVERY)) {
 		/* repaired: the window is what the reduction aimed at, unless it was undone */
 		if (!f->restored)
-			set_cwnd(tp, f, f->target);
+			set_cwnd(tp, f, whole(f->target, mss_of(tp)));
 		f->recover_fs = 0;
 	}
 	return 0;

@@ -135,6 +135,14 @@ INLINE __u32 packets(__u64 bytes, __u64 mss)
 	return n ? n : 1;
 }
 
+/* Without the fraction of a packet: a reduction ends at whole packets, as the kernel's own. A fraction would stay in the
+ * window until the next loss, and of two losses at the same number of packets the second would look earlier or later.
+ */
+INLINE __u64 whole(__u64 bytes, __u64 mss)
+{
+	return packets(bytes, mss) * mss;
+}
+
 /* Puts a window into force. */
 INLINE void set_cwnd(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 {
