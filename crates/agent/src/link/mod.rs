@@ -6,10 +6,12 @@
 mod datagram;
 mod error;
 mod local;
+mod remembered;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod uplink;
+mod warning;
 
 pub use datagram::Datagram;
 pub use error::LinkError;
