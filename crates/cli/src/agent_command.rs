@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::attach::add;
 use crate::exit::{Failure, Kind};
-use crate::{Registry, interrupt};
+use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
 #[derive(Args)]
@@ -33,6 +33,9 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     for contender in &args.alg {
         add(&mut agent, contender, registry)?;
     }
+    if args.ccp.is_some() {
+        refuse_unsayable(&agent)?;
+    }
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
     let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
@@ -48,4 +51,16 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     links.extend(local.as_mut().map(|link| link as &mut dyn Link));
     links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
     serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
+}
+
+/// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is
+/// bound.
+fn refuse_unsayable(agent: &Agent) -> Result<(), Failure> {
+    let all = version1::unsayable_of(agent);
+    if all.is_empty() {
+        return Ok(());
+    }
+    let what = format!("--ccp cannot serve {}", all.join("; "));
+    Err(Failure::text(Kind::Usage, what)
+        .hint("`ccplane algorithms` says which ones CCP's datapaths can run; ccplane's own link, --unix, serves all"))
 }
