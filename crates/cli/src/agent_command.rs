@@ -22,7 +22,8 @@ pub struct AgentArgs {
     /// ccplane's own link: a SOCK_SEQPACKET socket, for the owner only.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths.
+    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths. Which ones it served is kept in
+    /// `PATH.peers`, so that after a restart they get its programs without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
 }

@@ -71,11 +71,6 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Where it is bound.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Removes the path if this socket is what it leads to; the folder is locked.
     fn remove(&self) {
         if self.inode.is_some() && inode(&self.path) == self.inode {
