@@ -26,6 +26,7 @@ mod run;
 mod send;
 mod sink;
 mod transfer;
+mod version1;
 
 pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};

@@ -9,10 +9,12 @@ mod foreign;
 mod local;
 mod offered;
 mod remote;
+mod remembered;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod uplink;
+mod warning;
 
 pub use datagram::Datagram;
 pub use error::LinkError;

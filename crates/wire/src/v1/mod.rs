@@ -18,7 +18,7 @@ pub mod program;
 #[cfg(test)]
 mod tests;
 
-pub use encode::{change_program, create, install, measure, ready, update_fields};
+pub use encode::{change_program, create, install, measure, ready, sayable, update_fields};
 
 use std::net::{Ipv4Addr, SocketAddr};
 
