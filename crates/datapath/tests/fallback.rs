@@ -358,9 +358,9 @@ fn windows_round_by_round_on_a_path_of_40_segments() {
         .into_iter()
         .chain(rise(30, 41))
         .chain([41, 20, 20])
-        .chain(rise(20, 42))
-        .chain([21, 21])
-        .chain(rise(21, 33))
+        .chain(rise(21, 41))
+        .chain([41, 20, 20])
+        .chain(rise(21, 34))
         .collect();
     assert_eq!(rounds(&mut rig, 60), expected);
 }
