@@ -65,7 +65,9 @@ pub struct Counters {
     pub fallbacks: u64,
     /// Faults of programs.
     pub faults: u64,
-    /// Flows that found the table full, and run NewReno.
+    /// Live flows without a slot of the table: they run NewReno, unseen by the agent, until they find one.
+    pub without_slot: u64,
+    /// Flows that found the table full when they began.
     pub table_full: u64,
     /// Exchanges of time stamps that gave a one-way delay.
     pub stamps: u64,
@@ -318,13 +320,9 @@ impl Kernel {
 
     /// Counters by algorithm: its name, its kernel name, its counts.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &str, Counters)> {
-        self.algorithms.iter().map(|a| {
-            (
-                &*a.spec.name,
-                &*a.spec.kernel_name,
-                crate::counters::sum(a.memory.plane()),
-            )
-        })
+        self.algorithms
+            .iter()
+            .map(|a| (&*a.spec.name, &*a.spec.kernel_name, crate::counters::of(&a.memory)))
     }
 
     /// True when new flows run program `uid` as generated code, not in the interpreter. A program that is installed later
@@ -339,6 +337,11 @@ impl Kernel {
         for algorithm in &self.algorithms {
             load::set_limits(algorithm.memory.plane(), limits);
         }
+    }
+
+    /// How many flows the table of each algorithm holds.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.algorithms.iter().map(|a| a.memory.table.len())
     }
 
     /// Where the pinned algorithms are pinned.

@@ -8,8 +8,8 @@ mod error;
 mod foreign;
 mod local;
 mod offered;
-mod remote;
 mod remembered;
+mod remote;
 mod socket;
 #[cfg(test)]
 mod tests;

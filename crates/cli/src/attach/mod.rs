@@ -1,85 +1,30 @@
 //! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
 //!
 //! Those threads run what others wrote, and give up every capability before they do. This one keeps its own: it loads,
-//! pins, and detaches at the end. So do the threads that it starts beside them: what compiles a program that is installed
-//! later, and what answers requests for metrics, which opens the pinned tables of all algorithms.
+//! pins, and detaches at the end. So does what it starts to compile a program that is installed later. What answers requests
+//! for metrics has none either, and asks this thread for the figures.
 
+mod options;
 pub mod remote;
+mod watch;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread;
-use std::time::Instant;
 
-use ccplane_agent::link::{AgentAddress, Remote};
+use ccplane_agent::link::Remote;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
-use ccplane_linux::select::{self, Selection};
+use ccplane_linux::select;
 use ccplane_linux::stamp::{self, Stamps};
 use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
-use ccplane_units::{Bytes, Duration, Rate};
-use clap::Args;
 
 use crate::exit::{Failure, Kind};
-use crate::flows::stats;
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
-/// How soon to notice that another process detached what this one serves. Each look is a system call or two.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// What to steer, and how far.
-#[derive(Args)]
-pub struct AttachArgs {
-    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them as ccp_NAME.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', required_unless_present = "agent")]
-    alg: Vec<Contender>,
-    /// Let an agent in another process run the algorithms: `unix:PATH` of a `ccplane agent --unix PATH`, which may be another
-    /// user's and needs no privilege (without --alg, all that it has); `ccp:PATH` of a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
-    /// counts as alive while its socket is there.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    silence: Option<Duration>,
-    /// Also steer new connections of this cgroup, with the first algorithm.
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<PathBuf>,
-    /// Also steer new connections to this prefix, with the first algorithm.
-    #[arg(long, value_name = "PREFIX")]
-    to: Option<String>,
-    /// Also steer all new connections of this host, with the first algorithm.
-    #[arg(long, conflicts_with_all = ["cgroup", "to"])]
-    system: bool,
-    /// Stamp what leaves and comes by these devices, for an algorithm that wants one-way delay, such as dx: sockets of the
-    /// cgroup, or of every process, offer and answer the option of time stamps (docs/one-way-delay.md).
-    #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
-    dev: Vec<String>,
-    /// Steer only this share of the connections so selected, chosen at random.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
-    percent: u8,
-    /// Owner's limit: no flow paces faster.
-    #[arg(long, value_name = "RATE")]
-    max_rate: Option<Rate>,
-    /// Owner's limit: no window is smaller.
-    #[arg(long, value_name = "BYTES")]
-    min_cwnd: Option<Bytes>,
-    /// Owner's limit: no window is larger.
-    #[arg(long, value_name = "BYTES")]
-    max_cwnd: Option<Bytes>,
-    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno.
-    #[arg(long, value_name = "TIME", default_value = "500ms")]
-    fallback_after: Duration,
-    /// Serve Prometheus figures here, under /metrics.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-    /// Leave the registration when this process ends, for the next `attach`; in between, flows run on the fallback.
-    #[arg(long)]
-    keep: bool,
-}
+pub use options::AttachArgs;
+use options::{limits, selection};
+use watch::{Message, serve};
 
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
@@ -103,13 +48,18 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .iter()
             .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
         let stamped = wants.filter(|_| !args.dev.is_empty());
-        let (kernel, adopted) = register(&one.specs, &limits, stamped.map(|name| (name.as_str(), args)))?;
-        for (_, name, counters) in kernel.counters() {
+        let (kernel, adopted) = register(&one.specs, &limits, args, stamped.map(String::as_str))?;
+        for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
             attached.names.push(name.to_owned());
             let how = if adopted {
-                format!("taken over, {} live flows", counters.flows)
+                let seen = counters.flows - counters.without_slot;
+                let beyond = match counters.without_slot {
+                    0 => String::new(),
+                    n => format!(", and {n} that the table has no place for"),
+                };
+                format!("taken over, {seen} live flows{beyond}; room for {slots}")
             } else {
-                "registered".to_owned()
+                format!("registered, room for {slots} flows")
             };
             say(json, name, &how);
         }
@@ -123,11 +73,21 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         select::attach(name, selection).map_err(|e| Failure::new(Kind::Failed, e))?;
         say(json, name, &format!("chosen for {selection}"));
     }
+    let (sender, inbox) = mpsc::channel();
     if let Some(address) = args.metrics {
-        metrics::serve(address, || stats().unwrap_or_default())?;
+        let to = sender.clone();
+        // Where this thread is gone the answer is dropped, and the scrape is told so.
+        let address = metrics::serve(address, move |answer| drop(to.send(Message::Figures(answer))))?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
-    serve(steered, kernels, &attached.names, &stop)?;
+    serve(
+        steered,
+        kernels,
+        &mut attached,
+        std::time::Duration::from_nanos(limits.fallback_after.as_nanos()),
+        &stop,
+        (sender, inbox),
+    )?;
     attached.remove()
 }
 
@@ -137,45 +97,6 @@ fn say(json: bool, name: &str, what: &str) {
     } else {
         println!("{name}: {what}");
     }
-}
-
-fn limits(args: &AttachArgs) -> Result<Limits, Failure> {
-    let default = Limits::default();
-    let limits = Limits {
-        min_cwnd: args.min_cwnd.map_or(default.min_cwnd, Bytes::get),
-        max_cwnd: args.max_cwnd.map_or(default.max_cwnd, Bytes::get),
-        max_rate: args.max_rate.map_or(default.max_rate, Rate::bytes_per_sec),
-        fallback_after: args.fallback_after,
-    };
-    if limits.min_cwnd > limits.max_cwnd {
-        return Err(Failure::text(Kind::Usage, "--min-cwnd is above --max-cwnd").hint("no window satisfies both"));
-    }
-    if limits.fallback_after < Duration::from_millis(10) {
-        return Err(Failure::text(
-            Kind::Usage,
-            format!("--fallback-after {} is too short", limits.fallback_after),
-        )
-        .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
-    }
-    Ok(limits)
-}
-
-fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
-    if args.cgroup.is_none() && args.to.is_none() && !args.system {
-        if args.percent < 100 {
-            return Err(Failure::text(Kind::Usage, "--percent of what?")
-                .hint("it takes a share of what --cgroup, --to or --system selects"));
-        }
-        return Ok(None);
-    }
-    let to = args.to.as_deref().map(str::parse).transpose();
-    let to = to.map_err(|e: select::BadPrefix| Failure::new(Kind::Usage, e))?;
-    Ok(Some(Selection {
-        cgroup: args.cgroup.clone(),
-        to,
-        system: args.system,
-        percent: args.percent,
-    }))
 }
 
 /// What one thread serves.
@@ -283,16 +204,19 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
 fn register(
     specs: &[AlgorithmSpec],
     limits: &Limits,
-    stamped: Option<(&str, &AttachArgs)>,
+    args: &AttachArgs,
+    stamped: Option<&str>,
 ) -> Result<(Kernel, bool), Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
     match Kernel::adopt(specs, limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
-            let stamps = stamped.map(|(name, args)| attach_stamps(name, args)).transpose()?;
+            let stamps = stamped.map(|name| attach_stamps(name, args)).transpose()?;
             let options = Options {
                 limits: *limits,
                 pin: true,
+                flows: args.max_flows,
+                unrestricted: args.any_user,
                 stamps: stamps.as_ref().map(Stamps::storage).transpose().map_err(fail)?,
                 ..Options::default()
             };
@@ -323,88 +247,6 @@ fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Stamps, Failure> {
     Ok(stamps)
 }
 
-/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
-/// kernels stay this thread's: what ends with them may need its capabilities.
-fn serve(steered: Vec<Steered>, mut kernels: Vec<Kernel>, names: &[String], stop: &AtomicBool) -> Result<(), Failure> {
-    let (ended, end) = mpsc::channel();
-    let (detached, asked, ends) = thread::scope(|scope| {
-        let start = |(one, kernel): (Steered, _)| {
-            // Sent when the thread unwinds too.
-            let ended = Ended(ended.clone());
-            let run = move || {
-                let _ended = ended;
-                match one.by {
-                    By::Agent(mut agent) => ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ()),
-                    By::Remote(mut remote) => {
-                        ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
-                    }
-                }
-            };
-            let thread = thread::Builder::new().name("ccplane-agent".into());
-            thread.spawn_scoped(scope, run)
-        };
-        let threads: Result<Vec<_>, _> = steered.into_iter().zip(&mut kernels).map(start).collect();
-        let detached = threads.is_ok().then(|| watch(names, stop, &end)).flatten();
-        // Before the end of the scope, which waits for the threads.
-        let asked = stop.swap(true, Ordering::Relaxed);
-        let ends = threads.map(|threads| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
-        (detached, asked, ends)
-    });
-    let ends = ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
-    if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
-        let text = format!("the agent's thread cannot give up its capabilities: {error}");
-        return Err(
-            Failure::text(Kind::Failed, text).hint("a filter of system calls may forbid it: allow capset and prctl")
-        );
-    }
-    if !asked || ends.iter().any(Result::is_err) {
-        return Err(Failure::text(
-            Kind::Failed,
-            "an algorithm's thread ended by itself: its callbacks panicked",
-        )
-        .hint("its flows run on the fallback; the message above says where"));
-    }
-    if let Some(name) = detached {
-        tracing::warn!("{name} was detached by another process: nothing is left to steer");
-    }
-    Ok(())
-}
-
-/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of the names: that one.
-#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
-fn watch(names: &[String], stop: &AtomicBool, end: &mpsc::Receiver<()>) -> Option<String> {
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let mut looked = Instant::now();
-    let mut detached = None;
-    let watchdog = sd_notify::watchdog_enabled().unwrap_or(std::time::Duration::from_secs(10)) / 3;
-    while !stop.load(Ordering::Relaxed) {
-        match end.recv_timeout(watchdog.min(std::time::Duration::from_millis(100))) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-                if looked.elapsed() >= LOOK_EVERY {
-                    looked = Instant::now();
-                    let here = ccplane_linux::attached();
-                    if let Some(gone) = names.iter().find(|name| !here.contains(name)) {
-                        stop.store(true, Ordering::Relaxed);
-                        detached = Some(gone.clone());
-                    }
-                }
-            }
-            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    detached
-}
-
-struct Ended(mpsc::Sender<()>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.send(());
-    }
-}
-
 /// Removes on every way out what was registered, unless it is to be kept.
 struct Attached {
     names: Vec<String>,
@@ -412,7 +254,7 @@ struct Attached {
 }
 
 impl Attached {
-    fn remove(mut self) -> Result<(), Failure> {
+    fn remove(&mut self) -> Result<(), Failure> {
         let names = std::mem::take(&mut self.names);
         if self.keep {
             return Ok(());
