@@ -5,6 +5,7 @@ use clap::Args;
 
 use crate::doctor;
 use crate::exit::{Failure, Kind};
+use crate::places::PlacesArgs;
 
 /// What to remove.
 #[derive(Args)]
@@ -14,10 +15,13 @@ pub struct DetachArgs {
     to: Option<String>,
     /// Only this registration, such as ccp_cubic; without it, all.
     name: Option<String>,
+    #[command(flatten)]
+    places: PlacesArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
+    args.places.choose();
     doctor::require(&[doctor::Need::KernelTcp])?;
     let fail = |e| Failure::new(Kind::Failed, e);
     if let Some(to) = &args.to

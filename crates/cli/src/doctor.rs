@@ -179,7 +179,12 @@ fn btf() -> Check {
 /// Bits of the effective capability set (include/uapi/linux/capability.h).
 const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
 
+/// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes this one.
+const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
+
 fn capabilities(need: Need) -> Check {
+    let links = ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links);
+    let wanted: Vec<(u32, &str)> = CAPS.into_iter().chain((!links).then_some(WITHOUT_LINKS)).collect();
     let effective = fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|s| {
@@ -188,7 +193,7 @@ fn capabilities(need: Need) -> Check {
         })
         .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
         .unwrap_or(0);
-    let missing: Vec<&str> = CAPS
+    let missing: Vec<&str> = wanted
         .iter()
         .filter(|(bit, _)| effective & (1 << bit) == 0)
         .map(|(_, name)| *name)
@@ -198,7 +203,7 @@ fn capabilities(need: Need) -> Check {
         need,
         missing.is_empty(),
         if missing.is_empty() {
-            "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN".into()
+            wanted.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
         } else {
             format!("lacks {}", missing.join(", "))
         },
@@ -226,7 +231,7 @@ fn bpffs() -> Check {
         Need::Comfort,
         mounted,
         if mounted { "mounted" } else { "not mounted" },
-        "`ccplane attach` mounts it itself: mount -t bpf bpf /sys/fs/bpf",
+        "`ccplane attach` mounts it itself where it has CAP_SYS_ADMIN; else, as root: mount -t bpf bpf /sys/fs/bpf",
     )
 }
 

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::exit::{Failure, Kind};
 use crate::metrics::{AlgorithmStats, StampStats};
+use crate::places::PlacesArgs;
 
 /// What to show.
 #[derive(Args)]
@@ -11,6 +12,8 @@ pub struct FlowsArgs {
     /// Only the totals of each algorithm.
     #[arg(long)]
     totals: bool,
+    #[command(flatten)]
+    places: PlacesArgs,
 }
 
 /// What every attached algorithm has done since it was registered.
@@ -52,6 +55,7 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 
 /// Runs the command.
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
+    args.places.choose();
     let totals = stats()?;
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
     let flows: Vec<_> = if args.totals {

@@ -20,6 +20,7 @@ mod measure;
 mod metrics;
 mod new;
 mod paper;
+mod places;
 mod qdisc;
 mod recv;
 mod run;

@@ -23,7 +23,10 @@ struct Attach(Child);
 
 impl Attach {
     fn start() -> Attach {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        Attach::start_by(Command::new(env!("CARGO_BIN_EXE_ccplane")))
+    }
+
+    fn start_by(mut command: Command) -> Attach {
         command.args(["attach", "--alg", "reno", "--metrics", "127.0.0.1:0"]);
         let process = Attach(
             command
@@ -145,6 +148,117 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
         !available().split_whitespace().any(|name| name == NAME)
     });
     assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| !there));
+}
+
+/// The only capabilities that the command needs, as setpriv names them.
+const NEEDED: &str = "-all,+bpf,+perfmon,+net_admin";
+const NEEDED_BITS: u64 = 1 << 39 | 1 << 38 | 1 << 12;
+
+fn setpriv(options: &[&str]) -> Option<Command> {
+    let there = Command::new("setpriv")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok();
+    if !there {
+        eprintln!("SKIPPED: there is no setpriv (util-linux)");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", NEEDED]).args(options);
+    command.arg(env!("CARGO_BIN_EXE_ccplane"));
+    Some(command)
+}
+
+#[test]
+fn root_with_three_capabilities_attaches_and_removes_everything() {
+    if !can_run("root_with_three_capabilities_attaches_and_removes_everything") {
+        return;
+    }
+    let Some(command) = setpriv(&[]) else { return };
+    let _host = lock_host();
+    let mut process = Attach::start_by(command);
+    eventually("its threads have what they need, and no more", || {
+        let threads = process.threads();
+        let of = |part: &str| threads.iter().find(|(name, _)| name == part).map(|(_, bits)| *bits);
+        of("ccplane-agent") == Some(0) && of("ccplane-metrics") == Some(0) && of("ccplane") == Some(NEEDED_BITS)
+    });
+    kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(process.0.wait().expect("our child").success());
+    assert!(!attached().iter().any(|name| name == NAME));
+}
+
+#[test]
+fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
+    if !can_run("a_user_with_three_capabilities_attaches_in_places_of_their_own") {
+        return;
+    }
+    let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let caps = ["--inh-caps", NEEDED, "--ambient-caps", NEEDED];
+    let Some(mut command) = setpriv(&[&ids[..], &caps].concat()) else {
+        return;
+    };
+    let _host = lock_host();
+    let places = std::env::temp_dir().join(format!("ccplane-places-{}", std::process::id()));
+    let (state, bpffs) = (places.join("state"), places.join("bpf"));
+    for place in [&state, &bpffs] {
+        fs::create_dir_all(place).expect("a free path");
+    }
+    let mount = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&bpffs).status();
+    assert!(mount.is_ok_and(|status| status.success()), "as root");
+    for place in [&state, &bpffs] {
+        std::os::unix::fs::chown(place, Some(65534), Some(65534)).expect("as root");
+    }
+    command.args(["attach", "--alg", "reno"]);
+    command.arg("--state").arg(&state).arg("--bpffs").arg(&bpffs);
+    let mut process = Attach(command.stdout(Stdio::null()).spawn().expect("it starts"));
+    let available =
+        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a mounted /proc");
+    let registered = || available().split_whitespace().any(|name| name == NAME);
+    eventually("it is registered", || {
+        assert!(process.0.try_wait().expect("our child").is_none(), "it goes on");
+        registered() && fs::exists(bpffs.join("ccplane")).is_ok_and(|there| there)
+    });
+    eventually("all are forbidden to get more", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("it runs");
+        tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
+            .all(|status| status.contains("NoNewPrivs:\t1"))
+    });
+    assert!(!fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| there));
+    kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    let end = process.0.wait().expect("our child");
+    let left = fs::exists(bpffs.join("ccplane")).expect("mounted");
+    let unmount = Command::new("umount").arg(&bpffs).status();
+    assert!(unmount.is_ok_and(|status| status.success()), "as root");
+    fs::remove_dir_all(&places).expect("ours");
+    assert!(end.success(), "{end}");
+    assert!(!left);
+    eventually("it is unregistered", || !registered());
+}
+
+#[test]
+fn running_out_of_descriptors_is_not_the_end() {
+    if !can_run("running_out_of_descriptors_is_not_the_end") {
+        return;
+    }
+    let _host = lock_host();
+    let mut process = Attach::start();
+    let pid = process.0.id().to_string();
+    let limit = |soft: &str| {
+        let status = Command::new("prlimit")
+            .args(["--pid", &pid, &format!("--nofile={soft}:1024")])
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "util-linux, as root");
+    };
+    limit("4");
+    std::thread::sleep(Duration::from_millis(3500));
+    assert!(process.0.try_wait().expect("our child").is_none(), "it goes on");
+    limit("1024");
+    kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(process.0.wait().expect("our child").success());
+    assert!(!attached().iter().any(|name| name == NAME));
 }
 
 /// In a namespace of its own, whose loopback device stamps: both ends of its connections are there.

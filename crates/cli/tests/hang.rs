@@ -31,7 +31,10 @@ impl Algorithm for Hangs {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("fold", "(def (Report (volatile acked 0)))")
+        Programs::new().with(
+            "fold",
+            "(def (Report (volatile acked 0))) (when (> Micros 1000) (:= Micros 0) (report))",
+        )
     }
 
     fn open(&mut self, _info: &FlowInfo, _control: &mut Control<'_>) {

@@ -42,6 +42,16 @@ pub enum LoadError {
         /// Where the pins would be.
         path: std::path::PathBuf,
     },
+    /// One of its pins is missing.
+    #[error(
+        "`{name}` is attached, but {pin} is missing, without which it cannot be taken over: `ccplane detach {name}` removes the rest; then attach anew"
+    )]
+    Incomplete {
+        /// The name.
+        name: String,
+        /// The pin.
+        pin: std::path::PathBuf,
+    },
     /// Time stamps at a device that cannot be reached to be undone.
     #[error(
         "the time stamps of `{name}` are at a device of a network namespace that cannot be found from here: no process in /proc is in it, and /run/netns has no name of it. If it is gone its device is too, and `rm -r {path}` removes what is left; where a mount or an open file elsewhere holds it, `nsenter --net=FILE ccplane detach` removes them"
@@ -59,7 +69,7 @@ pub enum LoadError {
     Stamped(String),
     /// The process may not load BPF programs.
     #[error(
-        "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN, CAP_SYS_ADMIN to attach)"
+        "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"
     )]
     NotPermitted {
         /// The capabilities that it lacks.

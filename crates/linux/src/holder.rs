@@ -134,7 +134,12 @@ impl Compiler {
         let registration = Arc::clone(registration);
         let thread = std::thread::Builder::new()
             .name("ccplane-compile".into())
-            .spawn(move || registration.serve(&taken))?;
+            .spawn(move || {
+                if let Err(error) = crate::privilege::keep_capabilities(&[]) {
+                    tracing::warn!(%error, "the thread that compiles keeps the capabilities of its process");
+                }
+                registration.serve(&taken);
+            })?;
         Ok(Compiler { orders, thread })
     }
 }

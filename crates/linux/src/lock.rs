@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::LoadError;
+use crate::places::state;
 
-const DIRECTORY: &str = "/run/ccplane";
 /// How often a file may vanish between opening and locking it, because its last holder went.
 const RETRIES: usize = 100;
 
@@ -21,10 +21,10 @@ pub(crate) struct NameLock {
 
 impl NameLock {
     pub fn take(name: &str) -> Result<NameLock, LoadError> {
-        let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
+        let path = state().join(format!("{name}.lock"));
         let failed = |what: &str| LoadError::io(format!("{what} {}", path.display()));
         for _ in 0..RETRIES {
-            std::fs::create_dir_all(DIRECTORY).map_err(failed("making the directory of"))?;
+            std::fs::create_dir_all(state()).map_err(failed("making the directory of"))?;
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -61,10 +61,10 @@ impl NameLock {
 /// Removes the lock file of a name that this process holds, for when it ends without dropping the holder. Another process
 /// may take the name from then on.
 pub fn abandon_name(name: &str) {
-    let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
+    let path = state().join(format!("{name}.lock"));
     if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string()) {
         let _ = std::fs::remove_file(&path);
-        let _ = std::fs::remove_dir(DIRECTORY);
+        let _ = std::fs::remove_dir(state());
     }
 }
 
@@ -80,7 +80,7 @@ impl Drop for NameLock {
         // While it is held: whoever opened it before finds in `take` that it is gone.
         let _ = std::fs::remove_file(&self.path);
         // Fails, as it should, while others hold names.
-        let _ = std::fs::remove_dir(DIRECTORY);
+        let _ = std::fs::remove_dir(state());
     }
 }
 

@@ -13,9 +13,9 @@ use crate::kernel::Counters;
 use crate::layout::LAYOUT;
 use crate::load::Memory;
 use crate::memory::Access;
+use crate::places::bpffs;
 use crate::table::FlowView;
 
-const BPFFS: &str = "/sys/fs/bpf";
 const LINK: &str = "link";
 /// Maps by the names of their pins and in the object.
 const MAPS: [(&str, &str); 4] = [
@@ -27,7 +27,7 @@ const MAPS: [(&str, &str); 4] = [
 
 /// Where all registrations of this layout are pinned.
 fn root() -> PathBuf {
-    Path::new(BPFFS).join("ccplane").join(LAYOUT.to_string())
+    bpffs().join("ccplane").join(LAYOUT.to_string())
 }
 
 /// Where the registration `name` is pinned.
@@ -37,20 +37,23 @@ fn directory(name: &str) -> PathBuf {
 
 /// Mounts bpffs where it is not.
 pub(crate) fn mount_bpffs() -> Result<(), LoadError> {
-    let mounted = nix::sys::statfs::statfs(BPFFS)
+    let mounted = nix::sys::statfs::statfs(bpffs())
         .is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _));
     if mounted {
         return Ok(());
     }
     nix::mount::mount(
         Some("bpf"),
-        BPFFS,
+        bpffs(),
         Some("bpf"),
         nix::mount::MsFlags::empty(),
         Some("mode=700"),
     )
     .map_err(std::io::Error::from)
-    .map_err(LoadError::io(format!("mounting bpffs on {BPFFS}")))
+    .map_err(LoadError::io(format!(
+        "mounting bpffs on {} (as root: mount -t bpf bpf {0})",
+        bpffs().display()
+    )))
 }
 
 /// Pins a registration: all of it or nothing.
@@ -85,11 +88,19 @@ pub(crate) fn pin(name: &str, link: &mut Link, object: &Object, links: bool) -> 
 /// Reopens the memory of a pinned registration.
 pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), LoadError> {
     let directory = directory(name);
-    if !directory.exists() {
-        return Err(LoadError::NotAttached {
-            name: name.to_owned(),
-            path: directory,
-        });
+    let looked = presence_in(&directory);
+    match looked.map_err(LoadError::io(format!("looking at {}", directory.display())))? {
+        Presence::Present => {}
+        Presence::Partial(pin) => {
+            let name = name.to_owned();
+            return Err(LoadError::Incomplete { name, pin });
+        }
+        Presence::Gone => {
+            return Err(LoadError::NotAttached {
+                name: name.to_owned(),
+                path: directory,
+            });
+        }
     }
     let map = |pin: &str| MapHandle::from_pinned_path(directory.join(pin)).map_err(bpf("opening a pinned map"));
     let fd = |map: &MapHandle| -> Result<OwnedFd, LoadError> {
@@ -246,7 +257,7 @@ pub(crate) fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 fn registrations() -> impl Iterator<Item = PathBuf> {
-    of_all_layouts(&Path::new(BPFFS).join("ccplane"))
+    of_all_layouts(&bpffs().join("ccplane"))
 }
 
 /// What is pinned below `root` by a layout, of every layout.
@@ -290,7 +301,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         drop(crate::lock::NameLock::take(&name));
         removed.push(name);
     }
-    for path in [root(), Path::new(BPFFS).join("ccplane")] {
+    for path in [root(), bpffs().join("ccplane")] {
         // Fails, as it should, where something else is still pinned there.
         let _ = std::fs::remove_dir(path);
     }

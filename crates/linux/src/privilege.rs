@@ -4,12 +4,13 @@ use crate::error::LoadError;
 
 /// The capabilities of `capability.h` that matter here.
 const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+const NET_ADMIN: u32 = 12;
 const SYS_ADMIN: u32 = 21;
 const DAC_OVERRIDE: u32 = 1;
 
 /// The capabilities that loading needs and this process lacks, by name; empty when none.
 pub(crate) fn missing() -> String {
-    let effective = effective();
+    let effective = status("CapEff:");
     let has = |bit: u32| effective >> bit & 1 == 1;
     let lacks = NEEDED.iter().filter(|(bit, _)| !has(*bit) && !has(SYS_ADMIN));
     let names: Vec<&str> = lacks.map(|(_, name)| *name).collect();
@@ -24,11 +25,12 @@ pub(crate) fn require() -> Result<(), LoadError> {
     }
 }
 
-fn effective() -> u64 {
+/// A set of this thread's capabilities.
+fn status(set: &str) -> u64 {
     std::fs::read_to_string("/proc/thread-self/status")
         .ok()
         .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix(set))?;
             u64::from_str_radix(line.trim(), 16).ok()
         })
         .unwrap_or(0)
@@ -59,26 +61,38 @@ pub fn drop_capabilities() -> std::io::Result<()> {
 
 /// [`drop_capabilities`], but for the one that opens other users' files, where this thread has it.
 pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
-    keep(effective() & 1 << DAC_OVERRIDE)
+    keep(1 << DAC_OVERRIDE)
 }
 
-/// Keeps these, one bit each, of the first 32.
-fn keep(capabilities: u64) -> std::io::Result<()> {
-    // Else a program that root starts has all capabilities again.
+/// Keeps what loading, looking and detaching need of this thread's capabilities, drops the others, and forbids itself and
+/// what it starts to get any by running a program. `also`: more to keep where it is there, by numbers.
+pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
+    let needed = NEEDED.iter().map(|(bit, _)| *bit).chain([NET_ADMIN]);
+    keep(needed.chain(also.iter().copied()).fold(0, |all, bit| all | 1 << bit))
+}
+
+/// No program that this thread, or what it starts, runs from now on has more privileges than it.
+pub fn no_new_privileges() -> std::io::Result<()> {
     // SAFETY: no memory is passed; it concerns the calling thread.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(std::io::Error::last_os_error());
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
+}
+
+fn keep(wanted: u64) -> std::io::Result<()> {
+    // Else a program that root starts has all capabilities again.
+    no_new_privileges()?;
+    let kept = wanted & status("CapPrm:");
     let header = Header {
         version: 0x2008_0522, // _LINUX_CAPABILITY_VERSION_3
         pid: 0,
     };
-    let kept = |capabilities| Data {
-        effective: capabilities,
-        permitted: capabilities,
+    let data = [kept as u32, (kept >> 32) as u32].map(|part| Data {
+        effective: part,
+        permitted: part,
         inheritable: 0,
-    };
-    let data = [kept(capabilities as u32), kept(0)];
+    });
     // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if result == 0 {

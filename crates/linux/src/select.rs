@@ -23,7 +23,9 @@ use crate::pin::{mount_bpffs, remove_link};
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 
 /// Where choices are pinned, by the congestion control chosen.
-const PINS: &str = "/sys/fs/bpf/ccplane/select";
+fn pins() -> PathBuf {
+    crate::places::bpffs().join("ccplane/select")
+}
 
 /// Connections to be steered: all conditions hold together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,14 +218,14 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
     registered(kernel_name)?;
     let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
     mount_bpffs()?;
-    std::fs::create_dir_all(PINS).map_err(LoadError::io(format!("making {PINS}")))?;
+    std::fs::create_dir_all(pins()).map_err(LoadError::io(format!("making {}", pins().display())))?;
 
     let object = load("choose", &wanted)?;
     let program = program(&object, "choose")?;
     let mut link = program
         .attach_cgroup(cgroup.as_raw_fd())
         .map_err(bpf(format!("attaching to {}", path.display())))?;
-    let pin = Path::new(PINS).join(kernel_name);
+    let pin = pins().join(kernel_name);
     // The new choice holds by now, so that none is missed while the old one goes.
     remove_link(&pin);
     link.pin(&pin).map_err(bpf(format!("pinning {}", pin.display())))
@@ -233,10 +235,8 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
 /// of the congestion controls that were chosen.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
     let chosen = chosen().into_iter().filter(|name| only.is_none_or(|only| only == name));
-    let removed: Vec<String> = chosen
-        .inspect(|name| remove_link(&Path::new(PINS).join(name)))
-        .collect();
-    for directory in [Path::new(PINS), Path::new(PINS).parent().unwrap_or(Path::new(PINS))] {
+    let removed: Vec<String> = chosen.inspect(|name| remove_link(&pins().join(name))).collect();
+    for directory in pins().ancestors().take(2) {
         // Fails, as it should, where something else is still pinned there.
         let _ = std::fs::remove_dir(directory);
     }
@@ -245,7 +245,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
 
 /// The congestion controls that are chosen for some connections.
 pub fn chosen() -> Vec<String> {
-    let entries = std::fs::read_dir(PINS).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(pins()).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()

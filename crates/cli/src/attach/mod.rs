@@ -1,8 +1,8 @@
 //! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
 //!
-//! Those threads run what others wrote, and give up every capability before they do. This one keeps its own: it loads,
-//! pins, and detaches at the end. So does what it starts to compile a program that is installed later. What answers requests
-//! for metrics has none either, and asks this thread for the figures.
+//! Those threads run what others wrote, and give up every capability before they do. This one keeps what detaching at the end
+//! takes. What compiles a program that is installed later keeps what loading takes. What answers requests for metrics has no
+//! capability, and asks this thread for the figures.
 
 mod options;
 pub mod remote;
@@ -28,6 +28,7 @@ use watch::{Message, serve};
 
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    args.places.choose();
     let limits = limits(args)?;
     let selection = selection(args)?;
     let steered = match &args.agent {
@@ -36,6 +37,8 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
+    // Before there are threads, which inherit it.
+    ccplane_linux::no_new_privileges().map_err(failed)?;
     let stop = interrupt::flag()?;
 
     let mut attached = Attached {
@@ -73,6 +76,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         select::attach(name, selection).map_err(|e| Failure::new(Kind::Failed, e))?;
         say(json, name, &format!("chosen for {selection}"));
     }
+    keep_capabilities(args, true)?;
     let (sender, inbox) = mpsc::channel();
     if let Some(address) = args.metrics {
         let to = sender.clone();
@@ -87,6 +91,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         std::time::Duration::from_nanos(limits.fallback_after.as_nanos()),
         &stop,
         (sender, inbox),
+        || keep_capabilities(args, false),
     )?;
     attached.remove()
 }
@@ -111,6 +116,32 @@ struct Steered {
 enum By {
     Agent(Box<Agent>),
     Remote(Box<dyn Remote>),
+}
+
+/// Drops what loading needed and the rest does not, with `scheduling` but for what the agents' threads need to take their place.
+fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure> {
+    const DAC_OVERRIDE: u32 = 1;
+    const DAC_READ_SEARCH: u32 = 2;
+    const SYS_PTRACE: u32 = 19;
+    const SYS_ADMIN: u32 = 21;
+    const SYS_NICE: u32 = 23;
+    let mut also = Vec::new();
+    if scheduling {
+        also.push(SYS_NICE);
+        // An agent's socket may be another user's.
+        if args.agent.is_some() {
+            also.push(DAC_OVERRIDE);
+        }
+    }
+    // Without links an old registration is found among all maps of the kernel.
+    if !ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links) {
+        also.push(SYS_ADMIN);
+    }
+    // A device with time stamps may have moved to another namespace, where they are removed.
+    if !args.dev.is_empty() {
+        also.extend([DAC_READ_SEARCH, SYS_PTRACE, SYS_ADMIN]);
+    }
+    ccplane_linux::keep_capabilities(&also).map_err(failed)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.

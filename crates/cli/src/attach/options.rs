@@ -11,6 +11,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
+use crate::places::PlacesArgs;
 
 /// What to steer, and how far.
 #[derive(Args)]
@@ -60,6 +61,8 @@ pub struct AttachArgs {
     /// Let processes of every user choose the algorithms; else only those with CAP_NET_ADMIN may.
     #[arg(long)]
     pub(super) any_user: bool,
+    #[command(flatten)]
+    pub(super) places: PlacesArgs,
     /// Serve Prometheus figures here, under /metrics.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) metrics: Option<SocketAddr>,

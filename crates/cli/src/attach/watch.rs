@@ -40,6 +40,7 @@ pub(super) fn serve(
     fallback_after: Duration,
     stop: &AtomicBool,
     (sender, inbox): (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let open = |name: &String| Observed::open(name).map_err(|e| Failure::new(Kind::Failed, e));
     let observed: Vec<Observed> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
@@ -49,7 +50,7 @@ pub(super) fn serve(
         .filter(|one| matches!(one.by, By::Agent(_)))
         .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
-    let (detached, asked, ends) = thread::scope(|scope| {
+    let (detached, asked, ends, kept) = thread::scope(|scope| {
         let start = |(one, kernel): (Steered, _)| {
             // Sent when the thread unwinds too.
             let ended = Ended(sender.clone());
@@ -66,7 +67,9 @@ pub(super) fn serve(
             thread.spawn_scoped(scope, run)
         };
         let threads: Result<Vec<_>, _> = steered.into_iter().zip(&mut kernels).map(start).collect();
-        let running = threads.is_ok();
+        // What they inherited of this thread's capabilities they have by now.
+        let kept = started();
+        let running = threads.is_ok() && kept.is_ok();
         let detached = running
             .then(|| watch(&observed, &here, fallback_after, stop, &inbox))
             .flatten();
@@ -78,8 +81,9 @@ pub(super) fn serve(
             leave(attached);
         }
         let ends = threads.map(|threads| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
-        (detached, asked, ends)
+        (detached, asked, ends, kept)
     });
+    kept?;
     let ends = ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
     if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
         let text = format!("the agent's thread cannot give up its capabilities: {error}");
@@ -191,7 +195,7 @@ impl Pins {
             Ok(Presence::Present) => return false,
             Ok(Presence::Gone) => return true,
             Ok(Presence::Partial(pin)) => format!(
-                "{} is missing: {name} goes on, but the next `ccplane attach` cannot take it over; end this process and attach anew",
+                "{} is missing: {name} goes on, but no other `ccplane attach` can take it over; `ccplane detach {name}`, then attach anew",
                 pin.display()
             ),
             Err(error) => format!("cannot tell whether {name} is still attached, and goes on: {error}"),

@@ -1,10 +1,11 @@
 //! The HTTP server of the metrics: bounded in what it reads, in how many it serves, and in how long each may take.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as Bound};
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -73,9 +74,9 @@ fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
     tasks.block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let service = Arc::new(Service {
+        let service = Rc::new(Service {
             ask: Box::new(ask),
-            unread: AtomicU64::new(0),
+            unread: Cell::new(0),
         });
         let mut failing = false;
         while let Ok(place) = places.clone().acquire_owned().await {
@@ -91,7 +92,7 @@ fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
                 }
             };
             failing = false;
-            let service = Arc::clone(&service);
+            let service = Rc::clone(&service);
             tokio::task::spawn_local(async move {
                 // What a client does wrong ends its connection, and nothing else.
                 let _ = tokio::time::timeout(TIME, service.connection(stream)).await;
@@ -105,7 +106,7 @@ fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
 struct Service {
     ask: Box<dyn Fn(Answer)>,
     /// Scrapes that found no figures.
-    unread: AtomicU64,
+    unread: Cell<u64>,
 }
 
 impl Service {
@@ -134,13 +135,13 @@ impl Service {
         let figures = figures.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()));
         match figures {
             Ok(stats) => {
-                let mut response = plain(StatusCode::OK, render(&stats, self.unread.load(Ordering::Relaxed)));
+                let mut response = plain(StatusCode::OK, render(&stats, self.unread.get()));
                 let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 response.headers_mut().insert(CONTENT_TYPE, kind);
                 response
             }
             Err(why) => {
-                self.unread.fetch_add(1, Ordering::Relaxed);
+                self.unread.set(self.unread.get() + 1);
                 plain(
                     StatusCode::SERVICE_UNAVAILABLE,
                     format!("the figures cannot be read: {why}\n"),

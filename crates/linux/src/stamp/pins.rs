@@ -20,19 +20,22 @@ use crate::namespace;
 use crate::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
 
 /// By layout, and then by the congestion control that wants them.
-const PINS: &str = "/sys/fs/bpf/ccplane/stamps";
+fn pins() -> PathBuf {
+    crate::places::bpffs().join("ccplane/stamps")
+}
+
 const PLANE: &str = "plane";
 const STORAGE: &str = "storage";
 const SOCKETS: &str = "sockets";
 
 fn directory(kernel_name: &str) -> PathBuf {
-    Path::new(PINS).join(LAYOUT.to_string()).join(kernel_name)
+    pins().join(LAYOUT.to_string()).join(kernel_name)
 }
 
 /// Every directory of pins, of whatever layout; those of the first versions are beside the layouts.
 fn directories() -> impl Iterator<Item = PathBuf> {
-    let first = entries(Path::new(PINS)).filter(|directory| directory.join(PLANE).is_file());
-    of_all_layouts(Path::new(PINS)).chain(first)
+    let first = entries(&pins()).filter(|directory| directory.join(PLANE).is_file());
+    of_all_layouts(&pins()).chain(first)
 }
 
 /// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped, unless it is to be kept.
@@ -276,8 +279,9 @@ fn remove(directory: &Path) {
 
 /// Removes what is empty of the directories above.
 fn tidy() {
-    let layouts = std::fs::read_dir(PINS).into_iter().flatten().flatten();
-    let above = Path::new(PINS).ancestors().take(2).map(Path::to_owned);
+    let pins = pins();
+    let layouts = std::fs::read_dir(&pins).into_iter().flatten().flatten();
+    let above = pins.ancestors().take(2).map(Path::to_owned);
     for directory in layouts.map(|layout| layout.path()).chain(above) {
         // Fails, as it should, where something is still pinned there.
         let _ = std::fs::remove_dir(directory);

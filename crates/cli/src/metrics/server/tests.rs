@@ -80,8 +80,8 @@ fn idle_connections_give_their_places_up() {
 
 #[test]
 fn figures_that_cannot_be_read_are_no_empty_page_and_are_counted() {
-    let failing = std::sync::atomic::AtomicBool::new(true);
-    let address = start(move || match failing.swap(false, Ordering::Relaxed) {
+    let failing = Cell::new(true);
+    let address = start(move || match failing.replace(false) {
         true => Err("too many open files".to_owned()),
         false => figures(),
     });
