@@ -71,9 +71,8 @@ impl Steered {
         let wants = found
             .iter()
             .fold(Capabilities::default(), |all, one| all.with(one.wants));
-        let specs = found.into_iter().map(|one| one.spec).collect();
         let remote = agent.address.remote(name, agent.silence);
-        Steered::launch(specs, wants, By::Remote(remote), keep, false)
+        Steered::launch(found, wants, By::Remote(remote), keep, false)
     }
 
     fn launch(

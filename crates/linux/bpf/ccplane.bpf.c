@@ -8,7 +8,7 @@
 #include "control.h"
 #include "echo.h"
 #include "recovery.h"
-#include "report.h"
+#include "timed.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -43,24 +43,26 @@ INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot 
 	}
 }
 
-/* Runs the flow's program over its registers. */
-INLINE void run_program(struct flow *f, __u64 now_us)
+/* Runs the flow's program over its registers. True when that set the clock. */
+INLINE bool run_program(struct flow *f, __u64 now_us)
 {
 	__u64 *regs = f->ctx.regs;
 	__u64 micros = now_us - f->clock_us;
 	__u64 faults = f->ctx.faults;
 	if (f->program == CCP_NO_PROGRAM)
-		return;
+		return false;
 	regs[REG_MICROS] = micros;
 	regs[REG_REPORT] = 0;
 	regs[REG_CONTINUE] = 0;
 	regs[REG_RESET] = 0;
 	regs[REG_ONE] = 1;
 	fold(&f->ctx, f->program);
-	if (regs[REG_MICROS] != micros)
+	bool clock_set = regs[REG_MICROS] != micros;
+	if (clock_set)
 		f->clock_us = now_us - regs[REG_MICROS];
 	if (f->ctx.faults != faults)
 		COUNT(faults, f->ctx.faults - faults);
+	return clock_set;
 }
 
 /* Window, rate and threshold into force. `said`: CTL_SET_* that the agent set in this call; `cwnd`, `ssthresh`, `rate`:
@@ -148,19 +150,29 @@ INLINE void report_and_reset(struct flow *f, __u64 now_us)
 		return;
 	struct ccp_program *p = map_lookup(&programs, &index);
 	if (p && p->tag == f->tag)
-		reset_vars(f, p, f->volatiles);
+		reset_vars(f->ctx.regs, p, f->volatiles);
 }
 
-/* One ACK or one timeout. */
+/* One ACK or one timeout. Where the flow's timer is at work and does not end, it is left to the next: what is counted by
+ * differences is counted then.
+ */
 static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, bool timeout)
 {
 	__u64 *regs = f->ctx.regs;
 	__u64 now_us = tp->tcp_mstamp;
 	bool repairing = f->ca_state == TCP_CA_CWR || f->ca_state == TCP_CA_RECOVERY;
+	struct timed *t = timed_of(f);
+
+	timeout |= f->timeout;
+	f->timeout = timeout;
+	if (t && !hold_timed(t))
+		return 0;
+	f->timeout = 0;
 	__u32 said = 0, newly = gather(tp, f, rs, timeout, now_us);
 	__u64 cwnd = repairing && f->recover_fs ? f->target : cwnd_of(tp, f);
 	__u64 ssthresh = ssthresh_bytes(tp), rate = f->rate;
 	struct ccp_slot *s = slot_of(f);
+	bool clock_set = false;
 
 	if (!s && now_us - f->asked_us >= ASK_EVERY_US) {
 		f->asked_us = now_us;
@@ -172,14 +184,20 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 	regs[REG_RATE] = rate;
 	if (s) {
 		look_for_agent(tp, f, s, now_us);
+		if (t)
+			said = take_timed(f, t);
 		if (!f->fallback)
-			said = take_control(tp, f, s);
-		run_program(f, now_us);
+			said |= take_control(tp, f, s);
+		clock_set = run_program(f, now_us);
 	}
 	apply(tp, f, said, cwnd, ssthresh, rate, newly);
 	if (s) {
 		report_and_reset(f, now_us);
 		show(tp, f, s, now_us);
+	}
+	if (t) {
+		leave_timed(tp, f, t, clock_set, now_us);
+		release_timed(t);
 	}
 	f->undone = 0;
 	return 0;
@@ -227,6 +245,7 @@ int release(__u64 *ctx)
 	struct tcp_sock *tp = (void *)ctx[0];
 	struct flow *f = flow_of(tp);
 	if (f) {
+		forget_timed(f);
 		close(tp, f);
 		storage_delete(&states, tp);
 	}

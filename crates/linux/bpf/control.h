@@ -19,13 +19,13 @@ INLINE bool ignorant(struct tcp_sock *tp, struct flow *f, __u32 epoch, __u64 now
 }
 
 /* Volatile variables back to their initial values; all of them for a new program. */
-INLINE void reset_vars(struct flow *f, struct ccp_program *p, __u64 which)
+INLINE void reset_vars(__u64 *regs, struct ccp_program *p, __u64 which)
 {
 	for (__u32 i = 0; i < CCP_VARS; i++) {
 		if (!(which >> i))
 			break;
 		if (which >> i & 1)
-			f->ctx.regs[REG_VARS + i] = p->init[i];
+			regs[REG_VARS + i] = p->init[i];
 	}
 }
 
@@ -40,7 +40,7 @@ INLINE bool set_program(struct flow *f, __u32 index, __u32 tag, __u64 now_us)
 	f->volatiles = p->volatiles;
 	f->clock_us = now_us;
 	f->owed = 0;
-	reset_vars(f, p, NO_LIMIT);
+	reset_vars(f->ctx.regs, p, NO_LIMIT);
 	return true;
 }
 

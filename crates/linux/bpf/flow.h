@@ -59,6 +59,7 @@ struct flow {
 	__u8 answered; /* program or agent set a window since the timeout */
 	__u8 owed; /* an urgent report found the ring full */
 	__u8 paced; /* it was us who switched pacing on */
+	__u8 timeout; /* not told to the program yet */
 };
 
 struct {

@@ -188,6 +188,10 @@ static long step(__u32 turn, void *data)
 		break;
 	case OP_AFTER:
 		result = ctx->regs[REG_MICROS] > b;
+		if (result && b < ctx->waited)
+			ctx->waited = b;
+		if (!result && b < ctx->waits)
+			ctx->waits = b;
 		break;
 	case OP_AND:
 		result = a && b;
@@ -251,6 +255,8 @@ const volatile __u32 filled_pads SEC(".rodata.pads") = (1 << CCP_PADS) - 1;
 
 INLINE void fold(struct fold_ctx *ctx, __u32 program)
 {
+	ctx->waits = SATURATED;
+	ctx->waited = SATURATED;
 	if (program >= CCP_PADS || !(filled_pads >> program & 1))
 		ccp_interpret(ctx, program);
 	else if (program == 0)

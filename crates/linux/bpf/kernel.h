@@ -44,6 +44,7 @@ typedef __u8 bool;
 #define TCP_ECN_OK 1 /* RFC 3168's ECN was agreed on; not accurate ECN, which counts marks by itself */
 #define TCP_ECN_DEMAND_CWR 4 /* ACKs carry ECE */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
+#define CLOCK_IS_MONOTONIC 1
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
 
@@ -136,6 +137,11 @@ struct rate_sample {
 };
 #pragma clang attribute pop
 
+/* What the kernel keeps of a timer in a map's value; it knows it by this name. */
+struct bpf_timer {
+	__u64 opaque[2];
+};
+
 /* Members are matched with the kernel's by name; of a function only the name counts. */
 struct tcp_congestion_ops {
 	__u32 (*ssthresh)(void);
@@ -185,6 +191,9 @@ static long (*storage_delete)(void *map, void *sk) = (void *)108;
 static long (*send_ack)(void *tp, __u32 rcv_nxt) = (void *)116;
 static __u64 (*jiffies64)(void) = (void *)118;
 static long (*ring_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static long (*timer_init)(struct bpf_timer *timer, void *map, __u64 clock) = (void *)169;
+static long (*timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;
+static long (*timer_start)(struct bpf_timer *timer, __u64 after_ns, __u64 flags) = (void *)171;
 static long (*loop)(__u32 n, void *step, void *ctx, __u64 flags) = (void *)181;
 
 #define STORAGE_CREATE 1

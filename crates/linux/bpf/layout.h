@@ -7,7 +7,7 @@
 #ifndef CCPLANE_LAYOUT_H
 #define CCPLANE_LAYOUT_H
 
-#define CCP_LAYOUT 3
+#define CCP_LAYOUT 4
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -54,11 +54,13 @@
 /* What a fold works on. A pad is `int ccp_fold_N(struct fold_ctx *)`: a global function, so its argument may be NULL
  * as far as the verifier knows; generated code tests it, runs the program over regs[] (temporaries on its own stack or
  * in regs[40..63]), adds the faults it met to `faults`, and returns 0. The caller has set the signals, Micros, Cwnd,
- * Rate, Ssthresh and One, and has cleared Report, Continue and Reset; it resets volatile variables and Micros itself.
+ * Rate, Ssthresh and One, and has cleared Report, Continue, Reset, waits and waited; it resets volatile variables and Micros itself.
  */
 struct fold_ctx {
 	__u64 regs[CCP_REGS];
 	__u64 faults;
+	__u64 waits; /* the least that a guard found Micros not above yet; ~0: none did */
+	__u64 waited; /* the least that a guard found Micros above */
 	__u64 pc; /* where the interpreter is: here and not on its stack, because there the verifier would follow every value */
 };
 
@@ -192,7 +194,9 @@ struct ccp_plane {
 	__u32 agent; /* counts takeovers */
 	__u32 reader; /* READER_* */
 	__u32 fresh; /* slots that were ever in use */
-	__u64 pad[7];
+	__u32 timed; /* flows have timers; said to whoever takes the registration over */
+	__u32 unused;
+	__u64 pad[6];
 	struct ccp_counters counters[CCP_CPUS];
 };
 

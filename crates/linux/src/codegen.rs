@@ -174,11 +174,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::oracle::{self, Registers, reference};
+    use crate::oracle::{self, Outcome, Registers, reference};
 
     /// Runs generated code in a user-space machine.
-    fn run(code: &[Insn], regs: &mut Registers) -> u64 {
-        let mut context = [0u8; 130 * 8];
+    fn run(code: &[Insn], regs: &mut Registers) -> Outcome {
+        let mut context = [0u8; 131 * 8];
+        context[129 * 8..].fill(0xff);
         for (bytes, value) in context.chunks_exact_mut(8).zip(regs.iter()) {
             bytes.copy_from_slice(&value.to_le_bytes());
         }
@@ -192,16 +193,21 @@ mod tests {
             .chunks_exact(8)
             .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
         regs.fill_with(|| values.next().unwrap());
-        values.next().unwrap()
+        let mut value = || values.next().unwrap();
+        Outcome {
+            faults: value(),
+            waits: value(),
+            waited: value(),
+        }
     }
 
     fn same(program: &Program, regs: &Registers) -> Result<(), TestCaseError> {
         let (mut expected, mut actual) = (*regs, *regs);
-        let faults = reference(program, &mut expected);
+        let outcome = reference(program, &mut expected);
         let mut interpreted = *regs;
         prop_assert_eq!(
             u64::from(interpret(program, &mut interpreted)),
-            faults,
+            outcome.faults,
             "faults of the interpreter"
         );
         prop_assert_eq!(
@@ -211,8 +217,8 @@ mod tests {
         );
         prop_assert_eq!(
             run(&generate(program), &mut actual),
-            faults,
-            "faults\n{}",
+            outcome,
+            "outcome\n{}",
             listing(program)
         );
         prop_assert_eq!(

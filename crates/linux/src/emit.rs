@@ -16,6 +16,9 @@ use crate::codegen::Step;
 
 /// Where `struct fold_ctx` counts faults: behind the 128 registers.
 const FAULTS: i16 = 128 * 8;
+/// Where it keeps what guards wait for: the least that `Micros` was not above, and the least that it was.
+const WAITS: i16 = FAULTS + 8;
+const WAITED: i16 = FAULTS + 16;
 
 /// The code of `steps`, which ends by running off its end. `note` gets the slot at which each step begins.
 pub(crate) fn emit(steps: &[Step], note: impl FnMut(usize)) -> Vec<Insn> {
@@ -191,7 +194,7 @@ impl Code {
             Op::Ge => self.compare(instr.a, instr, Cond::Ge),
             Op::Lt => self.compare(instr.a, instr, Cond::Lt),
             Op::Le => self.compare(instr.a, instr, Cond::Le),
-            Op::After => self.compare(reg::MICROS, instr, Cond::Gt),
+            Op::After => self.after(instr),
             Op::And => self.logic(instr, Cond::Eq, 0),
             Op::Or => self.logic(instr, Cond::Ne, 1),
             Op::Not => self.not(instr),
@@ -296,6 +299,31 @@ impl Code {
         self.asm.jump_if(cond, Reg::R3, b, end);
         self.asm.mov(Reg::R0, Operand::Imm(0));
         self.asm.bind(end);
+    }
+
+    /// `r0 = Micros > b`, and notes what the guard waits for, or waited.
+    fn after(&mut self, instr: &Instr) {
+        let (above, end) = (self.asm.label(), self.asm.label());
+        match instr.has_imm {
+            true => self.asm.mov_constant(Reg::R2, instr.imm),
+            false => self.load(Reg::R2, instr.b),
+        }
+        self.load(Reg::R3, reg::MICROS);
+        self.asm.mov(Reg::R0, Operand::Imm(1));
+        self.asm.jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R2), above);
+        self.asm.mov(Reg::R0, Operand::Imm(0));
+        self.keep_least(WAITS, end);
+        self.asm.jump(end);
+        self.asm.bind(above);
+        self.keep_least(WAITED, end);
+        self.asm.bind(end);
+    }
+
+    /// The word at `offset` becomes r2 where that is less; else on to `end`. Takes r3.
+    fn keep_least(&mut self, offset: i16, end: Label) {
+        self.asm.load(Reg::R3, CONTEXT, offset);
+        self.asm.jump_if(Cond::Le, Reg::R3, Operand::Reg(Reg::R2), end);
+        self.asm.store(CONTEXT, offset, Operand::Reg(Reg::R2));
     }
 
     /// `decided` as soon as one operand compares to 0 as `cond` says, else the opposite.

@@ -21,9 +21,10 @@ use crate::memory::{Access, Shared};
 use crate::registered::Registered;
 use crate::table::FlowView;
 
-/// What the kernel datapath does for an algorithm. No [`Capabilities::TIMERS`]: a guard on `Micros` is looked at on the
-/// ACK clock, since a BPF timer cannot reach the socket. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
-/// stamps ([`Options::stamps`]).
+/// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
+/// stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for algorithms that want them ([`AlgorithmSpec::wants`]):
+/// elsewhere a guard on `Micros` is looked at on the ACK clock, which spares every ACK a copy of the registers. A timer
+/// cannot reach the socket: it reports in time, and what it sets comes into force with the next ACK or timeout.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -111,6 +112,7 @@ impl Kernel {
             }
             kernel.add(algorithm)?;
         }
+        kernel.find_timers();
         Ok(kernel)
     }
 
@@ -135,7 +137,16 @@ impl Kernel {
             let opened = kernel.algorithms[index].take_over(index);
             kernel.answers.extend(opened);
         }
+        kernel.find_timers();
         Ok(kernel)
+    }
+
+    /// Timers are said to be there where all algorithms have them.
+    fn find_timers(&mut self) {
+        let mut planes = self.algorithms.iter().map(|algorithm| algorithm.memory.plane());
+        if !self.algorithms.is_empty() && planes.all(|plane| plane.timed.load(Relaxed) != 0) {
+            self.capabilities = self.capabilities.with(Capabilities::TIMERS);
+        }
     }
 
     /// The far ends of its memory, for the bench that plays the datapath: the ring's descriptor, the table once more.

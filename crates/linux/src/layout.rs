@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.
@@ -133,7 +133,9 @@ pub struct Plane {
     pub agent: AtomicU32,
     pub reader: AtomicU32,
     pub fresh: AtomicU32,
-    pad: [u64; 7],
+    pub timed: AtomicU32,
+    unused: u32,
+    pad: [u64; 6],
     pub counters: [CpuCounters; 64],
 }
 

@@ -56,6 +56,6 @@ pub use pin::{Observed, Presence, attached, detach, observe, presence};
 pub use places::{Places, choose_places};
 pub use privilege::{drop_capabilities, keep_capabilities, no_new_privileges};
 pub use relay::{run_relay, run_relay_unprivileged};
-pub use remote::{RemoteAlgorithm, RemoteError, remote_algorithms};
+pub use remote::{RemoteError, remote_algorithms};
 pub use socket::wake_reader_at;
 pub use table::FlowView;

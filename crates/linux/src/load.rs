@@ -35,6 +35,16 @@ pub struct AlgorithmSpec {
     pub latency: Duration,
     /// What it needs; with [`Capabilities::ECN`] its connections use ECN.
     pub needs: Capabilities,
+    /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its programs run at a time without an
+    /// ACK too.
+    pub wants: Capabilities,
+}
+
+impl AlgorithmSpec {
+    /// True when its flows have timers.
+    pub(crate) fn timed(&self) -> bool {
+        self.wants.contains(Capabilities::TIMERS)
+    }
 }
 
 impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
@@ -45,6 +55,7 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
             programs: hosted.programs.iter().map(|program| program.code.clone()).collect(),
             latency: hosted.latency,
             needs: hosted.needs,
+            wants: hosted.wants,
         }
     }
 }
@@ -84,7 +95,7 @@ impl Default for Options {
 /// Bytes that a table of [`most_flows`] may take. More would be memory that few hosts miss but all pay for.
 const TABLE_BYTES: usize = 64 << 20;
 
-/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB.
+/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB. Timers take as much again.
 pub const fn most_flows() -> u32 {
     let mut flows = 1 << 16;
     while flows as usize * size_of::<Slot>() > TABLE_BYTES {
@@ -111,8 +122,11 @@ const FILLED: &str = ".rodata.pads";
 /// Whether it reads time stamps, and the map where they are.
 const STAMPED: &str = ".rodata.stamped";
 const STAMPS: &str = "stamps";
+/// Whether flows have timers, and the map where those are.
+const TIMED: &str = ".rodata.timed";
+const TIMERS: &str = "timers";
 /// The maps that objects of one registration have in common.
-const SHARED: [&str; 6] = [".data.plane", "table", "vacant", "programs", "ring", "states"];
+const SHARED: [&str; 7] = [".data.plane", "table", "vacant", "programs", "ring", "states", TIMERS];
 
 /// The memory of one registration.
 pub(crate) struct Memory {
@@ -181,7 +195,7 @@ pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, Lo
     }
     let mut object = build(spec, &pads, options, features, &[])?;
     let memory = Memory::of(&object, options)?;
-    prepare(&memory, &pads, options);
+    prepare(&memory, &pads, spec, options);
     let link = register(&mut object, spec, features)?;
     Ok(Loaded {
         link,
@@ -291,6 +305,8 @@ fn fit(
             "ring" => map.set_max_entries(options.ring_bytes)?,
             FILLED => map.set_initial_value(&filled.to_ne_bytes())?,
             STAMPED => map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?,
+            TIMED => map.set_initial_value(&u32::from(spec.timed()).to_ne_bytes())?,
+            TIMERS if spec.timed() => map.set_max_entries(options.flows)?,
             STAMPS => {
                 if let Some(storage) = &options.stamps {
                     map.reuse_fd(storage.as_fd())?;
@@ -392,12 +408,13 @@ impl Memory {
 }
 
 /// Writes limits and programs before anything runs.
-fn prepare(memory: &Memory, pads: &Pads, options: &Options) {
+fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options) {
     use std::sync::atomic::Ordering::Relaxed;
     let plane = memory.plane();
     let now = clock::now();
     plane.start_us.store(now.as_micros(), Relaxed);
     plane.slots.store(options.flows, Relaxed);
+    plane.timed.store(spec.timed().into(), Relaxed);
     plane.heartbeat_ns.store(now.as_nanos(), Relaxed);
     plane.reader.store(layout::READER_IDLE, Relaxed);
     set_limits(plane, &options.limits);

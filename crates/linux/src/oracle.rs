@@ -198,25 +198,39 @@ fn op(code: u8) -> Op {
     Op::ALL[usize::from(code)]
 }
 
-/// Runs a program with 128-bit arithmetic; gives the faults.
-pub fn reference(program: &Program, regs: &mut Registers) -> u64 {
-    let mut faults = 0;
+/// What a run leaves beside the registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub faults: u64,
+    /// The least that a guard found `Micros` not above; the largest number where none did.
+    pub waits: u64,
+    /// The least that a guard found it above; likewise.
+    pub waited: u64,
+}
+
+/// Runs a program with 128-bit arithmetic.
+pub fn reference(program: &Program, regs: &mut Registers) -> Outcome {
+    let mut outcome = Outcome {
+        faults: 0,
+        waits: u64::MAX,
+        waited: u64::MAX,
+    };
     for clause in program.clauses() {
         let [guard, body, end] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
-        reference_range(&program.instrs()[guard..body], regs, &mut faults);
+        reference_range(&program.instrs()[guard..body], regs, &mut outcome);
         if regs[usize::from(clause.flag)] == 0 {
             continue;
         }
         regs[usize::from(reg::SHOULD_CONTINUE)] = 0;
-        reference_range(&program.instrs()[body..end], regs, &mut faults);
+        reference_range(&program.instrs()[body..end], regs, &mut outcome);
         if regs[usize::from(reg::SHOULD_CONTINUE)] == 0 {
             break;
         }
     }
-    faults
+    outcome
 }
 
-fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
+fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome) {
     let mut at = 0;
     while let Some(i) = instrs.get(at) {
         at += 1;
@@ -226,7 +240,7 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
         let (num, den) = (u128::from(i.imm >> 32), u128::from(i.imm as u32));
         let mut or_fault = |value: Option<u64>, instead: u64| {
             value.unwrap_or_else(|| {
-                *faults += 1;
+                outcome.faults += 1;
                 instead
             })
         };
@@ -256,7 +270,12 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, faults: &mut u64) {
             Op::Ge => (a >= b).into(),
             Op::Lt => (a < b).into(),
             Op::Le => (a <= b).into(),
-            Op::After => (regs[usize::from(reg::MICROS)] > b).into(),
+            Op::After => {
+                let above = regs[usize::from(reg::MICROS)] > b;
+                let least = if above { &mut outcome.waited } else { &mut outcome.waits };
+                *least = b.min(*least);
+                above.into()
+            }
             Op::And => (a != 0 && b != 0).into(),
             Op::Or => (a != 0 || b != 0).into(),
             Op::Not => (b == 0).into(),

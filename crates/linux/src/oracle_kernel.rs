@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::codegen::{self, compile, interpreter_code, listing};
 use crate::layout::{PADS, ProgramSlot};
-use crate::oracle::{self, Registers, reference};
+use crate::oracle::{self, Outcome, Registers, reference};
 use crate::{pad, testing};
 
 const OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/probe.bpf.o");
@@ -46,8 +46,8 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
         .expect("the object has this map")
 }
 
-/// Runs program number `program` over every register file, which it changes; gives the faults of each.
-fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<u64> {
+/// Runs program number `program` over every register file, which it changes.
+fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
     let probes = map(object, "probes");
     for (n, regs) in (0u32..).zip(all.iter()) {
         let mut value = u64::from(program).to_ne_bytes().to_vec();
@@ -62,7 +62,7 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<u64> {
         .find(|entry| entry.name() == "probe")
         .expect("the object has its program");
     entry.test_run(ProgramInput::default()).expect("the probe runs");
-    let mut faults = Vec::new();
+    let mut outcomes = Vec::new();
     for (n, regs) in (0u32..).zip(all) {
         let value = probes
             .lookup(&n.to_ne_bytes(), MapFlags::ANY)
@@ -72,9 +72,14 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<u64> {
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
         regs.fill_with(|| words.next().expect("128 registers"));
-        faults.extend(words.next());
+        let mut word = || words.next().expect("the counts behind the registers");
+        outcomes.push(Outcome {
+            faults: word(),
+            waits: word(),
+            waited: word(),
+        });
     }
-    faults
+    outcomes
 }
 
 #[test]
@@ -92,13 +97,13 @@ fn kernel_does_what_the_reference_does() {
             .map(|tree| tree.expect("registers").current())
             .collect();
         let mut expected = before.clone();
-        let faults: Vec<u64> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
+        let outcomes: Vec<Outcome> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
         for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
             let mut actual = before.clone();
             assert_eq!(
                 run(&object, number, &mut actual),
-                faults,
-                "faults of {what}\n{}",
+                outcomes,
+                "of {what}\n{}",
                 listing(&program)
             );
             for ((before, actual), expected) in before.iter().zip(&actual).zip(&expected) {

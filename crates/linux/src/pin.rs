@@ -18,11 +18,13 @@ use crate::table::FlowView;
 
 const LINK: &str = "link";
 /// Maps by the names of their pins and in the object.
-const MAPS: [(&str, &str); 4] = [
+const MAPS: [(&str, &str); 5] = [
     ("plane", ".data.plane"),
     ("table", "table"),
     ("programs", "programs"),
     ("ring", "ring"),
+    // Nobody opens it: timers end where neither a process nor a pin holds their map.
+    ("timers", "timers"),
 ];
 
 /// Where all registrations of this layout are pinned.

@@ -15,15 +15,6 @@ use crate::load::AlgorithmSpec;
 /// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms that say nothing.
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// An algorithm of an agent in another process.
-#[derive(Clone, Debug)]
-pub struct RemoteAlgorithm {
-    /// What is registered for it.
-    pub spec: AlgorithmSpec,
-    /// What it needs, and what it uses where it is there.
-    pub wants: Capabilities,
-}
-
 /// Why nothing can be registered for an agent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -65,22 +56,18 @@ pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],
     fallback_after: Duration,
-) -> Result<Vec<RemoteAlgorithm>, RemoteError> {
+) -> Result<Vec<AlgorithmSpec>, RemoteError> {
     match address {
         AgentAddress::Unix(path) => offered(path, names, fallback_after),
         AgentAddress::Ccp(_) if names.is_empty() => Err(RemoteError::Unnamed),
         AgentAddress::Ccp(path) => {
             CcpUplink::new(path, "", None).connect(Clock::new().now())?;
-            let only = |name: &&str| RemoteAlgorithm {
-                spec: named(name),
-                wants: Capabilities::CWND,
-            };
-            Ok(names.iter().map(only).collect())
+            Ok(names.iter().map(|name| named(name)).collect())
         }
     }
 }
 
-fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<RemoteAlgorithm>, RemoteError> {
+fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<AlgorithmSpec>, RemoteError> {
     let datapath = DatapathInfo {
         id: std::process::id(),
         kind: "linux".to_owned(),
@@ -114,25 +101,21 @@ fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<
         [] => offered.iter().collect(),
         names => names.iter().map(of).collect::<Result<Vec<_>, _>>()?,
     };
-    Ok(chosen.into_iter().map(RemoteAlgorithm::from).collect())
+    Ok(chosen.into_iter().map(spec).collect())
 }
 
 fn is_ours(kernel_name: &str) -> bool {
     kernel_name.starts_with("ccp_") && crate::load::valid_name(kernel_name)
 }
 
-impl From<&Offered> for RemoteAlgorithm {
-    fn from(offered: &Offered) -> RemoteAlgorithm {
-        RemoteAlgorithm {
-            spec: AlgorithmSpec {
-                name: offered.offer.name.clone(),
-                kernel_name: offered.offer.kernel_name.clone(),
-                programs: offered.programs.clone(),
-                latency: offered.offer.latency,
-                needs: offered.offer.needs,
-            },
-            wants: offered.offer.wants,
-        }
+fn spec(offered: &Offered) -> AlgorithmSpec {
+    AlgorithmSpec {
+        name: offered.offer.name.clone(),
+        kernel_name: offered.offer.kernel_name.clone(),
+        programs: offered.programs.clone(),
+        latency: offered.offer.latency,
+        needs: offered.offer.needs,
+        wants: offered.offer.wants,
     }
 }
 
@@ -147,5 +130,7 @@ fn named(name: &str) -> AlgorithmSpec {
         programs: Vec::new(),
         latency: LATENCY,
         needs: Capabilities::CWND,
+        // CCP's own datapath has no clock but the ACKs either.
+        wants: Capabilities::CWND,
     }
 }

@@ -107,8 +107,6 @@ fn say(json: bool, name: &str, what: &str) {
 /// What one thread serves.
 struct Steered {
     specs: Vec<AlgorithmSpec>,
-    /// What it needs, and what it uses where it is there.
-    wants: Capabilities,
     by: By,
 }
 
@@ -151,9 +149,6 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
         add(&mut agent, contender, registry)?;
         Ok(Steered {
             specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
-            wants: agent
-                .hosted()
-                .fold(Capabilities::default(), |all, one| all.with(one.wants)),
             by: By::Agent(Box::new(agent)),
         })
     };
@@ -177,8 +172,9 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
 fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failure> {
     let wanting: Vec<String> = steered
         .iter()
-        .filter(|one| one.wants.contains(Capabilities::ONE_WAY_DELAY))
-        .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
+        .flat_map(|one| &one.specs)
+        .filter(|spec| spec.wants.contains(Capabilities::ONE_WAY_DELAY))
+        .map(|spec| spec.kernel_name.clone())
         .collect();
     match (wanting.as_slice(), args.dev.as_slice()) {
         ([], [device, ..]) => Err(Failure::text(

@@ -14,9 +14,8 @@ pub(super) fn steered(args: &AttachArgs, address: &AgentAddress) -> Result<Vec<S
     let names = names(&args.alg, address)?;
     let algorithms = remote_algorithms(address, &names, args.fallback_after).map_err(failed)?;
     let steered = algorithms.into_iter().map(|one| Steered {
-        by: By::Remote(address.remote(&one.spec.name, args.silence)),
-        specs: vec![one.spec],
-        wants: one.wants,
+        by: By::Remote(address.remote(&one.name, args.silence)),
+        specs: vec![one],
     });
     Ok(steered.collect())
 }

@@ -61,6 +61,7 @@ pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
         programs,
         latency: Duration::from_millis(1),
         needs: Capabilities::CWND,
+        wants: Capabilities::CWND,
     }
 }
 

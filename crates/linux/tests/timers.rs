@@ -1,0 +1,199 @@
+//! Programs that run at a time without an ACK.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant};
+
+use ccplane_datapath::{Capabilities, Program};
+use ccplane_linux::{Kernel, Options};
+use ccplane_wire::Command;
+use common::direct::*;
+use common::*;
+
+/// Counts what is acknowledged, and the reports; a window of its own after the first.
+const CLOCK: &str = "
+(def (Report (volatile acked 0) (ticks 0) (window 0)) (interval 20000))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.window Cwnd) (fallthrough))
+(when (> Micros interval) (:= Micros 0) (:= Report.ticks (+ Report.ticks 1)) (:= Cwnd (+ 100000 Report.ticks)) (report))
+";
+const TICKS: usize = 1;
+
+fn start(name: &str, wants: Capabilities, programs: Vec<Arc<Program>>, options: &Options) -> Direct {
+    let mut spec = spec(name, programs);
+    spec.wants = spec.wants.with(wants);
+    let kernel = Kernel::load(&[spec], options).unwrap_or_else(|error| panic!("{error}"));
+    Direct::over(kernel, name, 1)
+}
+
+/// A connection that sends to somebody who does not read: its window is shut, and no ACK comes but the answers to probes.
+struct Stalled {
+    _sender: TcpStream,
+    receiver: TcpStream,
+}
+
+fn stall(direct: &mut Direct) -> Stalled {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    choose(&sender, &direct.kernel_name()).expect("registered");
+    let (receiver, _) = listener.accept().expect("connected");
+    sender.set_nonblocking(true).expect("a socket");
+    let chunk = vec![0x55; 1 << 16];
+    let mut full = Instant::now();
+    // Until no more has fitted for a while.
+    while full.elapsed() < StdDuration::from_millis(300) {
+        if matches!((&sender).write(&chunk), Ok(n) if n > 0) {
+            full = Instant::now();
+        }
+        direct.turn();
+    }
+    Stalled {
+        _sender: sender,
+        receiver,
+    }
+}
+
+impl Stalled {
+    fn read(&mut self, bytes: usize) {
+        let mut left = bytes;
+        let mut buffer = vec![0; 1 << 16];
+        while left > 0 {
+            let n = buffer.len().min(left);
+            left -= self.receiver.read(&mut buffer[..n]).expect("bytes wait");
+        }
+    }
+}
+
+/// The ticks of the reports that came within a second.
+fn ticks_of_a_second(direct: &mut Direct) -> Vec<u64> {
+    direct.turn_for(50);
+    direct.reports.clear();
+    direct.turn_for(1000);
+    direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect()
+}
+
+fn each_follows_the_one_before(ticks: &[u64]) -> bool {
+    ticks.windows(2).all(|pair| pair[1] == pair[0] + 1)
+}
+
+#[test]
+fn a_program_runs_when_its_time_has_come_and_no_ack() {
+    if !can_run("a_program_runs_when_its_time_has_come_and_no_ack") {
+        return;
+    }
+    let _host = lock_host();
+    let mut direct = start("t_clock", Capabilities::TIMERS, vec![program(1, CLOCK)], &patient());
+    assert!(direct.kernel.info().capabilities.contains(Capabilities::TIMERS));
+    let mut stalled = stall(&mut direct);
+    let ticks = ticks_of_a_second(&mut direct);
+    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
+    // What the timer left goes on at the next ACK: its variables, its clock, its window.
+    let last = ticks.last().copied().unwrap_or(0);
+    direct.reports.clear();
+    stalled.read(1 << 20);
+    direct.turn_for(200);
+    let after: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
+    assert!(after.first().is_some_and(|first| *first <= last + 3), "{last} then {after:?}");
+    assert!(each_follows_the_one_before(&after), "{after:?}");
+    let in_force = direct.kernel.flows().next().expect("it lives").cwnd;
+    let last = after.last().copied().unwrap_or(0);
+    // The last of them may wait for an ACK.
+    let of = in_force.get() - 100_000;
+    assert!(of > ticks[0] && of <= last, "{in_force:?} after {last}");
+    // A program that came later is interpreted, and as punctual.
+    let uid = 2;
+    let algorithm: Arc<str> = "t_clock".into();
+    direct.kernel.apply(&Command::Install {
+        algorithm,
+        program: program(uid, CLOCK),
+    });
+    let flow = direct.opened[0].0;
+    direct.kernel.apply(&Command::SetProgram {
+        flow,
+        uid,
+        updates: Default::default(),
+    });
+    stalled.read(1 << 20);
+    let ticks = ticks_of_a_second(&mut direct);
+    assert!(direct.reports.iter().all(|(_, by, ..)| *by == uid));
+    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
+    // After the flow nothing reports for it.
+    drop(stalled);
+    direct.turn_until("it closes", |direct| direct.closed.len() == 1);
+    direct.reports.clear();
+    direct.turn_for(100);
+    assert!(direct.reports.is_empty());
+    assert!(direct.refused.is_empty(), "{:?}", direct.refused);
+}
+
+#[test]
+fn an_algorithm_that_wants_no_timers_has_none() {
+    if !can_run("an_algorithm_that_wants_no_timers_has_none") {
+        return;
+    }
+    let _host = lock_host();
+    let none = Capabilities::default();
+    let mut direct = start("t_acks", none, vec![program(1, CLOCK)], &patient());
+    assert!(!direct.kernel.info().capabilities.contains(Capabilities::TIMERS));
+    let stalled = stall(&mut direct);
+    let ticks = ticks_of_a_second(&mut direct);
+    assert!(ticks.len() < 10, "{} reports, of probes' answers only", ticks.len());
+    drop(stalled);
+}
+
+/// Timers and ACKs meet at every moment: what was acknowledged is reported once, all of it, however they interleave.
+#[test]
+fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
+    if !can_run("timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing") {
+        return;
+    }
+    let _host = lock_host();
+    let often = CLOCK.replace("(interval 20000)", "(interval 120)");
+    let mut direct = start("t_meet", Capabilities::TIMERS, vec![program(1, &often)], &patient());
+    let (_emulator, sink, sender) = direct.send_over_link();
+    direct.turn_until("it opens", |direct| !direct.opened.is_empty());
+    let flow = direct.opened[0].0;
+    direct.turn_for(1500);
+    direct.end(sender);
+    direct.turn_until("it closes", |direct| !direct.closed.is_empty());
+    let ticks: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
+    let odd: Vec<_> = ticks.windows(2).enumerate().filter(|(_, pair)| pair[1] != pair[0] + 1).collect();
+    assert!(odd.is_empty(), "of {} ticks some were lost or repeated: {odd:?}", ticks.len());
+    assert!(ticks.len() > 1000, "{} ticks", ticks.len());
+    let (_, stats) = direct.closed.iter().find(|(closed, _)| *closed == flow).expect("it closed");
+    assert_eq!(stats.reports, direct.reports.len() as u64);
+    // Some was acknowledged before the program was set, and after its last report.
+    let (reported, acked) = (direct.sum(ACKED), stats.bytes_acked.get());
+    assert!(reported <= acked && acked - reported < 500_000, "{reported} of {acked}");
+    assert!(sink.received() > 1_000_000);
+    let counters = direct.kernel.counters().next().expect("one").2;
+    assert_eq!((counters.faults, counters.ring_lost), (0, 0));
+}
+
+#[test]
+fn timers_outlive_the_process_that_made_them() {
+    if !can_run("timers_outlive_the_process_that_made_them") {
+        return;
+    }
+    let _host = lock_host();
+    let mut options = patient();
+    options.pin = true;
+    let mut direct = start("t_kept", Capabilities::TIMERS, vec![program(1, CLOCK)], &options);
+    let stalled = stall(&mut direct);
+    drop(direct);
+    let mut spec = spec("t_kept", vec![program(1, CLOCK)]);
+    spec.wants = spec.wants.with(Capabilities::TIMERS);
+    let kernel = Kernel::adopt(&[spec], &options.limits).unwrap_or_else(|error| panic!("{error}"));
+    assert!(kernel.info().capabilities.contains(Capabilities::TIMERS));
+    let mut direct = Direct::over(kernel, "t_kept", 1);
+    let ticks = ticks_of_a_second(&mut direct);
+    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    drop(stalled);
+    drop(direct);
+    ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
+}
