@@ -30,12 +30,16 @@ pub struct AgentArgs {
 
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let mut agent = Agent::new(Options::default());
-    for contender in &args.alg {
-        add(&mut agent, contender, registry)?;
-    }
+    let host = || {
+        let mut agent = Agent::new(Options::default());
+        args.alg
+            .iter()
+            .try_for_each(|contender| add(&mut agent, contender, registry))
+            .map(|()| agent)
+    };
+    let mut agent = host()?;
     if args.ccp.is_some() {
-        refuse_unsayable(&agent)?;
+        refuse_unsayable(host()?)?;
     }
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
@@ -56,7 +60,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
 
 /// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is
 /// bound.
-fn refuse_unsayable(agent: &Agent) -> Result<(), Failure> {
+fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
     let all = version1::unsayable_of(agent);
     if all.is_empty() {
         return Ok(());

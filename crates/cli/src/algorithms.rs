@@ -42,7 +42,7 @@ fn unsayable(registry: &Registry, name: &str) -> Option<String> {
         .map_err(|why| why.to_string());
     let mut agent = Agent::new(Options::default());
     match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string())) {
-        Ok(()) => version1::unsayable_of(&agent).into_iter().next(),
+        Ok(()) => version1::unsayable_of(agent).into_iter().next(),
         Err(why) => Some(why),
     }
 }

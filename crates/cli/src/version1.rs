@@ -1,21 +1,66 @@
-//! What can be served to CCP's own datapaths: a program that their version of the messages can say.
+//! What can be served to CCP's own datapaths: programs that their version of the messages can say.
 
-use ccplane_agent::Agent;
+use std::sync::Arc;
+
+use ccplane_agent::link::ccp_datapath;
+use ccplane_agent::{Agent, DatapathId, FlowInfo, Hosted};
 use ccplane_lang as lang;
-use ccplane_wire::v1;
+use ccplane_units::Time;
+use ccplane_wire::{Command, Event, v1};
 
 /// Why a program cannot be installed at a CCP datapath; `None` where it can.
 pub fn unsayable(program: &lang::Program) -> Option<String> {
     v1::sayable(program.code()).err().map(|why| why.to_string())
 }
 
-/// The same of all that an agent hosts: the first program of each algorithm that cannot be said, as `name: why`.
-pub fn unsayable_of(agent: &Agent) -> Vec<String> {
-    let first = |hosted: &std::sync::Arc<ccplane_agent::Hosted>| {
-        hosted.programs.iter().find_map(|program| {
-            let why = unsayable(&program.compiled)?;
-            Some(format!("{}, program `{}`: {why}", hosted.name, program.name))
+/// Why CCP's datapaths cannot run what an agent hosts, as `name: why` for each algorithm that they cannot. What counts is the
+/// program that an algorithm sets where a flow of theirs begins; others are for other datapaths. The agent is used up by
+/// the trial.
+pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
+    const TRIAL: DatapathId = DatapathId(0);
+    let hosted: Vec<Arc<Hosted>> = agent.hosted().cloned().collect();
+    let now = Time::from_micros(0);
+    let datapath = ccp_datapath(0);
+    let lacks = |hosted: &Hosted| {
+        let missing = hosted.needs.missing_from(datapath.capabilities);
+        missing.names().collect::<Vec<_>>().join(", ")
+    };
+    agent.handle(
+        now,
+        TRIAL,
+        Event::Ready {
+            datapath: datapath.clone(),
+        },
+    );
+    // The number of the program that it sets.
+    let mut first = |flow: u64, hosted: &Hosted| {
+        while agent.poll().is_some() {}
+        let info = FlowInfo {
+            algorithm: hosted.name.to_string(),
+            ..FlowInfo::default()
+        };
+        agent.handle(now, TRIAL, Event::FlowOpened { flow, info });
+        std::iter::from_fn(|| agent.poll()).find_map(|(_, command)| match command {
+            Command::SetProgram { uid, .. } => Some(uid),
+            _ => None,
         })
     };
-    agent.hosted().filter_map(first).collect()
+    let why = |(flow, hosted): (u64, &Arc<Hosted>)| {
+        let lacks = lacks(hosted);
+        if !lacks.is_empty() {
+            return Some(format!("{}: CCP's datapaths lack {lacks}", hosted.name));
+        }
+        let set = first(flow, hosted);
+        match hosted.programs.iter().find(|program| Some(program.uid) == set) {
+            Some(program) => {
+                let why = unsayable(&program.compiled)?;
+                Some(format!("{}, program `{}`: {why}", hosted.name, program.name))
+            }
+            None => Some(format!(
+                "{}: it sets no program for a flow of a CCP datapath",
+                hosted.name
+            )),
+        }
+    };
+    (1..).zip(&hosted).filter_map(why).collect()
 }

@@ -329,12 +329,14 @@ fn loopback_is_measured_under_every_condition() {
         true
     })
     .unwrap();
-    assert_eq!(steps.len(), 3);
+    // Saturated, and at a fixed rate.
+    assert_eq!(steps.len(), 6);
     for key in [
         "goodput_ratio_per_ack_2",
         "goodput_ratio_10ms_2",
         "cpu_ratio_10ms_2",
         "goodput_native_gbit_2",
+        "fixed_cpu_ratio_10ms",
     ] {
         let value = outcome.figures[key].as_f64().unwrap();
         assert!(value > 0.05 && value < 200.0, "{key} is {value}");

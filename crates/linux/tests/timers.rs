@@ -89,7 +89,11 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     assert!(direct.kernel.info().capabilities.contains(Capabilities::TIMERS));
     let mut stalled = stall(&mut direct);
     let ticks = ticks_of_a_second(&mut direct);
-    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    assert!(
+        (40..=51).contains(&ticks.len()),
+        "{} reports in 50 intervals",
+        ticks.len()
+    );
     assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
     // What the timer left goes on at the next ACK: its variables, its clock, its window.
     let last = ticks.last().copied().unwrap_or(0);
@@ -97,7 +101,10 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     stalled.read(1 << 20);
     direct.turn_for(200);
     let after: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
-    assert!(after.first().is_some_and(|first| *first <= last + 3), "{last} then {after:?}");
+    assert!(
+        after.first().is_some_and(|first| *first <= last + 3),
+        "{last} then {after:?}"
+    );
     assert!(each_follows_the_one_before(&after), "{after:?}");
     let in_force = direct.kernel.flows().next().expect("it lives").cwnd;
     let last = after.last().copied().unwrap_or(0);
@@ -120,7 +127,11 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     stalled.read(1 << 20);
     let ticks = ticks_of_a_second(&mut direct);
     assert!(direct.reports.iter().all(|(_, by, ..)| *by == uid));
-    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    assert!(
+        (40..=51).contains(&ticks.len()),
+        "{} reports in 50 intervals",
+        ticks.len()
+    );
     assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
     // After the flow nothing reports for it.
     drop(stalled);
@@ -162,10 +173,22 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     direct.end(sender);
     direct.turn_until("it closes", |direct| !direct.closed.is_empty());
     let ticks: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
-    let odd: Vec<_> = ticks.windows(2).enumerate().filter(|(_, pair)| pair[1] != pair[0] + 1).collect();
-    assert!(odd.is_empty(), "of {} ticks some were lost or repeated: {odd:?}", ticks.len());
+    let odd: Vec<_> = ticks
+        .windows(2)
+        .enumerate()
+        .filter(|(_, pair)| pair[1] != pair[0] + 1)
+        .collect();
+    assert!(
+        odd.is_empty(),
+        "of {} ticks some were lost or repeated: {odd:?}",
+        ticks.len()
+    );
     assert!(ticks.len() > 1000, "{} ticks", ticks.len());
-    let (_, stats) = direct.closed.iter().find(|(closed, _)| *closed == flow).expect("it closed");
+    let (_, stats) = direct
+        .closed
+        .iter()
+        .find(|(closed, _)| *closed == flow)
+        .expect("it closed");
     assert_eq!(stats.reports, direct.reports.len() as u64);
     // Some was acknowledged before the program was set, and after its last report.
     let (reported, acked) = (direct.sum(ACKED), stats.bytes_acked.get());
@@ -192,7 +215,11 @@ fn timers_outlive_the_process_that_made_them() {
     assert!(kernel.info().capabilities.contains(Capabilities::TIMERS));
     let mut direct = Direct::over(kernel, "t_kept", 1);
     let ticks = ticks_of_a_second(&mut direct);
-    assert!((40..=51).contains(&ticks.len()), "{} reports in 50 intervals", ticks.len());
+    assert!(
+        (40..=51).contains(&ticks.len()),
+        "{} reports in 50 intervals",
+        ticks.len()
+    );
     drop(stalled);
     drop(direct);
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");

@@ -6,6 +6,8 @@
 
 mod peer;
 
+pub use peer::ccp_datapath;
+
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

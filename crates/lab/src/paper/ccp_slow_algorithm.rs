@@ -207,7 +207,7 @@ mod tests {
             findings(&measured, 1, Duration::from_secs(1)).figures()["slow_10ms_ratio_1"],
             0.75
         );
-        assert_eq!(contenders[MATCHED].to_string(), format!("{NAME}(takes=1ms)"));
+        assert_eq!(contenders[MATCHED].to_string(), format!("{NAME}:takes=1ms"));
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Peer {
             now,
             self.id,
             Event::Ready {
-                datapath: datapath_info(id),
+                datapath: ccp_datapath(id),
             },
         );
     }
@@ -357,7 +357,7 @@ fn unexpected(message: &v1::Message<'_>) -> WireError {
 }
 
 /// CCP's datapaths have these by definition, and nothing of what came later.
-fn datapath_info(id: u32) -> DatapathInfo {
+pub fn ccp_datapath(id: u32) -> DatapathInfo {
     let all = [
         Capabilities::PACING,
         Capabilities::RTT,
