@@ -265,7 +265,7 @@ impl<L: Law> Algorithm for LossBased<L> {
         // A window's worth of ACKs covers whole segments.
         let segment_every = if growth > 0.0 { window / growth } else { f64::INFINITY };
         // At least one segment: more than one for a segment acknowledged is slow start.
-        self.steer(flow, segment_every.clamp(flow.mss, INFINITY as f64) as u64, control);
+        self.steer(flow, segment_every.max(flow.mss).min(INFINITY as f64) as u64, control);
     }
 }
 
