@@ -11,6 +11,8 @@ mod cubic;
 mod dctcp;
 mod dice;
 mod dx;
+#[doc(hidden)]
+pub mod fuzz;
 mod least;
 mod ledbat;
 pub mod nimbus;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ccplane_transport::endpoint::Limits;
 use ccplane_transport::udp::Host;
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Bytes, Duration, Time};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -20,8 +21,12 @@ use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, failed, hex, warn
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a sender has to take its receipt, once everything is stored. One that is gone has what it wanted.
 const RECEIPT_TAKEN_WITHIN: Duration = Duration::from_secs(3);
-/// Transfers at a time. Each may take twice --window of memory.
+/// Transfers at a time. With fewer, many small senders wait for each other; with more, windows are small.
 const MOST: usize = 64;
+/// How many of them one address may have, where no key tells friends from strangers.
+const MOST_OF_ADDRESS: usize = 8;
+/// The part of the memory that one address may have then.
+const PART_OF_ADDRESS: u64 = 6;
 
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
@@ -38,16 +43,43 @@ pub struct RecvArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
+    /// Memory for all connections. The more of them there are, the smaller are the windows of new ones. Without --key one address
+    /// has a sixth of it, and 8 of 64 places.
+    #[arg(long, value_name = "BYTES", default_value = "256MB")]
+    memory: Bytes,
     #[command(flatten)]
     transfer: TransferArgs,
+}
+
+impl RecvArgs {
+    /// What strangers may make this process hold.
+    fn limits(&self, once: bool) -> Result<Limits, Failure> {
+        let memory = self.memory.get();
+        let (places, address) = match (once, &self.transfer.key) {
+            (true, _) => (1, None),
+            (false, Some(_)) => (MOST, None),
+            (false, None) => (MOST, Some((MOST_OF_ADDRESS, memory / PART_OF_ADDRESS))),
+        };
+        let least = Limits::least_memory(places);
+        if memory < least {
+            let text = format!("--memory {memory} is too little for {places} connections");
+            return Err(Failure::text(Kind::Usage, text).hint(format!("{least} bytes at least")));
+        }
+        Ok(Limits {
+            places,
+            memory,
+            address,
+        })
+    }
 }
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let target = Target::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
+    let limits = args.limits(once)?;
     let mut host = Host::bind(args.transfer.options(args.listen, None, 0)?).map_err(failed)?;
-    host.listen(if once { 1 } else { MOST }).map_err(failed)?;
+    host.listen_within(limits).map_err(failed)?;
     warn_without_key(args.transfer.key.as_ref(), host.local());
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
@@ -87,6 +119,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         for (id, transfer) in &mut transfers {
             if transfer.step(*id, &mut host, &target) {
                 over.push(*id);
+            } else if transfer.gives_way(host.now(), args.transfer.timeout) {
+                host.abort(*id).map_err(failed)?;
+                over.push(*id);
             }
         }
         for id in over {
@@ -121,6 +156,8 @@ struct Transfer {
     sink: Option<Sink>,
     name: String,
     received: u64,
+    /// When the last of its bytes came, in order.
+    progress: Time,
     hasher: blake3::Hasher,
     /// The sender's.
     hash: Vec<u8>,
@@ -149,6 +186,7 @@ impl Transfer {
             sink: None,
             name: String::new(),
             received: 0,
+            progress: now,
             hasher: blake3::Hasher::new(),
             hash: Vec::with_capacity(HASH),
             receipt: None,
@@ -163,6 +201,9 @@ impl Transfer {
         if self.receipt.is_none() {
             let (first, second) = host.arrived(id);
             let taken = first.len() + second.len();
+            if taken > 0 {
+                self.progress = now;
+            }
             let outcome = self.take(first, target).and_then(|()| self.take(second, target));
             host.take(id, taken);
             if let Err(why) = outcome.and_then(|()| self.complete(now)) {
@@ -232,6 +273,15 @@ impl Transfer {
         Ok(())
     }
 
+    /// Whether it has its place for nothing: its peer may be heard, but nothing comes that continues the stream.
+    fn gives_way(&mut self, now: Time, within: Duration) -> bool {
+        let idle = self.receipt.is_none() && now.since(self.progress) > within;
+        if idle {
+            self.failed = Some(format!("nothing new came for {within}"));
+        }
+        idle
+    }
+
     /// Judges and stores, when everything is here.
     fn complete(&mut self, now: Time) -> Result<(), String> {
         let Ok(theirs) = <[u8; HASH]>::try_from(self.hash.as_slice()) else {
@@ -241,7 +291,7 @@ impl Transfer {
         self.bar.finish_and_clear();
         let receipt = if ours == theirs {
             if let Some(sink) = self.sink.take() {
-                sink.finish()?;
+                self.name = sink.finish()?;
             }
             Receipt::Stored(ours)
         } else {

@@ -60,10 +60,6 @@ impl Target {
 
     /// A place for the `n`-th transfer.
     pub fn open(&self, n: u64) -> Result<Sink, String> {
-        let failed = |path: &Path| {
-            let name = path.display().to_string();
-            move |why: io::Error| format!("cannot write {name}: {why}")
-        };
         match self {
             Target::Stdout => Ok(Sink {
                 to: Box::new(io::stdout()),
@@ -71,20 +67,15 @@ impl Target {
                 place: None,
             }),
             Target::Device(path) => {
-                let file = OpenOptions::new().write(true).open(path).map_err(failed(path))?;
+                let file = OpenOptions::new().write(true).open(path).map_err(|why| cannot_write(path, why))?;
                 Ok(Sink {
                     to: Box::new(file),
                     name: path.display().to_string(),
                     place: None,
                 })
             }
-            Target::File { path, force } => Sink::file(path.clone(), *force, n),
-            Target::Folder(folder) => {
-                let free = (n..)
-                    .map(|n| folder.join(format!("received-{n:04}")))
-                    .find(|path| !path.exists());
-                Sink::file(free.unwrap_or_default(), false, n)
-            }
+            Target::File { path, force } => Sink::file(path, *force, n),
+            Target::Folder(folder) => Sink::numbered(folder, n),
         }
     }
 }
@@ -101,18 +92,53 @@ struct Place {
     part: PathBuf,
     path: PathBuf,
     force: bool,
+    /// In a folder: its number, and whoever finds the name taken at the end has the next one.
+    number: Option<u64>,
+    /// The same file as `Sink::to`.
+    file: File,
 }
 
 impl Sink {
-    fn file(path: PathBuf, force: bool, n: u64) -> Result<Sink, String> {
+    fn file(path: &Path, force: bool, n: u64) -> Result<Sink, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let part = folder(&path).join(format!(".{name}.{}-{n}.part", std::process::id()));
-        let opened = File::create_new(&part);
-        let file = opened.map_err(|why| format!("cannot write {}: {why}", part.display()))?;
+        let part = folder(path).join(format!(".{name}.{}-{n}.part", std::process::id()));
+        let file = File::create_new(&part).map_err(|why| cannot_write(&part, why))?;
+        Sink::part(part, path.to_owned(), force, None, file)
+    }
+
+    /// The first number in a folder, from `n` on, that nobody has. Its hidden file, which only one can create, is the claim on its
+    /// name; that the name is free is looked at after that, since who had the claim before gave the file its name before he gave
+    /// the claim up.
+    fn numbered(folder: &Path, n: u64) -> Result<Sink, String> {
+        for n in n.. {
+            let path = folder.join(numbered(n));
+            let part = folder.join(format!(".{}.part", numbered(n)));
+            let file = match File::create_new(&part) {
+                Ok(file) => file,
+                Err(why) if why.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(why) => return Err(cannot_write(&part, why)),
+            };
+            if path.symlink_metadata().is_ok() {
+                let _ = fs::remove_file(&part);
+                continue;
+            }
+            return Sink::part(part, path, false, Some(n), file);
+        }
+        Err(format!("no number is free in {}", folder.display()))
+    }
+
+    fn part(part: PathBuf, path: PathBuf, force: bool, number: Option<u64>, file: File) -> Result<Sink, String> {
+        let to = file.try_clone().map_err(|why| cannot_write(&part, why))?;
         Ok(Sink {
-            to: Box::new(file),
+            to: Box::new(to),
             name: path.display().to_string(),
-            place: Some(Place { part, path, force }),
+            place: Some(Place {
+                part,
+                path,
+                force,
+                number,
+                file,
+            }),
         })
     }
 
@@ -128,21 +154,49 @@ impl Sink {
             .map_err(|why| format!("cannot write {}: {why}", self.name))
     }
 
-    /// All is there: it gets its name.
-    pub fn finish(mut self) -> Result<(), String> {
-        let failed = |why: io::Error| format!("cannot write {}: {why}", self.name);
-        self.to.flush().map_err(failed)?;
-        let Some(Place { part, path, force }) = &self.place else {
-            return Ok(());
-        };
-        if *force {
-            fs::rename(part, path).map_err(failed)?;
-        } else {
-            // Unlike a rename it never replaces what somebody put there meanwhile.
-            fs::hard_link(part, path).map_err(failed)?;
-        }
-        Ok(())
+    /// All is there: it gets its name, which it says. When this returns, the file and its name outlive a loss of power.
+    pub fn finish(mut self) -> Result<String, String> {
+        self.store().map_err(|why| format!("cannot write {}: {why}", self.name))
     }
+
+    fn store(&mut self) -> io::Result<String> {
+        self.to.flush()?;
+        let Some(place) = &mut self.place else {
+            return Ok(self.name.clone());
+        };
+        place.file.sync_all()?;
+        if place.force {
+            fs::rename(&place.part, &place.path)?;
+        } else {
+            place.link()?;
+        }
+        File::open(folder(&place.path))?.sync_all()?;
+        Ok(place.path.display().to_string())
+    }
+}
+
+impl Place {
+    /// Unlike a rename it never replaces what somebody put there meanwhile.
+    fn link(&mut self) -> io::Result<()> {
+        loop {
+            match (fs::hard_link(&self.part, &self.path), &mut self.number) {
+                (Err(why), Some(n)) if why.kind() == io::ErrorKind::AlreadyExists => {
+                    *n += 1;
+                    self.path.set_file_name(numbered(*n));
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+    }
+}
+
+/// The name of the `n`-th transfer in a folder.
+fn numbered(n: u64) -> String {
+    format!("received-{n:04}")
+}
+
+fn cannot_write(path: &Path, why: io::Error) -> String {
+    format!("cannot write {}: {why}", path.display())
 }
 
 impl Drop for Sink {
@@ -226,6 +280,27 @@ mod tests {
         let error = sink.finish().unwrap_err();
         assert!(error.contains("out") && error.contains("exists"), "{error}");
         assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"other".to_vec(), 1));
+    }
+
+    #[test]
+    fn transfers_at_the_same_time_have_names_of_their_own_and_none_is_lost() {
+        let folder = Folder::new("claims");
+        let target = Target::parse(&folder.0, false).unwrap();
+        fs::write(folder.0.join("received-0001"), "before").unwrap();
+        let mut sinks: Vec<_> = (1..=3).map(|n| target.open(n).unwrap()).collect();
+        // Somebody else takes a name that was claimed.
+        fs::write(folder.0.join("received-0003"), "meanwhile").unwrap();
+        for (sink, text) in sinks.iter_mut().zip(["a", "b", "c"]) {
+            sink.write(text.as_bytes()).unwrap();
+        }
+        let mut found = Vec::new();
+        for sink in sinks {
+            found.push(fs::read_to_string(sink.finish().unwrap()).unwrap());
+        }
+        assert_eq!(found, ["a", "b", "c"]);
+        assert_eq!(folder.names().len(), 5, "{:?}", folder.names());
+        assert_eq!(fs::read(folder.0.join("received-0001")).unwrap(), b"before");
+        assert_eq!(fs::read(folder.0.join("received-0003")).unwrap(), b"meanwhile");
     }
 
     #[test]

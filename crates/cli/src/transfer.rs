@@ -42,9 +42,9 @@ pub struct TransferArgs {
     /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
-    /// Give up when the other side was not heard for so long.
+    /// Give up when the other side was not heard for so long, or, as a receiver, when nothing new came from it.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    timeout: Duration,
+    pub timeout: Duration,
     /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and answered by any receiver.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
     pub stamps: Stamps,

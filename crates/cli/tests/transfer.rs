@@ -501,3 +501,68 @@ fn a_file_arrives_over_a_link_that_loses_packets() {
         assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap(), "{options:?}");
     }
 }
+
+#[test]
+fn memory_that_does_not_suffice_is_refused_with_the_least_that_does() {
+    let folder = Folder::new("memory");
+    let mut command = command(&["recv", "--out", &folder.path(""), "--memory", "1MB"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("bytes at least"), "{}", said(&output));
+}
+
+#[test]
+fn one_address_holds_eight_places_and_a_ninth_sender_is_not_answered() {
+    let folder = Folder::new("places");
+    let file = folder.file("f", 4_000_000);
+    fs::create_dir(folder.path("in")).unwrap();
+    let receiver = Receiver::start(&["--out", &folder.path("in")]);
+    let slow = ["--max-rate", "1mbit", &receiver.address, &file];
+    let start = |arguments: &[&str]| {
+        let mut command = command(&[&["send"], arguments].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut senders: Vec<Child> = (0..8).map(|_| start(&slow)).collect();
+    // Each shows by its hidden file that its place is taken.
+    for _ in 0..600 {
+        if fs::read_dir(folder.path("in")).unwrap().count() == 8 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ninth = send(&[&receiver.address, &folder.file("g", 10)]);
+    assert!(!ninth.status.success(), "{}", said(&ninth));
+    assert_eq!(fs::read_dir(folder.path("in")).unwrap().count(), 8);
+    for sender in &mut senders {
+        let _ = sender.kill();
+        let _ = sender.wait();
+    }
+    receiver.signal("-INT");
+}
+
+#[test]
+fn a_sender_that_says_nothing_new_gives_its_place_up() {
+    let folder = Folder::new("idle");
+    let file = folder.file("f", 10_000_000);
+    fs::create_dir(folder.path("in")).unwrap();
+    let receiver = Receiver::start(&["--out", &folder.path("in"), "--timeout", "1s"]);
+    let mut sender = command(&["send", "--max-rate", "1mbit", &receiver.address, &file])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let held = || fs::read_dir(folder.path("in")).unwrap().count();
+    let within = |condition: &dyn Fn() -> bool| {
+        (0..400).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            condition()
+        })
+    };
+    assert!(within(&|| held() == 1), "the transfer has begun");
+    let stopped = Command::new("kill").args(["-STOP", &sender.id().to_string()]).status();
+    assert!(stopped.unwrap().success());
+    assert!(within(&|| held() == 0), "its place and its file are given up");
+    let _ = sender.kill();
+    let _ = sender.wait();
+    receiver.signal("-INT");
+}

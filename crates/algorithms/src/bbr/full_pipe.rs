@@ -36,7 +36,7 @@ impl FullPipe {
             *self = FullPipe::from(bw);
             return;
         }
-        self.rounds += rounds;
+        self.rounds = self.rounds.saturating_add(rounds);
         self.now = self.rounds >= FullPipe::ROUNDS;
     }
 }

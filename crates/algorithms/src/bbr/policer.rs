@@ -57,7 +57,7 @@ impl Policer {
     /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True when the use ended.
     pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
         if self.used {
-            self.rounds += if cycling { passed.rounds } else { 0 };
+            self.rounds = self.rounds.saturating_add(if cycling { passed.rounds } else { 0 });
             let over = self.rounds >= USED_ROUNDS;
             if over {
                 self.reset();
@@ -74,7 +74,7 @@ impl Policer {
             self.reset();
             return false;
         }
-        self.rounds += passed.rounds;
+        self.rounds = self.rounds.saturating_add(passed.rounds);
         if self.rounds < INTERVAL_ROUNDS {
             return false;
         }

@@ -73,7 +73,7 @@ impl Seen {
         let losses = match *more {
             [] => Losses::default(),
             [rounds, bw, volume, marked] => Losses {
-                rounds,
+                rounds: rounds.min(MOST),
                 bw: bw.min(MOST),
                 volume: volume.min(MOST),
                 marked: marked.min(MOST),

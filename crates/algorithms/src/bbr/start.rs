@@ -29,7 +29,7 @@ impl Start {
     /// With the first RTT the rate is set again.
     pub fn see(&mut self, seen: &Seen, mss: u64, orders: &mut impl Orders) {
         if !self.done && seen.rtt < INFINITY {
-            self.pace(seen.window.max(10 * mss), seen.rtt, orders);
+            self.pace(seen.window.max(mss.saturating_mul(10)), seen.rtt, orders);
         }
     }
 

@@ -212,7 +212,7 @@ impl Flow {
     }
 
     fn measure_aggregation(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
-        self.extra_rounds += rounds;
+        self.extra_rounds = self.extra_rounds.saturating_add(rounds);
         if self.extra_rounds >= EXTRA_ROUNDS {
             self.extra_rounds = 0;
             self.extra = [0, self.extra[0]];
@@ -268,7 +268,7 @@ impl Flow {
                 self.end_probe_rtt(before, seen, orders);
             }
         } else if expired && !idle {
-            let window = LEAST_SEGMENTS * self.mss;
+            let window = self.mss.saturating_mul(LEAST_SEGMENTS);
             self.mode = Mode::ProbeRtt(Dip::new(window, seen.window));
             orders.set("gain", UNITY);
             orders.set("draining", 0);

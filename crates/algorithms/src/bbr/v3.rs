@@ -235,7 +235,7 @@ impl Flow {
     /// `BBR.bdp`, bytes; before the first RTT nobody asks.
     fn bdp(&self) -> u64 {
         if self.min_rtt.us == INFINITY {
-            return 10 * self.mss;
+            return self.mss.saturating_mul(10);
         }
         volume(self.max_bw().min(self.bounds.bw_short), self.min_rtt.us)
     }
@@ -267,7 +267,7 @@ impl Flow {
                 ..Undo::default()
             };
         }
-        self.losses += u64::from(new);
+        self.losses = self.losses.saturating_add(u64::from(new));
         if self.losing && seen.losses.rounds > self.last.losses.rounds {
             let probing = matches!(self.state, State::Startup | State::Refill | State::Up);
             if !probing {
@@ -353,7 +353,7 @@ impl Flow {
     fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let before = self.min_rtt.us;
         // From the RTT before it expires: a queue that stands would make the dip too wide to drain it.
-        let dip_window = scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(LEAST_SEGMENTS * self.mss);
+        let dip_window = scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
         let expired = self.min_rtt.update(seen.rtt, seen.now);
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
@@ -394,7 +394,7 @@ impl Flow {
             State::Cruise => self.bounds.with_headroom(self.mss),
             State::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
         };
-        cap.min(self.bounds.short).max(LEAST_SEGMENTS * self.mss)
+        cap.min(self.bounds.short).max(self.mss.saturating_mul(LEAST_SEGMENTS))
     }
 
     /// Sets what changed.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ccplane_lab::Diag;
 use ccplane_lab::traffic::{self, Plan};
-use ccplane_transport::endpoint::{Arrival, Endpoint, mss};
+use ccplane_transport::endpoint::{Arrival, Endpoint, Limits, mss};
 use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
 use ccplane_transport::{Config, Connection, Native, Side, Tail};
 use ccplane_units::{Duration, Rate, Time};
@@ -240,7 +240,7 @@ impl Pair {
         };
         let (mut sender, mut receiver) = (end(1), end(2));
         let now = Time::ZERO + Duration::from_secs(1);
-        receiver.endpoint.listen([7; 32], 1);
+        receiver.endpoint.listen([7; 32], Limits::places(1));
         sender.id = 42;
         sender.endpoint.connect(receiver.address, sender.id);
         let connection = Connection::connect(&config, now);
@@ -346,6 +346,7 @@ impl Pair {
                     open,
                     segment,
                     payload,
+                    ..
                 }) => {
                     end.id = id;
                     end.connection = Connection::accept(&end.config, now, &open);

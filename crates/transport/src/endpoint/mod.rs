@@ -8,11 +8,13 @@
 
 mod cookie;
 mod session;
+mod shares;
 #[cfg(test)]
 mod tests;
 
 pub use cookie::{Cookies, VALID};
 pub use session::{mss, overhead};
+pub use shares::{LEAST_WINDOW, Limits};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,6 +28,7 @@ use crate::crypto::{Key, Keys};
 use crate::{Config, Connection, Kind, Segment, Side};
 
 use session::Session;
+use shares::Shares;
 
 /// Identifiers of ended connections that are remembered while they could still open a new one. Beyond it the oldest are
 /// forgotten, and a copy of their first datagram that comes late opens a connection that ends by its idle timeout.
@@ -46,7 +49,7 @@ pub struct Endpoint {
 
 struct Listening {
     cookies: Cookies,
-    most: usize,
+    shares: Shares,
     /// Numbers the answers.
     answers: u64,
 }
@@ -67,6 +70,8 @@ pub enum Arrival {
         segment: Segment,
         /// Where its payload is.
         payload: Range<usize>,
+        /// Bytes of its receive window; no more than the endpoint's own configuration says.
+        window: u32,
     },
     /// The answer to a hello is in `out`, so many bytes of it.
     Answer(usize),
@@ -97,9 +102,12 @@ pub enum Dropped {
     /// The connection has another address.
     #[error("from another address than its connection's")]
     Moved,
-    /// There are as many connections as are allowed.
+    /// There are as many connections as are allowed, of all or of this address, or no memory for one more.
     #[error("one connection too many")]
     Full,
+    /// Its sender has no port: nothing can be sent there, and an attempt would be an error of the socket.
+    #[error("from port 0, which cannot be answered")]
+    Portless,
     /// A hello for somebody who does not listen.
     #[error("a hello for a client")]
     Deaf,
@@ -119,7 +127,7 @@ pub struct Counters {
     pub forged: u64,
     /// [`Dropped::Replayed`].
     pub replayed: u64,
-    /// [`Dropped::Unknown`], [`Dropped::Moved`], [`Dropped::Deaf`] and [`Dropped::Small`].
+    /// [`Dropped::Unknown`], [`Dropped::Moved`], [`Dropped::Portless`], [`Dropped::Deaf`] and [`Dropped::Small`].
     pub unknown: u64,
     /// [`Dropped::Full`].
     pub full: u64,
@@ -132,7 +140,9 @@ impl Counters {
             Dropped::Plain | Dropped::Sealed => &mut self.mismatched,
             Dropped::Forged => &mut self.forged,
             Dropped::Replayed => &mut self.replayed,
-            Dropped::Unknown | Dropped::Moved | Dropped::Deaf | Dropped::Small => &mut self.unknown,
+            Dropped::Unknown | Dropped::Moved | Dropped::Portless | Dropped::Deaf | Dropped::Small => {
+                &mut self.unknown
+            }
             Dropped::Full => &mut self.full,
         } += 1;
     }
@@ -158,11 +168,11 @@ impl Endpoint {
         }
     }
 
-    /// Lets clients open connections, `most` at a time. The secret is random and new at each start.
-    pub fn listen(&mut self, secret: [u8; 32], most: usize) {
+    /// Lets clients open connections, within limits. The secret is random and new at each start.
+    pub fn listen(&mut self, secret: [u8; 32], limits: Limits) {
         self.listening = Some(Listening {
             cookies: Cookies::new(secret),
-            most,
+            shares: Shares::new(limits),
             answers: 0,
         });
     }
@@ -214,6 +224,9 @@ impl Endpoint {
         side: &mut Side,
         out: &mut [u8],
     ) -> Result<Arrival, Dropped> {
+        if address.port() == 0 {
+            return Err(Dropped::Portless);
+        }
         let (envelope, head) = Envelope::read(datagram).map_err(Dropped::Malformed)?;
         if let Some(session) = self.sessions.get_mut(&envelope.to) {
             if session.address != address {
@@ -243,9 +256,8 @@ impl Endpoint {
         out: &mut [u8],
     ) -> Result<Arrival, Dropped> {
         let listening = self.listening.as_mut().ok_or(Dropped::Deaf)?;
-        if self.sessions.len() >= listening.most {
-            return Err(Dropped::Full);
-        }
+        let window = listening.shares.window(address, u64::from(self.config.receive_buffer));
+        let window = window.ok_or(Dropped::Full)?;
         let key = self.key.as_ref();
         let end = session::open(
             key,
@@ -258,7 +270,9 @@ impl Endpoint {
         let (open, _) = session::parse(datagram, head..end, &mut side)?;
         let local = listening.cookies.issue(now, address, source.id);
         let mut reply = Connection::accept(&self.config, now, &open).ok_or(Dropped::Unknown)?;
-        let segment = reply.transmit(now, 0, &mut side).ok_or(Dropped::Unknown)?;
+        let mut segment = reply.transmit(now, 0, &mut side).ok_or(Dropped::Unknown)?;
+        // Of two that are answered at once the second may get less; what it sends beyond that is dropped and comes again.
+        segment.window = segment.window.min(u32::try_from(window).unwrap_or(u32::MAX));
         let number = listening.answers;
         listening.answers += 1;
         let us = Source {
@@ -284,13 +298,12 @@ impl Endpoint {
         side: &mut Side,
     ) -> Result<Arrival, Dropped> {
         let id = envelope.to;
-        let listening = self.listening.as_ref().ok_or(Dropped::Unknown)?;
+        let listening = self.listening.as_mut().ok_or(Dropped::Unknown)?;
         if !listening.cookies.knows(now, address, source.id, id) || self.ended.iter().any(|(_, ended)| *ended == id) {
             return Err(Dropped::Unknown);
         }
-        if self.sessions.len() >= listening.most {
-            return Err(Dropped::Full);
-        }
+        let window = listening.shares.window(address, u64::from(self.config.receive_buffer));
+        let window = window.ok_or(Dropped::Full)?;
         let ours = (self.config.mss, self.size);
         let mut session = Session::server(address, (id, source.id), ours, self.key.as_ref(), now.as_nanos());
         let (segment, payload) = session.read(envelope, head, datagram, side)?;
@@ -298,6 +311,7 @@ impl Endpoint {
             return Err(Dropped::Unknown);
         }
         self.sessions.insert(id, session);
+        listening.shares.hold(id, address, window);
         let mut open = Segment::default();
         (open.kind, open.length, open.window) = (Kind::Open, source.mss, segment.window);
         open.number.0 = self.config.first_number;
@@ -306,14 +320,16 @@ impl Endpoint {
             open,
             segment,
             payload,
+            window: u32::try_from(window).unwrap_or(u32::MAX),
         })
     }
 
     /// Forgets a connection. What still comes for it is dropped.
     pub fn remove(&mut self, now: Time, id: u64) {
-        if self.sessions.remove(&id).is_none() || self.listening.is_none() {
+        let Some(listening) = self.sessions.remove(&id).and(self.listening.as_mut()) else {
             return;
-        }
+        };
+        listening.shares.release(id);
         let over = |at: Time| now.since(at) > VALID;
         while self.ended.len() >= MOST_ENDED || self.ended.front().is_some_and(|(at, _)| over(*at)) {
             self.ended.pop_front();

@@ -28,7 +28,7 @@ fn key(byte: Option<u8>) -> Option<Key> {
 
 fn server(key_byte: Option<u8>, most: usize) -> Endpoint {
     let mut endpoint = Endpoint::new(config(), SIZE, key(key_byte));
-    endpoint.listen([9; 32], most);
+    endpoint.listen([9; 32], Limits::places(most));
     endpoint
 }
 
@@ -262,4 +262,36 @@ fn garbage_of_any_kind_makes_no_connection() {
     }
     assert_eq!(server.len(), 0);
     assert!(server.counters().total() > 19_000);
+}
+
+#[test]
+fn a_hello_from_port_0_is_dropped_and_not_answered() {
+    let (mut server, mut client) = (server(None, 10), Client::new(None, 77, 5000));
+    let hello = client.send(at(0)).unwrap();
+    let nowhere = SocketAddr::from(([192, 0, 2, 5], 0));
+    assert_eq!(hand(&mut server, at(1), nowhere, &hello).unwrap_err(), Dropped::Portless);
+    assert_eq!(server.counters().unknown, 1);
+}
+
+#[test]
+fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
+    let limits = Limits {
+        places: 64,
+        memory: 256_000_000,
+        address: Some((2, 40_000_000)),
+    };
+    let mut server = Endpoint::new(config(), SIZE, None);
+    server.listen([9; 32], limits);
+    for id in 1..=2 {
+        let mut client = Client::new(None, id, 5000);
+        let hello = client.send(at(0)).unwrap();
+        let (_, answer) = hand(&mut server, at(1), address(5), &hello).unwrap();
+        client.take(at(2), answer).unwrap();
+        let first = client.send(at(2)).unwrap();
+        let (arrival, _) = hand(&mut server, at(3), address(5), &first).unwrap();
+        assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+    }
+    let hello = Client::new(None, 3, 5000).send(at(0)).unwrap();
+    assert_eq!(hand(&mut server, at(4), address(5), &hello).unwrap_err(), Dropped::Full);
+    assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }

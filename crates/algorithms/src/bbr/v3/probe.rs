@@ -60,7 +60,7 @@ impl Flow {
 
     /// The window is as large as the bound that the program holds, and in use.
     fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
-        let used = seen.flight + LEAST_SEGMENTS * self.mss >= seen.window;
+        let used = seen.flight.saturating_add(self.mss.saturating_mul(LEAST_SEGMENTS)) >= seen.window;
         used && seen.window >= self.told.cap
     }
 

@@ -19,7 +19,7 @@ use nix::sys::time::TimeSpec;
 
 use self::classes::{Classes, Seen};
 use crate::crypto::Key;
-use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, mss, overhead};
+use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::udp::batch::Batch;
 use crate::udp::error::{UdpError, passes};
 use crate::udp::flow::{Congestion, Flow};
@@ -166,9 +166,14 @@ impl Host {
 
     /// Lets others open connections, `most` at a time.
     pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
+        self.listen_within(Limits::places(most))
+    }
+
+    /// Lets others open connections, within limits.
+    pub fn listen_within(&mut self, limits: Limits) -> Result<(), UdpError> {
         let mut secret = [0; 32];
         random(&mut secret)?;
-        self.endpoint.listen(secret, most);
+        self.endpoint.listen(secret, limits);
         Ok(())
     }
 
@@ -407,11 +412,12 @@ impl Host {
                 open,
                 segment,
                 payload,
+                window,
             }) => {
-                let Some(connection) = accept(&self.config, now, &open) else {
+                let Some(connection) = accept(&self.config, window, now, &open) else {
                     return self.endpoint.remove(now, id);
                 };
-                let windows = (self.window, self.window);
+                let windows = (self.window, window as usize);
                 self.flows
                     .insert(id, Flow::new(connection, Some(self.native.clone()), windows));
                 self.accepted.push_back(id);
@@ -522,9 +528,17 @@ impl Host {
     }
 }
 
-/// A server's connection whose answer the client has already.
-fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
-    let mut connection = Connection::accept(config, now, open)?;
+/// A server's connection with this window, whose answer the client has already.
+fn accept(config: &Arc<Config>, window: u32, now: Time, open: &Segment) -> Option<Connection> {
+    let config = if window == config.receive_buffer {
+        Arc::clone(config)
+    } else {
+        Arc::new(Config {
+            receive_buffer: window,
+            ..(**config).clone()
+        })
+    };
+    let mut connection = Connection::accept(&config, now, open)?;
     connection.transmit(now, 0, &mut Side::default());
     Some(connection)
 }

@@ -1,0 +1,186 @@
+//! Every algorithm behind an agent, told anything at all by a datapath: no panic, no overflow, whatever a report says.
+//! Runs under libFuzzer (`fuzz/fuzz_targets/agent.rs`) and, with seeded random bytes, under `cargo test`.
+
+use std::net::SocketAddr;
+
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, FlowStats, Options, Refusal};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_wire::{Command, Event};
+
+use crate::{Parameters, Registry};
+
+const FLOWS: usize = 3;
+const DATAPATH: DatapathId = DatapathId(1);
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    /// Numbers of every size, and those on both sides of a limit more often than others.
+    fn number(&mut self) -> u64 {
+        const EDGES: [u64; 8] = [0, 1, 1448, u32::MAX as u64, 1 << 32, 1 << 60, i64::MAX as u64, u64::MAX];
+        let kind = self.byte();
+        match kind {
+            0..=63 => EDGES[usize::from(kind % 8)],
+            64..=79 => EDGES[usize::from(kind % 8)].wrapping_add(1),
+            _ => {
+                let bytes = [(); 8].map(|()| self.byte());
+                u64::from_be_bytes(bytes) >> (kind % 64)
+            }
+        }
+    }
+
+    fn duration(&mut self) -> Duration {
+        Duration::from_nanos(self.number())
+    }
+}
+
+/// Feeds an algorithm with what `data` says. The first byte chooses it.
+pub fn agent(data: &[u8]) {
+    let mut input = Input(data);
+    let registry = Registry::builtin();
+    let docs: Vec<_> = registry.docs().collect();
+    let doc = docs[usize::from(input.byte()) % docs.len()];
+    let mut parameters = Parameters::new();
+    let choice = input.byte();
+    // One of its parameters with one of its words; most words of most parameters are values.
+    if choice & 1 != 0 && !doc.parameters.is_empty() {
+        let parameter = &doc.parameters[usize::from(choice >> 1) % doc.parameters.len()];
+        let words: Vec<_> = parameter.values.split(" | ").collect();
+        let word = words[usize::from(input.byte()) % words.len()];
+        parameters = parameters.with(parameter.name, word);
+    }
+    let Ok(algorithm) = registry.by_name(doc.name, &parameters) else {
+        return;
+    };
+    let mut agent = Agent::new(Options::default());
+    if agent.add_boxed(algorithm).is_err() {
+        return;
+    }
+    let programs: Vec<(u32, usize)> = agent
+        .hosted()
+        .flat_map(|hosted| &hosted.programs)
+        .map(|program| (program.uid, program.compiled.report_names().count()))
+        .collect();
+    let mut now = Time::from_micros(1);
+    let datapath = DatapathInfo {
+        id: 1,
+        kind: "fuzz".to_owned(),
+        capabilities: match input.byte() {
+            0..=199 => Capabilities(u64::MAX),
+            bits => Capabilities(u64::from(bits) << (bits % 8)),
+        },
+        max_programs: 64,
+        max_instrs: 1024,
+        max_vars: 64,
+        fallback_after: Some(Duration::from_secs(1)),
+    };
+    agent.handle(now, DATAPATH, Event::Ready { datapath });
+    // The program that each flow runs.
+    let mut running = [programs[0].0; FLOWS];
+    while !input.0.is_empty() {
+        let what = input.byte();
+        let flow = usize::from(what >> 4) % FLOWS;
+        match what & 15 {
+            0 => {
+                let info = info(&mut input, doc.name);
+                let flow = flow as u64;
+                agent.handle(now, DATAPATH, Event::FlowOpened { flow, info });
+            }
+            1 => {
+                let stats = FlowStats {
+                    bytes_acked: Bytes::new(input.number()),
+                    packets_lost: input.number(),
+                    reports: input.number(),
+                    lifetime: input.duration(),
+                };
+                let flow = flow as u64;
+                agent.handle(now, DATAPATH, Event::FlowClosed { flow, stats });
+            }
+            2 => {
+                let why = Refusal::UnknownProgram(running[flow]);
+                let (flow, program) = (Some(flow as u64), running[flow]);
+                agent.handle(now, DATAPATH, Event::Refused { flow, program, why });
+            }
+            3 => now = now + Duration::from_nanos(input.number() >> 24),
+            4 => now = now + Duration::from_millis(u64::from(input.byte())),
+            _ => {
+                now = now + Duration::from_micros(u64::from(what) * 100);
+                let program = running[flow];
+                let fields = programs.iter().find(|(uid, _)| *uid == program).map_or(0, |(_, n)| *n);
+                let fields: Vec<u64> = (0..fields).map(|_| input.number()).collect();
+                let report = Event::Report {
+                    flow: flow as u64,
+                    program,
+                    urgent: what & 1 != 0,
+                    fields: &fields,
+                };
+                agent.handle(now, DATAPATH, report);
+            }
+        }
+        if agent.next_deadline().is_some_and(|due| due <= now) {
+            agent.on_deadline(now);
+        }
+        while let Some((_, command)) = agent.poll() {
+            if let Command::SetProgram { flow, uid, .. } = command {
+                running[flow as usize % FLOWS] = uid;
+            }
+        }
+    }
+}
+
+fn info(input: &mut Input<'_>, algorithm: &str) -> FlowInfo {
+    let address = SocketAddr::from(([192, 0, 2, input.byte()], u16::from(input.byte())));
+    FlowInfo {
+        algorithm: algorithm.to_owned(),
+        init_cwnd: Bytes::new(input.number()),
+        mss: Bytes::new(input.number()),
+        local: address,
+        peer: address,
+        cwnd: Bytes::new(input.number()),
+        ssthresh: Bytes::new(input.number()),
+        rate: Rate::from_bytes_per_sec(input.number()),
+        srtt: input.duration(),
+        live: input.byte() & 1 != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The next number of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+    fn next(state: &mut u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    #[test]
+    fn no_report_whatever_it_says_makes_an_algorithm_overflow() {
+        let mut failed = Vec::new();
+        for algorithm in 0..14u8 {
+            let outcome = std::panic::catch_unwind(|| {
+                for seed in 0..400u64 {
+                    let mut state = seed;
+                    let mut data = vec![algorithm];
+                    data.extend((0..1_500).map(|_| next(&mut state) as u8));
+                    // A flow is there from the beginning.
+                    data[1] &= !1;
+                    (data[2], data[3]) = (0, 0);
+                    super::agent(&data);
+                }
+            });
+            if outcome.is_err() {
+                failed.push(crate::names()[usize::from(algorithm)].clone());
+            }
+        }
+        assert!(failed.is_empty(), "{failed:?}");
+    }
+}
