@@ -2,6 +2,9 @@
 //! [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 mod agent_command;
 mod algorithms;
 mod attach;
@@ -136,7 +139,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
             Ok(())
         }
         Command::Emu(args) => match emu::run(&args, json) {
-            Ok(code) => return code,
+            Ok(code) => return output::end(code),
             Err(failure) => Err(failure),
         },
         Command::Send(args) => send::run(&args, &registry, json),
@@ -149,8 +152,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
     };
-    match outcome {
+    output::end(match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
-    }
+    })
 }

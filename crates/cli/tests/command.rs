@@ -360,3 +360,43 @@ fn check_says_whether_ccp_datapaths_can_run_a_program() {
     assert!(say(&can).contains("CCP datapaths      can run it"), "{}", say(&can));
     assert!(say(&cannot).contains("CCP datapaths      cannot run it: CCP's format cannot say the signal `Flow.mss`"));
 }
+
+/// What becomes of a command whose standard output is `to`.
+fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments).env_remove("CCPLANE_LOG").stdout(to);
+    let output = command.output().expect("the binary under test starts");
+    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (output.status.code(), words.join(" "))
+}
+
+#[test]
+fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
+    let program = scratch("printed.ccp", "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n");
+    let scenario = format!("{}/../../scenarios/01-one-flow.toml", env!("CARGO_MANIFEST_DIR"));
+    let results = format!("{}/printed", env!("CARGO_TARGET_TMPDIR"));
+    let commands: [&[&str]; 6] = [
+        &["algorithms"],
+        &["algorithms", "--json"],
+        &["paper", "list"],
+        &["check", "-v", &program],
+        &["run", &scenario, "--out", &results],
+        &["no-such-command", "--json"],
+    ];
+    for arguments in &commands[..5] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let (code, said) = with_output(arguments, writer);
+        assert_eq!(code, Some(141), "{arguments:?} said: {said}");
+        assert!(!said.contains("panicked") && !said.contains("×"), "{said}");
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let (code, said) = with_output(arguments, full);
+        assert_eq!(code, Some(1), "{arguments:?} said: {said}");
+        assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+    }
+    assert!(fs::exists(Path::new(&results)).unwrap_or_default(), "what it had to do is done");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(with_output(commands[5], writer).0, Some(2));
+}

@@ -1,0 +1,57 @@
+//! Standard output that may close or be full: the command does what it has to do, above all clean up, and says it by its exit
+//! code at the end. The macros of this file stand for those of the standard library in this crate, which panic.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use crate::exit::{Failure, Kind};
+
+/// What a shell says of a tool that wrote to a pipe which nobody reads any more: 128 + SIGPIPE.
+const NOBODY_READS: u8 = 141;
+
+/// The first error of standard output. Nothing is written after it.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints to standard output.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
+}
+
+/// Prints a line to standard output.
+macro_rules! println {
+    () => { $crate::output::write(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints a line to standard error. Where nobody reads that, nobody is to be told.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
+}
+
+/// What the macros do.
+pub(crate) fn write(text: fmt::Arguments<'_>) {
+    if LOST.get().is_none()
+        && let Err(why) = io::stdout().write_fmt(text)
+    {
+        let _ = LOST.set(why);
+    }
+}
+
+/// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet end, everything else that keeps
+/// output from being written is an error.
+pub(crate) fn end(code: ExitCode) -> ExitCode {
+    if let Err(why) = io::stdout().flush() {
+        let _ = LOST.set(why);
+    }
+    match LOST.get() {
+        None => code,
+        Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS.into(),
+        Some(why) => Failure::text(Kind::Failed, format!("cannot write to standard output: {why}"))
+            .hint("what the command had to do is done; only what it says of that is lost")
+            .report(false),
+    }
+}
