@@ -67,7 +67,10 @@ impl Target {
                 place: None,
             }),
             Target::Device(path) => {
-                let file = OpenOptions::new().write(true).open(path).map_err(|why| cannot_write(path, why))?;
+                let file = OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .map_err(|why| cannot_write(path, why))?;
                 Ok(Sink {
                     to: Box::new(file),
                     name: path.display().to_string(),

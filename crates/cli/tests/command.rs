@@ -373,7 +373,10 @@ fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Optio
 
 #[test]
 fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
-    let program = scratch("printed.ccp", "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n");
+    let program = scratch(
+        "printed.ccp",
+        "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",
+    );
     let scenario = format!("{}/../../scenarios/01-one-flow.toml", env!("CARGO_MANIFEST_DIR"));
     let results = format!("{}/printed", env!("CARGO_TARGET_TMPDIR"));
     let commands: [&[&str]; 6] = [
@@ -390,12 +393,21 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
         let (code, said) = with_output(arguments, writer);
         assert_eq!(code, Some(141), "{arguments:?} said: {said}");
         assert!(!said.contains("panicked") && !said.contains("×"), "{said}");
-        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .expect("it is there");
         let (code, said) = with_output(arguments, full);
         assert_eq!(code, Some(1), "{arguments:?} said: {said}");
-        assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+        assert!(
+            said.contains("cannot write to standard output: No space left"),
+            "{said}"
+        );
     }
-    assert!(fs::exists(Path::new(&results)).unwrap_or_default(), "what it had to do is done");
+    assert!(
+        fs::exists(Path::new(&results)).unwrap_or_default(),
+        "what it had to do is done"
+    );
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     assert_eq!(with_output(commands[5], writer).0, Some(2));

@@ -290,6 +290,27 @@ fn networks_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn workloads_whose_packets_take_no_time_are_refused_at_reading() {
+    let two = DUMBBELL.replace("[topology.dumbbell]\n", "[topology.dumbbell]\npairs = 2\n");
+    assert_ne!(two, DUMBBELL);
+    for hosts in [
+        "from = \"left1\"\nto = \"left2\"\n",
+        "from = \"left*\"\nto = \"*\"\npairs = \"all\"\n",
+        "from = \"*\"\npairs = \"permutation\"\n",
+    ] {
+        let (line, text) = problem(&two.replace("bulk", &format!("{hosts}bulk")));
+        assert!(
+            text.contains("would take no time") && text.contains("both sides"),
+            "{line}: {text}"
+        );
+        simulate(
+            &two.replace("bulk", &format!("{hosts}bulk"))
+                .replace("pairs = 2\n", "pairs = 2\naccess_rate = \"100mbit\"\n"),
+        );
+    }
+}
+
+#[test]
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));

@@ -64,7 +64,9 @@ impl Bounds {
             return NONE;
         }
         let headroom = scale(self.long, HEADROOM, GAIN).max(mss);
-        self.long.saturating_sub(headroom).max(mss.saturating_mul(LEAST_SEGMENTS))
+        self.long
+            .saturating_sub(headroom)
+            .max(mss.saturating_mul(LEAST_SEGMENTS))
     }
 
     /// HandleSpuriousLossDetection: no bound is lower than before the losses that were none.

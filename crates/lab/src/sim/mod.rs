@@ -3,6 +3,7 @@
 //! A run is a function of scenario, contender and seed alone. Runs share nothing, so that their number of threads
 //! changes when a result is there, and not what it is.
 
+mod instant;
 mod one;
 mod plan;
 mod seeds;

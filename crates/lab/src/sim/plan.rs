@@ -13,6 +13,7 @@ use ccplane_sim::{
 use ccplane_transport::Config;
 use ccplane_units::{Duration, Time};
 
+use super::instant::Instant;
 use crate::scenario::{Change, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions, Workload};
 
 /// A scenario with its names resolved; shared by all its runs.
@@ -56,6 +57,14 @@ impl Pairs {
                 from.len().saturating_mul(to.len()) - itself
             }
             Pairs::Permutation(hosts) => hosts.len(),
+        }
+    }
+
+    /// One of them, or one that may be drawn, whose packets take no time.
+    fn instant(&self, instant: &Instant) -> Option<(NodeId, NodeId)> {
+        match self {
+            Pairs::Fixed(pairs) => instant.among(pairs),
+            Pairs::Permutation(hosts) => instant.between(hosts, hosts),
         }
     }
 
@@ -122,11 +131,13 @@ impl Plan {
             };
             network.route(at, to, over);
         }
-        let pairs: Vec<Pairs> = scenario
-            .workloads
-            .iter()
-            .map(|workload| pairs(scenario, &network, workload))
-            .collect::<Result<_, _>>()?;
+        let instant = Instant::of(&network);
+        let resolve = |workload| {
+            let pairs = pairs(scenario, &network, workload)?;
+            takes_time(scenario, &network, workload, pairs.instant(&instant))?;
+            Ok(pairs)
+        };
+        let pairs: Vec<Pairs> = scenario.workloads.iter().map(resolve).collect::<Result<_, _>>()?;
         let main = main_link(scenario, &network, &pairs)?;
         let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
         let event = |event: &crate::scenario::Event| {
@@ -483,6 +494,30 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
         );
     }
     Ok(Pairs::Fixed(SimPairs::Each(pairs)))
+}
+
+/// A workload has no pair between whom packets take no time.
+fn takes_time(
+    scenario: &Scenario,
+    network: &Network,
+    workload: &Workload,
+    instant: Option<(NodeId, NodeId)>,
+) -> Result<(), Problem> {
+    let Some((from, to)) = instant else {
+        return Ok(());
+    };
+    let what = format!(
+        "packets from `{}` to `{}` would take no time: no link between them has a rate or a delay",
+        network.name(from),
+        network.name(to)
+    );
+    let fix = match scenario.topology {
+        Topology::Dumbbell { .. } => {
+            "name hosts of both sides of the bottleneck, or give each host's own link a rate: `access_rate = \"1gbit\"`"
+        }
+        _ => "name hosts with a bottleneck between them",
+    };
+    Err(scenario.source().problem(workload.span.clone(), what, "here", fix))
 }
 
 /// The link that the scenario names; else the topology's bottleneck, else the last one on the way to the first receiver.

@@ -140,9 +140,7 @@ impl Counters {
             Dropped::Plain | Dropped::Sealed => &mut self.mismatched,
             Dropped::Forged => &mut self.forged,
             Dropped::Replayed => &mut self.replayed,
-            Dropped::Unknown | Dropped::Moved | Dropped::Portless | Dropped::Deaf | Dropped::Small => {
-                &mut self.unknown
-            }
+            Dropped::Unknown | Dropped::Moved | Dropped::Portless | Dropped::Deaf | Dropped::Small => &mut self.unknown,
             Dropped::Full => &mut self.full,
         } += 1;
     }

@@ -269,7 +269,10 @@ fn a_hello_from_port_0_is_dropped_and_not_answered() {
     let (mut server, mut client) = (server(None, 10), Client::new(None, 77, 5000));
     let hello = client.send(at(0)).unwrap();
     let nowhere = SocketAddr::from(([192, 0, 2, 5], 0));
-    assert_eq!(hand(&mut server, at(1), nowhere, &hello).unwrap_err(), Dropped::Portless);
+    assert_eq!(
+        hand(&mut server, at(1), nowhere, &hello).unwrap_err(),
+        Dropped::Portless
+    );
     assert_eq!(server.counters().unknown, 1);
 }
 

@@ -1,0 +1,55 @@
+//! Ways that take no time, there and back: between hosts of one side of a dumbbell whose own links are as fast as anything. A
+//! transport there would go round for ever at one moment.
+
+use ccplane_qdisc::{DelayModel, LineSpec};
+use ccplane_sim::{LinkSpec, Network, NodeId, Pairs};
+use ccplane_units::Duration;
+
+/// For each node the lowest of those that it reaches, and that reach it, in no time.
+pub(super) struct Instant(Vec<usize>);
+
+impl Instant {
+    pub(super) fn of(network: &Network) -> Instant {
+        let instant = |link: &_| network.spec(*link).is_some_and(takes_no_time);
+        let mut ways: Vec<(usize, usize)> = network
+            .links()
+            .filter(instant)
+            .filter_map(|link| network.ends(link))
+            .map(|(from, to)| (from.index(), to.index()))
+            .collect();
+        ways.sort_unstable();
+        let both = |way: &(usize, usize)| ways.binary_search(&(way.1, way.0)).is_ok();
+        let mut lowest: Vec<usize> = (0..network.nodes().len()).collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (from, to) in ways.iter().copied().filter(both) {
+                changed |= lowest[to] > lowest[from];
+                lowest[to] = lowest[to].min(lowest[from]);
+            }
+        }
+        Instant(lowest)
+    }
+
+    fn joins(&self, a: NodeId, b: NodeId) -> bool {
+        a != b && self.0[a.index()] == self.0[b.index()]
+    }
+
+    /// One of these pairs between whom packets take no time.
+    pub(super) fn among(&self, pairs: &Pairs) -> Option<(NodeId, NodeId)> {
+        match pairs {
+            Pairs::Each(pairs) => pairs.iter().copied().find(|(a, b)| self.joins(*a, *b)),
+            Pairs::Every { from, to } => self.between(from, to),
+        }
+    }
+
+    /// One pair of a host here and a host there.
+    pub(super) fn between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
+        let mut ends = to.iter();
+        ends.find_map(|b| from.iter().find(|a| self.joins(**a, *b)).map(|a| (*a, *b)))
+    }
+}
+
+fn takes_no_time(spec: &LinkSpec) -> bool {
+    matches!(spec.line, LineSpec::Unlimited) && spec.delay == DelayModel::Fixed(Duration::ZERO)
+}
