@@ -2,47 +2,51 @@
 
 use std::time::Duration;
 
-use ccplane_agent::bench::{Load, throughput};
+use ccplane_agent::bench::{Load, client, throughput};
 
+use super::against::{AgainstArgs, ROUNDS, Who};
 use super::{Aim, Figures};
 use crate::exit::{Failure, Kind};
 
 /// Reports that the mock datapath puts into a datagram, as CCP's messages allow.
 const BATCH: usize = 16;
 const RUNS: usize = 3;
+const RUN: Duration = Duration::from_secs(2);
+/// Of what a peer can take, or answer, that does nothing else.
+const OF_BOUND: Aim = Aim::AtLeast(0.9);
 
 /// Runs the benchmark.
-pub fn run() -> Result<Figures, Failure> {
+pub fn run(args: &AgainstArgs) -> Result<Figures, Failure> {
     let mut figures = Figures::default();
-    for (updates, key, aim, references) in [
-        (
-            false,
-            "reports_per_s",
-            1e6,
-            ["portus 220000 on such a VM", "portus 199000 on such a VM"],
-        ),
-        (
-            true,
-            "updates_per_s",
-            4e5,
-            ["portus 67000 on such a VM", "portus 58000 on such a VM"],
-        ),
-    ] {
-        for (flows, reference) in [1, 1000].into_iter().zip(references) {
+    for (updates, key) in [(false, "ccp_client_reports_per_s"), (true, "ccp_client_updates_per_s")] {
+        let rate = |rates: client::Rates| if updates { rates.updates } else { rates.reports };
+        let rounds = args.rounds(updates, |path| Ok(vec![rate(client::rates(path, RUN)?)]))?;
+        for all in rounds {
+            all.add(&mut figures, key, "a second");
+            all.add_ratio(&mut figures, key, Who::Bound, OF_BOUND);
+            all.add_ratio(&mut figures, key, Who::Portus, Aim::AtLeast(1.0));
+        }
+    }
+    figures.note(format!(
+        "ccp_client: a plain CCP datapath, one report a datagram, and the agent in a process of its own; `_bound`: a peer that does nothing but answer; {ROUNDS} rounds in turns of {} s, medians; of ratios the least and the most",
+        RUN.as_secs()
+    ));
+    for (updates, key, aim) in [(false, "reports_per_s", 1e6), (true, "updates_per_s", 4e5)] {
+        for flows in [1, 1000] {
             let batched = measure(flows, updates, BATCH)?;
             figures.add(
                 format!("{key}_{flows}"),
                 batched,
                 "a second",
                 Some(Aim::AtLeast(aim)),
-                reference,
+                "",
             );
             let single = measure(flows, updates, 1)?;
             figures.add(format!("{key}_{flows}_single"), single, "a second", None, "");
         }
     }
     figures.note(format!(
-        "agent and mock datapath on this machine's cores, {RUNS} runs of 2 s, medians; {BATCH} reports a datagram, `_single`: one, as the reference sends them"
+        "the others: agent and datapath are threads of one process, {RUNS} runs of 2 s, medians; {BATCH} reports a datagram, `_single`: one"
     ));
     super::decision::add(&mut figures)?;
     Ok(figures)
@@ -53,7 +57,7 @@ fn measure(flows: u32, updates: bool, reports_per_datagram: usize) -> Result<f64
         flows,
         updates,
         reports_per_datagram,
-        duration: Duration::from_secs(2),
+        duration: RUN,
     };
     let mut rates = Vec::new();
     for _ in 0..RUNS {

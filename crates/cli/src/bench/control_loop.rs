@@ -1,19 +1,41 @@
 //! `ccplane bench control-loop`: report to algorithm to update and back, through a real agent.
 
-use ccplane_agent::bench::{ControlLoop, Latencies, control_loop};
+use ccplane_agent::bench::{ControlLoop, Latencies, client, control_loop};
 use ccplane_agent::link::Waiting;
 
+use super::against::{AgainstArgs, ROUNDS, Who};
 use super::{Aim, Figures};
 use crate::doctor;
 use crate::exit::{Failure, Kind};
 
 const EXCHANGES: usize = 50_000;
+/// Of the plain client, a round: some 50 µs each.
+const CLIENT_EXCHANGES: usize = 20_000;
+/// Of portus' time, where the client sleeps.
+const OF_PORTUS: Aim = Aim::AtMost(0.5);
 /// As the reference was loaded: as many hogs as this kind of machine has cores.
 const HOGS: usize = 2;
 
 /// Runs the benchmark.
-pub fn run() -> Result<Figures, Failure> {
+pub fn run(args: &AgainstArgs) -> Result<Figures, Failure> {
     let mut figures = Figures::default();
+    for (waits, key) in [
+        (client::Waits::Sleeping, "ccp_client"),
+        (client::Waits::Looking, "ccp_client_spin"),
+    ] {
+        let times = args.rounds(true, |path| {
+            let all = client::latencies(path, waits, CLIENT_EXCHANGES)?;
+            Ok(vec![all.p50_us, all.p95_us])
+        })?;
+        for (rounds, percentile) in times.iter().zip(["p50_us", "p95_us"]) {
+            let key = format!("{key}_{percentile}");
+            rounds.add(&mut figures, &key, "us");
+            rounds.add_ratio(&mut figures, &key, Who::Portus, OF_PORTUS);
+        }
+    }
+    figures.note(format!(
+        "ccp_client: a plain CCP datapath that sleeps (_spin: looks) until the answer comes, and the agent in a process of its own; `_bound`: a peer that does nothing but answer; {ROUNDS} rounds in turns of {CLIENT_EXCHANGES} exchanges, medians; of ratios the least and the most"
+    ));
     let unix = |hogs, exchanges| {
         let options = ControlLoop {
             exchanges,
@@ -24,22 +46,10 @@ pub fn run() -> Result<Figures, Failure> {
     };
     let idle = median(&[unix(0, EXCHANGES)?, unix(0, EXCHANGES)?, unix(0, EXCHANGES)?]);
     let loaded = median(&[unix(HOGS, EXCHANGES)?, unix(HOGS, EXCHANGES)?, unix(HOGS, EXCHANGES)?]);
-    figures.add("unix_p50_us", idle.p50_us, "us", None, "portus 10.9 on such a VM");
-    figures.add(
-        "unix_p95_us",
-        idle.p95_us,
-        "us",
-        Some(Aim::AtMost(12.0)),
-        "portus 35 on such a VM",
-    );
-    figures.add("unix_p99_us", idle.p99_us, "us", None, "portus 60 on such a VM");
-    figures.add(
-        "unix_loaded_p99_us",
-        loaded.p99_us,
-        "us",
-        Some(Aim::AtMost(60.0)),
-        "portus 275 on such a VM",
-    );
+    figures.add("unix_p50_us", idle.p50_us, "us", None, "");
+    figures.add("unix_p95_us", idle.p95_us, "us", Some(Aim::AtMost(12.0)), "");
+    figures.add("unix_p99_us", idle.p99_us, "us", None, "");
+    figures.add("unix_loaded_p99_us", loaded.p99_us, "us", Some(Aim::AtMost(60.0)), "");
     figures.note(format!(
         "unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of 3 runs; loaded: {HOGS} CPU hogs"
     ));

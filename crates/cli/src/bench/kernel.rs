@@ -81,7 +81,7 @@ pub fn run(args: &KernelArgs, registry: &Registry) -> Result<Figures, Failure> {
             // A ratio of kernel runs is judged by its whole interval.
             Some(aim) => {
                 let interval = at(format!("{key}_low")).zip(at(format!("{key}_high")));
-                figures.add_ratio(key.as_str(), value, interval, aim, reference);
+                figures.add_ratio(key.as_str(), value, "x native", interval, aim, reference);
             }
             None => figures.add(key.as_str(), value, unit, None, reference),
         }

@@ -2,6 +2,7 @@
 //!
 //! Every command prints a table of its figures with the aim and the reference, or one JSON object on one line.
 
+mod against;
 mod agent;
 mod control_loop;
 mod datapath;
@@ -27,9 +28,9 @@ pub enum BenchCommand {
     /// The engine: ns an ACK, bytes a flow, µs a compilation.
     Datapath,
     /// The control loop: report to algorithm to update and back, in µs.
-    ControlLoop,
+    ControlLoop(against::AgainstArgs),
     /// The agent: reports and updates a second over the Unix link.
-    Agent,
+    Agent(against::AgainstArgs),
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(kernel::KernelArgs),
     /// DX on kernel TCP: what a time stamp costs, the queue that it leaves beside Cubic's, and the ACK path flooded.
@@ -40,6 +41,9 @@ pub enum BenchCommand {
     Sim(sim::SimArgs),
     /// The emulator: ceiling, rate, delay and lateness, with both timings.
     Emu,
+    /// The other end of `control-loop` and `agent`.
+    #[command(hide = true)]
+    Peer(against::PeerArgs),
 }
 
 /// Runs a benchmark.
@@ -48,8 +52,8 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
     let provenance = Provenance::now(crate::build(), command_line(), false);
     let figures = match command {
         BenchCommand::Datapath => datapath::run()?,
-        BenchCommand::ControlLoop => control_loop::run()?,
-        BenchCommand::Agent => agent::run()?,
+        BenchCommand::ControlLoop(args) => control_loop::run(args)?,
+        BenchCommand::Agent(args) => agent::run(args)?,
         BenchCommand::Kernel(args) => kernel::run(args, registry)?,
         BenchCommand::Dx(args) => dx::run(args, registry)?,
         BenchCommand::Transport => transport::run()?,
@@ -58,6 +62,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             None => return Ok(()),
         },
         BenchCommand::Emu => emu::run()?,
+        BenchCommand::Peer(args) => return against::peer(args),
     };
     if json {
         println!("{}", figures.to_json(&provenance));
@@ -139,11 +144,12 @@ impl Figures {
         });
     }
 
-    /// Adds a ratio to native of runs on real packets, judged by its interval; its ends are figures, too.
+    /// Adds a ratio to what ran in turns with it, `x native` for example, judged by its interval; its ends are figures, too.
     pub fn add_ratio(
         &mut self,
         key: impl Into<String>,
         value: f64,
+        unit: &'static str,
         interval: Option<(f64, f64)>,
         aim: Aim,
         reference: &'static str,
@@ -151,7 +157,7 @@ impl Figures {
         self.rows.push(Row {
             key: key.into(),
             value,
-            unit: "x native",
+            unit,
             aim: Some(aim),
             interval,
             verdict: Some(judge(interval, aim.range())),
@@ -188,7 +194,7 @@ impl Figures {
                 object.insert(format!("{}_high", row.key), round(high).into());
             }
             // Of one that has no interval the value says it.
-            if let Some(verdict) = row.verdict.filter(|_| row.unit == "x native") {
+            if let Some(verdict) = row.verdict.filter(|_| row.unit.starts_with("x ")) {
                 object.insert(format!("{}_verdict", row.key), verdict.to_string().into());
             }
         }
@@ -250,9 +256,9 @@ mod tests {
     fn figures_say_where_they_come_from_and_whether_enough_is_known() {
         let mut figures = Figures::default();
         figures.add("ns", 12.0, "ns", Some(Aim::AtMost(10.0)), "");
-        figures.add_ratio("wide", 1.0, Some((0.9, 1.1)), Aim::AtLeast(0.95), "");
-        figures.add_ratio("single", 1.0, None, Aim::AtLeast(0.95), "");
-        figures.add_ratio("close", 1.0, Some((0.98, 1.1)), Aim::AtLeast(0.95), "");
+        figures.add_ratio("wide", 1.0, "x native", Some((0.9, 1.1)), Aim::AtLeast(0.95), "");
+        figures.add_ratio("single", 1.0, "x native", None, Aim::AtLeast(0.95), "");
+        figures.add_ratio("close", 1.0, "x native", Some((0.98, 1.1)), Aim::AtLeast(0.95), "");
         let provenance = Provenance::now(crate::build(), "ccplane bench x".to_owned(), false);
         let json = figures.to_json(&provenance);
         assert_eq!((&json["ns"], &json["wide_low"]), (&12.0.into(), &0.9.into()));

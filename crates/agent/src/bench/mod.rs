@@ -2,26 +2,29 @@
 //!
 //! [`control_loop`] times report → algorithm → update and back; [`throughput`] counts reports, and updates that
 //! answer them. Agent and datapath are two threads of this process, joined by a Unix datagram socket as they would be
-//! in two.
+//! in two. [`client`] measures an agent in another process, ours ([`answer()`]) or somebody else's.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+mod answer;
+pub mod client;
+mod datapath;
+mod peer;
+
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_units::Bytes;
-use ccplane_wire::v1;
-use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
 use nix::sys::time::TimeValLike;
 
 use crate::link::{Clock, Datagram, LinkError, Spinner, Waiting, serve};
-use crate::{Agent, Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report};
+use crate::{Agent, AlgorithmStats, Options};
+use answer::{Answer, NAME};
+use datapath::Mock;
+
+pub use peer::{answer, bound};
 
 /// How to time the control loop.
 #[derive(Clone, Copy, Debug)]
@@ -202,180 +205,3 @@ fn a_path(what: &str) -> PathBuf {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("ccplane-bench-{}-{number}.{what}", std::process::id()))
 }
-
-const NAME: &str = "answer";
-
-/// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
-struct Answer {
-    updates: bool,
-}
-
-struct AnswerFlow {
-    cwnd: u64,
-    mss: u64,
-}
-
-impl Algorithm for Answer {
-    type Flow = AnswerFlow;
-
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn programs(&self) -> Programs {
-        Programs::new().with(
-            "fold",
-            "(def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
-                 (volatile rtt 0) (volatile inflight 0)))
-             (when true
-                 (:= Report.acked (+ Report.acked Ack.bytes_acked))
-                 (:= Report.sacked (+ Report.sacked Ack.packets_misordered))
-                 (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
-                 (:= Report.timeout Flow.was_timeout)
-                 (:= Report.rtt Flow.rtt_sample_us)
-                 (:= Report.inflight Flow.packets_in_flight)
-                 (report))",
-        )
-    }
-
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AnswerFlow {
-        control.program("fold", &[]);
-        AnswerFlow {
-            cwnd: info.cwnd.get(),
-            mss: info.mss.get(),
-        }
-    }
-
-    fn on_report(&mut self, flow: &mut AnswerFlow, report: &Report<'_>, control: &mut Control<'_>) {
-        let field = |name| report.get(name).unwrap_or(0);
-        let (acked, sacked, loss) = (field("acked"), field("sacked"), field("loss"));
-        let (timeout, _rtt, _inflight) = (field("timeout"), field("rtt"), field("inflight"));
-        flow.cwnd = match loss + sacked + timeout {
-            0 => flow.cwnd + flow.mss * acked / flow.cwnd.max(1),
-            _ => (flow.cwnd / 2).max(flow.mss),
-        };
-        if self.updates {
-            control.cwnd(Bytes::new(flow.cwnd));
-        }
-    }
-}
-
-/// A CCP datapath without traffic.
-struct Mock {
-    socket: UnixDatagram,
-    path: PathBuf,
-    agent: UnixAddr,
-    out: Vec<u8>,
-    buffer: Vec<u8>,
-}
-
-impl Mock {
-    /// Announces itself, takes the agent's program and opens its flows.
-    fn new(agent: &Path, flows: u32) -> Result<Mock, BenchError> {
-        let path = a_path("datapath");
-        let socket = UnixDatagram::bind(&path)?;
-        socket.set_read_timeout(Some(SILENCE))?;
-        let agent = UnixAddr::new(agent).map_err(io::Error::from)?;
-        let mut mock = Mock {
-            socket,
-            path,
-            agent,
-            out: Vec::new(),
-            buffer: vec![0; 65_536],
-        };
-        v1::ready(&mut mock.out, 1);
-        mock.send_all()?;
-        mock.wait_for(|message| matches!(message, v1::Message::Install(_)))?;
-        let zero = ([0, 0, 0, 0], 0).into();
-        let create = v1::Create {
-            init_cwnd: 14_480,
-            mss: 1448,
-            source: zero,
-            destination: zero,
-            algorithm: NAME,
-        };
-        for flow in 1..=flows {
-            v1::create(&mut mock.out, flow, &create).map_err(io::Error::other)?;
-            mock.send_all()?;
-            mock.wait_for(|message| matches!(message, v1::Message::ChangeProgram { .. }))?;
-        }
-        Ok(mock)
-    }
-
-    fn add_report(&mut self, flow: u32) {
-        // Six fields always fit.
-        let _ = v1::measure(&mut self.out, flow, 1, &[1448, 0, 0, 0, 20_000, 10]);
-    }
-
-    fn report(&mut self, flow: u32, count: usize) -> Result<(), BenchError> {
-        (0..count).for_each(|_| self.add_report(flow));
-        self.send_all().map(|_| ())
-    }
-
-    /// Sends what was added as one datagram, and takes updates while there is no room; how many.
-    fn send_all(&mut self) -> Result<u64, BenchError> {
-        let mut updates = 0;
-        let start = Instant::now();
-        loop {
-            match sendto(self.socket.as_raw_fd(), &self.out, &self.agent, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) => break,
-                Err(Errno::EAGAIN) if start.elapsed() < SILENCE => {
-                    updates += self.take_updates()?;
-                    thread::yield_now();
-                }
-                Err(why) => return Err(io::Error::from(why).into()),
-            }
-        }
-        self.out.clear();
-        Ok(updates)
-    }
-
-    fn take_updates(&mut self) -> Result<u64, BenchError> {
-        let mut updates = 0;
-        loop {
-            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => {
-                    let messages = v1::messages(&self.buffer[..length]);
-                    updates += messages
-                        .filter(|m| matches!(m, Ok(v1::Message::UpdateField { .. })))
-                        .count() as u64;
-                }
-                Err(Errno::EAGAIN) => return Ok(updates),
-                Err(why) => return Err(io::Error::from(why).into()),
-            }
-        }
-    }
-
-    /// Looks for an update, then sleeps, as the agent does.
-    fn wait_for_update(&mut self, clock: Clock, spinner: &mut Spinner) -> Result<(), BenchError> {
-        while self.take_updates()? == 0 {
-            if !spinner.goes_on(false, clock.now()) {
-                self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }))?;
-                break;
-            }
-        }
-        spinner.goes_on(true, clock.now());
-        Ok(())
-    }
-
-    /// Sleeps until a message comes that is wanted.
-    fn wait_for(&mut self, wanted: impl Fn(&v1::Message<'_>) -> bool) -> Result<(), BenchError> {
-        loop {
-            let length = self.socket.recv(&mut self.buffer).map_err(|_| BenchError::Silent)?;
-            if v1::messages(&self.buffer[..length])
-                .flatten()
-                .any(|message| wanted(&message))
-            {
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl Drop for Mock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-const SILENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,57 @@
+//! A plain CCP datapath for an agent in another process, whoever's that is: one report a datagram, and nothing clever.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::datapath::Mock;
+use super::{BenchError, Latencies};
+
+/// How it waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// It sleeps in the kernel.
+    Sleeping,
+    /// It asks the kernel again and again.
+    Looking,
+}
+
+/// What an agent gets through, a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Reports that its socket took.
+    pub reports: f64,
+    /// Updates that came back.
+    pub updates: f64,
+}
+
+/// Times report → update, one after the other, after a tenth as many that are not timed. The agent answers every report.
+pub fn latencies(agent: &Path, waits: Waits, exchanges: usize) -> Result<Latencies, BenchError> {
+    let mut datapath = Mock::new(agent, 1)?;
+    let mut times = Vec::with_capacity(exchanges);
+    for exchange in 0..exchanges + exchanges / 10 {
+        let start = Instant::now();
+        datapath.report(1, 1)?;
+        datapath.take_update(waits == Waits::Sleeping)?;
+        if exchange >= exchanges / 10 {
+            times.push(start.elapsed());
+        }
+    }
+    Ok(Latencies::of(times))
+}
+
+/// Reports as fast as the agent takes them, and counts what it answers.
+pub fn rates(agent: &Path, duration: Duration) -> Result<Rates, BenchError> {
+    let mut datapath = Mock::new(agent, 1)?;
+    let start = Instant::now();
+    let (mut reports, mut updates) = (0u64, 0);
+    while start.elapsed() < duration {
+        datapath.add_report(1);
+        updates += datapath.send_all()? + datapath.take_updates()?;
+        reports += 1;
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    Ok(Rates {
+        reports: reports as f64 / elapsed,
+        updates: updates as f64 / elapsed,
+    })
+}
