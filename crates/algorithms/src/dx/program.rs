@@ -14,6 +14,10 @@ const MOST: u64 = 1 << 32;
 /// window has grown by as many before it does.
 const FEW: u64 = 4;
 
+/// Packets of a train, whose mean says what one takes at most. A token bucket lets a burst through at once: of 32, 2½ packets make
+/// an error of a twelfth, of fewer a larger one. More, and a window of a packet needs as many round trips to know its path.
+pub(super) const TRAIN: u64 = 32;
+
 /// What slow start leaves of the window. The packet that found a queue left a round trip ago, and the window has grown since, to
 /// 1.76 times as much: paced at W/R, it grows as fast as W did an RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less
 /// leaves the link idle until additive increase has filled it, more a queue.
@@ -52,13 +56,14 @@ impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
     /// that is sampled.
     ///
-    /// What a packet takes at the slowest link: packets that leave together show it, the second waits as much longer than the first.
-    /// In the first window the least such rise counts, and none of less than a quarter of what is known by then: that is noise, or
-    /// what a token bucket let through at once, and the least of it would leave no headroom. Later the step by which the window grew (`pair`),
-    /// as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between; a
-    /// rise that noise could be is none. Delivery rates say what it is at most, later by a step of 1/16, since a bucket that was full is
-    /// faster than its link for some packets. Messages that leave at once have none, and there it is the growth of the window that says it
-    /// first. Whatever says it first is taken as it is: one step down from infinity is still four seconds.
+    /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered, so that a
+    /// queue on the way back has no part in it. A rate over fewer packets is that of what a token bucket let through at once.
+    ///
+    /// Of a link that is shared, packets that leave together show more: the second waits as much longer than the first, if the first
+    /// waited at least half of that; a bucket in which tokens were left makes the second wait for a part of a packet. In the first window the least
+    /// such rise counts, and none of less than a quarter of what is known by then. Later the step by which the window grew
+    /// (`pair`), as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between;
+    /// a rise that noise could be is none. Whatever says it first is taken as it is.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -76,20 +81,27 @@ impl Dx {
     (:= Report.packet (/ (* Flow.mss 1080000000) {}))",
                 rate.bytes_per_sec()
             ),
-            None => "
-    # No rate is no bound.
-    (:= r (/ (* Flow.mss 1000000000) (max 1 (min Flow.rate_incoming Flow.rate_outgoing))))
-    (if (< r Report.packet)
-        (:= Report.packet (if (|| (== Report.decisions 0) (== Report.packet +infinity)) r
-            (- Report.packet (/ Report.packet 16)))))
-    (:= r (if sampled (diff q last) 0))
-    (if (&& (== Report.decisions 0) (< r Report.packet) (> r (/ Report.packet 4)))
-        (:= Report.packet r))
+            None => format!(
+                "
+    (:= train (+ train new))
+    (:= r (diff (* 1000 Ack.now) last_r))
+    (if (>= train (* {TRAIN} Flow.mss))
+        (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff r since) Flow.mss) train))))
+            (:= since r)
+            (:= train 0)))
+    (:= r (diff q last))
+    (if (> r (* 2 last)) (:= r 0))
+    (if (&& (== Report.decisions 0) (> r (/ Report.packet 4)))
+        (:= Report.packet (min Report.packet r)))
     (if (&& (> pair 0) (<= pair new) (<= new Flow.mss) (> r noise))
         (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
-            (+ (* Report.packet 65/64) 1)
+            (+ Report.packet (/ Report.packet 64))
             (- Report.packet (/ Report.packet 16))))))"
-                .to_owned(),
+            ),
+        };
+        let train = match self.rate {
+            Some(_) => "",
+            None => " (train 0) (since 0)",
         };
         let (next, span) = match self.samples {
             Samples::After => ("(+ Flow.bytes_in_flight Report.window)", "Report.window"),
@@ -118,7 +130,7 @@ impl Dx {
     (noise 0) (slow true) (recovering false) (in_loss false) (again false)
     (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity) (low +infinity)
     (left 0) (sum 0) (count 0) (pair 0)
-    (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0))
+    (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0){train})
 (when true
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= new {DELIVERED})
@@ -133,7 +145,7 @@ impl Dx {
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
-    (:= Report.base (max 1 (* 1000 Flow.min_rtt_us)))
+    (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
     # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
     (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
@@ -154,8 +166,7 @@ impl Dx {
             (:= in_loss false)))
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (report)))
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout)){packet}
-    (:= Report.headroom {headroom})
+    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
     (if again
         (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
             (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0)))
@@ -170,7 +181,8 @@ impl Dx {
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))))
-    (:= last_r (if sampled r))
+    (:= last_r (if sampled r)){packet}
+    (:= Report.headroom {headroom})
     (:= last (if sampled q))
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
