@@ -1,5 +1,6 @@
 //! `ccplane bench dx`: DX on kernel TCP over an emulated link of 100 Mbit/s, Cubic in turns with it.
 
+use ccplane_lab::Contender;
 use ccplane_lab::bench_dx::{self, Options};
 use ccplane_units::Duration;
 use clap::Args;
@@ -13,6 +14,9 @@ use crate::{doctor, interrupt};
 /// How much to measure.
 #[derive(Args)]
 pub struct DxArgs {
+    /// The algorithm, with parameters: `dx:headroom=200us`.
+    #[arg(long, value_name = "NAME", default_value = "dx")]
+    alg: Contender,
     /// Length of each run.
     #[arg(long, default_value = "5s")]
     duration: Duration,
@@ -25,6 +29,7 @@ pub struct DxArgs {
 pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
     doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
     let options = Options {
+        contender: args.alg.clone(),
         run: args.duration,
         rounds: args.rounds,
     };

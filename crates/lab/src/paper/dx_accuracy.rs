@@ -147,7 +147,8 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
         None => ["–".to_owned(), "–".to_owned()],
     };
     let modelled = |n: usize| {
-        let ladder = measured.ladder.as_ref()?;
+        // The first is what the model's noise was fitted to: no result.
+        let ladder = measured.ladder.as_ref().filter(|_| n > 0)?;
         ladder.steps.get(n).map(|step| (step.p50, step.p99))
     };
     let real = |n: usize| {
@@ -341,7 +342,7 @@ fn words(findings: &mut Findings, measured: &Measured) {
         findings.remark(
             "Modelled: the true times are those of one TCP connection over a simulated link of 10 Gbit/s, acknowledgements sharing their \
              way with 5 Gbit/s of other packets; each passage through a stack takes an exponential time with a mean of 71 µs, \
-             chosen so that the 99th percentile of four together is the slide's 710 µs; drivers give 20 µs of departures one stamp, that of the first, and 10 µs of arrivals one, that of their end. What \
+             chosen so that the 99th percentile of four together is the slide's 710 µs, so that the first step has no figure of its own; drivers give 20 µs of departures one stamp, that of the first, and 10 µs of arrivals one, that of their end. What \
              the last step leaves is batches whose last packet did not come at their end.",
         );
     }

@@ -123,16 +123,14 @@ fn tell(findings: &mut Findings, results: &Results, round_trips: &[u64], quick: 
             Aim::AtLeast(least),
         );
     }
-    let medians: Option<Vec<f64>> = [Who::Dx, Who::DxHardware, Who::DxSoftware, Who::Dctcp]
-        .iter()
-        .map(|who| results.mean(10, rtt, *who, |seen| seen.delay(0.5)))
-        .collect();
-    if let Some(medians) = medians {
-        let ordered = medians.windows(2).all(|pair| pair[0] <= pair[1]);
+    // Slide 29 has no stamps without noise.
+    let median = |who| results.mean(10, rtt, who, |seen| seen.delay(0.5));
+    if let (Some(hardware), Some(software)) = (median(Who::DxHardware), median(Who::DxSoftware)) {
+        let ordered = hardware < software;
         findings.fact("ordered_10g", ordered);
         findings.remark(format!(
-            "At 10 Gbit/s the medians are {}in the order exact ≤ hardware-like < software-like ≤ DCTCP that slide 29 has.",
-            if ordered { "" } else { "not " }
+            "At 10 Gbit/s the median under hardware-like stamps is {} than under software-like ones; slide 29 has it shorter.",
+            if ordered { "shorter" } else { "no shorter" }
         ));
     }
     for (gbit, who, key) in [

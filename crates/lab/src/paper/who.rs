@@ -27,8 +27,6 @@ pub(super) enum Who {
     Steered,
     /// Swift, its target as measured.
     Swift,
-    /// TIMELY, its thresholds as measured.
-    Timely,
 }
 
 impl Who {
@@ -41,7 +39,6 @@ impl Who {
             Who::Dctcp => "DCTCP",
             Who::Steered => "DCTCP, ccplane's",
             Who::Swift => "Swift",
-            Who::Timely => "TIMELY",
         }
     }
 
@@ -54,7 +51,6 @@ impl Who {
             Who::Dctcp => "dctcp",
             Who::Steered => "steered_dctcp",
             Who::Swift => "swift",
-            Who::Timely => "timely",
         }
     }
 
@@ -64,7 +60,7 @@ impl Who {
             Who::Dctcp => None,
             Who::Steered => Some("dctcp"),
             Who::Dx | Who::DxHardware | Who::DxSoftware => Some("dx"),
-            Who::Swift | Who::Timely => Some(self.key()),
+            Who::Swift => Some(self.key()),
         }
     }
 
