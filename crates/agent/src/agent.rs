@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_lang as lang;
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal};
+use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal};
 
 use crate::flows::{Entry, Flows};
 use crate::report::Raw;
@@ -150,6 +150,7 @@ impl Agent {
             name: name.into(),
             kernel_name,
             needs: algorithm.needs(),
+            wants: algorithm.wants(),
             latency: algorithm.latency(),
             programs,
         });
@@ -427,6 +428,14 @@ impl Core {
     }
 
     fn install(&mut self, to: DatapathId, hosted: &Hosted) {
+        let offer = Offer {
+            name: hosted.name.clone(),
+            kernel_name: hosted.kernel_name.clone(),
+            needs: hosted.needs,
+            wants: hosted.wants,
+            latency: hosted.latency,
+        };
+        self.send(to, Command::Offer(Arc::new(offer)));
         for program in &hosted.programs {
             self.send(
                 to,

@@ -41,6 +41,8 @@ pub struct Hosted {
     pub kernel_name: String,
     /// What it needs of a datapath.
     pub needs: Capabilities,
+    /// What it needs, and what it uses where it is there.
+    pub wants: Capabilities,
     /// How long a report that is not urgent may wait.
     pub latency: Duration,
     /// Its programs.

@@ -72,6 +72,7 @@ impl Tables {
     ) -> Option<Event<'static>> {
         let (number, uid, command) = match command {
             Command::Install { algorithm, program } => return Some(self.install(algorithm, program)),
+            Command::Offer(_) => return None,
             Command::Heartbeat { algorithm } => {
                 self.table_of(algorithm).heartbeat(now);
                 return None;

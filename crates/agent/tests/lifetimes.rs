@@ -36,8 +36,21 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
             datapath: datapath(None),
         },
     );
-    let installed: Vec<_> = std::iter::from_fn(|| agent.poll()).collect();
-    assert_eq!(installed.len(), 4);
+    let said: Vec<_> = std::iter::from_fn(|| agent.poll())
+        .map(|(_, command)| match command {
+            Command::Offer(offer) => offer.name.to_string(),
+            Command::Install { algorithm, .. } => format!("a program of {algorithm}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = ["one", "two"].map(|name| {
+        [
+            name.to_owned(),
+            format!("a program of {name}"),
+            format!("a program of {name}"),
+        ]
+    });
+    assert_eq!(said, expected.concat(), "each algorithm is offered before its programs");
     for (flow, algorithm) in [(1, "two"), (2, "ccp_one"), (3, "three"), (4, "")] {
         agent.handle(
             NOW,
@@ -157,7 +170,11 @@ fn a_datapath_that_says_ready_again_has_lost_its_flows() {
         datapath: datapath(None),
     });
     assert_eq!(bench.agent.flows(), 0);
-    assert_eq!(bench.commands().len(), 2, "both programs are installed again");
+    assert_eq!(
+        bench.commands().len(),
+        3,
+        "offered, and both programs are installed again"
+    );
 }
 
 #[test]

@@ -33,6 +33,12 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             values: "packets^-1, 0.01 to 2",
             doc: "δ of the default mode: a flow keeps about 1/δ packets in the queue",
         },
+        ParameterDoc {
+            name: "descent",
+            default: "excess",
+            values: "excess | velocity",
+            doc: "how the window shrinks: by half of what the flow has too much in the queue, or by the velocity (the paper's form, which swings on long and fast paths)",
+        },
     ],
 };
 
@@ -44,6 +50,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             &[("auto", Mode::Auto), ("default", Mode::Default)],
         )?,
         patience: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
+        descent: parameters.choice(
+            "descent",
+            Descent::default(),
+            &[("excess", Descent::Excess), ("velocity", Descent::Velocity)],
+        )?,
     }))
 }
 
@@ -69,7 +80,7 @@ const OWN_IN_EMPTY: f64 = 1.0;
 /// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the paper. Less would answer
 /// losses that are not congestion; more would keep a small buffer overflowing.
 const SUSTAINED_LOSS: f64 = 0.1;
-/// To this part, once for each `LOSS_OVER` packets (authors' code).
+/// To this part (authors' code).
 const AFTER_SUSTAINED_LOSS: f64 = 0.7;
 /// Packets over which losses are counted, at least: a lost packet of few is no loss rate.
 const LOSS_OVER: f64 = 20.0;
@@ -83,6 +94,16 @@ enum Mode {
     #[default]
     Auto,
     Default,
+}
+
+/// How the window shrinks. The program's text has the excess.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Descent {
+    /// By half of the flow's excess in the queue an RTT, by 1/δ packets at least. Ours.
+    #[default]
+    Excess,
+    /// By v/δ packets an RTT (section 2.1).
+    Velocity,
 }
 
 struct Delta(f64);
@@ -102,6 +123,7 @@ pub struct Copa {
     mode: Mode,
     /// 1/δ of the default mode, packets.
     patience: f64,
+    descent: Descent,
 }
 
 /// State of a flow.
@@ -118,6 +140,8 @@ pub struct Flow {
     lost: f64,
     /// 1/δ was last halved.
     halved: Time,
+    /// The window last shrank for sustained loss.
+    retreated: Time,
     told: Orders,
 }
 
@@ -226,8 +250,13 @@ impl Flow {
         }
     }
 
-    /// The window after sustained loss, if that is what there is; bytes.
-    fn retreat(&mut self, acked: f64, lost: f64, cwnd: u64) -> Option<Bytes> {
+    /// The window after sustained loss, if that is what there is; bytes. Once an RTT: what is lost before the smaller window
+    /// shows says nothing of it.
+    fn retreat(&mut self, now: Time, srtt: Duration, acked: f64, lost: f64, cwnd: u64) -> Option<Bytes> {
+        if now.since(self.retreated) <= srtt {
+            (self.acked, self.lost) = (0.0, 0.0);
+            return None;
+        }
         self.acked += acked;
         self.lost += lost;
         let sent = self.acked + self.lost;
@@ -237,7 +266,10 @@ impl Flow {
         let sustained = self.lost > SUSTAINED_LOSS * sent;
         (self.acked, self.lost) = (0.0, 0.0);
         let least = LEAST_WINDOW * self.mss;
-        sustained.then(|| Bytes::new((cwnd as f64 * AFTER_SUSTAINED_LOSS).max(least) as u64))
+        sustained.then(|| {
+            self.retreated = now;
+            Bytes::new((cwnd as f64 * AFTER_SUSTAINED_LOSS).max(least) as u64)
+        })
     }
 }
 
@@ -276,7 +308,9 @@ impl Algorithm for Copa {
             upwards: 1,
         };
         let slow = u64::from(!info.live);
-        control.program("copa", &[("unit", told.unit), ("slow", slow)]);
+        let by_excess = u64::from(self.descent == Descent::Excess);
+        let variables = [("unit", told.unit), ("slow", slow), ("by_excess", by_excess)];
+        control.program("copa", &variables);
         Flow {
             mss,
             base: Least::over(RTT_MIN_OVER),
@@ -286,6 +320,7 @@ impl Algorithm for Copa {
             acked: 0.0,
             lost: 0.0,
             halved: Time::ZERO,
+            retreated: Time::ZERO,
             told,
         }
     }
@@ -295,10 +330,12 @@ impl Algorithm for Copa {
             return;
         };
         let (now, before) = (control.now(), flow.told);
-        if lost > 0 && srtt < INFINITY {
-            flow.halve(self, now, Duration::from_micros(srtt));
+        let srtt = (srtt < INFINITY).then(|| Duration::from_micros(srtt));
+        if let Some(srtt) = srtt.filter(|_| lost > 0) {
+            flow.halve(self, now, srtt);
         }
-        let retreat = flow.retreat(acked as f64 / flow.mss, lost as f64, cwnd);
+        let acked = acked as f64 / flow.mss;
+        let retreat = flow.retreat(now, srtt.unwrap_or_default(), acked, lost as f64, cwnd);
         // After a timeout the program has begun anew.
         if let Some(window) = retreat.filter(|_| timeouts == 0) {
             control.cwnd(window);
@@ -338,17 +375,24 @@ impl Algorithm for Copa {
 /// The program's text. `unit` is mss/δ in bytes, so that 1/δ packets; `base` is RTT_min.
 ///
 /// RTT_standing is the least sample of the last srtt/2, kept in two buckets of srtt/4. The window grows while cwnd/RTT_standing is at most
-/// 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, and shrinks else, by v/δ packets for each window acknowledged; `credit` keeps
-/// what is less than a byte. A direction that is not the one for which the agent set the velocity has velocity 1 at once.
+/// 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ packets for each window acknowledged, and shrinks else; `credit` keeps
+/// what is less than a byte.
+///
+/// With `by_excess` it shrinks by half of the excess for each window acknowledged: of the flow's bytes in the queue,
+/// cwnd·d_q/RTT_standing, beyond `unit`. A change shows one RTT and a half later (the path, and RTT_standing). A part of
+/// less than a quarter would never empty the queue, which the mode's rule waits for; all of it would swing for ever, as
+/// the velocity does, which passes the aim by what it moves until the aim shows.
+///
+/// A direction that is not the one for which the agent set the velocity has velocity 1 at once.
 /// It paces at 2·cwnd/RTT_standing. While a repair runs, window and target are told by the threshold: Copa does not
 /// reduce for a loss, and what the datapath takes for the end of its reduction is the window that Copa wants.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)
         (most 0) (srtt 0) (cwnd 0) (slow true))
-    (base +infinity) (unit 0) (velocity 1) (upwards true) (slow true) (in_loss false)
+    (base +infinity) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) (in_loss false)
     (standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
-    (up true) (fresh false) (credit 0) (step 0) (window 0))
+    (queued 0) (up true) (fresh false) (credit 0) (pace 0) (step 0) (window 0))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -366,7 +410,8 @@ const PROGRAM: &str = "(def
             (:= bucket Ack.now)))
     (:= recent (min recent Flow.rtt_sample_us))
     (:= standing (min recent older))
-    (:= up (<= (* Cwnd (diff standing base)) (* standing unit)))
+    (:= queued (/ (* Cwnd (diff standing base)) standing))
+    (:= up (<= queued unit))
     (fallthrough))
 (when Flow.was_timeout
     (:= Report.timeouts (+ Report.timeouts 1))
@@ -387,7 +432,9 @@ const PROGRAM: &str = "(def
     (:= slow (&& slow up))
     (:= step Ack.bytes_acked)
     (if (! slow)
-        (do (:= credit (+ credit (* Ack.bytes_acked unit (if (== up upwards) velocity 1))))
+        (do (:= pace (* unit (if (== up upwards) velocity 1)))
+            (if (&& by_excess (! up)) (:= pace (max unit (/ (diff queued unit) 2))))
+            (:= credit (+ credit (* Ack.bytes_acked pace)))
             (:= step (/ credit Cwnd))
             (:= credit (diff credit (* step Cwnd)))))
     (:= window (if up (+ Cwnd (if Flow.cwnd_limited step 0)) (max (diff Cwnd step) (* 2 Flow.mss))))

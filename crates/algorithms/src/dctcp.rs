@@ -29,7 +29,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let gain = parameters.read("gain", Gain(GAIN))?;
     Ok(boxed(LossBased::new(
         Dctcp { gain },
-        WindowOptions::read(parameters)?,
+        WindowOptions::read(parameters, Default::default())?,
         Exit::Off,
     )))
 }
@@ -76,7 +76,7 @@ impl Law for Dctcp {
     /// RFC 8257, 3.3: a window of data ends when what was in flight at its beginning is acknowledged (steps 4 and 7); M is
     /// the share of its packets that were marked (step 5, in packets as Linux has it, where the RFC counts bytes); α
     /// becomes α(1-g) + gM (step 6), can fall to 0 and is clamped (4.2). It begins at 1, so that a first mark halves the
-    /// window. A reduction leaves 1 - α/2 (step 9); for a loss half, as conventional TCP (3.5).
+    /// window. A reduction takes the whole segments of α/2 away (step 9), none where that is less than one, as Linux; for a loss half, as conventional TCP (3.5).
     fn own(&self) -> Own {
         let Gain(gain) = self.gain;
         Own {
@@ -100,7 +100,7 @@ impl Law for Dctcp {
     (fallthrough))"
             ),
             kept: format!(
-                "(diff Report.before (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ONE} Report.alpha)) {}))",
+                "(diff Report.before (* MSS (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ONE} Report.alpha)) (* MSS {}))))",
                 2 * ONE
             ),
             ecn: true,
@@ -156,7 +156,8 @@ mod tests {
     fn alpha_decays_by_a_sixteenth_a_window() {
         for (windows, alpha) in [(1, 0.9375), (16, 0.356_07), (100, 0.001_57)] {
             let kept = reduce(&mut after(windows, 0), |_| {});
-            assert!((kept - (1.0 - alpha / 2.0)).abs() < 1e-3, "{windows}: {kept}");
+            // In whole segments of a hundred.
+            assert!((kept - (1.0 - alpha / 2.0)).abs() < 1e-2, "{windows}: {kept}");
         }
     }
 
@@ -167,7 +168,7 @@ mod tests {
             let kept = reduce(&mut after(windows, (fraction * 100.0) as u64), |_| {});
             let alpha = fraction + (1.0 - fraction) * libm::pow(15.0 / 16.0, windows as f64);
             assert!(
-                (kept - (1.0 - alpha / 2.0)).abs() < 1e-3,
+                (kept - (1.0 - alpha / 2.0)).abs() < 1e-2,
                 "{windows}: {kept}, α = {alpha}"
             );
         }
@@ -195,7 +196,7 @@ mod tests {
         });
         assert_eq!(script.transport.ssthresh, still, "one reduction a window");
         let second = reduce(&mut script, |_| {});
-        assert!((first - second).abs() < 1e-3, "{first} and then {second}, not half");
+        assert!((first - second).abs() < 1e-2, "{first} and then {second}, not half");
         assert_eq!(script.faults(), 0);
     }
 

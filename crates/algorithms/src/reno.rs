@@ -12,7 +12,11 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(LossBased::new(Reno, WindowOptions::read(parameters)?, Exit::Off)))
+    Ok(boxed(LossBased::new(
+        Reno,
+        WindowOptions::read(parameters, Default::default())?,
+        Exit::Off,
+    )))
 }
 
 /// One segment for each window acknowledged (RFC 5681, 3.1), half the window at a loss (equation 4; the window, not

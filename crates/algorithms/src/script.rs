@@ -127,6 +127,7 @@ impl Script {
         let now = self.transport.now;
         while let Some((_, command)) = self.agent.poll() {
             let (command, updates) = match &command {
+                Command::Offer(_) => continue,
                 Command::Install { program, .. } => {
                     let why = self.programs.install(program.as_ref().clone()).err();
                     self.refused |= why.is_some();

@@ -1,6 +1,9 @@
 //! Every combination of parameters makes programs that compile, within what a datapath takes.
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Bytes, Duration, Time};
+use ccplane_wire::{Command, Event};
 
 use crate::{Parameters, Registry};
 
@@ -40,6 +43,58 @@ fn every_variant_compiles_within_the_limits() {
                         assert_eq!(said, Ok(()), "a CCP datapath understands it");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// The segment size of a flow is the datapath's word, and may be anything.
+#[test]
+fn no_segment_size_ends_a_window_based_algorithm() {
+    let (now, datapath) = (Time::from_micros(1), DatapathId(0));
+    for name in ["reno", "cubic", "dctcp"] {
+        for mss in [0, 1, 1 << 40, u64::MAX] {
+            let mut agent = Agent::new(Options::default());
+            let algorithm = Registry::builtin().by_name(name, &Parameters::new());
+            let algorithm = algorithm.expect("it is built in");
+            agent.add_boxed(algorithm).expect("its programs compile");
+            let info = DatapathInfo {
+                id: 0,
+                kind: "test".into(),
+                capabilities: Capabilities(u64::MAX),
+                max_programs: 8,
+                max_instrs: 256,
+                max_vars: 32,
+                fallback_after: Some(Duration::from_millis(500)),
+            };
+            agent.handle(now, datapath, Event::Ready { datapath: info });
+            let info = FlowInfo {
+                mss: Bytes::new(mss),
+                ..FlowInfo::default()
+            };
+            agent.handle(now, datapath, Event::FlowOpened { flow: 1, info });
+            let mut running = None;
+            let mut programs = Vec::new();
+            while let Some((_, command)) = agent.poll() {
+                match command {
+                    Command::Install { program, .. } => programs.push(program),
+                    Command::SetProgram { uid, .. } => running = Some(uid),
+                    Command::Offer(_) | Command::Update { .. } | Command::Heartbeat { .. } => {}
+                }
+            }
+            let running = programs.iter().find(|program| Some(program.uid()) == running);
+            let running = running.expect("the flow was set a program");
+            for value in [0, 1, 1_000, u64::MAX] {
+                agent.handle(
+                    now,
+                    datapath,
+                    Event::Report {
+                        flow: 1,
+                        program: running.uid(),
+                        urgent: false,
+                        fields: &vec![value; running.report_vars()],
+                    },
+                );
             }
         }
     }

@@ -63,17 +63,18 @@ pub struct Own {
     pub declarations: String,
     /// Clauses before a reduction.
     pub clauses: String,
-    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is empty.
+    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is empty. `MSS` stands for the segment
+    /// size, which has another name in each of the two programs.
     pub kept: String,
     /// The flow offers ECN, and marks are congestion.
     pub ecn: bool,
 }
 
 impl Own {
-    fn kept(&self, beta: &str) -> String {
+    fn kept(&self, beta: &str, mss: &str) -> String {
         match self.kept.is_empty() {
             true => format!("(* Report.before {beta})"),
-            false => self.kept.clone(),
+            false => self.kept.replace("MSS", mss),
         }
     }
 }
@@ -142,9 +143,10 @@ impl WindowOptions {
         doc: "who raises the window in slow start",
     };
 
-    pub(crate) fn read(parameters: &Parameters) -> Result<WindowOptions, BadParameter> {
+    /// The parameters, with this default of `report`.
+    pub(crate) fn read(parameters: &Parameters, report: Reporting) -> Result<WindowOptions, BadParameter> {
         Ok(WindowOptions {
-            report: parameters.read("report", Reporting::default())?,
+            report: parameters.read("report", report)?,
             slow_start: parameters.choice("slow_start", SlowStart::default(), &SlowStart::WORDS)?,
         })
     }
@@ -265,7 +267,7 @@ impl<L: Law> Algorithm for LossBased<L> {
         // A window's worth of ACKs covers whole segments.
         let segment_every = if growth > 0.0 { window / growth } else { f64::INFINITY };
         // At least one segment: more than one for a segment acknowledged is slow start.
-        self.steer(flow, segment_every.clamp(flow.mss, INFINITY as f64) as u64, control);
+        self.steer(flow, segment_every.max(flow.mss).min(INFINITY as f64) as u64, control);
     }
 }
 
@@ -277,7 +279,11 @@ impl<L: Law> Algorithm for LossBased<L> {
 fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
     // Credit was earned at the old pace.
-    let reduction = reduce("Report.before", &own.kept(beta), "\n    (:= Report.credit 0)");
+    let reduction = reduce(
+        "Report.before",
+        &own.kept(beta, "Flow.mss"),
+        "\n    (:= Report.credit 0)",
+    );
     let again = if own.ecn { AGAIN } else { "" };
     let Own {
         report: reported,
@@ -339,7 +345,7 @@ const AGAIN: &str = "
 /// recovery lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"), sets the window
 /// itself, and takes the window to limit sending while more than half of it is in flight. Slow start ends at a loss.
 fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
-    let kept = own.kept(beta);
+    let kept = own.kept(beta, "mss");
     let Own {
         report: reported,
         declarations: declared,
@@ -372,7 +378,7 @@ fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
     (:= Report.before Cwnd)
     (fallthrough))
 (when (&& (|| Flow.was_timeout (> Ack.lost_pkts_sample 0){marked}) (== hold 0))
-    (:= Report.ssthresh (max {kept} (* 2 mss)))
+    (:= Report.ssthresh (* mss (max 2 (/ {kept} mss))))
     (:= Cwnd Report.ssthresh)
     (:= hold (max Flow.bytes_in_flight 1))
     (:= Report.reductions (+ Report.reductions 1))

@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::attach::add;
 use crate::exit::{Failure, Kind};
-use crate::{Registry, interrupt};
+use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
 #[derive(Args)]
@@ -22,7 +22,8 @@ pub struct AgentArgs {
     /// ccplane's own link: a SOCK_SEQPACKET socket, for the owner only.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths.
+    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths. Which ones it served is kept in
+    /// `PATH.peers`, so that after a restart they get its programs without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
 }
@@ -32,6 +33,9 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let mut agent = Agent::new(Options::default());
     for contender in &args.alg {
         add(&mut agent, contender, registry)?;
+    }
+    if args.ccp.is_some() {
+        refuse_unsayable(&agent)?;
     }
     let fail = |e| Failure::new(Kind::Failed, e);
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
@@ -48,4 +52,16 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     links.extend(local.as_mut().map(|link| link as &mut dyn Link));
     links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
     serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
+}
+
+/// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is
+/// bound.
+fn refuse_unsayable(agent: &Agent) -> Result<(), Failure> {
+    let all = version1::unsayable_of(agent);
+    if all.is_empty() {
+        return Ok(());
+    }
+    let what = format!("--ccp cannot serve {}", all.join("; "));
+    Err(Failure::text(Kind::Usage, what)
+        .hint("`ccplane algorithms` says which ones CCP's datapaths can run; ccplane's own link, --unix, serves all"))
 }

@@ -1,6 +1,10 @@
-//! `ccplane algorithms`: what there is, with parameters, their defaults and units.
+//! `ccplane algorithms`: what there is, with parameters, their defaults and units, and which can be served to CCP's own
+//! datapaths.
 
-use crate::Registry;
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::Parameters;
+
+use crate::{Registry, version1};
 
 /// Runs the command.
 pub fn run(registry: &Registry, json: bool) {
@@ -13,7 +17,7 @@ pub fn run(registry: &Registry, json: bool) {
                     .iter()
                     .map(|p| serde_json::json!({ "name": p.name, "default": p.default, "values": p.values, "doc": p.doc }))
                     .collect();
-                serde_json::json!({ "name": a.name, "doc": a.doc, "parameters": parameters })
+                serde_json::json!({ "name": a.name, "doc": a.doc, "ccp_error": unsayable(registry, a.name), "parameters": parameters })
             })
             .collect();
         println!("{}", serde_json::json!({ "algorithms": all }));
@@ -21,8 +25,24 @@ pub fn run(registry: &Registry, json: bool) {
     }
     for a in registry.docs() {
         println!("{}\n    {}", a.name, a.doc);
+        match unsayable(registry, a.name) {
+            None => println!("    CCP datapaths: yes (agent --ccp)"),
+            Some(why) => println!("    CCP datapaths: no; {why}"),
+        }
         for p in a.parameters {
             println!("    {}={}  ({})\n        {}", p.name, p.default, p.values, p.doc);
         }
+    }
+}
+
+/// Why CCP's datapaths cannot run it with default parameters; `None` where they can.
+fn unsayable(registry: &Registry, name: &str) -> Option<String> {
+    let algorithm = registry
+        .by_name(name, &Parameters::new())
+        .map_err(|why| why.to_string());
+    let mut agent = Agent::new(Options::default());
+    match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string())) {
+        Ok(()) => version1::unsayable_of(&agent).into_iter().next(),
+        Err(why) => Some(why),
     }
 }

@@ -1,4 +1,5 @@
-//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a datapath program.
+//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a datapath program,
+//! and whether CCP's own datapaths can run it.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use ccplane_linux::codegen;
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
+use crate::version1;
 
 /// Which program to look at.
 #[derive(Args)]
@@ -47,6 +49,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             "instructions_worst": cost.instrs_worst,
             "variables": cost.vars,
             "needs": code.needs().names().collect::<Vec<_>>(),
+            "ccp_error": version1::unsayable(&program),
             "ebpf_instructions": ebpf.as_ref().map(Vec::len).ok(),
             "ebpf_worst": codegen::worst_case(code),
             "ebpf_error": ebpf.as_ref().err().map(ToString::to_string),
@@ -83,6 +86,10 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             codegen::worst_case(code)
         ),
         Err(too_large) => println!("  eBPF               {too_large}"),
+    }
+    match version1::unsayable(&program) {
+        None => println!("  CCP datapaths      can run it"),
+        Some(why) => println!("  CCP datapaths      cannot run it: {why}"),
     }
     Ok(())
 }

@@ -25,7 +25,8 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
             AlgorithmStats {
                 algorithm: o.name().to_owned(),
                 flows: c.flows,
-                flows_in_fallback: o.flows().filter(|f| f.fallback).count() as u64,
+                flows_without_slot: c.without_slot,
+                flows_in_fallback: o.flows().filter(|f| f.fallback).count() as u64 + c.without_slot,
                 reports: c.reports,
                 ring_losses: c.ring_lost,
                 fallbacks: c.fallbacks,
@@ -89,6 +90,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
             let numbers = [
                 s.flows,
                 s.flows_in_fallback,
+                s.flows_without_slot,
                 s.reports,
                 s.ring_losses,
                 s.fallbacks,
@@ -104,6 +106,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "algorithm",
         "flows",
         "in fallback",
+        "without slot",
         "reports",
         "ring losses",
         "fallbacks",

@@ -26,6 +26,7 @@ mod run;
 mod send;
 mod sink;
 mod transfer;
+mod version1;
 
 pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
@@ -96,6 +97,14 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
+}
+
+/// The sources that this program was built of, for whoever looks at figures later.
+fn build() -> ccplane_lab::provenance::Build {
+    ccplane_lab::provenance::Build {
+        commit: env!("CCPLANE_COMMIT").to_owned(),
+        dirty: env!("CCPLANE_DIRTY").parse().ok(),
+    }
 }
 
 /// Runs the command line of this process, with these algorithms.

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
 use ccplane_lab::paper::{self, Datapath, Options};
+use ccplane_lab::provenance::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
@@ -113,6 +114,7 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         directory,
         force: args.force,
         command: command_line(),
+        provenance: Provenance::now(crate::build(), command_line(), args.quick),
     };
     let mut progress = Bar {
         bar: percent_bar(),

@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
-use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress};
+use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent};
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
+use crate::attach::remote::{may_be_silent, names};
 use crate::exit::{Failure, Kind};
 use crate::{doctor, emu, interrupt};
 
@@ -34,6 +36,13 @@ pub struct RunArgs {
     /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
+    /// Let an agent in another process run ccplane's algorithms, on real packets: `unix:PATH` of a `ccplane agent --unix PATH`,
+    /// `ccp:PATH` of a CCP agent such as portus.
+    #[arg(long, value_name = "ADDRESS")]
+    agent: Option<AgentAddress>,
+    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message.
+    #[arg(long, value_name = "TIME", requires = "agent")]
+    silence: Option<Duration>,
     /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the end of each flow at lower
     /// priority. The bottleneck needs priorities, such as `--queue prio:6:shared:1bdp`.
     #[arg(long, value_enum, default_value = "plain", conflicts_with = "scenario")]
@@ -117,6 +126,15 @@ impl From<TimingArg> for Timing {
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let second_loop = args.transport == TransportArg::Rc3;
+    if args.agent.is_some()
+        && (args.datapath == Some(Datapath::Sim) || (args.datapath.is_none() && args.scenario.is_some()))
+    {
+        return Err(Failure::text(
+            Kind::Usage,
+            "--agent is for real packets: virtual time does not wait for another process",
+        )
+        .hint("add `--datapath linux` or `--datapath udp`"));
+    }
     let carrier = match args.datapath {
         Some(Datapath::Sim) => return sim::run(&args, registry, json),
         None if args.scenario.is_some() => return sim::run(&args, registry, json),
@@ -139,7 +157,11 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
                 .hint("add `--datapath sim`; on real packets, `tcpdump` sees the namespaces"),
         );
     }
-    let experiment = experiment(args)?;
+    let agent = remote_agent(&args)?;
+    let experiment = Experiment {
+        agent,
+        ..experiment(args)?
+    };
     let steers = carrier == Carrier::Tcp && !experiment.contenders.iter().all(Contender::is_native);
     let needs: &[doctor::Need] = if !steers {
         &[doctor::Need::Emulator]
@@ -155,6 +177,19 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     print(&result, &page, json);
     warn(&result);
     Ok(())
+}
+
+/// The agent of the command line, with contenders that it may run.
+fn remote_agent(args: &RunArgs) -> Result<Option<RemoteAgent>, Failure> {
+    let Some(address) = args.agent.clone() else {
+        return Ok(None);
+    };
+    may_be_silent(&address, args.silence)?;
+    let ours = |contender: &&Contender| !contender.is_native();
+    let ours: Vec<Contender> = args.alg.iter().chain(&args.vs).filter(ours).cloned().collect();
+    names(&ours, &address)?;
+    let silence = args.silence;
+    Ok(Some(RemoteAgent { address, silence }))
 }
 
 fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
@@ -195,6 +230,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
         flows: args.flows,
         duration: args.duration,
         sample_every: args.sample,
+        agent: None,
         command: command_line(),
     })
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use ccplane_agent::link::AgentAddress;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
@@ -22,6 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::attach::add;
+use crate::attach::remote::{may_be_silent, names};
 use crate::exit::{Failure, Kind};
 use crate::transfer::{HASH, HEAD, Receipt, TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
 use crate::{Registry, interrupt};
@@ -51,9 +53,14 @@ pub struct SendArgs {
     /// `native:dctcp`.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     alg: Contender,
-    /// Let the agent that serves at this Unix socket (`ccplane agent --unix PATH`) run the algorithm, not this process.
-    #[arg(long, value_name = "PATH")]
-    agent: Option<PathBuf>,
+    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
+    /// a CCP agent such as portus.
+    #[arg(long, value_name = "ADDRESS")]
+    agent: Option<AgentAddress>,
+    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
+    /// counts as alive while its socket is there.
+    #[arg(long, value_name = "TIME", requires = "agent")]
+    silence: Option<Duration>,
     /// Owner's limit on packets with their headers: never faster, whatever is in control.
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
@@ -134,7 +141,12 @@ fn transfer(
     let mut options = args.transfer.options(any, Some(to), args.dscp)?;
     options.config.max_rate = args.max_rate;
     options.config.tail = args.rc3.then(Tail::default);
-    let wants = args.alg.wants(registry).map_err(|e| Failure::new(Kind::Usage, e))?;
+    let wants = match (args.alg.wants(registry), &args.agent) {
+        (Ok(wants), _) => wants,
+        // An agent in another process may have what is not known here.
+        (Err(_), Some(_)) => Capabilities::default(),
+        (Err(error), None) => return Err(Failure::new(Kind::Usage, error)),
+    };
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
     }
@@ -270,8 +282,12 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
             )
             .hint("--agent or --alg native:NAME, not both"));
         }
-        (Contender::Ccplane { .. }, Some(path)) => {
-            Steering::over(path, limits, host.capabilities()).map_err(|e| Failure::new(Kind::Failed, e))?
+        (Contender::Ccplane { name, .. }, Some(address)) => {
+            may_be_silent(address, args.silence)?;
+            names(std::slice::from_ref(&args.alg), address)?;
+            let remote = address.remote(name, args.silence);
+            Steering::over(remote, limits, host.capabilities(), host.now())
+                .map_err(|e| Failure::new(Kind::Failed, e))?
         }
         (Contender::Ccplane { .. }, None) => {
             let mut agent = Agent::new(AgentOptions::default());

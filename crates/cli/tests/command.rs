@@ -322,3 +322,41 @@ fn queues_are_printed_for_a_device_that_exists() {
         &["a rate of zero"],
     );
 }
+
+#[test]
+fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_bound() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unsayable.sock");
+    let socket = path.display().to_string();
+    fails(
+        &["agent", "--alg", "reno,bbr", "--ccp", &socket],
+        2,
+        &["cannot serve bbr", "program", "CCP's format cannot say", "--unix"],
+    );
+    assert!(!path.exists());
+    let all: serde_json::Value =
+        serde_json::from_slice(&ccplane(&["algorithms", "--json"]).stdout).expect("it is JSON");
+    let sayable: Vec<&str> = all["algorithms"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|one| one["ccp_error"].is_null())
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    assert!(sayable.contains(&"reno") && sayable.contains(&"cubic"), "{sayable:?}");
+    assert!(!sayable.contains(&"bbr"), "{sayable:?}");
+}
+
+#[test]
+fn check_says_whether_ccp_datapaths_can_run_a_program() {
+    let can = scratch(
+        "can.ccp",
+        "(def (Report (volatile x 0))) (when true (:= Report.x (* 65536 65536)) (report))",
+    );
+    let cannot = scratch(
+        "cannot.ccp",
+        "(def (Report (volatile x 0))) (when true (:= Report.x Flow.mss) (report))",
+    );
+    let say = |path: &str| String::from_utf8_lossy(&ccplane(&["check", "--quiet", path]).stdout).into_owned();
+    assert!(say(&can).contains("CCP datapaths      can run it"), "{}", say(&can));
+    assert!(say(&cannot).contains("CCP datapaths      cannot run it: CCP's format cannot say the signal `Flow.mss`"));
+}

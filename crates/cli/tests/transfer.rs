@@ -405,6 +405,46 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
 
+/// `agent --ccp` is a CCP agent to who speaks version 1.
+#[test]
+fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
+    let folder = Folder::new("ccp-agent");
+    let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
+    let address = format!("ccp:{socket}");
+    let file = folder.file("f", 400_000);
+    let output = send(&["127.0.0.1:1", &file, "--alg", "reno", "--agent", &address]);
+    assert!(
+        output.status.code() == Some(1) && said(&output).contains("no CCP agent answers"),
+        "{}",
+        said(&output)
+    );
+    let mut agent = command(&["agent", "--alg", "reno", "--ccp", &socket])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(agent.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let receiver = Receiver::start(&["--out", &out]);
+    let there = receiver.address.clone();
+    let rate = ["--agent", &address, "--alg", "reno", "--max-rate", "2mbit", "--json"];
+    let sender = command(&[&["send", &there, file.as_str()], &rate[..]].concat());
+    let sender = { sender }
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let output = sender.wait_with_output().unwrap();
+    assert_eq!(json(&output)["bytes"], 400_000);
+    assert!(said(&output).contains("the agent is gone"), "{}", said(&output));
+    assert_eq!(receiver.end().0, 0);
+    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+}
+
 /// Every kind of trouble that a link makes, at once: losses both ways, delay, a queue that overflows, marks.
 #[test]
 fn a_file_arrives_over_a_link_that_loses_packets() {

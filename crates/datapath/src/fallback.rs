@@ -130,7 +130,7 @@ impl Fallback {
         self.acked = 0;
         self.phase = Phase::Recovery;
         self.answered = now;
-        let half = (cwnd / 2).max(mss.saturating_mul(2));
+        let half = half_of(cwnd, mss);
         (half, half)
     }
 
@@ -143,14 +143,7 @@ impl Fallback {
         if first {
             self.before = (cwnd, ssthresh);
         }
-        (
-            mss,
-            if first {
-                (cwnd / 2).max(mss.saturating_mul(2))
-            } else {
-                ssthresh
-            },
-        )
+        (mss, if first { half_of(cwnd, mss) } else { ssthresh })
     }
 
     /// The reduction was spurious: as if it had not been (RFC 4015).
@@ -180,6 +173,11 @@ impl Fallback {
         self.acked = (self.acked - cwnd).min(cwnd);
         cwnd.saturating_add(mss)
     }
+}
+
+/// Half the window in whole segments, at least two: a fraction would stay in it until the next loss.
+fn half_of(cwnd: u64, mss: u64) -> u64 {
+    (cwnd / 2 / mss.max(1)).max(2).saturating_mul(mss)
 }
 
 /// The rate for the window, where the flow is paced: that of the silent agent would hold it for ever.

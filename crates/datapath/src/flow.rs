@@ -163,6 +163,8 @@ impl<const V: usize> Flow<V> {
                     self.pending = Pending::default();
                 }
                 self.start(slot, program);
+                // It may have come to the programs of another agent, which was last heard at another time.
+                self.fallback_at = self.fallback_at.min(now);
                 updates
             }
             Command::Update(updates) => {

@@ -20,6 +20,7 @@ mod one_way;
 mod outcome;
 mod program;
 mod signals;
+mod sticky;
 mod table;
 
 pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};

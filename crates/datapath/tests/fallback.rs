@@ -128,6 +128,22 @@ fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
 }
 
 #[test]
+fn a_flow_that_comes_to_a_silent_agent_falls_back_at_once() {
+    let code = fold_that_pins_the_window();
+    let mut rig = Rig::with(&code, limits(), Compat::Documented);
+    rig.table.heartbeat(rig.transport.now);
+    assert!(!rig.ack(ack_of(MSS)).fallback);
+    // The flow is set a program of another agent, which was heard long before the one that it had.
+    rig.advance_us(50_000);
+    let mut other = ProgramTable::new(limits(), Capabilities(u64::MAX));
+    other.heartbeat(Time::ZERO);
+    other.install(code.program(2)).expect("room");
+    rig.table = other;
+    rig.set_program(2, &[]).expect("installed");
+    assert!(rig.deadline().fallback);
+}
+
+#[test]
 fn an_agent_never_heard_has_its_time_from_the_opening_of_the_flow() {
     let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
     rig.advance_us(99_999);
@@ -342,9 +358,9 @@ fn windows_round_by_round_on_a_path_of_40_segments() {
         .into_iter()
         .chain(rise(30, 41))
         .chain([41, 20, 20])
-        .chain(rise(20, 42))
-        .chain([21, 21])
-        .chain(rise(21, 33))
+        .chain(rise(21, 41))
+        .chain([41, 20, 20])
+        .chain(rise(21, 34))
         .collect();
     assert_eq!(rounds(&mut rig, 60), expected);
 }

@@ -16,6 +16,8 @@ pub struct Reading {
     pub machine_ns: u64,
     /// Of that, interrupts and what they put off: on a machine whose packets are ours, work for them, as `ksoftirqd`'s.
     pub interrupts_ns: u64,
+    /// What a hypervisor withheld from this machine.
+    pub stolen_ns: u64,
     /// The one thread asked for; 0 without one.
     pub thread_ns: u64,
 }
@@ -24,12 +26,14 @@ impl Reading {
     /// Reads the counters now.
     pub fn now(thread: Option<Pid>) -> Reading {
         let stat = fs::read_to_string("/proc/stat").ok();
-        let (machine_ns, interrupts_ns) = stat.and_then(|text| busy_ns(&text, tick_ns())).unwrap_or_default();
+        let stat = stat.as_deref().unwrap_or_default();
+        let (machine_ns, interrupts_ns) = busy_ns(stat, tick_ns()).unwrap_or_default();
         Reading {
             at_ns: crate::traffic::monotonic_ns(),
             process_ns: process_ns(),
             machine_ns,
             interrupts_ns,
+            stolen_ns: stolen_ns(stat, tick_ns()).unwrap_or_default(),
             thread_ns: thread.and_then(thread_ns).unwrap_or(0),
         }
     }
@@ -52,6 +56,12 @@ impl Reading {
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
         let interrupts = self.interrupts_ns.saturating_sub(earlier.interrupts_ns) as f64 * 100.0 / wall;
         (machine - interrupts - process).max(0.0)
+    }
+
+    /// What a hypervisor withheld since `earlier`, in percent of one CPU.
+    pub fn stolen_percent_since(&self, earlier: &Reading) -> f64 {
+        let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
+        self.stolen_ns.saturating_sub(earlier.stolen_ns) as f64 * 100.0 / wall
     }
 
     /// CPU seconds of the process since `earlier`.
@@ -97,6 +107,19 @@ fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     Some((busy.saturating_mul(tick_ns), interrupts.saturating_mul(tick_ns)))
 }
 
+/// The eighth number of the same line; kernels without it have no hypervisor that tells.
+fn stolen_ns(stat: &str, tick_ns: u64) -> Option<u64> {
+    let ticks: u64 = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .nth(7)?
+        .parse()
+        .ok()?;
+    Some(ticks.saturating_mul(tick_ns))
+}
+
 fn tick_ns() -> u64 {
     let hertz = sysconf(SysconfVar::CLK_TCK)
         .ok()
@@ -114,6 +137,7 @@ mod tests {
     fn busy_time_leaves_out_idle_wait_and_steal() {
         let stat = "cpu  10 1 5 1000 50 2 3 99 0 0\ncpu0 1 1 1 1 1 1 1 1\n";
         assert_eq!(busy_ns(stat, 10_000_000), Some((210_000_000, 50_000_000)));
+        assert_eq!(stolen_ns(stat, 10_000_000), Some(990_000_000));
         assert_eq!(busy_ns("intr 5", 1), None);
         assert_eq!(busy_ns("cpu  1 2", 1), None);
     }
@@ -125,6 +149,7 @@ mod tests {
             process_ns: 900,
             machine_ns: 1_600,
             interrupts_ns: 500,
+            stolen_ns: 0,
             thread_ns: 0,
         };
         assert_eq!(later.others_percent_since(&Reading::default()), 20.0);

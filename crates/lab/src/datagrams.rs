@@ -18,8 +18,9 @@ use crate::cpu::Reading;
 use crate::diag::TcpInfo;
 use crate::ends::{Ends, inside};
 use crate::error::Error;
-use crate::experiment::{Contender, Experiment};
+use crate::experiment::{Contender, Experiment, RemoteAgent};
 use crate::figures::{audit, figures, series};
+use crate::machine::Watch;
 use crate::metrics;
 use crate::result::{ContenderResult, Figures, HostFigures, Sample, SecondLoop, Setup};
 use crate::run::{NARROWEST_BIN, Progress, path, read};
@@ -43,7 +44,12 @@ pub(crate) fn run_one(
 ) -> Result<ContenderResult, Error> {
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, false))?;
     let ends = Ends::of(&emulator);
-    let options = options(setup, contender.wants(registry)?, second_loop);
+    // An agent in another process may have what is not known here.
+    let wants = match &e.agent {
+        Some(_) => contender.wants(registry).unwrap_or_default(),
+        None => contender.wants(registry)?,
+    };
+    let options = options(setup, wants, second_loop);
     let bind = |namespace: &ccplane_tun::Namespace, address| -> Result<Host, Error> {
         let options = Options {
             local: SocketAddr::new(address, 0),
@@ -55,11 +61,11 @@ pub(crate) fn run_one(
     };
     let server = bind(&ends.receiver, ends.address)?;
     let mut client = bind(&ends.sender, emulator.sender_addr())?;
-    let congestion = congestion(contender, registry, &mut client)?;
+    let congestion = congestion(contender, e.agent.as_ref(), registry, &mut client)?;
 
-    let before = Reading::now(None);
+    let (before, watch) = (Reading::now(None), Watch::start());
     let transferred = transfer(client, server, congestion, e, progress);
-    let after = Reading::now(None);
+    let (after, machine) = (Reading::now(None), watch.finish());
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
@@ -73,8 +79,8 @@ pub(crate) fn run_one(
         ..figures(e, &transfer, &report)
     };
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine, _) = after.percent_since(&before);
-    let audit = audit(&report, &figures, setup, None);
+    let (process, machine_cpu, _) = after.percent_since(&before);
+    let audit = audit(&report, &figures, setup, &machine, None);
     Ok(ContenderResult {
         label: contender.to_string(),
         algorithm: contender.algorithm().to_owned(),
@@ -84,7 +90,7 @@ pub(crate) fn run_one(
             reports_per_s: None,
             agent_cpu_percent: None,
             process_cpu_percent: Some(process),
-            machine_cpu_percent: Some(machine),
+            machine_cpu_percent: Some(machine_cpu),
             cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
             wall_s: None,
         },
@@ -128,17 +134,39 @@ fn options(setup: &Setup, wants: Capabilities, second_loop: bool) -> Options {
 }
 
 /// Who decides windows: an agent in the sender's thread, or the transport itself.
-fn congestion(contender: &Contender, registry: &Registry, host: &mut Host) -> Result<Congestion, Error> {
+fn congestion(
+    contender: &Contender,
+    agent: Option<&RemoteAgent>,
+    registry: &Registry,
+    host: &mut Host,
+) -> Result<Congestion, Error> {
     match contender {
         Contender::Native { name } => Ok(Congestion::Native(crate::sim::native(name)?)),
         Contender::Ccplane { name, parameters } => {
-            let mut agent = Agent::new(ccplane_agent::Options::default());
-            agent.add_boxed(registry.by_name(name, &read(parameters))?)?;
+            let Some(agent) = agent else {
+                return here(name, parameters, registry, host);
+            };
+            let remote = agent.address.remote(name, agent.silence);
             let (capabilities, now) = (host.capabilities(), host.now());
-            host.steer(Steering::in_process(agent, Limits::default(), capabilities, now));
+            let steering = Steering::over(remote, Limits::default(), capabilities, now);
+            host.steer(steering.map_err(ccplane_linux::RemoteError::from)?);
             Ok(Congestion::Steered(name.clone()))
         }
     }
+}
+
+/// By an algorithm of this process.
+fn here(
+    name: &str,
+    parameters: &[(String, String)],
+    registry: &Registry,
+    host: &mut Host,
+) -> Result<Congestion, Error> {
+    let mut agent = Agent::new(ccplane_agent::Options::default());
+    agent.add_boxed(registry.by_name(name, &read(parameters))?)?;
+    let (capabilities, now) = (host.capabilities(), host.now());
+    host.steer(Steering::in_process(agent, Limits::default(), capabilities, now));
+    Ok(Congestion::Steered(name.to_owned()))
 }
 
 /// Sends on every connection for as long as the experiment says; and what second loops did.

@@ -120,6 +120,9 @@ pub enum Error {
     /// One of its programs is wrong.
     #[error(transparent)]
     Program(#[from] ccplane_agent::AddError),
+    /// The agent in another process cannot run it.
+    #[error(transparent)]
+    Remote(#[from] ccplane_linux::RemoteError),
     /// The kernel does not take it.
     #[error(transparent)]
     Kernel(ccplane_linux::LoadError),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Timing;
@@ -41,8 +42,19 @@ pub struct Experiment {
     /// Between two looks at each socket. Below 10 ms the looking itself costs CPU; above the round-trip time, the
     /// window's course is lost.
     pub sample_every: Duration,
+    /// Who runs ccplane's algorithms; without it this process does.
+    pub agent: Option<RemoteAgent>,
     /// The command line that does this again, for the report.
     pub command: String,
+}
+
+/// An agent in another process.
+#[derive(Clone, Debug)]
+pub struct RemoteAgent {
+    /// Where it serves.
+    pub address: AgentAddress,
+    /// How long a CCP agent may say nothing; without it, as long as it is there.
+    pub silence: Option<Duration>,
 }
 
 impl Experiment {
@@ -69,6 +81,7 @@ impl Experiment {
             flows: 1,
             duration,
             sample_every: Duration::from_millis(20),
+            agent: None,
             command: String::new(),
         }
     }

@@ -7,6 +7,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::experiment::Experiment;
 use crate::heard::Heard;
+use crate::machine::Machine;
 use crate::metrics::{self, Distribution};
 use crate::result::{Audit, EmulatorAudit, Figures, FlowFigures, Sample, Series, Setup};
 use crate::run::MTU;
@@ -15,12 +16,17 @@ use crate::traffic::Transfer;
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
 
-/// A stall of the emulator's thread holds packets back and lets them go at once. When it is longer than this share of a
+/// A stall of the machine holds packets back and lets them go at once. When it is longer than this share of a
 /// round-trip time, the burst is of the size of the reserve that a queue of one BDP has on average.
 const LONGEST_STALL: f64 = 0.25;
 
 /// No machine without real-time scheduling keeps below this.
 const SHORTEST_STALL: Duration = Duration::from_millis(2);
+
+/// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever runs.
+pub(crate) fn longest_stall(rtt_ms: f64) -> Duration {
+    Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
+}
 
 /// Packets that left the link while bytes were counted: time since the transfer began, time in the queue, size.
 fn departures<'a>(
@@ -139,10 +145,17 @@ pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
 }
 
 /// The emulator's own judgement, and whether anything but congestion control held the flows back.
-pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counters: Option<Counters>) -> Audit {
+pub(crate) fn audit(
+    report: &EmuReport,
+    figures: &Figures,
+    setup: &Setup,
+    machine: &Machine,
+    counters: Option<Counters>,
+) -> Audit {
     let a = &report.audit;
     let us = |d: Duration| d.as_secs_f64() * 1e6;
-    let mut complaints = Vec::new();
+    let disturbed = machine.disturbed(longest_stall(setup.rtt_ms));
+    let mut complaints = disturbed.clone();
     if !a.ok && a.own_drops + a.tun_drops > 0 {
         complaints.push(format!(
             "the emulator or its devices lost {} packets that no real link would have",
@@ -155,14 +168,6 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
              CPUs or a lower rate",
             us(a.lateness_p99) / 1e3,
             setup.rate
-        ));
-    }
-    let stall = Duration::from_nanos((setup.rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL);
-    if a.lateness_max > stall {
-        complaints.push(format!(
-            "the emulator once stood still for {:.0} ms, which a flow meets as a burst: a loss may be the machine's doing; \
-             give it idle CPUs",
-            us(a.lateness_max) / 1e3
         ));
     }
     if !a.ok && complaints.is_empty() {
@@ -190,27 +195,6 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
             complaints.push(format!("flow {} got nothing through", i + 1));
         }
     }
-    let counters = counters.unwrap_or_default();
-    let mishaps = [
-        (
-            counters.fallbacks,
-            "flows fell back to NewReno, because the algorithm's thread was silent for too long",
-        ),
-        (
-            counters.table_full,
-            "flows found no place in the datapath's table and ran NewReno",
-        ),
-        (
-            counters.faults,
-            "times the algorithm's program divided by zero or overflowed",
-        ),
-    ];
-    complaints.extend(
-        mishaps
-            .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, what)| format!("{n} {what}")),
-    );
     Audit {
         emulator: Some(EmulatorAudit {
             timing: match report.timing {
@@ -226,7 +210,29 @@ pub(crate) fn audit(report: &EmuReport, figures: &Figures, setup: &Setup, counte
         simulation: None,
         sound: complaints.is_empty(),
         complaints,
+        disturbed,
+        own: mishaps(&counters.unwrap_or_default()),
     }
+}
+
+/// What went wrong with the contender, a sentence each: results of its own, and no reason to run it again.
+pub(crate) fn mishaps(counters: &Counters) -> Vec<String> {
+    let mishaps = [
+        (
+            counters.fallbacks,
+            "flows fell back to NewReno, because the algorithm's thread was silent for too long",
+        ),
+        (
+            counters.table_full,
+            "flows found no place in the datapath's table and ran NewReno",
+        ),
+        (
+            counters.faults,
+            "times the algorithm's program divided by zero or overflowed",
+        ),
+    ];
+    let happened = mishaps.iter().filter(|(n, _)| *n > 0);
+    happened.map(|(n, what)| format!("{n} {what}")).collect()
 }
 
 #[cfg(test)]
@@ -244,6 +250,23 @@ mod tests {
         let trace = Trace::parse("5\n5\n").unwrap();
         let carried = capacity(&LineSpec::Trace(trace.into()), begin, span);
         assert!((carried - 40.0 * 1500.0).abs() <= 1500.0, "{carried}");
+    }
+
+    #[test]
+    fn what_a_contender_did_to_itself_is_said_and_is_no_reason_to_run_again() {
+        let counters = Counters {
+            fallbacks: 3,
+            faults: 2,
+            ..Counters::default()
+        };
+        let own = mishaps(&counters);
+        assert!(own.len() == 2 && own[0].starts_with("3 flows fell back"), "{own:?}");
+        let ours = crate::result::Audit {
+            own,
+            sound: true,
+            ..Default::default()
+        };
+        assert!(ours.disturbed.is_empty() && ours.complaints.is_empty());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it stopped.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::Error;
 
@@ -24,6 +26,35 @@ struct Part<T> {
     build: String,
     key: String,
     value: T,
+    /// Of real packets: every try, oldest first, the last of which gave the value.
+    #[serde(default)]
+    attempts: Vec<Attempt>,
+}
+
+/// One try to make a part on real packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    /// What the machine did that disturbed it, one sentence each; nothing where it did nothing.
+    pub disturbed: Vec<String>,
+    /// What it measured, where a later one took its place.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub value: Value,
+}
+
+/// What the machine did during a run; of someone who only knows whether it was disturbed, a `bool`: whether it was not.
+pub(crate) struct Disturbed(Vec<String>);
+
+impl From<bool> for Disturbed {
+    fn from(sound: bool) -> Disturbed {
+        let why = "the emulator was late, lost packets, or did not see all of them".to_owned();
+        Disturbed(if sound { Vec::new() } else { vec![why] })
+    }
+}
+
+impl From<&Vec<String>> for Disturbed {
+    fn from(why: &Vec<String>) -> Disturbed {
+        Disturbed(why.clone())
+    }
 }
 
 impl Parts {
@@ -39,8 +70,12 @@ impl Parts {
     /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and which build of the program
     /// made it.
     pub(crate) fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
+        self.write(name, json!({ "build": build(), "key": key, "value": value }))
+    }
+
+    fn write(&self, name: &str, part: Value) -> Result<(), Error> {
         let path = self.directory.join(name);
-        let text = serde_json::json!({ "build": build(), "key": key, "value": value }).to_string();
+        let text = part.to_string();
         let fail = |source| Error::Part {
             path: path.clone(),
             source,
@@ -59,21 +94,50 @@ impl Parts {
         ((self.any_build || part.build == build()) && part.key == key).then_some(part.value)
     }
 
-    /// A part that real packets give: the one that is kept, unless it was disturbed and is to be made again, or what `run`
-    /// gives now, which is kept.
-    pub(crate) fn part<T: Serialize + DeserializeOwned>(
+    /// A part that real packets give: the one that is kept, unless the machine disturbed it and it is to be made again, or
+    /// what `run` gives now, which is kept. `judge` says what the machine did, never how the contender fared: who failed is
+    /// not asked again until it succeeds. A disturbed attempt stays in the part's file, with its reasons.
+    pub(crate) fn part<T: Serialize + DeserializeOwned, D: Into<Disturbed>>(
         &self,
         name: &str,
         key: &str,
-        sound: impl Fn(&T) -> bool,
+        judge: impl Fn(&T) -> D,
         run: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if let Some(part) = self.kept(name, key).filter(|part| sound(part) || !self.again) {
-            return Ok(part);
+        let disturbed = |part: &T| judge(part).into().0;
+        let mut attempts = Vec::new();
+        if let Some(part) = self.kept::<T>(name, key) {
+            if disturbed(&part).is_empty() || !self.again {
+                return Ok(part);
+            }
+            attempts = read::<IgnoredAny>(&self.directory.join(name)).map_or(Vec::new(), |part| part.attempts);
+            attempts.pop();
+            attempts.push(Attempt {
+                disturbed: disturbed(&part),
+                value: json!(part),
+            });
         }
         let part = run()?;
-        self.keep(name, key, &part)?;
+        attempts.push(Attempt {
+            disturbed: disturbed(&part),
+            value: Value::Null,
+        });
+        self.write(
+            name,
+            json!({ "build": build(), "key": key, "value": part, "attempts": attempts }),
+        )?;
         Ok(part)
+    }
+
+    /// Every attempt on real packets that is kept, of builds that count: the part's name and its attempts, oldest first.
+    pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
+        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let parts = files.filter_map(|file| {
+            let name = file.path().file_stem()?.to_string_lossy().into_owned();
+            let part = read::<IgnoredAny>(&file.path()).filter(|part| self.any_build || part.build == build())?;
+            (!part.attempts.is_empty()).then_some((name, part.attempts))
+        });
+        parts.collect()
     }
 
     /// How many parts there are that another build made.
@@ -129,6 +193,12 @@ mod tests {
             assert_eq!(made.unwrap(), kept);
         }
         assert_eq!(runs, 2, "the first, and the disturbed one where that is wanted");
+        let attempts = Parts::of_this_build(&directory).attempts();
+        let [first, second] = attempts["a"].as_slice() else {
+            panic!("{attempts:?}")
+        };
+        assert_eq!((first.disturbed.len(), &first.value), (1, &json!(false)), "it stays");
+        assert!(second.disturbed.is_empty());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

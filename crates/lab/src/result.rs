@@ -357,6 +357,12 @@ pub struct Audit {
     pub sound: bool,
     /// What is wrong, one sentence each.
     pub complaints: Vec<String>,
+    /// Of these, what the machine did, judged alike for every contender; only such a run is worth making again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<String>,
+    /// What went wrong with the contender itself. It is a result of its own: figures beside it count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<String>,
 }
 
 /// The emulator's account of its own errors.
@@ -469,6 +475,7 @@ impl RunResult {
             c.audit
                 .complaints
                 .iter()
+                .chain(&c.audit.own)
                 .map(move |text| (c.label.as_str(), text.as_str()))
         })
     }

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
 use crate::figures::{audit, figures, series};
 use crate::heard;
+use crate::machine::Watch;
 use crate::metrics;
 use crate::result::{ContenderResult, HostFigures, RunResult, Setup};
 use crate::stamped::Stamping;
@@ -149,7 +150,9 @@ fn check(carrier: Carrier, e: &Experiment, registry: &Registry) -> Result<Setup,
         );
     }
     for contender in &e.contenders {
-        if let Contender::Ccplane { name, parameters } = contender {
+        if let Contender::Ccplane { name, parameters } = contender
+            && e.agent.is_none()
+        {
             registry.by_name(name, &read(parameters))?;
         }
         if let (Contender::Native { name }, Carrier::Udp { .. }) = (contender, carrier) {
@@ -257,9 +260,14 @@ fn run_one(
     let bpf = e.contenders.iter().any(|c| !c.is_native());
     let mut steered = match contender {
         Contender::Native { .. } => None,
-        Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &read(parameters), heard::KEPT)?)
-        }
+        Contender::Ccplane { name, parameters } => Some(match &e.agent {
+            None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
+            Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
+        }),
+    };
+    let wants = match &steered {
+        Some(steered) => steered.wants(),
+        None => contender.wants(registry)?,
     };
     let kernel_name = steered
         .as_ref()
@@ -278,14 +286,14 @@ fn run_one(
     let (senders, receivers, diag) = open(
         &ends,
         &kernel_name,
-        contender.wants(registry)?,
+        wants,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;
 
     let thread = steered.as_ref().map(Steered::thread);
     let reports = || steered.as_ref().map_or(0, Steered::reports);
-    let (before, reports_before) = (Reading::now(thread), reports());
+    let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
     let mut seen = (0u64, 0u64);
     let plan = Plan {
         duration: e.duration,
@@ -310,6 +318,7 @@ fn run_one(
         "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
     ))?;
     let (after, reports) = (Reading::now(thread), reports() - reports_before);
+    let machine = watch.finish();
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
@@ -324,7 +333,7 @@ fn run_one(
         series.stamped = measured.packets;
     }
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine, agent) = after.percent_since(&before);
+    let (process, machine_cpu, agent) = after.percent_since(&before);
     Ok(ContenderResult {
         label: contender.to_string(),
         algorithm: contender.algorithm().to_owned(),
@@ -334,11 +343,11 @@ fn run_one(
             reports_per_s: counters.map(|_| reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64),
             agent_cpu_percent: counters.map(|_| agent),
             process_cpu_percent: Some(process),
-            machine_cpu_percent: Some(machine),
+            machine_cpu_percent: Some(machine_cpu),
             cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
             wall_s: None,
         },
-        audit: audit(&report, &figures, setup, counters),
+        audit: audit(&report, &figures, setup, &machine, counters),
         spread: None,
         figures,
         series,

@@ -1,4 +1,4 @@
-//! One of ccplane's algorithms, steering this host's kernel TCP from a thread of this process.
+//! One algorithm steering this host's kernel TCP: from a thread of this process, or from an agent in another one.
 
 use std::panic;
 use std::sync::Arc;
@@ -7,18 +7,21 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use ccplane_agent::Agent;
+use ccplane_agent::link::Remote;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_linux::stamp::Stamps;
-use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, run_agent};
+use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay};
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
+use crate::experiment::RemoteAgent;
 use crate::heard::{Heard, Listener};
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
 pub(crate) struct Steered {
     kernel_name: String,
+    wants: Capabilities,
     /// The thread, as `/proc` knows it.
     id: Pid,
     thread: Option<JoinHandle<(Counters, Heard)>>,
@@ -26,6 +29,12 @@ pub(crate) struct Steered {
     reports: Arc<AtomicU64>,
     /// Programs that stamp, not attached yet, where the algorithm wants them.
     stamps: Option<Stamps>,
+}
+
+/// Who runs the callbacks.
+enum By {
+    Agent(Box<Agent>),
+    Remote(Box<dyn Remote>),
 }
 
 impl Steered {
@@ -36,11 +45,45 @@ impl Steered {
         parameters: &Parameters,
         keep: usize,
     ) -> Result<Steered, Error> {
+        Steered::start_at(registry, name, parameters, keep, false)
+    }
+
+    /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes for long.
+    pub(crate) fn start_at(
+        registry: &Registry,
+        name: &str,
+        parameters: &Parameters,
+        keep: usize,
+        behind: bool,
+    ) -> Result<Steered, Error> {
         let mut agent = Agent::new(ccplane_agent::Options::default());
         let algorithm = registry.by_name(name, parameters)?;
-        let stamped = algorithm.wants().contains(Capabilities::ONE_WAY_DELAY);
+        let wants = algorithm.wants();
         agent.add_boxed(algorithm)?;
-        let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+        let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+        Steered::launch(specs, wants, By::Agent(Box::new(agent)), keep, behind)
+    }
+
+    /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say.
+    pub(crate) fn start_remote(agent: &RemoteAgent, name: &str, keep: usize) -> Result<Steered, Error> {
+        let fallback_after = Options::default().limits.fallback_after;
+        let found = remote_algorithms(&agent.address, &[name], fallback_after)?;
+        let wants = found
+            .iter()
+            .fold(Capabilities::default(), |all, one| all.with(one.wants));
+        let specs = found.into_iter().map(|one| one.spec).collect();
+        let remote = agent.address.remote(name, agent.silence);
+        Steered::launch(specs, wants, By::Remote(remote), keep, false)
+    }
+
+    fn launch(
+        specs: Vec<AlgorithmSpec>,
+        wants: Capabilities,
+        by: By,
+        keep: usize,
+        behind: bool,
+    ) -> Result<Steered, Error> {
+        let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
         let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
         let stamps = stamped
             .then(|| Stamps::load(&[&kernel_name], true))
@@ -68,15 +111,31 @@ impl Steered {
                         return (Counters::default(), Heard::default());
                     }
                 };
+                if behind {
+                    // Everybody may; if not, it goes on at the priority that it has.
+                    let _ = ccplane_tun::lower_priority();
+                }
                 let _ = tell.send(Ok(gettid()));
-                let mut listener = Listener::new(agent.hosted().map(|hosted| &**hosted), &reports, keep);
-                run_agent(&mut kernel, &mut agent, &stop, &mut listener);
+                let heard = match by {
+                    By::Agent(mut agent) => {
+                        let hosted: Vec<_> = agent.hosted().cloned().collect();
+                        let mut listener = Listener::new(hosted.iter().map(|hosted| &**hosted), &reports, keep);
+                        run_agent(&mut kernel, &mut agent, &stop, &mut listener);
+                        listener.into_heard()
+                    }
+                    By::Remote(mut remote) => {
+                        // What its programs call their fields is not known here.
+                        let mut listener = Listener::new([].into_iter(), &reports, keep);
+                        run_relay(&mut kernel, &mut *remote, &stop, &mut listener);
+                        listener.into_heard()
+                    }
+                };
                 let counters = kernel
                     .counters()
                     .next()
                     .map(|(_, _, counters)| counters)
                     .unwrap_or_default();
-                (counters, listener.into_heard())
+                (counters, heard)
             }
         };
         let thread = thread::Builder::new()
@@ -86,6 +145,7 @@ impl Steered {
         match told.recv() {
             Ok(Ok(id)) => Ok(Steered {
                 kernel_name,
+                wants,
                 id,
                 thread: Some(thread),
                 stop,
@@ -106,6 +166,11 @@ impl Steered {
     /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants none, or the second time.
     pub(crate) fn take_stamps(&mut self) -> Option<Stamps> {
         self.stamps.take()
+    }
+
+    /// What it needs of a path, and what it uses where it is there.
+    pub(crate) fn wants(&self) -> Capabilities {
+        self.wants
     }
 
     /// What sockets choose.

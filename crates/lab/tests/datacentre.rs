@@ -307,6 +307,7 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         flows: 2,
         duration: Duration::from_secs(4),
         sample_every: Duration::from_millis(10),
+        agent: None,
         command: "ccplane run".into(),
     };
     let result = ccplane_lab::run(&experiment, &Registry::builtin(), &mut Quiet).unwrap();

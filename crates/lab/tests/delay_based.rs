@@ -47,6 +47,27 @@ fn vegas_starves_beside_cubic() {
     assert!(f.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", f.goodput_mbit);
 }
 
+/// Long and fast paths, where a velocity passes the aim by what it moves in a round trip; their abstract promises long ones.
+/// A buffer of a third of a BDP as well: slow start overflows it once, and the losses of one round trip count once.
+#[test]
+fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
+    let paths = [
+        ("96mbit", "10ms", 5),
+        ("96mbit", "50ms", 10),
+        ("96mbit", "100ms", 15),
+        ("96mbit", "200ms", 20),
+        ("1gbit", "10ms", 3),
+    ];
+    for (rate, rtt, seconds) in paths {
+        for queue in ["1bdp", "0.3bdp"] {
+            let link = format!("rate = {rate:?}\nrtt = {rtt:?}\nqueue = \"droptail:{queue}\"");
+            let f = dumbbell("copa", seconds, &link, ONE).figures;
+            assert!(f.utilisation > 0.9, "{rate} {rtt} {queue}: {}", f.utilisation);
+            assert!(f.delay_p50_ms < 1.0, "{rate} {rtt} {queue}: {} ms", f.delay_p50_ms);
+        }
+    }
+}
+
 /// Arun and Balakrishnan 2018, section 2.2 and figure 9 there.
 #[test]
 fn copa_competes_with_cubic_only_in_its_auto_mode() {

@@ -38,6 +38,7 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
         flows: 1,
         duration: Duration::from_secs(setting.seconds),
         sample_every: Duration::from_millis(10),
+        agent: None,
         command: "ccplane run".into(),
     };
     run(&experiment, &Registry::builtin(), &mut Quiet)

@@ -70,6 +70,7 @@ fn experiment(contenders: &[&str]) -> Experiment {
         flows: 1,
         duration: Duration::from_secs(2),
         sample_every: Duration::from_millis(10),
+        agent: None,
         command: "ccplane run".into(),
     }
 }

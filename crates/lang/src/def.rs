@@ -13,8 +13,8 @@ use crate::tree::{Symbol, Type, builtin};
 /// Most constants: far more than a program that fits can use. Names are searched one by one.
 const MAX_CONSTS: usize = 256;
 
-/// Reads `(def …)`.
-pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &mut Problems) -> Scope<'s> {
+/// Reads `(def …)`; also whether `(fallthrough)` is the reference's, which holds for every later clause: `(compat libccp)`.
+pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &mut Problems) -> (Scope<'s>, bool) {
     let declared = Vec::with_capacity(16);
     let mut reader = Reader {
         forms,
@@ -22,9 +22,11 @@ pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &
         problems,
         declared,
         consts: Vec::new(),
+        sticky: false,
     };
     reader.definitions(def);
-    Scope::new(forms.source, limits.max_vars, &reader.declared, reader.consts)
+    let scope = Scope::new(forms.source, limits.max_vars, &reader.declared, reader.consts);
+    (scope, reader.sticky)
 }
 
 struct Reader<'a, 's> {
@@ -33,6 +35,7 @@ struct Reader<'a, 's> {
     problems: &'a mut Problems,
     declared: Vec<(Symbol, Var)>,
     consts: Vec<(Span, Literal)>,
+    sticky: bool,
 }
 
 impl<'s> Reader<'_, 's> {
@@ -61,6 +64,15 @@ impl<'s> Reader<'_, 's> {
                 }
                 "const" if parts.clone().count() == 2 => {
                     let _ = self.constant(child);
+                }
+                // With a value it is a variable of that name.
+                "compat"
+                    if parts
+                        .clone()
+                        .map(|part| self.forms.text(self.forms.get(part)))
+                        .eq(["libccp"]) =>
+                {
+                    self.sticky = true;
                 }
                 _ => {
                     let _ = self.variable(child, false);

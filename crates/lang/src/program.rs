@@ -54,7 +54,7 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
         );
         return None;
     };
-    let mut scope = def::read(forms, def, limits, problems);
+    let (mut scope, sticky) = def::read(forms, def, limits, problems);
     if top.clone().next().is_none() {
         let span = forms.get(def).span;
         problems.push(
@@ -93,7 +93,12 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
     if !fits(limits, &code, &tree, problems) {
         return None;
     }
-    let checked = match datapath::Program::check(0, &code.instrs, &code.clauses, &scope.vars) {
+    let checked = datapath::Program::check(0, &code.instrs, &code.clauses, &scope.vars);
+    let checked = checked.and_then(|checked| match sticky {
+        true => checked.with_sticky_fallthrough(),
+        false => Ok(checked),
+    });
+    let checked = match checked {
         Ok(checked) => Box::new(checked),
         Err(why) => {
             let whole = Span::new(0, 0);
@@ -108,9 +113,10 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
     };
     let guards_again = if checked.uses_timers() { code.guards } else { 0 };
     let cost = Cost {
-        instrs: code.instrs.len(),
-        instrs_worst: code.worst + guards_again,
-        vars: scope.vars.len(),
+        instrs: checked.instrs().len(),
+        // With the reference's fallthrough any clause may be run after any other.
+        instrs_worst: if sticky { checked.instrs().len() } else { code.worst } + guards_again,
+        vars: checked.vars().len(),
     };
     let source = forms.source.into();
     Some(Program {

@@ -386,3 +386,25 @@ fn what_is_no_clause_and_no_operation() {
 fn names_with_points_and_underscores() {
     compiled("(def (a_b.c 0) (Report (_x 0) (y_ 1))) (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))");
 }
+
+#[test]
+fn the_references_fallthrough_can_be_chosen() {
+    let clauses = "(when true (:= x 1) (fallthrough)) (when true (:= x 2)) (when true (:= x 3))";
+    let documented = compiled(&format!("(def (x 0)) {clauses}"));
+    let sticky = compiled(&format!("(def (compat libccp) (x 0)) {clauses}"));
+    let expected = documented.code().with_sticky_fallthrough().expect("it is short");
+    assert_eq!(*sticky.code(), expected);
+    assert_ne!(documented.code(), sticky.code());
+    assert_eq!(sticky.control_names().collect::<Vec<_>>(), ["x"]);
+    assert!(
+        sticky.cost().instrs_worst >= sticky.cost().instrs && sticky.bytecode().to_string().contains("fallthrough")
+    );
+    // With a value it is a variable, as in any program that had one of this name.
+    let variable = compiled("(def (compat 3)) (when true (:= Cwnd compat))");
+    assert_eq!(variable.control_names().collect::<Vec<_>>(), ["compat"]);
+    refused_for(
+        "(def (compat other)) (when true (report))",
+        Code::Value,
+        "not an initial value",
+    );
+}

@@ -162,6 +162,11 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 	__u64 ssthresh = ssthresh_bytes(tp), rate = f->rate;
 	struct ccp_slot *s = slot_of(f);
 
+	if (!s && now_us - f->asked_us >= ASK_EVERY_US) {
+		f->asked_us = now_us;
+		if (take_slot(tp, f))
+			s = slot_of(f);
+	}
 	regs[REG_CWND] = cwnd;
 	regs[REG_SSTHRESH] = ssthresh;
 	regs[REG_RATE] = rate;
@@ -284,7 +289,7 @@ int set_state(__u64 *ctx)
 	} else if (state < TCP_CA_CWR && (before == TCP_CA_CWR || before == TCP_CA_RECOVERY)) {
 		/* repaired: the window is what the reduction aimed at, unless it was undone */
 		if (!f->restored)
-			set_cwnd(tp, f, f->target);
+			set_cwnd(tp, f, whole(f->target, mss_of(tp)));
 		f->recover_fs = 0;
 	}
 	return 0;

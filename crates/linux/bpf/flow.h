@@ -22,6 +22,7 @@ struct flow {
 	__u64 clock_us; /* Micros counts from here */
 	__u64 event_us; /* the last reduction or undo */
 	__u64 opened_us;
+	__u64 asked_us; /* when it last looked for a slot */
 	__u64 acked; /* tp->bytes_acked that the fold has seen; likewise: */
 	__u32 delivered;
 	__u32 delivered_ce;
@@ -135,6 +136,14 @@ INLINE __u32 packets(__u64 bytes, __u64 mss)
 	return n ? n : 1;
 }
 
+/* Without the fraction of a packet: a reduction ends at whole packets, as the kernel's own. A fraction would stay in the
+ * window until the next loss, and of two losses at the same number of packets the second would look earlier or later.
+ */
+INLINE __u64 whole(__u64 bytes, __u64 mss)
+{
+	return packets(bytes, mss) * mss;
+}
+
 /* Puts a window into force. */
 INLINE void set_cwnd(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 {
@@ -173,27 +182,31 @@ INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)
 	}
 }
 
-/* Takes a slot: one that became vacant, else one that was never in use. */
-INLINE void take_slot(struct tcp_sock *tp, struct flow *f)
+/* How long a flow that found no slot waits before it looks again. Shorter would cost every ACK of the flows beyond a full
+ * table a look at the queue; longer leaves them unsteered while slots are free.
+ */
+#define ASK_EVERY_US 1000000
+
+/* Takes a slot: one that became vacant, else one that was never in use. The agent of now has not seen it in the table. */
+static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 {
 	__u32 slot = NO_SLOT, free;
 	f->slot = NO_SLOT;
+	f->agent = READ_ONCE(plane.agent);
 	if (!map_pop(&vacant, &free)) /* a pop that fails writes 0 */
 		slot = free;
 	else if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
 		slot = __sync_fetch_and_add(&plane.fresh, 1);
 	struct ccp_slot *s = slot < plane.slots ? map_lookup(&table, &slot) : NULL;
-	if (!s) {
-		COUNT(table_full, 1);
-		return;
-	}
+	if (!s)
+		return 0;
 	f->slot = slot;
 	f->generation = s->shown.generation + 1;
 	if (!f->generation)
 		f->generation = 1;
 	s->shown.generation = f->generation;
 	s->shown.flags = 0;
-	s->shown.epoch = 0;
+	s->shown.epoch = f->epoch;
 	s->shown.program = CCP_NO_PROGRAM;
 	s->shown.tag = 0;
 	s->shown.mss = tp->mss_cache;
@@ -214,6 +227,7 @@ INLINE void take_slot(struct tcp_sock *tp, struct flow *f)
 	s->shown.delivered_rate = 0;
 	write_addresses(tp, &s->shown);
 	WRITE_ONCE(s->shown.state, FLOW_LIVE);
+	return 1;
 }
 
 /* The state of a socket's flow; NULL where it has none. A socket that is reset is released and then set to TCP_CA_Open:
@@ -242,10 +256,11 @@ INLINE struct flow *start_flow(struct tcp_sock *tp)
 	f->lost = tp->lost;
 	f->sacked_out = tp->sacked_out;
 	f->program = CCP_NO_PROGRAM;
-	f->agent = READ_ONCE(plane.agent);
 	f->answered = 1;
+	f->asked_us = f->opened_us;
 	COUNT(flows, 1);
-	take_slot(tp, f);
+	if (!take_slot(tp, f))
+		COUNT(table_full, 1);
 	return f;
 }
 

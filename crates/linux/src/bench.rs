@@ -3,6 +3,10 @@
 //! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread that calls it; ring,
 //! table, agent and driver are the real ones. Both sides poll.
 
+mod decision;
+
+pub use decision::{DecisionCost, decision_cost};
+
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -34,14 +38,14 @@ struct Outbox {
 // SAFETY: atomics only.
 unsafe impl Plain for Outbox {}
 
-/// Answers every report with a window.
-struct Echo;
+/// Answers every report with a window; under a name of each bench's, as names are global to the host.
+struct Echo(&'static str);
 
 impl Algorithm for Echo {
     type Flow = ();
 
     fn name(&self) -> &str {
-        "bench_loop"
+        self.0
     }
 
     fn programs(&self) -> Programs {
@@ -75,7 +79,7 @@ pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError
 pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
-        .add(Echo)
+        .add(Echo("bench_loop"))
         .map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
     let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
     let options = Options {
@@ -194,6 +198,11 @@ impl<'a> Datapath<'a> {
             0 => Ok(()),
             code => Err(LoadError::Mismatch(format!("the ring took no record: {}", code as i32))),
         }
+    }
+
+    /// True when words wait for [`answer`](Datapath::answer).
+    fn is_answered(&self) -> bool {
+        self.slot.control.lock.load(Acquire) & (layout::WRITING | PENDING) == PENDING
     }
 
     /// Waits for words and takes them, as the kernel does.

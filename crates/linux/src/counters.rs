@@ -5,9 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::kernel::Counters;
 use crate::layout::{CpuCounters, Plane};
+use crate::load::Memory;
 
-/// All CPUs together.
-pub(crate) fn sum(plane: &Plane) -> Counters {
+/// All CPUs together, and how many of the live flows are not in the table.
+pub(crate) fn of(memory: &Memory) -> Counters {
+    let counters = sum(memory.plane());
+    Counters {
+        without_slot: counters.flows.saturating_sub(memory.live().count() as u64),
+        ..counters
+    }
+}
+
+fn sum(plane: &Plane) -> Counters {
     let of =
         |what: fn(&CpuCounters) -> &AtomicU64| plane.counters.iter().map(|cpu| what(cpu).load(Relaxed)).sum::<u64>();
     let (opened, closed) = (of(|cpu| &cpu.flows), of(|cpu| &cpu.closed));
@@ -18,6 +27,7 @@ pub(crate) fn sum(plane: &Plane) -> Counters {
         ring_lost: of(|cpu| &cpu.ring_lost),
         fallbacks: of(|cpu| &cpu.fallbacks),
         faults: of(|cpu| &cpu.faults),
+        without_slot: 0,
         table_full: of(|cpu| &cpu.table_full),
         stamps: of(|cpu| &cpu.stamps),
         stamps_dropped: of(|cpu| &cpu.stamps_dropped),

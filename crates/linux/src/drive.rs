@@ -23,7 +23,7 @@ impl Observer for () {}
 /// The agent has one datapath here.
 const KERNEL: DatapathId = DatapathId(0);
 /// How long `stop` may go unseen.
-const ATTENTION: Duration = Duration::from_millis(50);
+pub(crate) const ATTENTION: Duration = Duration::from_millis(50);
 
 /// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their heartbeat: an algorithm
 /// that hangs is silent.

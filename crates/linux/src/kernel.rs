@@ -1,7 +1,7 @@
 //! Kernel TCP as a datapath of the agent: events out of rings and tables, commands into mapped words.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -65,7 +65,9 @@ pub struct Counters {
     pub fallbacks: u64,
     /// Faults of programs.
     pub faults: u64,
-    /// Flows that found the table full, and run NewReno.
+    /// Live flows without a slot of the table: they run NewReno, unseen by the agent, until they find one.
+    pub without_slot: u64,
+    /// Flows that found the table full when they began.
     pub table_full: u64,
     /// Exchanges of time stamps that gave a one-way delay.
     pub stamps: u64,
@@ -120,11 +122,7 @@ impl Kernel {
         for spec in algorithms {
             let lock = NameLock::take(&spec.kernel_name)?;
             let (path, memory) = crate::pin::open(&spec.kernel_name, Access::Write)?;
-            let plane = memory.plane();
-            load::set_limits(plane, limits);
-            // Heartbeat before takeover: no flow may see the new agent and call it silent.
-            plane.heartbeat_ns.store(clock::now().as_nanos(), SeqCst);
-            plane.agent.fetch_add(1, SeqCst);
+            load::set_limits(memory.plane(), limits);
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
                 spec.programs.iter().find(|program| program.uid() == tag).cloned()
@@ -173,6 +171,20 @@ impl Kernel {
             .map_err(LoadError::io("watching the ring"))?;
         self.algorithms.push(algorithm);
         Ok(())
+    }
+
+    /// Another agent steers from now on, to whom nothing was said yet: the live flows are announced to it, with their
+    /// windows of now, at the next [`poll`](Kernel::poll).
+    pub fn announce(&mut self) {
+        self.answers.clear();
+        for (index, algorithm) in self.algorithms.iter_mut().enumerate() {
+            self.answers.extend(algorithm.take_over(index));
+        }
+    }
+
+    /// Has [`sleep`](Kernel::sleep) end when there is something to read here, too. It forgets what is closed.
+    pub fn wake_on(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
     /// What it says of itself to the agent, as [`Event::Ready`].
@@ -252,6 +264,7 @@ impl Kernel {
     /// Does as the agent says, without a system call. A refusal comes back as an event.
     pub fn apply(&mut self, command: &Command) {
         let (flow, program, result) = match command {
+            Command::Offer(_) => return,
             Command::Heartbeat { algorithm } => {
                 self.heartbeat(algorithm);
                 return;
@@ -307,13 +320,9 @@ impl Kernel {
 
     /// Counters by algorithm: its name, its kernel name, its counts.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &str, Counters)> {
-        self.algorithms.iter().map(|a| {
-            (
-                &*a.spec.name,
-                &*a.spec.kernel_name,
-                crate::counters::sum(a.memory.plane()),
-            )
-        })
+        self.algorithms
+            .iter()
+            .map(|a| (&*a.spec.name, &*a.spec.kernel_name, crate::counters::of(&a.memory)))
     }
 
     /// True when new flows run program `uid` as generated code, not in the interpreter. A program that is installed later
@@ -328,6 +337,11 @@ impl Kernel {
         for algorithm in &self.algorithms {
             load::set_limits(algorithm.memory.plane(), limits);
         }
+    }
+
+    /// How many flows the table of each algorithm holds.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.algorithms.iter().map(|a| a.memory.table.len())
     }
 
     /// Where the pinned algorithms are pinned.

@@ -3,7 +3,8 @@
 //! An algorithm is registered as a congestion control of its own, `ccp_<name>` ([`Kernel::load`]): its programs run in
 //! the kernel at every ACK, as code that this crate generates for them; reports come out of a ring buffer, and windows,
 //! rates and variables go in through a mapped flow table, without a system call. [`run_agent`] drives an
-//! [`Agent`](ccplane_agent::Agent) with both, [`run_agent_unprivileged`] in a thread without capabilities.
+//! [`Agent`](ccplane_agent::Agent) with both, [`run_agent_unprivileged`] in a thread without capabilities; [`run_relay`] passes
+//! both on to and from an agent in another process.
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
@@ -35,6 +36,8 @@ mod privilege;
 mod programs;
 pub mod queues;
 mod registered;
+mod relay;
+mod remote;
 mod ring;
 pub mod select;
 mod socket;
@@ -46,8 +49,11 @@ mod testing;
 pub use drive::{Observer, run_agent, run_agent_unprivileged};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
-pub use load::{AlgorithmSpec, KernelFeatures, Options};
-pub use pin::{Observed, attached, detach, observe};
+pub use load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
+pub use lock::abandon_name;
+pub use pin::{Observed, Presence, attached, detach, observe, presence};
 pub use privilege::drop_capabilities;
+pub use relay::{run_relay, run_relay_unprivileged};
+pub use remote::{RemoteAlgorithm, RemoteError, remote_algorithms};
 pub use socket::wake_reader_at;
 pub use table::FlowView;

@@ -54,7 +54,8 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
 pub struct Options {
     /// The owner's limits, which hold for algorithm and fallback.
     pub limits: Limits,
-    /// Flows that the table of an algorithm holds; one more goes to the fallback and is counted. 832 bytes each.
+    /// Flows that the table of an algorithm holds, a slot each. One more runs the fallback, is counted, and looks for a free
+    /// slot again every second.
     pub flows: u32,
     /// Bytes of an algorithm's ring of reports, a power of two. At 100,000 reports/s of 100 bytes a reader that pauses
     /// for 100 ms needs one MiB; a report that finds no room keeps its values for the next.
@@ -78,6 +79,18 @@ impl Default for Options {
             stamps: None,
         }
     }
+}
+
+/// Bytes that a table of [`most_flows`] may take. More would be memory that few hosts miss but all pay for.
+const TABLE_BYTES: usize = 64 << 20;
+
+/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB.
+pub const fn most_flows() -> u32 {
+    let mut flows = 1 << 16;
+    while flows as usize * size_of::<Slot>() > TABLE_BYTES {
+        flows /= 2;
+    }
+    flows
 }
 
 /// A registered object: what holds it in the kernel, and its mapped memory.

@@ -58,6 +58,16 @@ impl NameLock {
     }
 }
 
+/// Removes the lock file of a name that this process holds, for when it ends without dropping the holder. Another process
+/// may take the name from then on.
+pub fn abandon_name(name: &str) {
+    let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
+    if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string()) {
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir(DIRECTORY);
+    }
+}
+
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),

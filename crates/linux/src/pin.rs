@@ -117,7 +117,10 @@ pub struct Observed {
 
 /// Every attached algorithm; empty where none is.
 pub fn observe() -> Result<Vec<Observed>, LoadError> {
-    let mut here: Vec<String> = entries(&root())
+    let root = root();
+    let paths = listed(&root).map_err(LoadError::io(format!("listing {}", root.display())))?;
+    let mut here: Vec<String> = paths
+        .into_iter()
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
         .collect();
     here.sort();
@@ -146,7 +149,12 @@ impl Observed {
 
     /// Its counters.
     pub fn counters(&self) -> Counters {
-        crate::counters::sum(self.memory.plane())
+        crate::counters::of(&self.memory)
+    }
+
+    /// How long its agent has given no sign of life.
+    pub fn silence(&self) -> ccplane_units::Duration {
+        crate::clock::now().since(self.heartbeat())
     }
 
     /// The last sign of life of its agent, on CLOCK_MONOTONIC.
@@ -172,6 +180,39 @@ pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
     }
 }
 
+/// What there is of a registration under bpffs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// All of its pins.
+    Present,
+    /// Some of them, without this one.
+    Partial(PathBuf),
+    /// None: it was detached.
+    Gone,
+}
+
+/// Whether the registration `name` of this layout is there. An error: that cannot be told now. It takes no descriptor.
+pub fn presence(name: &str) -> std::io::Result<Presence> {
+    presence_in(&directory(name))
+}
+
+fn presence_in(directory: &Path) -> std::io::Result<Presence> {
+    if !directory.try_exists()? {
+        return Ok(Presence::Gone);
+    }
+    for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+        let pin = directory.join(pin);
+        // Whoever detaches removes the pins first, and then the directory.
+        if !pin.try_exists()? && directory.try_exists()? {
+            return Ok(Presence::Partial(pin));
+        }
+    }
+    Ok(match directory.try_exists()? {
+        true => Presence::Present,
+        false => Presence::Gone,
+    })
+}
+
 /// The kernel names that are attached, by this layout or another's.
 pub fn attached() -> Vec<String> {
     names(registrations())
@@ -185,6 +226,15 @@ pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+/// What is in a directory: nothing in one that does not exist. An error: that cannot be told.
+fn listed(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -290,5 +340,26 @@ pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadEr
         what,
         log: String::new(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_pin_is_named_and_a_directory_that_cannot_be_looked_at_is_not_gone() {
+        let directory = std::env::temp_dir().join(format!("ccplane-pins-{}", std::process::id()));
+        assert_eq!(presence_in(&directory).unwrap(), Presence::Gone);
+        std::fs::create_dir(&directory).unwrap();
+        for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+            assert_eq!(presence_in(&directory).unwrap(), Presence::Partial(directory.join(pin)));
+            std::fs::write(directory.join(pin), "").unwrap();
+        }
+        assert_eq!(presence_in(&directory).unwrap(), Presence::Present);
+        // Below a file nothing can be looked up.
+        assert!(listed(&directory.join(LINK)).is_err());
+        remove_pins(&directory);
+        assert!(listed(&directory).unwrap().is_empty());
     }
 }

@@ -5,6 +5,7 @@ use crate::error::LoadError;
 /// The capabilities of `capability.h` that matter here.
 const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 const SYS_ADMIN: u32 = 21;
+const DAC_OVERRIDE: u32 = 1;
 
 /// The capabilities that loading needs and this process lacks, by name; empty when none.
 pub(crate) fn missing() -> String {
@@ -53,6 +54,16 @@ struct Data {
 ///
 /// It guards against mistakes, not against malice: threads share their memory and their files, and the user stays.
 pub fn drop_capabilities() -> std::io::Result<()> {
+    keep(0)
+}
+
+/// [`drop_capabilities`], but for the one that opens other users' files, where this thread has it.
+pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
+    keep(effective() & 1 << DAC_OVERRIDE)
+}
+
+/// Keeps these, one bit each, of the first 32.
+fn keep(capabilities: u64) -> std::io::Result<()> {
     // Else a program that root starts has all capabilities again.
     // SAFETY: no memory is passed; it concerns the calling thread.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
@@ -62,12 +73,12 @@ pub fn drop_capabilities() -> std::io::Result<()> {
         version: 0x2008_0522, // _LINUX_CAPABILITY_VERSION_3
         pid: 0,
     };
-    let none = Data {
-        effective: 0,
-        permitted: 0,
+    let kept = |capabilities| Data {
+        effective: capabilities,
+        permitted: capabilities,
         inheritable: 0,
     };
-    let data = [none; 2];
+    let data = [kept(capabilities as u32), kept(0)];
     // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if result == 0 {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ccplane_datapath::{Program, Target, Update, VarKind};
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::{Event, FlowStats, Refusal};
 
+use crate::clock;
 use crate::holder::Holder;
 use crate::layout::{self, PADS, PROGRAMS, Record, Slot};
 use crate::load::{AlgorithmSpec, Memory};
@@ -64,6 +65,10 @@ impl Registered {
 
     /// The first look of a new agent: nothing that was said to the one before it counts.
     pub fn take_over(&mut self, index: usize) -> Vec<Event<'static>> {
+        let plane = self.memory.plane();
+        // Heartbeat before takeover: no flow may see the new agent and call it silent.
+        plane.heartbeat_ns.store(clock::now().as_nanos(), SeqCst);
+        plane.agent.fetch_add(1, SeqCst);
         self.memory.ring.skip();
         self.close_lost = crate::counters::close_lost(self.memory.plane());
         let live: Vec<(usize, u32)> = self.memory.live().collect();

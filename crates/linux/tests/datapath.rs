@@ -251,6 +251,40 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
 }
 
 #[test]
+fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_then() {
+    if !can_run("a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_then") {
+        return;
+    }
+    let _host = lock_host();
+    let mut few = patient();
+    few.flows = 2;
+    let mut direct = Direct::new("t_beyond", vec![program(1, WATCHER)], 1, &few);
+    let sink = Sink::start("127.0.0.1");
+    let connect = |_| {
+        let stream = TcpStream::connect(sink.address).expect("it listens");
+        choose(&stream, &direct.kernel_name()).expect("registered");
+        stream
+    };
+    let mut flows: Vec<TcpStream> = (0..6).map(connect).collect();
+    let counters = |direct: &Direct| direct.kernel.counters().next().expect("one").2;
+    direct.turn_until("two opened", |direct| direct.opened.len() == 2);
+    let full = counters(&direct);
+    assert_eq!((full.flows, full.without_slot, full.table_full), (6, 4, 4));
+    // Those that have the slots go; at later ACKs others find them.
+    drop(flows.drain(..2));
+    direct.turn_until("two of the others opened", |direct| {
+        for stream in &mut flows {
+            stream.write_all(&[1; 100]).expect("connected");
+        }
+        std::thread::sleep(StdDuration::from_millis(20));
+        direct.opened.len() == 4
+    });
+    let later = counters(&direct);
+    assert_eq!((later.flows, later.without_slot, later.table_full), (4, 2, 4));
+    drop(flows);
+}
+
+#[test]
 fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     if !can_run("what_is_urgent_wakes_the_agent_and_what_is_not_waits") {
         return;

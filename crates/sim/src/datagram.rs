@@ -1,6 +1,6 @@
 //! Packets that nothing answers: cross traffic without a connection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ccplane_transport::{Kind as SegmentKind, Number, Segment};
 use ccplane_units::{Duration, Time};
@@ -24,11 +24,11 @@ pub struct DatagramStats {
     pub delay_sum: Duration,
 }
 
-/// Datagrams of all applications, and those that wait for the moment to end in which they were made.
+/// Datagrams of all applications, and those that wait for the moment to end in which they were made, by host.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     stats: Vec<DatagramStats>,
-    waiting: VecDeque<Packet>,
+    waiting: BTreeMap<u32, VecDeque<Packet>>,
 }
 
 /// The time of sending travels in the 48 bits of a segment's offset.
@@ -51,7 +51,8 @@ impl World {
         segment.set_offset(self.now.as_nanos() & CLOCK);
         stats.sent += 1;
         let pair = random::mix(u64::from(from) << 32 | u64::from(to)) as u32;
-        self.datagrams.waiting.push_back(Packet {
+        let waiting = self.datagrams.waiting.entry(from).or_default();
+        waiting.push_back(Packet {
             segment,
             end: NONE,
             flow: app.0,
@@ -71,9 +72,9 @@ impl World {
 }
 
 impl Datagrams {
-    /// The next one to be sent: events come in the order in which datagrams were made.
-    pub fn next(&mut self) -> Option<Packet> {
-        self.waiting.pop_front()
+    /// The next one that a host sends: in the order in which they were made.
+    pub fn next(&mut self, host: u32) -> Option<Packet> {
+        self.waiting.get_mut(&host)?.pop_front()
     }
 
     /// A datagram has arrived.

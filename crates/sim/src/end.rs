@@ -111,7 +111,7 @@ impl End {
         (e, class): (u32, u8),
         packets: &mut Packets,
         clocks: &mut Clocks,
-        spray: &mut Option<u64>,
+        spray: bool,
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
         let connection = connection.filter(|connection| class != 0 || !connection.rests())?;
@@ -136,9 +136,9 @@ impl End {
         }
         (packet.bytes, packet.side) = (bytes, NONE);
         (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
-        if let Some(spray) = spray {
-            *spray += 1;
-            packet.hash = random::mix(u64::from(packet.hash) ^ *spray) as u32;
+        if spray {
+            let number = u64::from(packet.segment.number.0) << 32;
+            packet.hash = random::mix(number ^ u64::from(packet.hash) ^ random::mix(now.as_nanos())) as u32;
         }
         packets.made(id, with_side);
         if self.is(End::OFFERED) {
@@ -164,13 +164,13 @@ impl End {
         if due < self.armed {
             self.armed_later = self.armed_later.min(self.armed);
             self.armed = due.max(now);
-            events.push(self.armed, Kind::Timeout, e);
+            events.push_end(self.armed, Kind::Timeout, self.flow, e);
         }
         if let Some(next) = connection.next_send(now)
             && next < self.paced
         {
             self.paced = next;
-            events.push(next, Kind::Pace, e);
+            events.push_end(next, Kind::Pace, self.flow, e);
         }
         connection.state() == State::Closed
     }

@@ -139,7 +139,7 @@ impl<T: Tracer> Simulation<T> {
                     }
                     break;
                 }
-                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.clocks, &mut world.spray) else {
+                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.clocks, world.spray) else {
                     break;
                 };
                 let offered = world
@@ -185,7 +185,7 @@ impl<T: Tracer> Simulation<T> {
                 world.wait_low(e, classes);
                 return;
             }
-            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray) else {
+            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, world.spray) else {
                 return;
             };
             let offered = world
@@ -223,7 +223,7 @@ impl<T: Tracer> Simulation<T> {
             let highest = first.is_some();
             let flag = if highest { End::QUEUED } else { End::low_queued(class) };
             end.set(flag, false);
-            let sent = end.send(now, (e, class), &mut world.packets, &mut world.clocks, &mut world.spray);
+            let sent = end.send(now, (e, class), &mut world.packets, &mut world.clocks, world.spray);
             if highest && sent.is_some() && end.has(now, 0) {
                 end.set(End::QUEUED, true);
                 world.nics[nic as usize].waiting.push_back(e);

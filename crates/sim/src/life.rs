@@ -116,7 +116,7 @@ impl World {
             };
             self.ends[writer as usize].control = self.add_native(native);
         }
-        self.events.push(self.now, Kind::Kick, writer);
+        self.events.push_end(self.now, Kind::Kick, flow.0, writer);
         true
     }
 
@@ -126,7 +126,7 @@ impl World {
         let sender = self.ends.get_mut(pair as usize).and_then(|end| end.connection.as_mut());
         let Some(connection) = sender else { return false };
         connection.abort();
-        self.events.push(self.now, Kind::Kick, pair);
+        self.events.push_end(self.now, Kind::Kick, flow.0, pair);
         true
     }
 }

@@ -81,6 +81,18 @@ impl<T: Tracer> Simulation<T> {
         Ok(self.world.unfinished == 0)
     }
 
+    /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps looks after its
+    /// progress himself.
+    pub fn step(&mut self, until: Time) -> Result<bool, SimError> {
+        let Some(event) = self.world.events.pop(until) else {
+            self.world.now = until.min(LAST);
+            return Ok(false);
+        };
+        self.world.now = event.at();
+        self.other(event)?;
+        self.world.failed.take().map_or(Ok(true), Err)
+    }
+
     fn run(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
         let until = until.min(LAST);
         let mut still = 0;
@@ -103,9 +115,6 @@ impl<T: Tracer> Simulation<T> {
                 return Err(self
                     .world
                     .stalled("millions of events, but neither time nor packets move on"));
-            }
-            if self.world.events.exhausted() {
-                return Err(SimError::TooLong("it has more than 2^40 events"));
             }
         }
         if self.world.events.len() == 0 && self.world.unfinished > 0 {
@@ -176,7 +185,7 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
             Kind::Datagram => {
-                if let Some(packet) = self.world.datagrams.next() {
+                if let Some(packet) = self.world.datagrams.next(which) {
                     let (id, place, _) = self.world.packets.place();
                     *place = packet;
                     self.world.packets.made(id, false);

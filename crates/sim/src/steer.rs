@@ -3,6 +3,8 @@
 //! A steered flow runs its program at every ACK at once. Its reports reach the agent, and the agent's commands the flow,
 //! after a delay each: reading, deciding and writing take time outside a simulation.
 
+mod between;
+
 use std::collections::VecDeque;
 
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, FlowInfo, FlowStats, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
@@ -16,6 +18,8 @@ use crate::event::Kind;
 use crate::flow::FlowId;
 use crate::packet::NONE;
 use crate::{Simulation, Tracer, World};
+
+pub use between::{Between, Brought};
 
 /// An agent of a simulation, numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +68,8 @@ pub struct HeardReport {
 /// An agent with what lies between it and its flows.
 pub(crate) struct Host {
     agent: Agent,
+    /// What stands in the agent's place, if anything does.
+    between: Option<Box<dyn Between>>,
     id: DatapathId,
     options: SteerOptions,
     tables: Tables,
@@ -113,17 +119,7 @@ const CAPABILITIES: Capabilities = ccplane_transport::CAPABILITIES.with(Capabili
 
 impl Host {
     pub fn new(agent: Agent, options: SteerOptions, index: u32) -> Host {
-        let mut host = Host {
-            agent,
-            id: DatapathId(index),
-            options,
-            tables: Tables::new(options.limits, CAPABILITIES),
-            to_agent: VecDeque::new(),
-            from_agent: VecDeque::new(),
-            heard: Vec::new(),
-            due: Time::MAX,
-            deadline: Time::MAX,
-        };
+        let mut host = Host::empty(agent, options, index);
         // The agent is there before the simulation begins: its programs are in place at time 0.
         let datapath = host.tables.describe(index, "sim");
         host.agent.handle(Time::ZERO, host.id, Event::Ready { datapath });
@@ -133,9 +129,35 @@ impl Host {
         host
     }
 
+    /// One whose agents are where the flows do not see them.
+    pub fn behind(between: Box<dyn Between>, options: SteerOptions, index: u32) -> Host {
+        Host {
+            between: Some(between),
+            ..Host::empty(Agent::default(), options, index)
+        }
+    }
+
+    fn empty(agent: Agent, options: SteerOptions, index: u32) -> Host {
+        Host {
+            agent,
+            between: None,
+            id: DatapathId(index),
+            options,
+            tables: Tables::new(options.limits, CAPABILITIES),
+            to_agent: VecDeque::new(),
+            from_agent: VecDeque::new(),
+            heard: Vec::new(),
+            due: Time::MAX,
+            deadline: Time::MAX,
+        }
+    }
+
     /// Whether it has an algorithm of this name; an empty one is the first.
     pub fn offers(&self, algorithm: &str) -> bool {
-        let mut hosted = self.agent.hosted();
+        let mut hosted = match self.between {
+            Some(_) => return true,
+            None => self.agent.hosted(),
+        };
         match algorithm {
             "" => hosted.next().is_some(),
             _ => hosted.any(|hosted| *hosted.name == *algorithm || hosted.kernel_name == algorithm),
@@ -161,12 +183,19 @@ impl Host {
     }
 
     fn tell(&mut self, now: Time, event: Event<'static>) {
+        if let Some(between) = &mut self.between {
+            between.say(now, &event);
+            return;
+        }
         self.to_agent
             .push_back((now + self.options.to_agent, Message::Other(event)));
     }
 
     /// When something reaches either side next.
     pub fn next_due(&self) -> Time {
+        if let Some(between) = &self.between {
+            return between.next_due();
+        }
         let agent = self.to_agent.front().map_or(Time::MAX, |(due, _)| *due);
         let flows = self.from_agent.front().map_or(Time::MAX, |(due, _)| *due);
         agent.min(flows)
@@ -226,20 +255,25 @@ impl Host {
         }
     }
 
-    /// The next command that reaches a flow now; the flow's number. Others are done at once.
-    pub fn next_command(&mut self, now: Time) -> Option<(u32, Command)> {
-        while let Some((due, _)) = self.from_agent.front()
-            && *due <= now
-            && let Some((_, command)) = self.from_agent.pop_front()
-        {
-            match &command {
-                Command::SetProgram { flow, .. } | Command::Update { flow, .. } => {
-                    return Some((u32::try_from(*flow).unwrap_or(u32::MAX), command));
+    /// What reaches the datapath now. Commands that are for no flow are done at once.
+    pub fn next_brought(&mut self, now: Time) -> Option<Brought> {
+        loop {
+            let brought = match &mut self.between {
+                Some(between) => between.bring(now)?,
+                None => {
+                    self.from_agent.front().filter(|(due, _)| *due <= now)?;
+                    Brought::Command(self.from_agent.pop_front()?.1)
                 }
-                Command::Install { .. } | Command::Heartbeat { .. } => self.take(now, &command, None),
+            };
+            match &brought {
+                Brought::Command(
+                    command @ (Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. }),
+                ) => {
+                    self.take(now, command, None);
+                }
+                _ => return Some(brought),
             }
         }
-        None
     }
 
     /// Does what a command says, to its flow where that lives.
@@ -283,6 +317,18 @@ impl Steering<'_> {
         self.steered.in_fallback = outcome.fallback;
         if let Some(urgency) = outcome.report {
             let values = self.steered.flow.report(programs);
+            if let Some(between) = &mut host.between {
+                let event = Event::Report {
+                    flow: u64::from(self.number),
+                    program: self.steered.flow.program_uid().unwrap_or(0),
+                    urgent: urgency == Urgency::Urgent,
+                    fields: values,
+                };
+                if between.say(now, &event) {
+                    self.steered.flow.report_queued(programs);
+                }
+                return outcome;
+            }
             let mut fields = [0; MAX_VARS];
             for (field, value) in fields.iter_mut().zip(values) {
                 *field = *value;
@@ -328,6 +374,14 @@ impl World {
         let id = self.hosts.len() as u32;
         let host = Host::new(agent, options, id);
         self.hosts.push(host);
+        self.plan_agent(id);
+        AgentId(id)
+    }
+
+    /// Adds what stands between flows and their agents, wherever these are.
+    pub fn host_between(&mut self, between: Box<dyn Between>, options: SteerOptions) -> AgentId {
+        let id = self.hosts.len() as u32;
+        self.hosts.push(Host::behind(between, options, id));
         self.plan_agent(id);
         AgentId(id)
     }
@@ -386,8 +440,15 @@ impl<T: Tracer> Simulation<T> {
         }
         host.due = Time::MAX;
         host.deliver(now);
-        while let Some((number, command)) = self.world.hosts[agent as usize].next_command(now) {
+        while let Some(brought) = self.world.hosts[agent as usize].next_brought(now) {
             let world = &mut self.world;
+            let (number, command) = match brought {
+                Brought::Agent => {
+                    world.announce(agent);
+                    continue;
+                }
+                Brought::Command(command) => (between::flow_of(&command), command),
+            };
             let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
             let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
             let place = match end.as_ref().map(|end| end.control.get()) {

@@ -100,6 +100,34 @@ impl World {
         Some(sender.connection.as_ref()?.one_way())
     }
 
+    /// The connections of a flow that lives: its sender's, and its receiver's once that was asked.
+    pub fn connections(&self, flow: FlowId) -> Option<(&Connection, Option<&Connection>)> {
+        let pair = self.flows.get(flow.index())?.ends as usize;
+        let [sender, receiver] = self.ends.get(pair..pair.checked_add(2)?)? else {
+            return None;
+        };
+        Some((sender.connection.as_ref()?, receiver.connection.as_ref()))
+    }
+
+    /// Whether a flow that lives is on its datapath's fallback; `None` for one that no agent steers.
+    pub fn in_fallback(&self, flow: FlowId) -> Option<bool> {
+        let pair = self.flows.get(flow.index())?.ends as usize;
+        match self.ends.get(pair)?.control.get() {
+            Steer::Agent(place) => Some(self.steered.get(place)?.as_ref()?.in_fallback),
+            _ => None,
+        }
+    }
+
+    /// What is left of flows: packets on their way, ends that are not over, controls and steered flows that are in use.
+    pub fn left(&self) -> [(&'static str, usize); 4] {
+        [
+            ("packets", self.packets.len()),
+            ("ends", self.ends.len() - 2 * self.free.len()),
+            ("controls", self.natives.len() - self.free_natives.len()),
+            ("steered flows", self.steered.iter().flatten().count()),
+        ]
+    }
+
     /// All flows.
     pub fn flows(&self) -> impl ExactSizeIterator<Item = FlowId> + use<> {
         (0..self.flows.len() as u32).map(FlowId)

@@ -78,8 +78,8 @@ pub struct World {
     pub(crate) datagrams: Datagrams,
     pub(crate) clocks: Clocks,
     pub(crate) counters: Counters,
-    /// Where each packet has a path of its own: a number of its own for each.
-    pub(crate) spray: Option<u64>,
+    /// Each packet has a path of its own.
+    pub(crate) spray: bool,
     /// Why an application cannot go on: the run ends with it.
     pub(crate) failed: Option<SimError>,
 }
@@ -112,7 +112,7 @@ impl World {
         }
         let mut network = network;
         network.specs = Vec::new();
-        let spray = (network.spread == Spread::PerPacket).then_some(0);
+        let spray = network.spread == Spread::PerPacket;
         Ok(World {
             now: Time::ZERO,
             options,

@@ -100,7 +100,7 @@ impl Connection {
     #[cold]
     pub(crate) fn begin_reduction(&mut self, phase: Phase) {
         let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.next);
-        let half = (cwnd / 2).max(self.mss() * 2);
+        let half = (cwnd / 2 / self.mss()).max(2) * self.mss();
         let repair = self.repair_mut();
         repair.undo.cwnd = cwnd;
         repair.undo.ssthresh = ssthresh;
@@ -146,13 +146,15 @@ impl Connection {
         };
     }
 
-    /// Everything sent before the repair began is acknowledged.
+    /// Everything sent before the repair began is acknowledged. The window is what the reduction aimed at, in whole segments, as the
+    /// reduction itself counts: a fraction would stay in it until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
         if let Some(repair) = self.repair.as_ref()
             && self.phase != Phase::Loss
         {
-            self.set_cwnd(repair.target);
+            let mss = self.mss();
+            self.set_cwnd((repair.target / mss).max(1) * mss);
         }
         self.phase = Phase::Open;
         self.repair_mut().reordering.end_of_recovery();

@@ -20,7 +20,7 @@ pub use error::Error;
 pub use frame::{Frame, Head, LONGEST_FRAME, Malformed};
 pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats};
 pub use namespace::{Namespace, inside, sweep};
-pub use priority::{raise_priority, reserve};
+pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
 pub use process::die_with_parent;
 pub use speed::link_speed;
 pub use timestamping::{Timestamping, addresses, interface_of, timestamping};

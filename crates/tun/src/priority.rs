@@ -13,10 +13,34 @@ use crate::Error;
 /// thread that never sleeps is stopped for 50 ms of every second where others want its core
 /// (`sched_rt_runtime_us`), so that it cannot lock up a machine: for one of those, see [`reserve`].
 pub fn raise_priority() -> Result<(), Error> {
-    let lowest = libc::sched_param { sched_priority: 1 };
+    real_time(1)
+}
+
+/// Gives the calling thread the highest real-time priority (`SCHED_FIFO` 99): above all but reservations. For one that
+/// sleeps nearly always: it sees how long a CPU was away from those who wanted it.
+pub fn highest_priority() -> Result<(), Error> {
+    real_time(99)
+}
+
+fn real_time(priority: i32) -> Result<(), Error> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
     // SAFETY: reads the structure that it is given; process 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &lowest) };
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) };
     Errno::result(result).map_err(|e| Error::system("give a thread real-time priority", e))?;
+    Ok(())
+}
+
+/// Nice value of a thread that computes behind others. At 10 an ordinary thread that wants the same core gets nine times
+/// as much of it; at 19 the one behind could starve until its flows fall back.
+const BEHIND: libc::c_int = 10;
+
+/// Lets ordinary threads go before the calling one, as `nice -n 10` does.
+pub fn lower_priority() -> Result<(), Error> {
+    // SAFETY: takes numbers only; on Linux process 0 is the calling thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND) };
+    Errno::result(result).map_err(|e| Error::system("lower a thread's priority", e))?;
     Ok(())
 }
 

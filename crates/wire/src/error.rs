@@ -84,7 +84,7 @@ pub enum Unsayable {
     #[error("the ewma weight {0}/{1}: its weights are tenths")]
     Weight(u64, u64),
     /// A constant that is too large.
-    #[error("the constant {0}: its constants have 31 bits, and +infinity")]
+    #[error("the constant {0} here: its constants have 31 bits, and +infinity; bind a larger one in a clause")]
     Constant(u64),
     /// Too deep an expression.
     #[error("an expression that needs {0} temporaries: it has 8; name an intermediate value with `(:= name …)`")]

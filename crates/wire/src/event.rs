@@ -58,6 +58,9 @@ pub enum Event<'a> {
 /// Agent to datapath.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
+    /// The agent runs this algorithm. Said after [`Event::Ready`], before the algorithm's programs: who sets flows up for an
+    /// agent in another process learns from it what to set up.
+    Offer(Arc<Offer>),
     /// Keep this program, under its [`Program::uid`], for flows of this algorithm.
     Install {
         /// The algorithm's name.
@@ -86,6 +89,21 @@ pub enum Command {
         /// The algorithm's name.
         algorithm: Arc<str>,
     },
+}
+
+/// An algorithm that an agent runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The name by which flows choose it.
+    pub name: Arc<str>,
+    /// Its name among the kernel's congestion controls.
+    pub kernel_name: String,
+    /// What it needs of a datapath.
+    pub needs: Capabilities,
+    /// What it needs, and what it uses where it is there.
+    pub wants: Capabilities,
+    /// How long a report that is not urgent may wait.
+    pub latency: Duration,
 }
 
 /// What a datapath says of itself at [`Event::Ready`].

@@ -13,4 +13,4 @@ pub mod v1;
 pub mod v2;
 
 pub use error::{Unsayable, WireError};
-pub use event::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, Updates};
+pub use event::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Updates};

@@ -2,11 +2,11 @@
 //!
 //! A datapath is known by the path that it bound and by the user of its process; an unbound sender cannot be answered
 //! and is dropped. What one peer does costs nobody else: garbage, or a queue that it does not read, closes that peer,
-//! which may come back with a READY.
+//! and its next good message opens it again. Peers of a former agent on the same path are served from the start.
 
 mod peer;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
@@ -21,7 +21,9 @@ use nix::sys::socket::{
     recvmsg, setsockopt, sockopt,
 };
 
+use super::remembered::Remembered;
 use super::socket::{self, Bound};
+use super::warning::Warning;
 use super::{Link, LinkError};
 use crate::{Agent, DatapathId};
 use peer::Peer;
@@ -41,8 +43,12 @@ pub struct Datagram {
     base: u32,
     peers: Vec<Option<Peer>>,
     by_address: HashMap<Address, usize>,
-    /// Whoever was closed for garbage; only a READY of theirs is heard.
-    closed: HashSet<Address>,
+    remembered: Remembered,
+    /// The remembered ones have been greeted.
+    greeted: bool,
+    warnings: Warnings,
+    /// The last look.
+    now: Time,
     buffer: Box<[u8]>,
     arrived: Vec<Arrived>,
     fields: Vec<u64>,
@@ -51,6 +57,18 @@ pub struct Datagram {
     /// More arrived than one at a time: take many with one call.
     flood: bool,
     dropped: u64,
+}
+
+/// What a flood must not repeat.
+#[derive(Default)]
+struct Warnings {
+    receive: Warning,
+    closed: Warning,
+    garbage: Warning,
+    full: Warning,
+    /// Said once.
+    unbound: bool,
+    stranger: bool,
 }
 
 /// What a datagram socket is known by: its path's bytes, or a 0 and its abstract name.
@@ -74,11 +92,14 @@ impl Datagram {
             why,
         })?;
         Ok(Datagram {
+            remembered: Remembered::read(path),
+            greeted: false,
+            warnings: Warnings::default(),
+            now: Time::ZERO,
             socket,
             base: 0,
             peers: Vec::new(),
             by_address: HashMap::new(),
-            closed: HashSet::new(),
             buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
             arrived: Vec::with_capacity(BATCH),
             fields: Vec::new(),
@@ -88,13 +109,13 @@ impl Datagram {
         })
     }
 
-    /// Datagrams of senders that are not bound, of other users, or after garbage.
+    /// Datagrams of senders that are not bound or of other users, and garbage of senders that are not known.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Takes one datagram, or several with one call; how many.
-    fn take(&mut self) -> usize {
+    fn take(&mut self, now: Time) -> usize {
         self.arrived.clear();
         let fd = self.socket.fd.as_raw_fd();
         let result = if self.flood {
@@ -104,7 +125,11 @@ impl Datagram {
         };
         match result {
             Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(why) => tracing::warn!(%why, "cannot receive"),
+            Err(why) => {
+                if let Some(times) = self.warnings.receive.due(now) {
+                    tracing::warn!(%why, times, "cannot receive");
+                }
+            }
         }
         self.arrived.len()
     }
@@ -129,52 +154,103 @@ impl Datagram {
         Ok(())
     }
 
-    /// The peer of a datagram; a new one if it is not known yet.
-    fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time, ready: bool) -> Option<usize> {
-        let address = address(arrived.from.as_ref()?)?;
+    /// The peer of a datagram; a new one if it is not known yet and what it says is in order.
+    fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time) -> Option<usize> {
+        let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?))) else {
+            if !std::mem::replace(&mut self.warnings.unbound, true) {
+                tracing::warn!(
+                    "a sender whose socket is bound to no path cannot be answered: its datagrams are dropped, \
+                     here and from now on; bind the datapath's socket to a path"
+                );
+            }
+            return None;
+        };
+        let start = arrived.slot * DATAGRAM;
+        let bytes = start..start + arrived.len;
+        let ready = says_ready(&self.buffer[bytes.clone()]);
         if let Some(&index) = self.by_address.get(&address) {
             let known = self.peers.get(index)?.as_ref()?;
-            return (arrived.uid == Some(known.uid)).then_some(index);
+            if arrived.uid == Some(known.uid) {
+                return Some(index);
+            }
+            // A trusted user's READY on the path of another: the datapath was started again by somebody else.
+            if !ready || !arrived.is_trusted() {
+                return None;
+            }
+            self.close(index, agent, now, &Closed::Replaced);
         }
-        let uid = arrived.uid.filter(|uid| socket::is_trusted(*uid))?;
-        if self.closed.contains(&address) && !ready {
+        if !arrived.is_trusted() {
+            if !std::mem::replace(&mut self.warnings.stranger, true) {
+                tracing::warn!(uid = ?arrived.uid, "datagrams of a process of another user are dropped, here and from now on");
+            }
             return None;
         }
-        let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
-        if index >= PEERS {
-            tracing::warn!(most = PEERS, "too many datapaths: this one is dropped");
+        let good = if arrived.cut {
+            Err(too_long())
+        } else {
+            peer::is_good(&self.buffer[bytes])
+        };
+        if let Err(why) = good {
+            if let Some(times) = self.warnings.garbage.due(now) {
+                tracing::warn!(%why, times, "what a sender sent is no message");
+            }
             return None;
         }
-        self.closed.remove(&address);
-        let id = DatapathId(self.base + index as u32);
-        let peer = Peer::new(id, *arrived.from.as_ref()?, uid);
-        if index == self.peers.len() {
-            self.peers.push(None);
-        }
-        self.by_address.insert(address, index);
-        let peer = self.peers[index].insert(peer);
+        let index = self.add(from, address, arrived.uid?, now)?;
         if !ready {
-            // The agent restarted, the datapath did not notice: it is as good as new.
-            peer.ready(0, agent, now);
+            // The agent restarted, or closed it: what is installed there is not known.
+            self.peers[index].as_mut()?.ready(0, agent, now);
         }
         Some(index)
     }
 
-    fn close(&mut self, index: usize, agent: &mut Agent, why: &Closed) {
+    fn add(&mut self, from: UnixAddr, address: Address, uid: u32, now: Time) -> Option<usize> {
+        let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        if index >= PEERS {
+            if let Some(times) = self.warnings.full.due(now) {
+                tracing::warn!(most = PEERS, times, "too many datapaths: this one is dropped");
+            }
+            return None;
+        }
+        if index == self.peers.len() {
+            self.peers.push(None);
+        }
+        self.peers[index] = Some(Peer::new(DatapathId(self.base + index as u32), from, uid));
+        self.remembered.add(&address);
+        self.by_address.insert(address, index);
+        Some(index)
+    }
+
+    /// Makes the datapaths of the former agent peers, so that they get this one's programs without asking for them.
+    fn greet(&mut self, agent: &mut Agent, now: Time) {
+        for (path, uid) in self.remembered.paths() {
+            let Ok(from) = UnixAddr::new(&path) else { continue };
+            let Some(address) = address(&from) else { continue };
+            let Some(index) = self.add(from, address, uid, now) else {
+                return;
+            };
+            if let Some(peer) = &mut self.peers[index] {
+                tracing::info!(datapath = peer.id.0, path = %path.display(), "a datapath of the former agent");
+                peer.ready(0, agent, now);
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize, agent: &mut Agent, now: Time, why: &Closed) {
         let Some(peer) = self.peers.get_mut(index).and_then(Option::take) else {
             return;
         };
         match why {
-            Closed::Gone(_) => tracing::info!(datapath = peer.id.0, %why, "a datapath left"),
-            _ => tracing::warn!(datapath = peer.id.0, %why, "closed a datapath's connection"),
+            Closed::Gone(_) | Closed::Replaced => tracing::info!(datapath = peer.id.0, %why, "a datapath left"),
+            _ => {
+                if let Some(times) = self.warnings.closed.due(now) {
+                    tracing::warn!(datapath = peer.id.0, %why, times, "closed a datapath's connection until its next message");
+                }
+            }
         }
         agent.disconnected(peer.id);
         if let Some(address) = address(&peer.address) {
             self.by_address.remove(&address);
-            // Bounded: who has closed this many has other troubles.
-            if self.closed.len() < PEERS && !matches!(why, Closed::Gone(_)) {
-                self.closed.insert(address);
-            }
         }
     }
 
@@ -182,27 +258,22 @@ impl Datagram {
         let arrived = std::mem::take(&mut self.arrived);
         let mut fields = std::mem::take(&mut self.fields);
         for one in &arrived {
-            let start = one.slot * DATAGRAM;
-            let ready = v1_kind_is_ready(&self.buffer[start..start + one.len]);
-            let Some(index) = self.peer_of(one, agent, now, ready) else {
+            let Some(index) = self.peer_of(one, agent, now) else {
                 self.dropped += 1;
                 continue;
             };
+            let start = one.slot * DATAGRAM;
             let datagram = &self.buffer[start..start + one.len];
             let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
                 continue;
             };
             let result = if one.cut {
-                Err(WireError::TooLong {
-                    what: "a datagram",
-                    is: DATAGRAM + 1,
-                    most: DATAGRAM,
-                })
+                Err(too_long())
             } else {
                 peer.receive(datagram, &mut fields, agent, now)
             };
             if let Err(why) = result {
-                self.close(index, agent, &Closed::Garbage(why));
+                self.close(index, agent, now, &Closed::Garbage(why));
             }
         }
         self.fields = fields;
@@ -216,16 +287,20 @@ impl Link for Datagram {
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        self.now = now;
+        if !std::mem::replace(&mut self.greeted, true) {
+            self.greet(agent, now);
+        }
         if !self.flood {
             // A datagram that comes singly is answered before the next look.
-            let any = self.take() > 0;
+            let any = self.take(now) > 0;
             self.process(agent, now);
             self.flood = any && self.busy;
             self.busy = any;
             return any;
         }
         for round in 0..ROUNDS {
-            let taken = self.take();
+            let taken = self.take(now);
             self.process(agent, now);
             self.flood = taken > 1;
             if !self.flood {
@@ -242,7 +317,7 @@ impl Link for Datagram {
             return;
         };
         if let Err(why) = peer.send(command, agent, now) {
-            self.close(index, agent, &why);
+            self.close(index, agent, now, &why);
         }
     }
 
@@ -254,7 +329,7 @@ impl Link for Datagram {
             };
             match peer.flush(&self.socket.fd) {
                 Ok(()) => again |= peer.waits_unwatched(),
-                Err(why) => self.close(index, agent, &why),
+                Err(why) => self.close(index, agent, self.now, &why),
             }
         }
         again
@@ -268,6 +343,10 @@ impl Link for Datagram {
 }
 
 impl Arrived {
+    fn is_trusted(&self) -> bool {
+        self.uid.is_some_and(socket::is_trusted)
+    }
+
     fn new(slot: usize, message: &RecvMsg<'_, '_, UnixAddr>) -> Arrived {
         let uid = message.cmsgs().ok().and_then(|mut all| {
             all.find_map(|one| match one {
@@ -299,6 +378,8 @@ enum Closed {
     Stuck(usize),
     #[error("it is gone: {0}")]
     Gone(Errno),
+    #[error("another user's process has taken its path")]
+    Replaced,
 }
 
 fn address(address: &UnixAddr) -> Option<Address> {
@@ -311,6 +392,14 @@ fn address(address: &UnixAddr) -> Option<Address> {
 }
 
 /// Looks at the type alone; whether it is a good READY shows when it is read.
-fn v1_kind_is_ready(datagram: &[u8]) -> bool {
+fn says_ready(datagram: &[u8]) -> bool {
     datagram.len() >= v1::HEADER && datagram.starts_with(&[5, 0])
+}
+
+fn too_long() -> WireError {
+    WireError::TooLong {
+        what: "a datagram",
+        is: DATAGRAM + 1,
+        most: DATAGRAM,
+    }
 }

@@ -32,6 +32,17 @@ pub enum LinkError {
         /// Why.
         why: Errno,
     },
+    /// No CCP agent is there.
+    #[error("no CCP agent answers at {}: {why}; start one that binds this path, as portus binds /tmp/ccp/portus", .path.display())]
+    NoCcpAgent {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: Errno,
+    },
+    /// An agent is there, and does not say what it runs.
+    #[error("the agent at {} does not say which algorithms it runs: it hangs, or is of another version; `ccplane agent --unix` says it", .0.display())]
+    Silent(PathBuf),
     /// Waiting failed.
     #[error("cannot wait for messages: {0}")]
     Wait(Errno),

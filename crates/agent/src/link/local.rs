@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use ccplane_units::Time;
+use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, WireError, v2};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
-use nix::sys::socket::{Backlog, MsgFlags, SockType, getsockopt, listen, recv, send, sockopt};
+use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 
 use super::socket::{self, Bound};
+use super::warning::Warning;
 use super::{Link, LinkError};
 use crate::{Agent, DatapathId};
 
@@ -23,6 +24,10 @@ use crate::{Agent, DatapathId};
 const PACKETS: usize = 16;
 /// Packets that may wait for a datapath that does not read.
 const MOST_WAITING: usize = 256;
+/// How long the listener rests after it could not accept, at the limit of descriptors for example. A connection that waits
+/// makes the listener readable all the time: much shorter would spin, much longer would keep datapaths waiting after the
+/// limit is raised or another datapath has gone.
+const REST: Duration = Duration::from_millis(100);
 
 /// Serves ccplane's datapaths at a path.
 pub struct Local {
@@ -30,6 +35,9 @@ pub struct Local {
     listener: UnixListener,
     /// Removes the path in the end.
     _bound: Bound,
+    /// Until when the listener is left alone.
+    rests: Option<Time>,
+    refusals: Warning,
     base: u32,
     /// Numbers are not used again, so that a late command never reaches another datapath.
     next: u32,
@@ -64,10 +72,9 @@ impl Local {
         let bound = Bound::new(path, SockType::SeqPacket)?;
         let failed = |why| LinkError::Bind {
             path: path.to_owned(),
-            what: "listen",
+            what: "another descriptor",
             why,
         };
-        listen(&bound.fd, Backlog::new(128).unwrap_or(Backlog::MAXCONN)).map_err(failed)?;
         let listener = bound
             .fd
             .try_clone()
@@ -75,6 +82,8 @@ impl Local {
         Ok(Local {
             listener: listener.into(),
             _bound: bound,
+            rests: None,
+            refusals: Warning::default(),
             base: 0,
             next: 0,
             connections: Vec::new(),
@@ -83,9 +92,13 @@ impl Local {
         })
     }
 
-    fn accept(&mut self) -> bool {
+    fn accept(&mut self, now: Time) -> bool {
+        if self.rests.is_some_and(|until| now < until) {
+            return false;
+        }
+        self.rests = None;
         let mut any = false;
-        while let Some(socket) = self.accept_one() {
+        while let Some(socket) = self.accept_one(now) {
             any = true;
             match getsockopt(&socket, sockopt::PeerCredentials) {
                 Ok(who) if socket::is_trusted(who.uid()) => {
@@ -108,7 +121,7 @@ impl Local {
         any
     }
 
-    fn accept_one(&self) -> Option<OwnedFd> {
+    fn accept_one(&mut self, now: Time) -> Option<OwnedFd> {
         let accepted = self.listener.accept().and_then(|(socket, _)| {
             socket.set_nonblocking(true)?;
             Ok(socket.into())
@@ -117,7 +130,10 @@ impl Local {
             Ok(socket) => Some(socket),
             Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
             Err(why) => {
-                tracing::warn!(%why, "cannot accept a datapath");
+                self.rests = Some(now + REST);
+                if let Some(times) = self.refusals.due(now) {
+                    tracing::warn!(%why, times, "cannot accept a datapath: it waits; raise the limit of open files if that is it");
+                }
                 None
             }
         }
@@ -142,7 +158,7 @@ impl Link for Local {
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
-        let mut any = self.accept();
+        let mut any = self.accept(now);
         for connection in &mut self.connections {
             match connection.receive(&mut self.buffer, &mut self.fields, agent, now) {
                 Ok(taken) => any |= taken,
@@ -173,7 +189,9 @@ impl Link for Local {
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        watched.push((self.listener.as_fd(), PollFlags::POLLIN));
+        if self.rests.is_none() {
+            watched.push((self.listener.as_fd(), PollFlags::POLLIN));
+        }
         watched.extend(self.connections.iter().map(|connection| {
             let room = if connection.waiting.is_empty() {
                 PollFlags::empty()

@@ -5,16 +5,24 @@
 
 mod datagram;
 mod error;
+mod foreign;
 mod local;
+mod offered;
+mod remembered;
+mod remote;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod uplink;
+mod warning;
 
 pub use datagram::Datagram;
 pub use error::LinkError;
+pub use foreign::CcpUplink;
 pub use local::Local;
-pub use uplink::{Sent, Uplink};
+pub use offered::{Offered, offers};
+pub use remote::{AgentAddress, BadAddress, Remote, Sent};
+pub use uplink::Uplink;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -186,7 +186,7 @@ fn a_ccp_datapath_is_served() {
 }
 
 #[test]
-fn garbage_costs_its_sender_the_connection_and_nothing_else() {
+fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
     let place = Place::new();
     let path = place.path("agent");
     let mut link = Datagram::bind(&path).expect("it binds");
@@ -205,12 +205,13 @@ fn garbage_costs_its_sender_the_connection_and_nothing_else() {
         ];
         for junk in garbage {
             bad.send(|out| out.extend_from_slice(junk));
-            // Closed: heard no more until it says READY.
-            bad.report(1, 1);
             good.report(1, 1);
             good.window();
-            bad.begin();
-            bad.open(1);
+            // It says no READY, as no CCP datapath would: its next report gets programs and a window again.
+            bad.report(1, 1);
+            bad.expect(|message| matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(()));
+            bad.report(1, 1);
+            bad.window();
         }
         // A sender without a path cannot be answered.
         let nobody = UnixDatagram::unbound().expect("a socket");
@@ -220,8 +221,8 @@ fn garbage_costs_its_sender_the_connection_and_nothing_else() {
         good.report(1, 1);
         assert_eq!(good.window(), 10_000 + 6 * 1000);
     });
-    assert_eq!((stats.flows, stats.reports), (2, 6));
-    assert!(link.dropped() >= 6, "{}", link.dropped());
+    assert_eq!((stats.flows, stats.reports, stats.taken_over), (2, 11, 5));
+    assert_eq!(link.dropped(), 1);
 }
 
 #[test]
@@ -254,7 +255,67 @@ fn a_datapath_that_stops_reading_delays_nobody_and_loses_its_connection() {
         stuck.socket.set_nonblocking(false).expect("a mode");
         assert_eq!(stuck.begin(), 1);
     });
-    assert_eq!(stats.opened, 2);
+    assert!(stats.opened >= 2, "{stats:?}");
+}
+
+#[test]
+fn a_datapath_that_starts_again_on_its_path_is_answered() {
+    let place = Place::new();
+    let path = place.path("agent");
+    let mut link = Datagram::bind(&path).expect("it binds");
+    let stats = serving(&mut link, || {
+        for _ in 0..3 {
+            let datapath = Ccp::new(&place, "ccp", &path);
+            assert_eq!(datapath.begin(), 1);
+            datapath.open(3);
+            datapath.report(3, 1);
+            assert_eq!(datapath.window(), 11_000);
+            drop(datapath);
+            std::fs::remove_file(place.path("ccp")).expect("it was bound");
+        }
+    });
+    assert_eq!((stats.opened, stats.reports), (3, 3));
+}
+
+#[test]
+fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
+    let place = Place::new();
+    let path = place.path("agent");
+    let (stays, goes) = (Ccp::new(&place, "stays", &path), Ccp::new(&place, "goes", &path));
+    let mut link = Datagram::bind(&path).expect("it binds");
+    serving(&mut link, || {
+        stays.begin();
+        goes.begin();
+    });
+    drop(link);
+    std::fs::remove_file(place.path("goes")).expect("it was bound");
+    let mut link = Datagram::bind(&path).expect("it binds");
+    serving(&mut link, || {
+        // It says nothing.
+        stays.expect(|message| matches!(message, v1::Message::Install(_)).then_some(()));
+    });
+    let file = place.path("agent.peers");
+    let text = std::fs::read_to_string(&file).expect("it is written");
+    assert_eq!(text, format!("{}\n", place.path("stays").display()));
+    assert_eq!(stat(&file).expect("it is there").st_mode & 0o777, 0o600);
+    std::fs::remove_file(place.path("stays")).expect("it was bound");
+    drop(link);
+    assert!(!file.exists(), "nobody is left to remember");
+}
+
+#[test]
+fn what_others_could_have_written_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let path = place.path("agent");
+    let datapath = Ccp::new(&place, "ccp", &path);
+    let file = place.path("agent.peers");
+    std::fs::write(&file, format!("{}\n", place.path("ccp").display())).expect("a file");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("a mode");
+    assert!(remembered::Remembered::read(&path).paths().is_empty());
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    assert_eq!(remembered::Remembered::read(&path).paths().len(), 1);
+    drop(datapath);
 }
 
 #[test]
@@ -300,6 +361,49 @@ fn one_path_one_agent() {
     std::fs::write(&path, "precious").expect("a file");
     assert!(matches!(Datagram::bind(&path), Err(LinkError::NoSocket(_))));
     assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
+}
+
+#[test]
+fn an_agent_that_ends_leaves_the_path_of_its_successor() {
+    let place = Place::new();
+    let path = place.path("agent");
+    let old = Datagram::bind(&path).expect("it binds");
+    std::fs::remove_file(&path).expect("somebody removes it");
+    let new = Datagram::bind(&path).expect("it binds");
+    drop(old);
+    assert!(path.exists(), "it is the new one's");
+    drop(new);
+    assert!(!path.exists());
+}
+
+#[test]
+fn of_many_that_take_over_a_dead_path_one_serves() {
+    let place = Place::new();
+    let path = place.path("agent");
+    for _ in 0..50 {
+        // What a killed agent leaves.
+        drop(UnixDatagram::bind(&path).expect("it binds"));
+        let start = std::sync::Barrier::new(4);
+        let served: Vec<Result<Local, LinkError>> = thread::scope(|scope| {
+            let all: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        Local::bind(&path)
+                    })
+                })
+                .collect();
+            all.into_iter().map(|one| one.join().expect("no panic")).collect()
+        });
+        assert_eq!(
+            served.iter().filter(|one| one.is_ok()).count(),
+            1,
+            "{:?}",
+            served.iter().map(|one| one.as_ref().err()).collect::<Vec<_>>()
+        );
+        drop(served);
+        assert!(!path.exists());
+    }
 }
 
 /// A datapath of ccplane's own with one flow, on the local link.

@@ -3,11 +3,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use ccplane_units::Time;
 use ccplane_wire::{Command, Event, v2};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, UnixAddr, connect, recv, send};
 
-use super::{LinkError, socket};
+use super::{LinkError, Remote, Sent, socket};
 
 /// A connection to an agent, made again when the agent is there again.
 ///
@@ -21,17 +22,8 @@ pub struct Uplink {
     buffer: Box<[u8]>,
 }
 
-/// What became of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Sent {
-    /// It is in the packet that goes with the next flush.
-    Yes,
-    /// The agent does not keep up: the event was not taken.
-    Full,
-    /// There is no agent: the event was not taken.
-    NoAgent,
-}
+/// Packets taken at one look: an agent that never stops talking does not hold its datapath for ever.
+const PACKETS: usize = 64;
 
 impl Uplink {
     /// An end that is not connected yet.
@@ -105,7 +97,8 @@ impl Uplink {
 
     /// Gives the commands that have arrived to `sink`.
     pub fn receive(&mut self, sink: &mut dyn FnMut(Command)) {
-        while let Some(socket) = &self.socket {
+        for _ in 0..PACKETS {
+            let Some(socket) = &self.socket else { return };
             match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => self.lost(&"it closed the connection"),
                 Ok(length) => {
@@ -129,5 +122,35 @@ impl Uplink {
         tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
         self.socket = None;
         self.packet.clear();
+    }
+}
+
+impl Remote for Uplink {
+    fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
+        Uplink::connect(self)
+    }
+
+    fn is_connected(&self) -> bool {
+        Uplink::is_connected(self)
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Sent {
+        Uplink::event(self, event)
+    }
+
+    fn flush(&mut self) -> bool {
+        Uplink::flush(self)
+    }
+
+    fn receive(&mut self, _now: Time, sink: &mut dyn FnMut(Command)) {
+        Uplink::receive(self, sink);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Uplink::as_fd(self)
     }
 }

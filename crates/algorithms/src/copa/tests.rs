@@ -56,6 +56,7 @@ fn flow(patience: f64) -> (Copa, Flow) {
     let copa = Copa {
         mode: Mode::Auto,
         patience: 2.0,
+        descent: Descent::Excess,
     };
     let flow = Flow {
         mss: MSS as f64,
@@ -66,6 +67,7 @@ fn flow(patience: f64) -> (Copa, Flow) {
         acked: 0.0,
         lost: 0.0,
         halved: Time::ZERO,
+        retreated: Time::ZERO,
         told: Orders::default(),
     };
     (copa, flow)
@@ -102,14 +104,21 @@ fn patience_grows_by_one_and_halves_once_a_round_trip() {
 #[test]
 fn a_tenth_of_the_packets_lost_shrinks_the_window() {
     let (_, mut flow) = flow(2.0);
-    assert_eq!(flow.retreat(10.0, 5.0, 100_000), None, "too few to tell");
-    assert_eq!(flow.retreat(5.0, 0.0, 100_000), Some(Bytes::new(70_000)), "5 of 20");
-    assert_eq!(flow.retreat(18.0, 2.0, 100_000), None, "2 of 20 is a tenth and no more");
-    assert_eq!(
-        flow.retreat(0.0, 30.0, 1_000),
-        Some(Bytes::new(2_000)),
-        "two segments at least"
-    );
+    let mut at = |s, acked, lost, cwnd| flow.retreat(at(s), RTT, acked, lost, cwnd).map(Bytes::get);
+    assert_eq!(at(1, 10.0, 5.0, 100_000), None, "too few to tell");
+    assert_eq!(at(1, 5.0, 0.0, 100_000), Some(70_000), "5 of 20");
+    assert_eq!(at(2, 18.0, 2.0, 100_000), None, "2 of 20 is a tenth and no more");
+    assert_eq!(at(2, 0.0, 30.0, 1_000), Some(2_000), "two segments at least");
+}
+
+#[test]
+fn losses_of_one_round_trip_shrink_the_window_once() {
+    let (_, mut flow) = flow(2.0);
+    let start = at(1);
+    assert!(flow.retreat(start, RTT, 10.0, 20.0, 100_000).is_some());
+    assert_eq!(flow.retreat(start + RTT / 2, RTT, 10.0, 20.0, 70_000), None);
+    assert_eq!(flow.retreat(start + RTT, RTT, 10.0, 20.0, 70_000), None);
+    assert!(flow.retreat(start + RTT * 2, RTT, 10.0, 20.0, 70_000).is_some());
 }
 
 /// A flow of a hundred segments out of slow start, on a base of 20 ms.
@@ -139,24 +148,43 @@ fn slow_start_doubles_until_two_packets_wait() {
     assert!(script.reports > 3 && script.faults() == 0);
 }
 
-#[test]
-fn the_window_moves_by_one_over_delta_packets_a_window() {
-    for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
-        for (rtt, sign) in [(20_000, 1.0), (60_000, -1.0)] {
-            let mut script = steady(parameters);
-            // One window of ACKs within a smoothed RTT, so that no report changes the velocity.
-            for _ in 0..100 {
-                script.ack(Duration::from_micros(100), |s| {
-                    (s.rtt_sample_us, s.srtt_us) = (rtt, 1_000_000)
-                });
-            }
-            let moved = (script.transport.cwnd as f64 - 100.0 * MSS as f64) / MSS as f64;
-            assert!(
-                (moved - sign * packets).abs() < 0.25 * packets,
-                "{parameters} {rtt}: {moved}"
-            );
-        }
+/// By how many packets a window of ACKs with this RTT (µs) moves a window of a hundred, within one smoothed RTT, so that
+/// no report changes the velocity.
+fn moved_in_a_window(parameters: &str, rtt: u64) -> f64 {
+    let mut script = steady(parameters);
+    for _ in 0..100 {
+        script.ack(Duration::from_micros(100), |s| {
+            (s.rtt_sample_us, s.srtt_us) = (rtt, 1_000_000);
+        });
     }
+    (script.transport.cwnd as f64 - 100.0 * MSS as f64) / MSS as f64
+}
+
+#[test]
+fn the_window_grows_by_one_over_delta_packets_a_window() {
+    for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
+        let moved = moved_in_a_window(parameters, 20_000);
+        assert!((moved - packets).abs() < 0.25 * packets, "{parameters}: {moved}");
+    }
+}
+
+#[test]
+fn by_the_velocity_the_window_shrinks_as_it_grows() {
+    for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
+        let moved = moved_in_a_window(&format!("{parameters},descent=velocity"), 60_000);
+        assert!((moved + packets).abs() < 0.25 * packets, "{parameters}: {moved}");
+    }
+}
+
+/// 60 ms of RTT over 20 ms: two thirds of the window are in the queue, and the RTT stays so while the window shrinks.
+#[test]
+fn the_window_shrinks_by_half_of_the_excess_a_window() {
+    let moved = moved_in_a_window("mode=default", 60_000);
+    // dw = -(2w/3 - 2)/2 · dn/w over a hundred ACKs of one packet: a little more than a third of the window as it shrinks.
+    assert!((-36.0..-28.0).contains(&moved), "{moved}");
+    // Two and a half packets in the queue, two of them wanted: as by the velocity, not by a quarter of a packet.
+    let moved = moved_in_a_window("mode=default", 20_510);
+    assert!((-2.5..-1.0).contains(&moved), "{moved}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::window::{Law, Round};
 #[derive(Clone, Copy, Debug)]
 pub struct Competitor {
     window: f64,
+    /// The window before the last reduction, in case that was spurious.
+    before: f64,
     state: State,
 }
 
@@ -20,6 +22,7 @@ impl Competitor {
     pub fn at(window: f64) -> Competitor {
         Competitor {
             window: window.max(LEAST),
+            before: 0.0,
             state: State::default(),
         }
     }
@@ -42,19 +45,20 @@ impl Competitor {
         self.window += growth * (acked / self.window).min(1.0);
     }
 
-    /// A recovery began, by a timeout or not.
+    /// A recovery began, by a timeout or not. What is kept is whole segments, as in Cubic's program.
     pub fn reduce(&mut self, law: &Cubic, timeout: bool) {
-        law.reduced(&mut self.state, self.window);
+        self.before = self.window;
+        law.reduced(&mut self.state, self.window.floor());
         if timeout {
             law.timed_out(&mut self.state);
         }
-        self.window = (self.window * Cubic::KEPT).max(LEAST);
+        self.window = (self.window * Cubic::KEPT).floor().max(LEAST);
     }
 
     /// The last reduction was spurious.
     pub fn undo(&mut self, law: &Cubic) {
         law.undone(&mut self.state);
-        self.window /= Cubic::KEPT;
+        self.window = self.window.max(self.before);
     }
 }
 

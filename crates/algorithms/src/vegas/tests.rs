@@ -83,7 +83,7 @@ fn a_loss_halves_once_and_measures_nothing() {
     let before = script.window();
     let reports = script.reports;
     let outcome = script.ack(RTT, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
-    assert_eq!(outcome.ssthresh, Some(before * MSS / 2));
+    assert_eq!(outcome.ssthresh, Some(before / 2 * MSS), "whole segments");
     assert_eq!(outcome.cwnd, None, "the window is the transport's");
     assert_eq!(script.reports, reports + 1);
     for _ in 0..20 {
@@ -98,7 +98,7 @@ fn after_a_timeout_it_is_reno_s_slow_start() {
     let before = script.window();
     script.transport.cwnd = MSS;
     let outcome = script.ack(RTT * 10, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
-    assert_eq!(outcome.ssthresh, Some(before * MSS / 2));
+    assert_eq!(outcome.ssthresh, Some(before / 2 * MSS), "whole segments");
     for _ in 0..200 {
         script.ack(RTT / 10, |s| s.in_recovery = 1);
     }

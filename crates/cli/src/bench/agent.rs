@@ -44,6 +44,7 @@ pub fn run() -> Result<Figures, Failure> {
     figures.note(format!(
         "agent and mock datapath on this machine's cores, {RUNS} runs of 2 s, medians; {BATCH} reports a datagram, `_single`: one, as the reference sends them"
     ));
+    super::decision::add(&mut figures)?;
     Ok(figures)
 }
 

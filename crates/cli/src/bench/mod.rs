@@ -5,17 +5,21 @@
 mod agent;
 mod control_loop;
 mod datapath;
+mod decision;
 mod dx;
 mod emu;
 mod kernel;
 mod sim;
 mod transport;
 
+use ccplane_lab::provenance::{self, Provenance};
+use ccplane_lab::verdict::{Verdict, judge};
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
 use crate::Registry;
 use crate::exit::Failure;
+use crate::run::command_line;
 
 /// The benchmarks.
 #[derive(Subcommand)]
@@ -40,6 +44,8 @@ pub enum BenchCommand {
 
 /// Runs a benchmark.
 pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command_line(), false);
     let figures = match command {
         BenchCommand::Datapath => datapath::run()?,
         BenchCommand::ControlLoop => control_loop::run()?,
@@ -54,9 +60,10 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::Emu => emu::run()?,
     };
     if json {
-        println!("{}", figures.to_json());
+        println!("{}", figures.to_json(&provenance));
     } else {
         print!("{}", figures.to_table());
+        println!("{}", provenance.line());
     }
     Ok(())
 }
@@ -70,11 +77,27 @@ pub enum Aim {
     AtLeast(f64),
 }
 
+impl Aim {
+    /// What keeps to it.
+    fn range(self) -> (f64, f64) {
+        match self {
+            Aim::AtMost(most) => (f64::NEG_INFINITY, most),
+            Aim::AtLeast(least) => (least, f64::INFINITY),
+        }
+    }
+
+    fn keeps(self, value: f64) -> bool {
+        let (least, most) = self.range();
+        (least..=most).contains(&value)
+    }
+}
+
 /// What a benchmark found.
 #[derive(Default)]
 pub struct Figures {
     rows: Vec<Row>,
     notes: Vec<String>,
+    facts: Map<String, Value>,
 }
 
 struct Row {
@@ -82,6 +105,9 @@ struct Row {
     value: f64,
     unit: &'static str,
     aim: Option<Aim>,
+    /// Of a ratio of runs on real packets, where there are enough of them: its 95 % interval.
+    interval: Option<(f64, f64)>,
+    verdict: Option<Verdict>,
     reference: &'static str,
 }
 
@@ -101,8 +127,41 @@ impl Figures {
             value,
             unit,
             aim,
+            interval: None,
+            verdict: aim.map(|aim| {
+                if aim.keeps(value) {
+                    Verdict::Met
+                } else {
+                    Verdict::Missed
+                }
+            }),
             reference,
         });
+    }
+
+    /// Adds a ratio to native of runs on real packets, judged by its interval; its ends are figures, too.
+    pub fn add_ratio(
+        &mut self,
+        key: impl Into<String>,
+        value: f64,
+        interval: Option<(f64, f64)>,
+        aim: Aim,
+        reference: &'static str,
+    ) {
+        self.rows.push(Row {
+            key: key.into(),
+            value,
+            unit: "x native",
+            aim: Some(aim),
+            interval,
+            verdict: Some(judge(interval, aim.range())),
+            reference,
+        });
+    }
+
+    /// Adds anything else, for scripts.
+    pub fn fact(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.facts.insert(key.into(), value.into());
     }
 
     /// Adds a sentence on how the figures came about.
@@ -110,7 +169,7 @@ impl Figures {
         self.notes.push(text.into());
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self, provenance: &Provenance) -> Value {
         let round = |v: f64| (v * 1e4).round() / 1e4;
         let mut object: Map<String, Value> = self
             .rows
@@ -123,8 +182,20 @@ impl Figures {
             .filter(|r| !r.reference.is_empty())
             .map(|r| (r.key.clone(), r.reference.into()))
             .collect();
+        for row in self.rows.iter() {
+            if let Some((low, high)) = row.interval {
+                object.insert(format!("{}_low", row.key), round(low).into());
+                object.insert(format!("{}_high", row.key), round(high).into());
+            }
+            // Of one that has no interval the value says it.
+            if let Some(verdict) = row.verdict.filter(|_| row.unit == "x native") {
+                object.insert(format!("{}_verdict", row.key), verdict.to_string().into());
+            }
+        }
+        object.extend(self.facts.clone());
         object.insert("references".into(), references.into());
         object.insert("notes".into(), self.notes.clone().into());
+        object.insert(provenance::MEMBER.into(), provenance.json());
         Value::Object(object)
     }
 
@@ -133,17 +204,21 @@ impl Figures {
             .rows
             .iter()
             .map(|r| {
-                let (aim, met) = match r.aim {
-                    Some(Aim::AtMost(a)) => (format!("<= {}", number(a)), if r.value <= a { "met" } else { "MISSED" }),
-                    Some(Aim::AtLeast(a)) => (format!(">= {}", number(a)), if r.value >= a { "met" } else { "MISSED" }),
-                    None => (String::new(), ""),
+                let aim = match r.aim {
+                    Some(Aim::AtMost(a)) => format!("<= {}", number(a)),
+                    Some(Aim::AtLeast(a)) => format!(">= {}", number(a)),
+                    None => String::new(),
                 };
+                let between = |(low, high)| format!(" ({} to {})", number(low), number(high));
                 vec![
                     r.key.clone(),
-                    number(r.value),
+                    number(r.value) + &r.interval.map_or(String::new(), between),
                     r.unit.to_owned(),
                     aim,
-                    met.to_owned(),
+                    match r.verdict {
+                        Some(Verdict::Missed) => "MISSED".to_owned(),
+                        verdict => verdict.map_or(String::new(), |verdict| verdict.to_string()),
+                    },
                     r.reference.to_owned(),
                 ]
             })
@@ -164,5 +239,31 @@ fn number(v: f64) -> String {
         x if x >= 100.0 => format!("{v:.1}"),
         x if x >= 10.0 => format!("{v:.2}"),
         _ => format!("{v:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_say_where_they_come_from_and_whether_enough_is_known() {
+        let mut figures = Figures::default();
+        figures.add("ns", 12.0, "ns", Some(Aim::AtMost(10.0)), "");
+        figures.add_ratio("wide", 1.0, Some((0.9, 1.1)), Aim::AtLeast(0.95), "");
+        figures.add_ratio("single", 1.0, None, Aim::AtLeast(0.95), "");
+        figures.add_ratio("close", 1.0, Some((0.98, 1.1)), Aim::AtLeast(0.95), "");
+        let provenance = Provenance::now(crate::build(), "ccplane bench x".to_owned(), false);
+        let json = figures.to_json(&provenance);
+        assert_eq!((&json["ns"], &json["wide_low"]), (&12.0.into(), &0.9.into()));
+        let verdicts = ["wide", "single", "close"].map(|key| json[format!("{key}_verdict")].clone());
+        assert_eq!(verdicts, ["undecided", "undecided", "met"]);
+        for member in [
+            "commit", "kernel", "cpu", "cores", "command", "day", "quick", "attempts", "load",
+        ] {
+            assert!(!json["provenance"][member].is_null(), "{member}");
+        }
+        assert!(json["provenance"].get("dirty").is_some());
+        assert!(figures.to_table().contains("MISSED"));
     }
 }

@@ -53,7 +53,7 @@ impl Measured {
                 let known: Vec<f64> = bins.iter().flatten().copied().collect();
                 (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
             }),
-            complaints: contender.audit.complaints,
+            complaints: [contender.audit.complaints, contender.audit.own].concat(),
             figures: contender.figures,
         }
     }

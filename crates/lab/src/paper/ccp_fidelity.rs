@@ -2,17 +2,18 @@
 //!
 //! Three links of 20 ms: fixed, cellular, and one that loses packets at random. Runs of ccplane's and of the datapath's own
 //! are interleaved, so that a disturbance of the machine meets all alike. Throughput and queueing delay are binned by the
-//! round-trip time, as the paper does. The distance between the two is the mean Kolmogorov-Smirnov distance between half as
-//! many runs of either side, over choices of them; beside it stands the same between the halves of the native runs.
+//! round-trip time, as the paper does. On kernel TCP the distance between the two is the mean Kolmogorov-Smirnov distance
+//! between half as many runs of either side, over choices of them; beside it stands the same between the halves of the native
+//! runs. Simulated runs come in pairs that meet the same losses, and the distance is that of all runs of either side.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 
 use super::ccp_fct::cdf;
-use super::link::{Link, OneRun, Summary, on_kernel};
+use super::link::{Link, OneRun, SEED, Summary, on_kernel};
 use super::page::{Aim, Findings};
-use super::stats::{distance, distance_within};
+use super::stats::{distance, distance_of_all, distance_within};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::cellular::Cellular;
 use crate::error::Error;
@@ -40,6 +41,12 @@ const REPEATS: usize = 20;
 const PACED_RUNS: usize = 3;
 /// A run of `--quick`, simulated or not, so that both have the same part of slow start.
 const QUICK: Duration = Duration::from_secs(4);
+/// Simulated runs have the seeds from here on: those before it are what defaults were chosen on (`report` of Cubic).
+const FIRST_SEED: u64 = 11;
+/// Simulated runs of each, in the full version.
+const SEEDS: usize = 10;
+/// Most that distributions of delay may differ in the simulator, where no machine disturbs a run.
+const SIMULATED_DELAY: f64 = 0.03;
 const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
 
@@ -90,11 +97,10 @@ struct Runs {
 fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     let links = links(options)?;
     let size = |on: Datapath| match (options.quick, on) {
-        // Nothing differs between simulated runs that meet the same losses.
-        (_, Datapath::Sim) => Runs {
-            ours: 1,
-            native: 1,
-            duration: if options.quick { QUICK } else { Duration::from_secs(60) },
+        (quick, Datapath::Sim) => Runs {
+            ours: if quick { 1 } else { SEEDS },
+            native: if quick { 1 } else { SEEDS },
+            duration: if quick { QUICK } else { Duration::from_secs(60) },
         },
         (quick, Datapath::Linux) => Runs {
             ours: options.repeats(REPEATS, 1),
@@ -131,7 +137,9 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         findings.remark(match on {
             Datapath::Linux => format!("Kernel TCP: {ours} runs of {duration} for ccplane and {native} for native."),
             Datapath::Sim => {
-                format!("Simulator: a run of {duration} of each; another would be the same, the losses included.")
+                format!(
+                    "Simulator: {ours} runs of {duration} of each, seeds from {FIRST_SEED} on, with the same losses for both sides of a seed."
+                )
             }
         });
         both.push((on, results));
@@ -140,7 +148,8 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         agreement(&mut findings, &links, kernel, simulator);
     }
     findings.remark(
-        "The paper gives no number for the distance. Our aim: at most 1.5 times native against native, or 0.05.",
+        "The paper gives no number for the distance. Our aim: at most 1.5 times native against native, or 0.05; 0.03 for \
+         simulated delay.",
     );
     findings.deviation(
         "ccplane's emulator (or simulator) instead of Mahimahi, with the ACK path delayed but not rate-limited; this host's \
@@ -167,6 +176,10 @@ fn schedule<'a>(links: &'a [Link], size: Runs, on: Datapath, registry: &'a Regis
                         contender,
                         duration: size.duration,
                         number,
+                        seed: match on {
+                            Datapath::Linux => SEED,
+                            Datapath::Sim => FIRST_SEED + number as u64 - 1,
+                        },
                         course: false,
                         on,
                         registry,
@@ -227,10 +240,16 @@ fn distances(findings: &mut Findings, links: &[Link], results: &Results, on: Dat
                     results.values(link.name, &ours, values),
                     results.values(link.name, &native, values),
                 );
-                let (apart, floor) = (distance(&a, &b), distance_within(&b));
+                let (apart, floor) = match on {
+                    Datapath::Linux => (distance(&a, &b), distance_within(&b)),
+                    Datapath::Sim => (distance_of_all(&a, &b), None),
+                };
                 let key = format!("{prefix}ks_{what}_{}_{algorithm}", link.name);
                 findings.figure(format!("{key}_native"), floor);
-                let allowed = (1.5 * floor.unwrap_or(0.0)).max(0.05);
+                let allowed = match (on, what) {
+                    (Datapath::Sim, "delay") => SIMULATED_DELAY,
+                    _ => (1.5 * floor.unwrap_or(0.0)).max(0.05),
+                };
                 findings.compare(
                     &key,
                     &format!(
@@ -354,6 +373,7 @@ mod tests {
             threads: 1,
             repeats: None,
             any_build: false,
+            provenance: Default::default(),
             trace: None,
             directory: std::path::PathBuf::new(),
             force: false,
@@ -395,6 +415,53 @@ mod tests {
         assert_eq!(names.len(), runs.len(), "no part overwrites another");
     }
 
+    /// What the default of Cubic's `report` is chosen by: `cargo test --release -p ccplane-lab --lib -- --ignored
+    /// --nocapture intervals`. Seeds 1 to 10, which the experiment itself does not use.
+    #[test]
+    #[ignore = "a choice to be looked at, not a check; a minute"]
+    fn intervals_of_reports_and_distances() {
+        let registry = Registry::builtin();
+        let mut full = options();
+        full.quick = false;
+        let links = links(&full).unwrap();
+        for link in &links {
+            for algorithm in ALGORITHMS {
+                let delays = |contender: &Contender| -> Vec<Vec<f64>> {
+                    let run = |seed| OneRun {
+                        link,
+                        contender: contender.clone(),
+                        duration: Duration::from_secs(60),
+                        number: 1,
+                        seed,
+                        course: false,
+                        on: Datapath::Sim,
+                        registry: &registry,
+                    };
+                    let seeds = if link.name == "drop" { 10 } else { 1 };
+                    (1..=seeds)
+                        .map(|seed| pool::Job::run(&run(seed)).unwrap().delay)
+                        .collect()
+                };
+                let native = delays(&Contender::native(algorithm));
+                for report in ["ack", "1ms", "2ms", "5ms", "10ms", "rtt"] {
+                    let who: Contender = format!("{algorithm}:report={report}").parse().unwrap();
+                    let ours = delays(&who);
+                    let pairs: Vec<f64> = ours
+                        .iter()
+                        .zip(&native)
+                        .filter_map(|(a, b)| distance_of_all(std::slice::from_ref(a), std::slice::from_ref(b)))
+                        .collect();
+                    println!(
+                        "{} {who}: all {:.3}, mean of seeds {:.3}",
+                        link.name,
+                        distance_of_all(&ours, &native).unwrap(),
+                        pairs.iter().sum::<f64>() / pairs.len() as f64
+                    );
+                }
+            }
+        }
+    }
+
     /// Five virtual seconds on the lossy link: ccplane's Reno is near the transport's own, and there were losses.
     #[test]
     fn a_short_simulation_of_the_lossy_link() {
@@ -405,6 +472,7 @@ mod tests {
                 contender,
                 duration: Duration::from_secs(5),
                 number: 1,
+                seed: SEED,
                 course: false,
                 on: Datapath::Sim,
                 registry: &registry,

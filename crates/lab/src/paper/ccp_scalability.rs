@@ -61,6 +61,8 @@ fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progre
         contenders: &all,
         rounds,
         length,
+        behind: false,
+        matched: None,
     };
     let loopback = turns("loopback").run(&Ends::loopback()?, options, registry, progress)?;
     let (gbit, wire) = fitting(options, registry)?;
@@ -80,11 +82,7 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error>
     }
     let holds = |gbit: u64, ends: &Ends| -> Result<bool, Error> {
         let length = Duration::from_secs(1);
-        let load = Load {
-            flows: 64,
-            length,
-            look_every: length,
-        };
+        let load = Load::plain(64, length, length);
         let run = one(ends, &Contender::native("reno"), load, registry)?;
         Ok(run.goodput_gbit > 0.9 * gbit as f64 && run.machine_cpu_percent < SPARE * cpus() as f64 * 100.0)
     };

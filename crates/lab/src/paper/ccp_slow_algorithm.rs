@@ -1,5 +1,9 @@
 //! Ours, for a claim of CCP's design (SIGCOMM 2018, section 2.2): an algorithm may compute for long, because packets do not wait
 //! for it. Reno with a callback that computes for 0 to 10 ms, over loopback as fast as the machine goes.
+//!
+//! Whoever computes needs a CPU, and where senders want all of them it is taken from those. So the claim is judged beside the
+//! kernel's own Reno with a thread that computes as much and has nothing to do with it; the agent and that thread are both
+//! behind ordinary threads.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions};
@@ -13,6 +17,7 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
+use crate::stats::Ratio;
 use crate::svg::{Axis, Chart, Line};
 use crate::traffic::monotonic_ns;
 
@@ -30,6 +35,8 @@ const ROUNDS: usize = 5;
 /// How long a callback takes.
 const TAKES: [&str; 4] = ["0us", "100us", "1ms", "10ms"];
 const FLOWS: [usize; 2] = [1, 8];
+/// The contender whose callback takes 1 ms, among all: what is judged.
+const MATCHED: usize = 3;
 const NAME: &str = "slow_reno";
 
 fn slow(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
@@ -42,6 +49,8 @@ fn slow(options: &Options, _registry: &Registry, progress: &mut dyn Progress) ->
         contenders: &contenders,
         rounds,
         length,
+        behind: true,
+        matched: contenders.get(MATCHED),
     };
     let measured = turns.run(&Ends::loopback()?, options, &registry(), progress)?;
     findings(&measured, rounds, length).finish(&EXPERIMENT, options)
@@ -116,20 +125,22 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     for (n, flows) in FLOWS.into_iter().enumerate() {
         let mut points = Vec::new();
         for (at, (takes, who)) in TAKES.iter().zip(slow).enumerate() {
-            let ratio = measured.ratio(flows, who, base, |run| run.goodput_gbit);
-            findings.compare(
+            let ratio = measured.ratio_within(flows, who, base, |run| run.goodput_gbit);
+            findings.compare_ratio(
                 &format!("slow_{takes}_ratio_{flows}"),
                 &format!("goodput ÷ native, callback of {takes}, {flows} flows"),
                 ratio,
                 "",
-                Aim::AtLeast(0.9),
+                // Beside a native run that has all CPUs: what is left then is the machine's.
+                Aim::None,
             );
-            points.extend(ratio.map(|ratio| (at as f64, ratio)));
+            points.extend(ratio.map(|ratio| (at as f64, ratio.value)));
         }
         lines.push(Line::new(format!("{flows} flows"), n, points).dots());
         let gbit = measured.mean_and_deviation(flows, base, |run| vec![run.goodput_gbit]);
         findings.figure(format!("slow_native_gbit_{flows}"), gbit.map(|(mean, _)| mean));
     }
+    fair(&mut findings, measured);
     findings.picture(
         "Goodput under an algorithm that computes for long, over that of the kernel's own Reno",
         &[Chart {
@@ -142,16 +153,40 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     );
     measured.judge(&mut findings);
     findings.remark(format!(
-        "{rounds} rounds in turns with runs of {length}. The callback computes on a core of its own as long as there is one: \
-         with as many flows as cores, what it takes is taken from the senders."
+        "{rounds} rounds in turns with runs of {length}. The agent's thread is behind the senders (nice 10). The callback computes on a core of its own as long as there is one: \
+         with as many flows as cores, what it takes is taken from the senders, as from the native run beside which a thread of the same priority computes as much."
     ));
     findings.deviation("The paper has no figure for this: \"it is possible to build algorithms that perform complex computations and yet achieve high throughput\" is its statement.");
     findings
 }
 
+/// Beside native with as much computed: of the numbers of flows the worst, by the low end of what is known.
+fn fair(findings: &mut Findings, measured: &Measured) {
+    let mut ratios = Vec::new();
+    for flows in FLOWS {
+        let ratio = measured.matched_ratio(flows, |run| run.goodput_gbit);
+        findings.compare_ratio(
+            &format!("slow_1ms_ratio_fair_{flows}"),
+            &format!("goodput ÷ native beside a thread that computes as much, callback of 1ms, {flows} flows"),
+            ratio,
+            "",
+            Aim::AtLeast(0.95),
+        );
+        ratios.extend(ratio);
+    }
+    let low = |ratio: &Ratio| ratio.interval.map_or(ratio.value, |(low, _)| low);
+    findings.compare_ratio(
+        "slow_1ms_ratio_fair",
+        "the worst of these",
+        ratios.into_iter().min_by(|a, b| low(a).total_cmp(&low(b))),
+        "",
+        Aim::AtLeast(0.95),
+    );
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::pretended;
+    use super::super::loopback::{matched, pretended};
     use super::*;
 
     #[test]
@@ -172,5 +207,17 @@ mod tests {
             findings(&measured, 1, Duration::from_secs(1)).figures()["slow_10ms_ratio_1"],
             0.75
         );
+        assert_eq!(contenders[MATCHED].to_string(), format!("{NAME}(takes=1ms)"));
+    }
+
+    #[test]
+    fn what_is_judged_is_beside_native_that_has_as_much_computed() {
+        let pairs = [(1, 19.8, 20.0), (1, 19.8, 20.0), (8, 38.8, 40.0), (8, 38.8, 40.0)];
+        let measured = matched(pretended(&[]), &pairs);
+        let findings = findings(&measured, 2, Duration::from_secs(1));
+        let figures = findings.figures();
+        assert_eq!(figures["slow_1ms_ratio_fair_1"], 0.99);
+        assert_eq!(figures["slow_1ms_ratio_fair"], 0.97);
+        assert_eq!(figures["slow_1ms_ratio_fair_verdict"], "met");
     }
 }

@@ -10,6 +10,7 @@ use super::pool::Job;
 use super::{Datapath, Options};
 use crate::error::Error;
 use crate::experiment::Contender;
+use crate::parts::Disturbed;
 use crate::result::ContenderResult;
 use crate::run::{Progress, Quiet, run};
 use crate::scenario::{Scenario, Seeds, Topology};
@@ -33,17 +34,18 @@ pub(super) struct OneRun<'a> {
     pub link: &'a Link,
     pub contender: Contender,
     pub duration: Duration,
-    /// Its number among those that are alike. They all meet the same losses, as the paper's: the n-th packet to come to the
-    /// link has the same fate under everybody and in every run.
+    /// Its number among those that are alike.
     pub number: usize,
+    /// Of the losses: with one seed the n-th packet to come to the link has the same fate under everybody.
+    pub seed: u64,
     /// Whether the window's course is kept.
     pub course: bool,
     pub on: Datapath,
     pub registry: &'a Registry,
 }
 
-/// Of the losses.
-const SEED: u64 = 1;
+/// The seed of runs on kernel TCP: they all meet the same losses, as the paper's.
+pub(super) const SEED: u64 = 1;
 
 /// Between two looks at the window.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -67,6 +69,9 @@ pub(super) struct Summary {
     /// Packets that the queue dropped or the link lost.
     pub dropped: u64,
     pub sound: bool,
+    /// What the machine did.
+    #[serde(default)]
+    pub disturbed: Vec<String>,
 }
 
 impl Summary {
@@ -83,6 +88,7 @@ impl Summary {
             retransmissions: result.figures.retransmissions,
             dropped: result.figures.queue_drops + result.figures.random_losses,
             sound: result.audit.sound,
+            disturbed: result.audit.disturbed.clone(),
         }
     }
 }
@@ -142,8 +148,15 @@ impl Job for OneRun<'_> {
             ..
         } = self.link;
         format!(
-            "{line_name} {rtt} {queue} {loss} {} {} {}",
-            self.contender, self.duration, self.number
+            "{line_name} {rtt} {queue} {loss} {} {} {}{}",
+            self.contender,
+            self.duration,
+            self.number,
+            if self.seed == SEED {
+                String::new()
+            } else {
+                format!(" seed {}", self.seed)
+            }
         )
     }
 
@@ -166,7 +179,7 @@ impl OneRun<'_> {
             bottleneck.line_name.clone_from(&self.link.line_name);
         }
         let options = sim::Options {
-            seeds: Seeds::one(SEED),
+            seeds: Seeds::one(self.seed),
             threads: 1,
             command: String::new(),
             repeat: "ccplane paper --datapath sim".to_owned(),
@@ -193,10 +206,11 @@ impl OneRun<'_> {
             jitter: Duration::ZERO,
             reorder: false,
             timing: Timing::Precise,
-            seed: SEED,
+            seed: self.seed,
             flows: 1,
             duration: self.duration,
             sample_every: LOOK,
+            agent: None,
             command: options.command.clone(),
         }
     }
@@ -226,7 +240,12 @@ pub(super) fn on_kernel(
                 .map(|contender| Summary::of(&contender, one.course))
                 .ok_or(Error::NoContender)
         };
-        summaries.push(parts.part(&name, &key, |summary: &Summary| summary.sound, run)?);
+        summaries.push(parts.part(
+            &name,
+            &key,
+            |summary: &Summary| Disturbed::from(&summary.disturbed),
+            run,
+        )?);
     }
     Ok(summaries)
 }

@@ -9,8 +9,10 @@ use crate::bench_kernel::{Load, Run, buffer, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::metrics::{self, Distribution};
+use crate::metrics::Distribution;
+use crate::parts::Disturbed;
 use crate::run::Progress;
+use crate::stats::{Ratio, median_ratio};
 
 /// What to run.
 pub(super) struct Turns<'a> {
@@ -21,10 +23,18 @@ pub(super) struct Turns<'a> {
     pub contenders: &'a [Contender],
     pub rounds: usize,
     pub length: Duration,
+    /// Whether agents' threads let senders go first.
+    pub behind: bool,
+    /// After each run of this one, the first contender runs beside a thread that computes as much as its agent did.
+    pub matched: Option<&'a Contender>,
 }
 
 /// What came of it: number of flows, who, and a run; rounds in order.
-pub(super) struct Measured(Vec<(usize, Contender, Run)>);
+pub(super) struct Measured {
+    runs: Vec<(usize, Contender, Run)>,
+    /// Of [`Turns::matched`]: number of flows, its run, and that of the first contender beside it.
+    matched: Vec<(usize, Run, Run)>,
+}
 
 /// Looks at the sockets are a second apart, as the paper's samples.
 const LOOK: Duration = Duration::from_secs(1);
@@ -52,11 +62,17 @@ impl Turns<'_> {
             let who = who.to_string().replace([':', '='], "-");
             (
                 format!("{}-{flows}-{who}-{round}.json", self.place),
-                format!("{} {}, buffers of {} bytes", self.place, self.length, buffer(*flows)),
+                format!(
+                    "{} {}, buffers of {} bytes{}",
+                    self.place,
+                    self.length,
+                    buffer(*flows),
+                    if self.behind { ", agents behind" } else { "" }
+                ),
             )
         };
         let parts = options.parts_of::<Run>(order.iter().map(file));
-        let mut measured = Vec::new();
+        let (mut measured, mut matched) = (Vec::new(), Vec::new());
         for (done, turn) in order.iter().enumerate() {
             let (flows, round, contender) = *turn;
             progress.begin(
@@ -68,32 +84,72 @@ impl Turns<'_> {
                 return Err(Error::Interrupted);
             }
             let load = Load {
-                flows,
-                length: self.length,
-                look_every: LOOK.min(self.length),
+                behind: self.behind,
+                ..Load::plain(flows, self.length, LOOK.min(self.length))
             };
             let (name, key) = file(turn);
-            let run = parts.part(&name, &key, Run::sound, || one(ends, contender, load, registry))?;
+            let run = parts.part(
+                &name,
+                &key,
+                |run: &Run| Disturbed::from(&run.disturbed),
+                || one(ends, contender, load, registry),
+            )?;
+            if let Some(base) = self.contenders.first().filter(|_| self.matched == Some(contender)) {
+                let burns = Load {
+                    burn_percent: Some(run.agent_cpu_percent),
+                    ..load
+                };
+                // Of a run that was made again it is another one.
+                let key = format!("{key}, beside {:.1} % of a CPU", run.agent_cpu_percent);
+                let name = format!("{}-{flows}-matched-{round}.json", self.place);
+                let judge = |run: &Run| Disturbed::from(&run.disturbed);
+                let beside = parts.part(&name, &key, judge, || one(ends, base, burns, registry))?;
+                matched.push((flows, run.clone(), beside));
+            }
             measured.push((flows, contender.clone(), run));
         }
-        Ok(Measured(measured))
+        Ok(Measured {
+            runs: measured,
+            matched,
+        })
     }
 }
 
 impl Measured {
     /// A run for each round.
-    fn runs(&self, flows: usize, who: &Contender) -> impl Iterator<Item = &Run> {
-        let same = self.0.iter().filter(move |(n, other, _)| *n == flows && other == who);
+    pub fn runs(&self, flows: usize, who: &Contender) -> impl Iterator<Item = &Run> {
+        let same = self
+            .runs
+            .iter()
+            .filter(move |(n, other, _)| *n == flows && other == who);
         same.map(|(.., run)| run)
     }
 
     /// The median over rounds of a run's value over that of the run beside it, of rounds in which that is not 0.
     pub fn ratio(&self, flows: usize, ours: &Contender, base: &Contender, value: fn(&Run) -> f64) -> Option<f64> {
+        self.ratio_within(flows, ours, base, value).map(|ratio| ratio.value)
+    }
+
+    /// The same with its interval.
+    pub fn ratio_within(
+        &self,
+        flows: usize,
+        ours: &Contender,
+        base: &Contender,
+        value: fn(&Run) -> f64,
+    ) -> Option<Ratio> {
         let pairs = self.runs(flows, ours).zip(self.runs(flows, base));
-        let ratios = pairs
-            .map(|(ours, base)| value(ours) / value(base))
-            .filter(|r| r.is_finite());
-        metrics::median(&ratios.collect::<Vec<_>>())
+        median_ratio(&pairs.map(|(ours, base)| (value(ours), value(base))).collect::<Vec<_>>())
+    }
+
+    /// The same of [`Turns::matched`] over the first contender that had as much computed beside it.
+    pub fn matched_ratio(&self, flows: usize, value: fn(&Run) -> f64) -> Option<Ratio> {
+        let pairs = self.matched.iter().filter(|(n, ..)| *n == flows);
+        median_ratio(
+            &pairs
+                .map(|(_, ours, base)| (value(ours), value(base)))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// Mean and standard deviation of all samples of a value.
@@ -111,8 +167,15 @@ impl Measured {
 
     /// Says how many runs did not measure what they were to, so that the reader knows.
     pub fn judge(&self, findings: &mut Findings) {
-        let unsound = self.0.iter().filter(|(.., run)| !run.sound()).count();
-        findings.disturbed(unsound, self.0.len());
+        let all = self.runs.iter().map(|(.., run)| run);
+        let all: Vec<&Run> = all.chain(self.matched.iter().map(|(.., run)| run)).collect();
+        findings.disturbed(all.iter().filter(|run| !run.sound()).count(), all.len());
+        let fallbacks: u64 = all.iter().map(|run| run.fallbacks).sum();
+        if fallbacks > 0 {
+            findings.remark(format!(
+                "{fallbacks} times a flow fell back to the datapath's own NewReno: these runs count."
+            ));
+        }
     }
 }
 
@@ -132,7 +195,22 @@ pub(super) fn pretended(runs: &[(usize, Contender, &[f64])]) -> Measured {
             .map(move |run| (flows, who.clone(), run))
             .collect::<Vec<_>>()
     };
-    Measured(runs.iter().flat_map(rounds).collect())
+    Measured {
+        runs: runs.iter().flat_map(rounds).collect(),
+        matched: Vec::new(),
+    }
+}
+
+/// The same with runs of a matched contender and of the first beside it.
+#[cfg(test)]
+pub(super) fn matched(mut measured: Measured, pairs: &[(usize, f64, f64)]) -> Measured {
+    let run = |goodput_gbit| Run {
+        goodput_gbit,
+        ..Run::default()
+    };
+    let pairs = pairs.iter().map(|(flows, ours, base)| (*flows, run(*ours), run(*base)));
+    measured.matched.extend(pairs);
+    measured
 }
 
 #[cfg(test)]
@@ -150,7 +228,8 @@ mod tests {
             (4, base.clone(), &[40.0, 10.0, 40.0]),
             (4, ours.clone(), &[38.0, 38.0, 1.0]),
         ]);
-        assert_eq!(measured.ratio(4, &ours, &base, |r| r.goodput_gbit), Some(0.95));
+        let ratio = measured.ratio(4, &ours, &base, |r| r.goodput_gbit).unwrap();
+        assert!((ratio - 0.95).abs() < 1e-9, "{ratio}");
         assert_eq!(measured.ratio(8, &ours, &base, |r| r.goodput_gbit), None);
         let (mean, deviation) = measured
             .mean_and_deviation(4, &base, |r| r.goodputs_gbit.clone())

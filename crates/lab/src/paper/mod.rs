@@ -34,7 +34,6 @@ mod rc3_priority;
 mod rc3_theory;
 mod rc3_who;
 mod replay;
-mod stats;
 mod together;
 mod who;
 
@@ -46,7 +45,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::parts::Parts;
+use crate::provenance::Provenance;
 use crate::run::Progress;
+use crate::stats;
 
 /// One published figure or table.
 pub struct Experiment {
@@ -107,6 +108,8 @@ pub struct Options {
     pub force: bool,
     /// The command line that does this again, for the report.
     pub command: String,
+    /// The program and the machine, as they were when this began.
+    pub provenance: Provenance,
 }
 
 impl Options {
@@ -253,6 +256,7 @@ mod tests {
             directory: PathBuf::new(),
             force: false,
             command: String::new(),
+            provenance: Provenance::default(),
         };
         let [some, none] = ["ccp-interval", "ccp-incast"].map(|name| by_name(name).unwrap());
         for (experiment, datapath, repeats) in [(some, None, 0), (some, Some(Datapath::Sim), 3), (none, None, 3)] {
@@ -285,6 +289,7 @@ mod tests {
             directory: directory.clone(),
             force: false,
             command: String::new(),
+            provenance: Provenance::default(),
         };
         let part = |name: &str| (name.to_owned(), "30 s".to_owned());
         let again = |names: &[&str]| options.parts_of::<f64>(names.iter().map(|name| part(name))).again;
@@ -309,6 +314,7 @@ mod tests {
             directory: directory.clone(),
             force,
             command: String::new(),
+            provenance: Provenance::default(),
         };
         let [one, other] = [&ALL[0], &ALL[1]];
         one.claim(&options(false)).unwrap();

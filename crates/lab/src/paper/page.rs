@@ -8,9 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
 use crate::error::Error;
+use crate::provenance;
 use crate::report::html::{escape, table_html};
+use crate::stats::Ratio;
 use crate::svg::{self, Chart};
 use crate::table;
+use crate::verdict::judge;
 
 /// A figure with so many digits after the point in a table, or a dash where there is none.
 pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
@@ -22,6 +25,9 @@ pub(super) const FIGURES: &str = "figures.json";
 
 /// The figure that says how many runs on real packets were disturbed.
 pub(super) const UNSOUND: &str = "unsound_runs";
+
+/// Every attempt of every run on real packets, with what the machine did: an object of lists, by part.
+pub(super) const ATTEMPTS: &str = "attempts";
 
 /// What was found; filled in the order of the page.
 #[derive(Default)]
@@ -63,6 +69,16 @@ impl Aim {
         }
     }
 
+    /// What keeps to it, where something does not.
+    fn range(self) -> Option<(f64, f64)> {
+        match self {
+            Aim::AtMost(most) => Some((f64::NEG_INFINITY, most)),
+            Aim::AtLeast(least) => Some((least, f64::INFINITY)),
+            Aim::Within(low, high) => Some((low, high)),
+            Aim::None => None,
+        }
+    }
+
     fn text(self) -> String {
         match self {
             Aim::AtMost(most) => format!("≤ {most}"),
@@ -80,8 +96,9 @@ impl Findings {
         self.fact(UNSOUND, before + unsound as u64);
         if unsound > 0 {
             self.remark(format!(
-                "{unsound} of {of} runs on real packets are not sound: this machine was busy, so that the emulator was late, others used \
-                 a CPU, or flows fell back because the agent got none. They say less than they could; the same command again repeats only those."
+                "{unsound} of {of} runs on real packets are not sound: this machine was busy, so that the emulator was late or others used \
+                 a CPU. They say less than they could; the same command again repeats those that the machine disturbed, and keeps \
+                 every attempt with its reason in `attempts`."
             ));
         }
     }
@@ -136,6 +153,21 @@ impl Findings {
         ]);
     }
 
+    /// A ratio of runs on real packets, judged by its whole interval: without one, or with one on both sides of what is aimed
+    /// at, it is undecided.
+    pub fn compare_ratio(&mut self, key: &str, what: &str, ratio: Option<Ratio>, paper: &str, aim: Aim) {
+        let interval = ratio.and_then(|ratio| ratio.interval);
+        self.compare_within(key, what, ratio.map(|ratio| ratio.value), interval, paper, aim);
+        let Some(range) = aim.range().filter(|_| ratio.is_some()) else {
+            return;
+        };
+        let verdict = judge(interval, range).to_string();
+        self.fact(format!("{key}_verdict"), verdict.clone());
+        if let Some(shown) = self.compared.last_mut().and_then(|row| row.last_mut()) {
+            *shown = verdict;
+        }
+    }
+
     /// A table. Headings of two lines have a line break.
     pub fn table(&mut self, title: impl Into<String>, headings: &[&str], rows: Vec<Vec<String>>) {
         self.tables.push(Table {
@@ -185,7 +217,10 @@ impl Findings {
             ));
         }
         let body = self.html(experiment);
-        let page = write(options, experiment.title, &body, &self.figures)?;
+        let attempts = options.parts().attempts().into_iter();
+        let attempts: Map<String, Value> = attempts.map(|(part, all)| (part, json!(all))).collect();
+        self.fact(ATTEMPTS, attempts);
+        let page = write(options, experiment.title, &body, &mut self.figures)?;
         Ok(Outcome {
             text: self.text(),
             figures: self.figures,
@@ -247,22 +282,33 @@ impl Findings {
 
 const COMPARED: [&str; 5] = ["figure", "ours", "the paper's", "our aim", ""];
 
-/// Writes the page around `body`, and the figures.
+/// Writes the page around `body`, and the figures, with where they come from.
 pub(super) fn write(
     options: &Options,
     title: &str,
     body: &str,
-    figures: &Map<String, Value>,
+    figures: &mut Map<String, Value>,
 ) -> Result<PathBuf, Error> {
+    let mut provenance = options.provenance.clone();
+    provenance.quick = options.quick;
+    let attempts = figures.get(ATTEMPTS).and_then(Value::as_object).into_iter();
+    let attempts: usize = attempts
+        .flat_map(Map::values)
+        .filter_map(Value::as_array)
+        .map(Vec::len)
+        .sum();
+    provenance.attempts = attempts.max(1);
+    figures.insert(provenance::MEMBER.into(), provenance.json());
     let page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\"><title>{0}</title><style>{1}{2}:root {{ {light} }}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
-         <pre>{3}</pre><p class=\"note\">ccplane {4}</p></section></main></body></html>\n",
+         <pre>{3}</pre><p class=\"note\">ccplane {4}; {5}</p></section></main></body></html>\n",
         escape(title),
         include_str!("../../assets/report.css"),
         svg::STYLE,
         escape(&options.command),
         env!("CARGO_PKG_VERSION"),
+        escape(&provenance.line()),
         light = svg::LIGHT
     );
     let put = |name: &str, text: String| {
@@ -282,6 +328,8 @@ pub(super) fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::Parts;
+    use crate::provenance::{Build, Provenance};
 
     #[test]
     fn a_figure_is_judged_by_its_aim() {
@@ -296,6 +344,66 @@ mod tests {
         assert_eq!(findings.figures["d_high"], 1.1235);
         assert_eq!(findings.compared[3][1], "1.000 (0.900 to 1.123)");
         assert_eq!(findings.compared[0][2], "–");
+    }
+
+    #[test]
+    fn a_ratio_of_kernel_runs_is_met_missed_or_undecided() {
+        let mut findings = Findings::default();
+        let ratio = |value, interval| Some(Ratio { value, interval });
+        let aim = Aim::AtLeast(0.95);
+        findings.compare_ratio("a", "", ratio(1.0, Some((0.96, 1.1))), "", aim);
+        findings.compare_ratio("b", "", ratio(0.96, Some((0.9, 1.0))), "", aim);
+        findings.compare_ratio("c", "", ratio(0.8, Some((0.7, 0.9))), "", aim);
+        findings.compare_ratio("d", "", ratio(1.0, None), "", aim);
+        findings.compare_ratio("e", "", None, "", aim);
+        let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
+        assert_eq!(verdicts, ["met", "undecided", "missed", "undecided", "–"]);
+        assert_eq!(findings.figures["b_verdict"], "undecided");
+    }
+
+    #[test]
+    fn the_file_of_figures_says_where_they_come_from_and_how_often_it_was_tried() {
+        let directory = std::env::temp_dir().join(format!("ccplane-provenance-{}", std::process::id()));
+        let provenance = Provenance::now(Build::default(), "ccplane paper x".to_owned(), false);
+        let options = Options {
+            quick: true,
+            datapath: None,
+            threads: 1,
+            repeats: None,
+            any_build: false,
+            trace: None,
+            directory: directory.clone(),
+            force: false,
+            command: "ccplane paper x".to_owned(),
+            provenance,
+        };
+        std::fs::create_dir_all(&directory).unwrap();
+        let part = |again, sound| {
+            let parts = Parts {
+                again,
+                ..options.parts()
+            };
+            parts
+                .part("a.json", "key", |sound: &bool| *sound, || Ok(sound))
+                .unwrap()
+        };
+        part(false, false);
+        part(true, true);
+        let outcome = Findings::default().finish(&super::super::ALL[0], &options).unwrap();
+        let text = std::fs::read_to_string(directory.join(FIGURES)).unwrap();
+        let written: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(written["provenance"], outcome.figures["provenance"]);
+        assert_eq!(
+            (&written["provenance"]["attempts"], &written["provenance"]["quick"]),
+            (&json!(2), &json!(true))
+        );
+        assert_eq!(
+            written["attempts"]["a"][0]["disturbed"].as_array().map(Vec::len),
+            Some(1)
+        );
+        let page = std::fs::read_to_string(directory.join("report.html")).unwrap();
+        assert!(page.contains("commit unknown") && page.contains("2 attempts"));
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

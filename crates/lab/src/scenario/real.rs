@@ -95,6 +95,7 @@ impl Scenario {
             flows: (*pairs as usize).saturating_mul(flows as usize),
             duration: self.duration,
             sample_every: self.sample_every,
+            agent: None,
             command,
         })
     }

@@ -307,6 +307,8 @@ impl Job<'_> {
                     hops: counters.hops,
                     digest: format!("{:016x}", sim.digest()),
                 }),
+                disturbed: Vec::new(),
+                own: Vec::new(),
                 sound: complaints.is_empty(),
                 complaints,
             },

@@ -1,11 +1,10 @@
-//! Connections steered by an agent: in this process and thread, or over its Unix link.
+//! Connections steered by an agent: in this process and thread, or in another process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 
-use ccplane_agent::link::{Sent, Uplink};
+use ccplane_agent::link::{Remote, Sent};
 use ccplane_agent::{Agent, DatapathId, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 use ccplane_datapath::{self as datapath, Capabilities, Limits, Urgency};
 use ccplane_units::{Bytes, Duration, Time};
@@ -38,7 +37,7 @@ struct Out {
 
 enum Way {
     InProcess(Box<Agent>),
-    Link(Box<Uplink>),
+    Link(Box<dyn Remote>),
 }
 
 struct Local {
@@ -59,12 +58,16 @@ impl Steering {
         steering
     }
 
-    /// By the agent that serves at `path`; an error when there is none. If it goes away later, flows run the fallback until
-    /// it is there again.
-    pub fn over(path: &Path, limits: Limits, capabilities: Capabilities) -> Result<Steering, ccplane_agent::LinkError> {
-        let mut uplink = Uplink::new(path);
-        uplink.connect()?;
-        let mut steering = Steering::new(Way::Link(Box::new(uplink)), limits, capabilities);
+    /// By an agent in another process; an error when there is none. If it goes away later, flows run the fallback until it is
+    /// there again.
+    pub fn over(
+        mut remote: Box<dyn Remote>,
+        limits: Limits,
+        capabilities: Capabilities,
+        now: Time,
+    ) -> Result<Steering, ccplane_agent::LinkError> {
+        remote.connect(now)?;
+        let mut steering = Steering::new(Way::Link(remote), limits, capabilities);
         steering.announce();
         Ok(steering)
     }
@@ -182,7 +185,7 @@ impl Steering {
             && now >= self.retry
         {
             self.retry = now + RETRY;
-            if uplink.connect().is_ok() {
+            if uplink.connect(now).is_ok() {
                 self.announce();
             }
         }
@@ -197,7 +200,7 @@ impl Steering {
         // A link may have several at once.
         let mut commands = Vec::new();
         if let Way::Link(uplink) = &mut self.reports.way {
-            uplink.receive(&mut |command| commands.push(command));
+            uplink.receive(now, &mut |command| commands.push(command));
         }
         commands.iter().for_each(|command| self.take(now, command));
         self.reports.way.flush();
@@ -207,7 +210,8 @@ impl Steering {
     pub fn next_deadline(&self) -> Option<Time> {
         match &self.reports.way {
             Way::InProcess(agent) => agent.next_deadline(),
-            Way::Link(uplink) => (!uplink.is_connected()).then_some(self.retry),
+            Way::Link(uplink) if uplink.is_connected() => uplink.next_deadline(),
+            Way::Link(_) => Some(self.retry),
         }
     }
 

@@ -65,6 +65,11 @@ pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), 
     Ok(())
 }
 
+/// Whether INSTALL can say this program; if not, why.
+pub fn sayable(program: &Program) -> Result<(), WireError> {
+    install(&mut Vec::new(), 1, program)
+}
+
 /// UPDATE_FIELD, from an agent, for a flow that runs `program`.
 pub fn update_fields(
     out: &mut Vec<u8>,

@@ -18,9 +18,11 @@ pub mod program;
 #[cfg(test)]
 mod tests;
 
-pub use encode::{change_program, create, install, measure, ready, update_fields};
+pub use encode::{change_program, create, install, measure, ready, sayable, update_fields};
 
 use std::net::{Ipv4Addr, SocketAddr};
+
+use ccplane_datapath::{Program, Target, Update, VarKind};
 
 use crate::WireError;
 use crate::bytes::Reader;
@@ -152,6 +154,30 @@ pub struct RawUpdate {
     pub index: u32,
     /// Its new value.
     pub value: u64,
+}
+
+impl RawUpdate {
+    /// What it changes in a flow that runs `program`.
+    pub fn decode(&self, program: Option<&Program>) -> Result<Update, WireError> {
+        let target = match (self.class, self.index) {
+            (class::IMPLICIT, implicit::CWND) => Some(Target::Cwnd),
+            (class::IMPLICIT, implicit::RATE) => Some(Target::Rate),
+            (class::CONTROL | class::VOLATILE_CONTROL, index) => program.and_then(|program| {
+                let index = program.report_vars().checked_add(index as usize)?;
+                let is_control = program.vars().get(index)?.kind == VarKind::Control;
+                u8::try_from(index).ok().filter(|_| is_control).map(Target::Var)
+            }),
+            _ => None,
+        };
+        let target = target.ok_or(WireError::Unknown {
+            what: "register of an update, of type",
+            value: u64::from(self.class) << 32 | u64::from(self.index),
+        })?;
+        Ok(Update {
+            target,
+            value: self.value,
+        })
+    }
 }
 
 impl RawUpdates<'_> {

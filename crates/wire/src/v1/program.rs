@@ -131,6 +131,21 @@ pub struct Install<'a> {
 }
 
 impl<'a> Install<'a> {
+    /// A number by what the program is, whatever its agent calls it; never 0. An agent numbers its programs anew when it
+    /// starts, so that its numbers tell nothing to a datapath that lives on.
+    pub fn identity(&self) -> u32 {
+        let lengths = (self.events.len() as u64).to_le_bytes();
+        let bytes = lengths
+            .iter()
+            .chain(self.events.iter().flatten())
+            .chain(self.instrs.iter().flatten());
+        // FNV-1a.
+        let hash = bytes.fold(0x811c_9dc5, |hash: u32, byte| {
+            (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+        });
+        hash.max(1)
+    }
+
     pub(super) fn read(mut body: Reader<'a>, says: usize) -> Result<Install<'a>, WireError> {
         let (program, events, instrs) = (body.u32()?, body.u32()? as usize, body.u32()? as usize);
         let (chunks, over) = body.rest().as_chunks();

@@ -32,6 +32,7 @@ pub(crate) mod kind {
     pub const SET_PROGRAM: u8 = 17;
     pub const UPDATE: u8 = 18;
     pub const HEARTBEAT: u8 = 19;
+    pub const OFFER: u8 = 20;
 }
 
 /// Flag of a report that is urgent, and of a flow that lived before.

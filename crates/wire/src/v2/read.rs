@@ -8,7 +8,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
 use crate::bytes::Reader;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, Updates, WireError};
+use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Updates, WireError};
 
 /// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the caller so that reading
 /// allocates nothing. On an error the events before it have been given.
@@ -71,6 +71,7 @@ pub fn read_events(packet: &[u8], fields: &mut Vec<u64>, sink: &mut dyn FnMut(Ev
 pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(), WireError> {
     messages(packet, |kind, _, body| {
         let command = match kind {
+            kind::OFFER => Command::Offer(Arc::new(read_offer(body)?)),
             kind::INSTALL => {
                 let algorithm = Arc::from(read_text(body)?);
                 Command::Install {
@@ -141,6 +142,16 @@ fn read_ready(body: &mut Reader<'_>) -> Result<DatapathInfo, WireError> {
             ns => Some(Duration::from_nanos(ns)),
         },
         kind: read_text(body)?.to_owned(),
+    })
+}
+
+fn read_offer(body: &mut Reader<'_>) -> Result<Offer, WireError> {
+    Ok(Offer {
+        needs: Capabilities(body.u64()?),
+        wants: Capabilities(body.u64()?),
+        latency: Duration::from_nanos(body.u64()?),
+        name: Arc::from(read_text(body)?),
+        kernel_name: read_text(body)?.to_owned(),
     })
 }
 

@@ -5,7 +5,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, WireError};
+use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, WireError};
 
 /// An event that owns its fields, so that events can be kept.
 fn owned(event: &Event<'_>) -> Event<'static> {
@@ -157,6 +157,15 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         (any::<u64>(), updates()).prop_map(|(flow, updates)| Command::Update { flow, updates }),
         name().prop_map(|name| Command::Heartbeat { algorithm: name.into() }),
+        (name(), name(), any::<[u64; 3]>()).prop_map(|(name, kernel_name, [needs, wants, ns])| {
+            Command::Offer(Arc::new(Offer {
+                name: name.into(),
+                kernel_name,
+                needs: Capabilities(needs),
+                wants: Capabilities(wants),
+                latency: Duration::from_nanos(ns),
+            }))
+        }),
     ]
 }
 

@@ -93,6 +93,12 @@ impl Packet {
     /// Adds a command; see [`Packet::event`] for errors.
     pub fn command(&mut self, command: &Command) -> Result<(), WireError> {
         match command {
+            Command::Offer(offer) => self.message(kind::OFFER, 0, |out| {
+                let numbers = [offer.needs.0, offer.wants.0, offer.latency.as_nanos()];
+                numbers.into_iter().for_each(|n| out.put_u64(n));
+                text(out, &offer.name)?;
+                text(out, &offer.kernel_name)
+            }),
             Command::Install { algorithm, program } => self.message(kind::INSTALL, 0, |out| {
                 text(out, algorithm)?;
                 program::write(out, program);

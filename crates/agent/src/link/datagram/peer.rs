@@ -84,11 +84,14 @@ impl Peer {
                     self.report(flow, program, fields, agent, now);
                 }
                 v1::Message::Create { flow, create } => self.open(flow, flow_info(&create), agent, now),
-                v1::Message::Ready { id } => self.ready(id, agent, now),
-                // What only an agent may say.
-                v1::Message::Install(_) => return Err(unexpected(2)),
-                v1::Message::UpdateField { .. } => return Err(unexpected(3)),
-                v1::Message::ChangeProgram { .. } => return Err(unexpected(4)),
+                v1::Message::Ready { id } => {
+                    // A datapath that started again has a socket of its own at the path: the old one is dead.
+                    (self.socket, self.tried) = (None, false);
+                    self.ready(id, agent, now);
+                }
+                v1::Message::Install(_) | v1::Message::UpdateField { .. } | v1::Message::ChangeProgram { .. } => {
+                    return Err(unexpected(&message));
+                }
             }
         }
         Ok(())
@@ -168,7 +171,7 @@ impl Peer {
                 Command::Install { program, .. } => (None, program.uid()),
                 Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
                 Command::Update { flow, .. } => (Some(*flow), 0),
-                Command::Heartbeat { .. } => (None, 0),
+                Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
             };
             agent.handle(now, self.id, Event::Refused { flow, program, why });
         }
@@ -211,8 +214,8 @@ impl Peer {
                 let out = &mut self.outbox.bytes;
                 v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice()).map_err(unsayable)
             }
-            // A CCP datapath knows that its agent lives by what arrives.
-            Command::Heartbeat { .. } => Ok(()),
+            // A CCP datapath knows that its agent lives by what arrives, and asks for algorithms without knowing of any.
+            Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
         }
     }
 
@@ -329,10 +332,27 @@ impl Outbox {
     }
 }
 
-fn unexpected(kind: u64) -> WireError {
+/// Whether a datagram holds what a datapath may say, and nothing else.
+pub(super) fn is_good(datagram: &[u8]) -> Result<(), WireError> {
+    for message in v1::messages(datagram) {
+        match message? {
+            v1::Message::Measure { .. } | v1::Message::Create { .. } | v1::Message::Ready { .. } => {}
+            other => return Err(unexpected(&other)),
+        }
+    }
+    Ok(())
+}
+
+/// What only an agent may say.
+fn unexpected(message: &v1::Message<'_>) -> WireError {
+    let value = match message {
+        v1::Message::UpdateField { .. } => 3,
+        v1::Message::ChangeProgram { .. } => 4,
+        _ => 2,
+    };
     WireError::Unknown {
         what: "message from a datapath of type",
-        value: kind,
+        value,
     }
 }
 

@@ -16,6 +16,8 @@ use super::draw::CONNECTIONS;
 use super::{LINK, RTT, Who};
 use crate::ends::Ends;
 use crate::error::Error;
+use crate::figures::longest_stall;
+use crate::machine::Watch;
 use crate::run::{self, Progress};
 use crate::steer::Steered;
 use crate::traffic::{self, monotonic_ns, wait_until};
@@ -27,14 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a blocked read waits before it looks whether to stop.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// One list under one control: the µs that each flow took, and whether the emulator was on time.
+/// One list under one control: the µs that each flow took, what the machine did, and how many flows fell back.
+pub(super) type Run = (Vec<u64>, Vec<String>, u64);
+
+/// Runs one list under one control.
 pub(super) fn run(
     list: &[Message],
     who: Who,
     options: &Options,
     registry: &Registry,
     progress: &mut dyn Progress,
-) -> Result<(Vec<u64>, bool), Error> {
+) -> Result<Run, Error> {
     let steered = match who {
         Who::Native | Who::NativeAgain | Who::Outside(_) => None,
         Who::Ccplane(report) => {
@@ -58,8 +63,10 @@ pub(super) fn run(
         CONNECTIONS as usize,
         buffer,
     )?;
+    let watch = Watch::start();
     let took = replay(senders, receivers, list, progress).map_err(Error::traffic("replay the list of flows", ""))?;
-    let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
+    let machine = watch.finish();
+    emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
     let fallbacks = steered
         .map(Steered::finish)
         .transpose()?
@@ -70,7 +77,8 @@ pub(super) fn run(
     let took: Option<Vec<u64>> = took.into_iter().collect();
     let took = took.ok_or_else(|| io::Error::other("flows did not end within two minutes of the last arrival"));
     let took = took.map_err(Error::traffic("replay the list of flows", "is the machine busy?"))?;
-    Ok((took, report.audit.ok && fallbacks == 0))
+    let disturbed = machine.disturbed(longest_stall(RTT.as_secs_f64() * 1e3));
+    Ok((took, disturbed, fallbacks))
 }
 
 /// The path.
@@ -90,6 +98,7 @@ fn experiment(options: &Options) -> crate::Experiment {
         flows: CONNECTIONS as usize,
         duration: Duration::ZERO,
         sample_every: RTT,
+        agent: None,
         command: options.command.clone(),
     }
 }

@@ -19,6 +19,7 @@ use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::Distribution;
+use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
@@ -124,11 +125,11 @@ fn fct(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> R
         true => Some(replay(options, registry, progress)?),
         false => None,
     };
-    compositions(&mut findings, simulated.as_ref().or(real.as_ref().map(|(all, _)| all)));
+    compositions(&mut findings, simulated.as_ref().or(real.as_ref().map(|(all, ..)| all)));
     // Without a name before them are the figures of real packets where there are such.
     let kernel = real
         .as_ref()
-        .map(|(all, _)| compare(&mut findings, all, "kernel", "", &Who::KERNEL));
+        .map(|(all, ..)| compare(&mut findings, all, "kernel", "", &Who::KERNEL));
     let prefix = if real.is_some() { "sim_" } else { "" };
     let sim = simulated
         .as_ref()
@@ -138,14 +139,15 @@ fn fct(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> R
         findings.fact("fct_signs_agree", signs_agree(kernel, sim));
     }
     for (all, place) in [
-        (real.as_ref().map(|(all, _)| all), "kernel TCP"),
+        (real.as_ref().map(|(all, ..)| all), "kernel TCP"),
         (simulated.as_ref(), "the simulator"),
     ] {
         if let Some(all) = all {
             findings.picture(format!("Flow completion times on {place}, all seeds"), &pictures(all));
         }
     }
-    if let Some((all, unsound)) = &real {
+    if let Some((all, unsound, fallbacks)) = &real {
+        findings.fact("fct_fallbacks", *fallbacks);
         findings.disturbed(*unsound, all.iter().map(|replayed| replayed.took.len()).sum());
     }
     words(&mut findings, options, kernel.is_some());
@@ -177,18 +179,18 @@ fn simulate(options: &Options, progress: &mut dyn Progress) -> Result<Vec<Replay
     Ok(seeds.iter().map(replayed).collect())
 }
 
-/// The lists on kernel TCP, and how many runs are not sound. Who comes first changes from list to list.
+/// The lists on kernel TCP, how many runs the machine disturbed, and how often a flow fell back. Who comes first changes from list to list.
 fn replay(
     options: &Options,
     registry: &Registry,
     progress: &mut dyn Progress,
-) -> Result<(Vec<Replayed>, usize), Error> {
+) -> Result<(Vec<Replayed>, usize, u64), Error> {
     let (seeds, flows) = if options.quick {
         (2, QUICK_FLOWS.1)
     } else {
         (KERNEL_SEEDS, FLOWS)
     };
-    let (mut all, mut unsound, mut done) = (Vec::new(), 0, 0);
+    let (mut all, mut unsound, mut fallbacks, mut done) = (Vec::new(), 0, 0, 0);
     for (round, seed) in SEEDS.iter().take(seeds).enumerate() {
         let list = draw::list(*seed, flows, LINK);
         let mut order = Who::KERNEL;
@@ -199,14 +201,16 @@ fn replay(
             let key = format!("{flows} flows, {LINK}, {RTT}");
             progress.begin(&format!("seed {seed}, {}", who.name()), done, seeds * order.len());
             let run = || kernel::run(&list, who, options, registry, progress);
-            let (times, sound) = options.parts().part(&name, &key, |(_, sound)| *sound, run)?;
+            let judge = |(_, disturbed, _): &kernel::Run| Disturbed::from(disturbed);
+            let (times, disturbed, fell_back) = options.parts().part(&name, &key, judge, run)?;
             done += 1;
-            unsound += usize::from(!sound);
+            unsound += usize::from(!disturbed.is_empty());
+            fallbacks += fell_back;
             took.push((who, times));
         }
         all.push(Replayed { list, took });
     }
-    Ok((all, unsound))
+    Ok((all, unsound, fallbacks))
 }
 
 /// A figure of the paper: which flows, which of their quantiles.
@@ -301,11 +305,10 @@ fn compare(findings: &mut Findings, all: &[Replayed], place: &str, prefix: &str,
                 Who::Outside(_) => (statement.paper, Aim::None),
                 _ => (statement.paper, statement.aim),
             };
-            findings.compare_within(
+            findings.compare_ratio(
                 &format!("{prefix}{}_ratio{suffix}", statement.key),
                 &format!("{place}, {label}: {}", statement.what),
-                ratio.map(|ratio| ratio.value),
-                ratio.and_then(|ratio| ratio.interval),
+                ratio,
                 paper,
                 aim,
             );

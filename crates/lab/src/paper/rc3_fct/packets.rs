@@ -13,7 +13,10 @@ use super::super::rc3_theory::reduction;
 use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
 use crate::error::Error;
-use crate::metrics::Distribution;
+use crate::figures::longest_stall;
+use crate::machine::Watch;
+use crate::metrics::median;
+use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::svg::{Axis, Chart, Line};
 use crate::traffic::{monotonic_ns, wait_until};
@@ -70,6 +73,9 @@ const FLOWS: (usize, usize) = (10, 3);
 struct Took {
     ms: Vec<Vec<f64>>,
     sound: bool,
+    /// What the machine did.
+    #[serde(default)]
+    disturbed: Vec<String>,
 }
 
 /// Runs all of it, and adds what was found.
@@ -138,6 +144,7 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
     let ms = |took: Duration| (took.as_secs_f64() * 1e3 + half_ms) / f64::from(setup.stretch);
     let run = || {
         let testbed = Testbed::start(setup.way, who)?;
+        let watch = Watch::start();
         // The first flow of all finds nothing warm.
         testbed.flows(1_460, 1, stop)?;
         let flows = setup.bars.iter().map(|bar| {
@@ -145,14 +152,17 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
             Ok(took.into_iter().map(ms).collect())
         });
         let ms = flows.collect::<Result<_, Error>>()?;
-        let sound = testbed.finish()?;
-        Ok(Took { ms, sound })
+        let disturbed = watch.finish().disturbed(longest_stall(2.0 * half_ms));
+        let on_time = testbed.finish()?;
+        Ok(Took {
+            ms,
+            sound: on_time && disturbed.is_empty(),
+            disturbed,
+        })
     };
-    options.parts().part(&name, &key, |took: &Took| took.sound, run)
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    Distribution::new(values.iter().copied()).mean()
+    options
+        .parts()
+        .part(&name, &key, |took: &Took| Disturbed::from(&took.disturbed), run)
 }
 
 fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {
@@ -168,7 +178,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         let mut row = vec![bar.bytes.to_string()];
         for who in Who::ALL {
             let ms = of(all, who, size);
-            let value = mean(ms);
+            let value = median(ms);
             findings.figure(format!("fct_{}_{}_{}_ms", bar.bytes, setup.key, who.key()), value);
             let spread = ms
                 .iter()
@@ -177,7 +187,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
                 format!("{value:.1} ({:.1}–{:.1})", spread.0, spread.1)
             }));
         }
-        let ours = mean(of(all, cubic, size)).zip(mean(of(all, rc3, size)));
+        let ours = median(of(all, cubic, size)).zip(median(of(all, rc3, size)));
         let saved = |(tcp, rc3): (f64, f64)| reduction(tcp, rc3);
         let ours = ours.map(saved);
         let (simulated, real) = (saved(bar.simulated), saved(bar.real));
@@ -202,7 +212,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         Aim::AtMost(5.0),
     );
     let apart = (0..setup.bars.len()).filter_map(|size| {
-        let ms = |who| mean(of(all, Who::Kernel(who), size));
+        let ms = |who| median(of(all, Who::Kernel(who), size));
         Some((ms("cubic")? / ms("reno")? - 1.0).abs() * 100.0)
     });
     findings.compare(
@@ -221,7 +231,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
     headings.extend(["saved\n%", "published\nsimulated", "published\nreal"]);
     findings.table(
         format!(
-            "Figure {}, real packets: ms (least to most), and percent saved beside the kernel's Cubic",
+            "Figure {}, real packets: median ms (least to most), and percent saved beside the kernel's Cubic",
             setup.name
         ),
         &headings,
@@ -236,15 +246,15 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
         .enumerate()
         .map(|(n, who)| {
             let points = setup.bars.iter().enumerate();
-            let means = points
+            let medians = points
                 .clone()
-                .filter_map(|(size, bar)| Some((kb(bar), mean(of(all, who, size))?)));
+                .filter_map(|(size, bar)| Some((kb(bar), median(of(all, who, size))?)));
             let errors = points.filter_map(|(size, bar)| {
                 let ms = of(all, who, size);
                 let low = ms.iter().copied().reduce(f64::min)?;
                 Some((kb(bar), low, ms.iter().copied().reduce(f64::max)?))
             });
-            Line::new(who.label().replace('\n', " "), n, means)
+            Line::new(who.label().replace('\n', " "), n, medians)
                 .dots()
                 .errors(errors.collect())
         })
@@ -265,5 +275,22 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
         y: Axis::linear(""),
         lines,
         guides: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_disturbed_flow_of_several_does_not_move_the_figure() {
+        let took = Took {
+            ms: vec![vec![29.0, 30.0, 400.0]; 7],
+            ..Took::default()
+        };
+        let mut findings = Findings::default();
+        report(&mut findings, &SETUPS[0], &[(Who::Kernel("cubic"), took)]);
+        let cubic = Who::Kernel("cubic").key();
+        assert_eq!(findings.figures()[&format!("fct_1460_1g_{cubic}_ms")], 30.0);
     }
 }

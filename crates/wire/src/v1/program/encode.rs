@@ -20,6 +20,7 @@ impl Encoded {
         }
         let mut encoder = Encoder {
             program,
+            scratch: scratch(program),
             instrs: Vec::new(),
         };
         encoder.define()?;
@@ -63,6 +64,8 @@ impl Encoded {
 
 struct Encoder<'p> {
     program: &'p Program,
+    /// A temporary that the program does not use, if there is one.
+    scratch: Option<Reg>,
     instrs: Vec<RawInstr>,
 }
 
@@ -77,6 +80,28 @@ impl Encoder<'_> {
         };
         self.instrs.push(instr);
         Ok(())
+    }
+
+    /// A register with this value. A constant of more than 31 bits is put together in the scratch register, 30 bits at a
+    /// time: it may be the value of `(* 65536 65536)`, which the reference's compiler does not compute.
+    fn value(&mut self, value: u64) -> Result<Reg, WireError> {
+        let (Err(_), Some(scratch)) = (Reg::constant(value), self.scratch) else {
+            return Reg::constant(value);
+        };
+        const PART: u32 = 30;
+        let part = |n: u32| Reg::constant((value >> (n * PART)) & ((1 << PART) - 1));
+        let shift = Reg::constant(1 << PART)?;
+        let highest = if value >> (2 * PART) == 0 { 1 } else { 2 };
+        let mut so_far = part(highest)?;
+        for lower in (0..highest).rev() {
+            self.push(op::MUL, scratch, so_far, shift)?;
+            so_far = scratch;
+            let part = part(lower)?;
+            if part.index != 0 {
+                self.push(op::ADD, scratch, scratch, part)?;
+            }
+        }
+        Ok(scratch)
     }
 
     fn define(&mut self) -> Result<(), WireError> {
@@ -112,7 +137,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// One instruction as one or two of CCP's; `result` replaces its result register.
+    /// One instruction as one or more of CCP's; `result` replaces its result register.
     fn instr(&mut self, instr: &Instr, result: Option<Reg>) -> Result<(), WireError> {
         let dst = match result {
             Some(result) => result,
@@ -120,10 +145,9 @@ impl Encoder<'_> {
         };
         let b = match instr.op {
             Op::MulRatio | Op::SkipIfZero => dst,
-            _ if instr.has_imm && instr.op != Op::Ewma => Reg::constant(instr.imm)?,
+            _ if instr.has_imm && instr.op != Op::Ewma => self.value(instr.imm)?,
             _ => self.register(instr.b)?,
         };
-        let a = || self.register(instr.a);
         let zero = Reg::constant(0)?;
         let (num, den) = (instr.imm >> 32, instr.imm & 0xffff_ffff);
         let plain = match instr.op {
@@ -158,12 +182,12 @@ impl Encoder<'_> {
                     Op::Ge => op::LT,
                     _ => op::GT,
                 };
-                let a = a()?;
+                let a = self.register(instr.a)?;
                 self.push(opposite, dst, a, b)?;
                 return self.push(op::EQUIV, dst, dst, zero);
             }
             Op::Diff => {
-                let a = a()?;
+                let a = self.register(instr.a)?;
                 return if b != dst {
                     self.push(op::MAX, dst, a, b)?;
                     self.push(op::SUB, dst, dst, b)
@@ -175,8 +199,9 @@ impl Encoder<'_> {
                 };
             }
             Op::MulRatio => {
-                let (a, num, den) = (a()?, Reg::constant(num)?, Reg::constant(den)?);
+                let (a, num) = (self.register(instr.a)?, self.value(num)?);
                 self.push(op::MUL, dst, a, num)?;
+                let den = self.value(den)?;
                 return self.push(op::DIV, dst, dst, den);
             }
             Op::Ewma => {
@@ -186,7 +211,7 @@ impl Encoder<'_> {
             }
             Op::SkipIfZero => return Err(WireError::Unsayable(Unsayable::Statement)),
         };
-        let a = a()?;
+        let a = self.register(instr.a)?;
         self.push(plain, dst, a, b)
     }
 
@@ -246,6 +271,17 @@ impl Encoder<'_> {
             index: index as u32,
         })
     }
+}
+
+/// The first temporary after all that the program uses.
+fn scratch(program: &Program) -> Option<Reg> {
+    let used = program.instrs().iter().flat_map(|instr| [instr.dst, instr.a, instr.b]);
+    let temps = used.filter(|register| (reg::TEMPS..reg::TEMPS_END).contains(register));
+    let first = temps.map(|temp| usize::from(temp - reg::TEMPS) + 1).max().unwrap_or(0);
+    (first < MAX_TEMPS).then_some(Reg {
+        class: class::TEMPORARY,
+        index: first as u32,
+    })
 }
 
 /// Signals that CCP does not have.

@@ -1,7 +1,5 @@
 //! The Prometheus endpoint: per algorithm its flows, reports, ring losses, fallbacks and faults.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,7 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::exit::{Failure, Kind};
+mod server;
+
+pub use server::{Answer, serve};
 
 /// What one algorithm has done since it was registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -20,7 +20,9 @@ pub struct AlgorithmStats {
     pub algorithm: String,
     /// Live flows.
     pub flows: u64,
-    /// Live flows that run on the fallback.
+    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent, until a place is free.
+    pub flows_without_slot: u64,
+    /// Live flows that run on the fallback, with or without a place in the table.
     pub flows_in_fallback: u64,
     /// Reports that the datapath queued.
     pub reports: u64,
@@ -30,7 +32,7 @@ pub struct AlgorithmStats {
     pub fallbacks: u64,
     /// Arithmetic faults of programs (overflow, division by zero).
     pub faults: u64,
-    /// New flows that found the flow table full and run on the fallback, unseen by the agent.
+    /// New flows that found the flow table full.
     pub table_full: u64,
     /// Its time stamps, where it has some.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,11 +71,16 @@ struct Labels {
     algorithm: String,
 }
 
-/// The Prometheus text (OpenMetrics 1.0) of these figures.
-pub fn render(stats: &[AlgorithmStats]) -> String {
+/// The Prometheus text (OpenMetrics 1.0) of these figures. `unread`: scrapes that found none.
+fn render(stats: &[AlgorithmStats], unread: u64) -> String {
     type Count = fn(&AlgorithmStats) -> u64;
-    let gauges: [(&str, &str, Count); 2] = [
+    let gauges: [(&str, &str, Count); 3] = [
         ("flows", "Live flows", |s| s.flows),
+        (
+            "flows_without_slot",
+            "Live flows that the flow table has no place for",
+            |s| s.flows_without_slot,
+        ),
         (
             "flows_in_fallback",
             "Live flows that run on the datapath's fallback",
@@ -163,39 +170,16 @@ pub fn render(stats: &[AlgorithmStats]) -> String {
             registry.register(name, help, family);
         }
     }
+    let scrapes = Counter::<u64>::default();
+    scrapes.inc_by(unread);
+    registry.register(
+        "unread_scrapes",
+        "Scrapes for which the figures could not be read",
+        scrapes,
+    );
     let mut text = String::new();
     encode(&mut text, &registry).expect("a String takes everything that is written to it");
     text
-}
-
-/// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
-/// Each scrape calls `stats`.
-pub fn serve(
-    address: SocketAddr,
-    stats: impl Fn() -> Vec<AlgorithmStats> + Send + Sync + 'static,
-) -> Result<(), Failure> {
-    let server = tiny_http::Server::http(address).map_err(|e| {
-        Failure::text(
-            Kind::Failed,
-            format!("the metrics endpoint cannot listen on {address}: {e}"),
-        )
-        .hint("another process may have the port: choose another with --metrics ADDRESS:PORT")
-    })?;
-    let stats = Arc::new(stats);
-    std::thread::spawn(move || {
-        for request in server.incoming_requests() {
-            let response = if request.url() == "/metrics" {
-                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                let header = tiny_http::Header::from_bytes("Content-Type", kind).expect("a constant header is valid");
-                tiny_http::Response::from_string(render(&stats())).with_header(header)
-            } else {
-                tiny_http::Response::from_string("see /metrics\n").with_status_code(404)
-            };
-            // A scraper that went away is not our fault.
-            let _ = request.respond(response);
-        }
-    });
-    Ok(())
 }
 
 #[cfg(test)]
@@ -210,40 +194,12 @@ mod tests {
             reports: 12_345,
             ..AlgorithmStats::default()
         });
-        let text = render(&stats);
+        let text = render(&stats, 0);
         assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
         assert!(
             text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
             "{text}"
         );
         assert!(text.ends_with("# EOF\n"), "{text}");
-    }
-
-    #[test]
-    fn a_scrape_over_http_gets_the_figures_of_the_moment() {
-        use std::io::{Read, Write};
-        let address: SocketAddr = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap()
-        };
-        serve(address, || {
-            vec![AlgorithmStats {
-                algorithm: "ccp_x".into(),
-                fallbacks: 2,
-                ..Default::default()
-            }]
-        })
-        .unwrap();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(
-            answer.contains("ccplane_fallbacks_total{algorithm=\"ccp_x\"} 2"),
-            "{answer}"
-        );
-        assert!(serve(address, Vec::new).is_err(), "the port is taken");
     }
 }

@@ -15,25 +15,41 @@ const STREAM: u128 = 0x73_7461_7473;
 
 /// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
+pub(crate) struct Ratio {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
 }
 
 /// The geometric mean of paired ratios, with the percentile interval of a bootstrap over the pairs (Efron and Tibshirani
 /// 1993, section 13.3). With a handful of pairs it is somewhat too narrow, as such intervals are.
-pub(super) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+pub(crate) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
-    let mean = |values: &mut dyn Iterator<Item = f64>| Distribution::new(values).mean();
-    let value = libm::exp(mean(&mut logs.iter().copied())?);
+    bootstrapped(&logs, |values| values.mean())
+}
+
+/// The median of paired ratios, with the same interval: one disturbed pair moves it little.
+pub(crate) fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
+    let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
+    bootstrapped(&logs, |values| median(values.values()))
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    crate::metrics::median(values)
+}
+
+/// A statistic of logarithms, as a ratio.
+fn bootstrapped(logs: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<Ratio> {
+    let of = |values: &mut dyn Iterator<Item = f64>| statistic(&Distribution::new(values));
+    let value = libm::exp(of(&mut logs.iter().copied())?);
     if logs.len() < 2 {
         return Some(Ratio { value, interval: None });
     }
     let mut random = Pcg64::new(1, STREAM);
     let resampled = (0..RESAMPLES).filter_map(|_| {
         let mut draws = (0..logs.len()).filter_map(|_| logs.get(below(&mut random, logs.len())).copied());
-        mean(&mut draws)
+        of(&mut draws)
     });
     let resampled = Distribution::new(resampled);
     let at = |p| resampled.quantile(p).map(libm::exp);
@@ -45,7 +61,7 @@ pub(super) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
 
 /// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
 /// [`CHOICES`] drawn ones.
-pub(super) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);
     let pairs: Vec<(Vec<usize>, Vec<usize>)> = match (choices(ours.len(), n), choices(native.len(), n)) {
@@ -60,8 +76,14 @@ pub(super) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     mean(pairs.iter().map(|(a, b)| pool(ours, a).ks(&pool(native, b))))
 }
 
-/// The same between the two halves of one side's runs.
-pub(super) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
+/// The distance between all runs of either side.
+pub(crate) fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+    let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
+    all(ours).ks(&all(native))
+}
+
+/// The mean distance, as [`distance`], between the two halves of one side's runs.
+pub(crate) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
     let mut random = Pcg64::new(3, STREAM);
     let halves = match choices(runs.len(), n) {
@@ -136,6 +158,16 @@ mod tests {
             "{low} {high}"
         );
         assert_eq!(paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval, None);
+    }
+
+    #[test]
+    fn one_disturbed_pair_does_not_move_a_median() {
+        let pairs = [(0.98, 1.0), (0.99, 1.0), (1.0, 1.0), (1.01, 1.0), (0.1, 1.0)];
+        let ratio = median_ratio(&pairs).unwrap();
+        let (low, high) = ratio.interval.unwrap();
+        assert!((ratio.value - 0.99).abs() < 1e-9, "{ratio:?}");
+        assert!(low < 0.99 && (0.99..=1.02).contains(&high), "{ratio:?}");
+        assert_eq!(median_ratio(&pairs[..1]).unwrap().interval, None);
     }
 
     /// An interval of 95 % holds the truth in about 95 of 100 experiments.

@@ -1,0 +1,258 @@
+//! The datapath's side of version 1: what a CCP agent hears of flows that are ccplane's, and what it says to them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ccplane_datapath::Program;
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event, FlowInfo, Updates, WireError, v1};
+
+/// A CCP agent as the events and commands of a datapath, without the socket between them.
+///
+/// The datapath's events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD become its commands. Such an
+/// agent has no heartbeats, so this makes them while the agent is there: an algorithm may set a window once and be quiet. With a
+/// `silence` there are none after that much of it, and the flows fall back.
+///
+/// Programs run as the reference's datapath runs them: one `(fallthrough)` holds for every later clause of the same call.
+#[derive(Debug)]
+pub struct Foreign {
+    algorithm: Arc<str>,
+    silence: Option<Duration>,
+    /// When the agent last said something, or was connected.
+    heard: Time,
+    /// The next heartbeat and the time between two; nothing before the datapath is ready, or where it never falls back.
+    heartbeat: Option<(Time, Duration)>,
+    /// By the agent's numbers.
+    programs: HashMap<u32, Arc<Program>>,
+    flows: BTreeMap<u64, Known>,
+    /// The datapath's numbers of flows by the agent's, which have 32 bits.
+    by_number: HashMap<u32, u64>,
+    /// The last number given to a flow.
+    last: u32,
+    commands: VecDeque<Command>,
+}
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    /// The agent's number of its program.
+    program: Option<u32>,
+}
+
+/// Programs that an agent may have at once. The reference's datapath has 10; one that installs without end fills no memory.
+const PROGRAMS: usize = 256;
+
+impl Foreign {
+    /// For flows that ask for `algorithm`.
+    pub fn new(algorithm: &str, silence: Option<Duration>) -> Foreign {
+        Foreign {
+            algorithm: Arc::from(algorithm),
+            silence,
+            heard: Time::ZERO,
+            heartbeat: None,
+            programs: HashMap::new(),
+            flows: BTreeMap::new(),
+            by_number: HashMap::new(),
+            last: 0,
+            commands: VecDeque::new(),
+        }
+    }
+
+    /// An agent is there, maybe a new one: it knows no flow, and none of its programs is known.
+    pub fn connected(&mut self, now: Time) {
+        self.heard = now;
+        self.heartbeat = None;
+        self.programs.clear();
+        self.flows.clear();
+        self.by_number.clear();
+        self.commands.clear();
+    }
+
+    /// The most bytes of the message that an event makes.
+    pub fn most(event: &Event<'_>) -> usize {
+        match event {
+            Event::Report { fields, .. } => 16 + 8 * fields.len(),
+            _ => v1::CREATE,
+        }
+    }
+
+    /// Takes an event, and appends what the agent is told to `out`: a message or nothing.
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        match event {
+            Event::Ready { datapath } => {
+                // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
+                let every = datapath
+                    .fallback_after
+                    .map(|silence| (silence / 3).max(Duration::from_nanos(1)));
+                self.heartbeat = every.map(|every| (self.heard, every));
+                v1::ready(out, datapath.id);
+            }
+            Event::FlowOpened { flow, info } => {
+                let number = self.number(*flow);
+                if let Err(why) = v1::create(out, number, &create(info)) {
+                    tracing::warn!(flow, %why, "the agent cannot be told of a flow: it stays with the fallback");
+                }
+            }
+            Event::Report {
+                flow, program, fields, ..
+            } => {
+                // One without fields would say that the flow ended.
+                let number = self
+                    .flows
+                    .get(flow)
+                    .and_then(|known| Some((known.number, self.agents(known, *program)?)));
+                if let Some((number, program)) = number.filter(|_| !fields.is_empty())
+                    && let Err(why) = v1::measure(out, number, program, fields)
+                {
+                    tracing::warn!(flow, %why, "a report cannot be said");
+                }
+            }
+            Event::FlowClosed { flow, .. } => {
+                if let Some(known) = self.flows.remove(flow) {
+                    self.by_number.remove(&known.number);
+                    // Without fields it is short, and always fits.
+                    let _ = v1::measure(out, known.number, known.program.unwrap_or(0), &[]);
+                }
+            }
+            Event::Refused { flow, program, why } => {
+                tracing::warn!(flow, program, %why, "the datapath refused what the CCP agent asked, which cannot be told so");
+            }
+            Event::Installed { .. } => {}
+        }
+    }
+
+    /// Takes a datagram of the agent. After an error the rest of it is not looked at.
+    pub fn handle(&mut self, now: Time, datagram: &[u8]) -> Result<(), WireError> {
+        self.heard = now;
+        for message in v1::messages(datagram) {
+            match message? {
+                v1::Message::Install(install) => self.install(&install)?,
+                v1::Message::ChangeProgram { flow, program, updates } => {
+                    let Some(code) = self.programs.get(&program).cloned() else {
+                        tracing::warn!(flow, program, "the agent sets a program that it did not install");
+                        continue;
+                    };
+                    let Some((id, known)) = self.find(flow) else { continue };
+                    known.program = Some(program);
+                    let updates = decode(updates, Some(&code))?;
+                    let uid = code.uid();
+                    self.commands.push_back(Command::SetProgram { flow: id, uid, updates });
+                }
+                v1::Message::UpdateField { flow, updates } => {
+                    let Some((id, known)) = self.find(flow) else { continue };
+                    let program = known.program;
+                    let code = program.and_then(|number| self.programs.get(&number));
+                    let updates = decode(updates, code.map(|code| &**code))?;
+                    self.commands.push_back(Command::Update { flow: id, updates });
+                }
+                v1::Message::Create { .. } => return Err(not_an_agents(0)),
+                v1::Message::Measure { .. } => return Err(not_an_agents(1)),
+                v1::Message::Ready { .. } => return Err(not_an_agents(5)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next command for the datapath.
+    pub fn poll(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// When [`on_deadline`](Foreign::on_deadline) is due.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.heartbeat.map(|(due, _)| due)
+    }
+
+    /// Does what is due at `now`: a heartbeat, unless the agent was silent for too long.
+    pub fn on_deadline(&mut self, now: Time) {
+        let Some((due, every)) = &mut self.heartbeat else {
+            return;
+        };
+        if now < *due {
+            return;
+        }
+        *due = now + *every;
+        if self.silence.is_none_or(|silence| now.since(self.heard) < silence) {
+            let algorithm = self.algorithm.clone();
+            self.commands.push_back(Command::Heartbeat { algorithm });
+        }
+    }
+
+    fn install(&mut self, install: &v1::program::Install<'_>) -> Result<(), WireError> {
+        if self.programs.len() >= PROGRAMS && !self.programs.contains_key(&install.program) {
+            tracing::warn!(most = PROGRAMS, "the agent installs too many programs");
+            return Ok(());
+        }
+        let program = install.decode()?.with_sticky_fallthrough()?;
+        let program = Arc::new(program.with_uid(install.identity()));
+        self.programs.insert(install.program, program.clone());
+        let algorithm = self.algorithm.clone();
+        self.commands.push_back(Command::Install { algorithm, program });
+        Ok(())
+    }
+
+    /// The agent's number of a flow's program that has this identity; nothing for one of an earlier agent.
+    fn agents(&self, known: &Known, uid: u32) -> Option<u32> {
+        let has = |number: &u32| self.programs.get(number).is_some_and(|program| program.uid() == uid);
+        // The same program may be installed under several numbers.
+        known
+            .program
+            .filter(has)
+            .or_else(|| self.programs.keys().copied().find(|number| has(number)))
+    }
+
+    fn find(&mut self, number: u32) -> Option<(u64, &mut Known)> {
+        // Unknown: it ended while this was on its way.
+        let flow = *self.by_number.get(&number)?;
+        Some((flow, self.flows.get_mut(&flow)?))
+    }
+
+    /// The agent's number of a flow that begins, or is announced anew and keeps it.
+    fn number(&mut self, flow: u64) -> u32 {
+        if let Some(known) = self.flows.get_mut(&flow) {
+            known.program = None;
+            return known.number;
+        }
+        loop {
+            // From 1 on, as the reference's datapath counts.
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            if !self.by_number.contains_key(&self.last) {
+                break;
+            }
+        }
+        self.by_number.insert(self.last, flow);
+        let number = self.last;
+        self.flows.insert(flow, Known { number, program: None });
+        number
+    }
+}
+
+/// A flow goes on from the window that it has, as a CREATE has no other way to say that it lives.
+fn create(info: &FlowInfo) -> v1::Create<'_> {
+    let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    // CCP knows no IPv6: the addresses, which are for logs, are left out.
+    let or_none = |address: SocketAddr| match address {
+        SocketAddr::V4(_) => address,
+        SocketAddr::V6(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port()),
+    };
+    v1::Create {
+        init_cwnd: narrow(info.cwnd.get()),
+        mss: narrow(info.mss.get()),
+        source: or_none(info.local),
+        destination: or_none(info.peer),
+        algorithm: &info.algorithm,
+    }
+}
+
+fn decode(updates: v1::RawUpdates<'_>, program: Option<&Program>) -> Result<Updates, WireError> {
+    updates.iter().map(|update| update.decode(program)).collect()
+}
+
+fn not_an_agents(kind: u64) -> WireError {
+    WireError::Unknown {
+        what: "message from an agent of type",
+        value: kind,
+    }
+}

@@ -1,0 +1,137 @@
+//! Datapaths that a next agent shall know: their paths, in a file beside the agent's socket.
+//!
+//! CCP's datapaths say READY once, when they start, and hear nothing of an agent that restarts. So an agent writes down
+//! who they are, and the next one installs its programs there without being asked. The file is `PATH.peers`, a path a
+//! line, for the owner only. It stays when the agent ends while datapaths live. Nothing is lost if it cannot be written: a
+//! datapath is also known by its next message.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::libc::O_NOFOLLOW;
+
+use super::socket;
+
+/// Paths at most: room for every datapath of a host. Fewer would forget some, more would let one that comes under ever new
+/// names fill the disk.
+const MOST: usize = 1 << 12;
+/// Bytes of the file at most: a socket's path has up to 107, and ends a line.
+const MOST_BYTES: u64 = 108 * MOST as u64;
+
+/// The paths that the file holds.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    file: PathBuf,
+    paths: HashSet<Vec<u8>>,
+}
+
+impl Remembered {
+    /// What the former agent at `socket` wrote down, as far as it is still there: sockets of this user or of root.
+    pub fn read(socket: &Path) -> Remembered {
+        let mut file = socket.as_os_str().to_owned();
+        file.push(".peers");
+        let mut remembered = Remembered {
+            file: file.into(),
+            paths: HashSet::new(),
+        };
+        let text = match remembered.text() {
+            Ok(text) => text,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return remembered,
+            Err(why) => {
+                let file = remembered.file.display();
+                tracing::warn!(%why, %file, "cannot read which datapaths the former agent served");
+                return remembered;
+            }
+        };
+        let lines = text.split(|byte| *byte == b'\n').filter(|path| owner(path).is_some());
+        remembered.paths = lines.take(MOST).map(<[u8]>::to_vec).collect();
+        remembered.rewrite();
+        remembered
+    }
+
+    /// The paths, each with the user who owns it.
+    pub fn paths(&self) -> Vec<(PathBuf, u32)> {
+        let owned = |path: &Vec<u8>| Some((PathBuf::from(OsStr::from_bytes(path)), owner(path)?));
+        let mut all: Vec<_> = self.paths.iter().filter_map(owned).collect();
+        all.sort();
+        all
+    }
+
+    /// Writes a path down. Abstract names are not kept: whose they are cannot be known.
+    pub fn add(&mut self, path: &[u8]) {
+        let plain = path.starts_with(b"/") && !path.contains(&b'\n');
+        if !plain || self.paths.len() >= MOST || !self.paths.insert(path.to_vec()) {
+            return;
+        }
+        let line = [path, b"\n"].concat();
+        let written = self.open(true).and_then(|mut file| file.write_all(&line));
+        self.warn(written);
+    }
+
+    /// A text that somebody else could have written is not believed.
+    fn text(&self) -> io::Result<Vec<u8>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NOFOLLOW)
+            .open(&self.file)?;
+        let there = file.metadata()?;
+        if !there.is_file() || !socket::is_trusted(there.uid()) || there.mode() & 0o022 != 0 {
+            return Err(io::Error::other("others can write it: remove it"));
+        }
+        let mut text = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut text)?;
+        Ok(text)
+    }
+
+    fn rewrite(&self) {
+        let mut text = Vec::new();
+        for path in &self.paths {
+            text.extend_from_slice(path);
+            text.push(b'\n');
+        }
+        let written = if text.is_empty() {
+            fs::remove_file(&self.file)
+        } else {
+            self.open(false).and_then(|mut file| file.write_all(&text))
+        };
+        self.warn(written);
+    }
+
+    fn open(&self, append: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.create(true).mode(0o600).custom_flags(O_NOFOLLOW);
+        if append {
+            options.append(true);
+        } else {
+            options.write(true).truncate(true);
+        }
+        options.open(&self.file)
+    }
+
+    fn warn(&self, written: io::Result<()>) {
+        if let Err(why) = written {
+            let file = self.file.display();
+            tracing::warn!(%why, %file, "cannot note which datapaths are served: after a restart they are known by their next message");
+        }
+    }
+}
+
+impl Drop for Remembered {
+    fn drop(&mut self) {
+        // Nobody is left whom a next agent could serve: no file either.
+        if !self.paths.is_empty() && self.paths.iter().all(|path| owner(path).is_none()) {
+            let _ = fs::remove_file(&self.file);
+        }
+    }
+}
+
+/// Who owns the socket at `path`, where there is one of a trusted user.
+fn owner(path: &[u8]) -> Option<u32> {
+    let there = fs::symlink_metadata(Path::new(OsStr::from_bytes(path))).ok()?;
+    (path.starts_with(b"/") && there.file_type().is_socket() && socket::is_trusted(there.uid())).then(|| there.uid())
+}

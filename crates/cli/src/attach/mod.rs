@@ -1,0 +1,292 @@
+//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
+//!
+//! Those threads run what others wrote, and give up every capability before they do. This one keeps its own: it loads,
+//! pins, and detaches at the end. So does what it starts to compile a program that is installed later. What answers requests
+//! for metrics has none either, and asks this thread for the figures.
+
+mod options;
+pub mod remote;
+mod watch;
+
+use std::sync::mpsc;
+
+use ccplane_agent::link::Remote;
+use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_datapath::{Capabilities, Limits};
+use ccplane_lab::Contender;
+use ccplane_linux::select;
+use ccplane_linux::stamp::{self, Stamps};
+use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
+
+use crate::exit::{Failure, Kind};
+use crate::{Parameters, Registry};
+use crate::{doctor, interrupt, metrics};
+
+pub use options::AttachArgs;
+use options::{limits, selection};
+use watch::{Message, serve};
+
+/// Runs the command: until Ctrl-C or SIGTERM.
+pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let limits = limits(args)?;
+    let selection = selection(args)?;
+    let steered = match &args.agent {
+        None => agents(&args.alg, registry)?,
+        Some(address) => remote::steered(args, address)?,
+    };
+    let wanting = wanting(args, &steered)?;
+    doctor::require(&[doctor::Need::KernelTcp])?;
+    let stop = interrupt::flag()?;
+
+    let mut attached = Attached {
+        names: Vec::new(),
+        keep: args.keep,
+    };
+    let mut kernels = Vec::new();
+    for one in &steered {
+        let wants = wanting
+            .iter()
+            .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
+        let stamped = wants.filter(|_| !args.dev.is_empty());
+        let (kernel, adopted) = register(&one.specs, &limits, args, stamped.map(String::as_str))?;
+        for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
+            attached.names.push(name.to_owned());
+            let how = if adopted {
+                let seen = counters.flows - counters.without_slot;
+                let beyond = match counters.without_slot {
+                    0 => String::new(),
+                    n => format!(", and {n} that the table has no place for"),
+                };
+                format!("taken over, {seen} live flows{beyond}; room for {slots}")
+            } else {
+                format!("registered, room for {slots} flows")
+            };
+            say(json, name, &how);
+        }
+        if let Some(name) = wants {
+            let has = kernel.info().capabilities.contains(Capabilities::ONE_WAY_DELAY);
+            tell_of_stamps(name, has, adopted, args, json);
+        }
+        kernels.push(kernel);
+    }
+    if let (Some(selection), Some(name)) = (&selection, attached.names.first()) {
+        select::attach(name, selection).map_err(|e| Failure::new(Kind::Failed, e))?;
+        say(json, name, &format!("chosen for {selection}"));
+    }
+    let (sender, inbox) = mpsc::channel();
+    if let Some(address) = args.metrics {
+        let to = sender.clone();
+        // Where this thread is gone the answer is dropped, and the scrape is told so.
+        let address = metrics::serve(address, move |answer| drop(to.send(Message::Figures(answer))))?;
+        say(json, "metrics", &format!("http://{address}/metrics"));
+    }
+    serve(
+        steered,
+        kernels,
+        &mut attached,
+        std::time::Duration::from_nanos(limits.fallback_after.as_nanos()),
+        &stop,
+        (sender, inbox),
+    )?;
+    attached.remove()
+}
+
+fn say(json: bool, name: &str, what: &str) {
+    if json {
+        println!("{}", serde_json::json!({ "name": name, "state": what }));
+    } else {
+        println!("{name}: {what}");
+    }
+}
+
+/// What one thread serves.
+struct Steered {
+    specs: Vec<AlgorithmSpec>,
+    /// What it needs, and what it uses where it is there.
+    wants: Capabilities,
+    by: By,
+}
+
+/// Who runs the callbacks.
+enum By {
+    Agent(Box<Agent>),
+    Remote(Box<dyn Remote>),
+}
+
+/// One agent an algorithm, so that each has a thread and a heartbeat of its own.
+fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Failure> {
+    let one = |contender| {
+        let mut agent = Agent::new(AgentOptions::default());
+        add(&mut agent, contender, registry)?;
+        Ok(Steered {
+            specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
+            wants: agent
+                .hosted()
+                .fold(Capabilities::default(), |all, one| all.with(one.wants)),
+            by: By::Agent(Box::new(agent)),
+        })
+    };
+    wanted.iter().map(one).collect()
+}
+
+/// Adds an algorithm as it was written on the command line.
+pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
+    let Contender::Ccplane { name, parameters } = contender else {
+        return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
+            .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
+    };
+    let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+    let algorithm = registry
+        .by_name(name, &parameters)
+        .map_err(|e| Failure::new(Kind::Usage, e))?;
+    agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
+}
+
+/// The kernel names of the algorithms that want time stamps; where devices are given for them, one.
+fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failure> {
+    let wanting: Vec<String> = steered
+        .iter()
+        .filter(|one| one.wants.contains(Capabilities::ONE_WAY_DELAY))
+        .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
+        .collect();
+    match (wanting.as_slice(), args.dev.as_slice()) {
+        ([], [device, ..]) => Err(Failure::text(
+            Kind::Usage,
+            format!("--dev {device}: none of these algorithms wants time stamps"),
+        )
+        .hint("dx does; `ccplane algorithms` lists them")),
+        ([first, second, ..], [_, ..]) => Err(Failure::text(
+            Kind::Usage,
+            format!("both {first} and {second} want time stamps, and a device has one set of them"),
+        )
+        .hint("attach one of the two")),
+        // A device has one name that is taken for it.
+        (_, devices) => match devices
+            .iter()
+            .enumerate()
+            .find(|(n, device)| devices[..*n].contains(device))
+        {
+            Some((_, device)) => {
+                let text = format!("--dev names {device} twice");
+                Err(Failure::text(Kind::Usage, text).hint("once is enough for all of its packets"))
+            }
+            None => Ok(wanting),
+        },
+    }
+}
+
+/// What came of it for an algorithm that wants time stamps. `has`: it reads some; `adopted`: since an earlier `attach`.
+fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
+    match (has, adopted, args.dev.is_empty()) {
+        (true, true, true) => {}
+        (true, true, false) => {
+            tracing::warn!("{name} keeps the time stamps that it had: `ccplane detach` first changes that");
+        }
+        (true, false, _) => {
+            say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
+            for listener in crate::listeners::open(args.cgroup.as_deref()) {
+                let what =
+                    format!("{listener} was open before: what it accepts has no time stamps until it is restarted");
+                say(json, "time stamps", &what);
+            }
+        }
+        (false, true, _) => tracing::warn!(
+            "{name} goes by the RTT: it was attached without time stamps, which cannot be added; after `ccplane detach`, \
+             --dev DEVICE would attach them"
+        ),
+        (false, false, _) => {
+            tracing::warn!("{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them");
+        }
+    }
+}
+
+/// Takes over what an earlier process left under this name, or registers anew; with time stamps where they are wanted.
+fn register(
+    specs: &[AlgorithmSpec],
+    limits: &Limits,
+    args: &AttachArgs,
+    stamped: Option<&str>,
+) -> Result<(Kernel, bool), Failure> {
+    let fail = |e| Failure::new(Kind::Failed, e);
+    match Kernel::adopt(specs, limits) {
+        Ok(kernel) => Ok((kernel, true)),
+        Err(LoadError::NotAttached { .. }) => {
+            let stamps = stamped.map(|name| attach_stamps(name, args)).transpose()?;
+            let options = Options {
+                limits: *limits,
+                pin: true,
+                flows: args.max_flows,
+                unrestricted: args.any_user,
+                stamps: stamps.as_ref().map(Stamps::storage).transpose().map_err(fail)?,
+                ..Options::default()
+            };
+            // Where it fails nobody would read the stamps, and they go.
+            let kernel = Kernel::load(specs, &options).map_err(fail)?;
+            if let Some(stamps) = stamps {
+                stamps.keep();
+            }
+            Ok((kernel, false))
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Attaches time stamps, pinned, so that they can last as long as the registration.
+fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Stamps, Failure> {
+    let fail = |e| Failure::new(Kind::Failed, e);
+    if let Some(other) = stamp::attached().first() {
+        let text = format!("time stamps are attached already, for {other}");
+        return Err(Failure::text(Kind::Failed, text).hint("`ccplane detach` removes them"));
+    }
+    let mut stamps = Stamps::pinned(name).map_err(fail)?;
+    for device in &args.dev {
+        stamps.attach_device(device).map_err(fail)?;
+    }
+    let sockets = stamps.attach_sockets(args.cgroup.as_deref());
+    sockets.map_err(|e| Failure::new(Kind::Failed, e))?;
+    Ok(stamps)
+}
+
+/// Removes on every way out what was registered, unless it is to be kept.
+struct Attached {
+    names: Vec<String>,
+    keep: bool,
+}
+
+impl Attached {
+    fn remove(&mut self) -> Result<(), Failure> {
+        let names = std::mem::take(&mut self.names);
+        if self.keep {
+            return Ok(());
+        }
+        detach(&names)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Err(failure) = detach(&self.names)
+        {
+            tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
+        }
+    }
+}
+
+/// Removes all of them; what cannot be removed does not keep the rest, and the first such failure is told.
+fn detach(names: &[String]) -> Result<(), Failure> {
+    let mut first = Ok(());
+    for name in names {
+        let parts = [
+            select::detach(Some(name)).map(drop).map_err(failed),
+            ccplane_linux::detach(Some(name)).map(drop).map_err(failed),
+            stamp::detach(Some(name)).map(drop).map_err(failed),
+        ];
+        first = parts.into_iter().fold(first, Result::and);
+    }
+    first
+}
+
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure::new(Kind::Failed, error)
+}

@@ -1,0 +1,60 @@
+//! `attach --agent`: the algorithms run in another process, and this one passes reports and commands on.
+
+use ccplane_agent::link::AgentAddress;
+use ccplane_lab::Contender;
+use ccplane_linux::{RemoteError, remote_algorithms};
+use ccplane_units::Duration;
+
+use super::{AttachArgs, By, Steered};
+use crate::exit::{Failure, Kind};
+
+/// What is to be registered for the agent there, with a connection of its own for each algorithm.
+pub(super) fn steered(args: &AttachArgs, address: &AgentAddress) -> Result<Vec<Steered>, Failure> {
+    may_be_silent(address, args.silence)?;
+    let names = names(&args.alg, address)?;
+    let algorithms = remote_algorithms(address, &names, args.fallback_after).map_err(failed)?;
+    let steered = algorithms.into_iter().map(|one| Steered {
+        by: By::Remote(address.remote(&one.spec.name, args.silence)),
+        specs: vec![one.spec],
+        wants: one.wants,
+    });
+    Ok(steered.collect())
+}
+
+/// The names of the command line, without parameters, which are the agent's.
+pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<Vec<&'a str>, Failure> {
+    let name = |contender: &'a Contender| match contender {
+        Contender::Ccplane { name, parameters } if parameters.is_empty() => Ok(name.as_str()),
+        Contender::Ccplane { name, .. } => Err(Failure::text(
+            Kind::Usage,
+            format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
+        )
+        .hint(format!("{name} alone here, the parameters where the agent is started"))),
+        native => Err(Failure::text(
+            Kind::Usage,
+            format!("`{native}` is not for an agent: the datapath has it itself"),
+        )
+        .hint("name an algorithm that the agent runs, or leave out --agent")),
+    };
+    contenders.iter().map(name).collect()
+}
+
+/// A limit of silence is for those who have no heartbeats.
+pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
+    match (address, silence) {
+        (AgentAddress::Unix(_), Some(_)) => Err(Failure::text(
+            Kind::Usage,
+            "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
+        )
+        .hint("leave it out; `attach --fallback-after` is the limit for heartbeats")),
+        _ => Ok(()),
+    }
+}
+
+fn failed(error: RemoteError) -> Failure {
+    let kind = match error {
+        RemoteError::Unnamed | RemoteError::Lacks { .. } => Kind::Usage,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, error)
+}

@@ -1,0 +1,231 @@
+//! Runs the agents' threads and watches over them, to the end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_linux::{Kernel, Observed, Presence};
+
+use super::{Attached, By, Steered};
+use crate::exit::{Failure, Kind};
+use crate::flows::stats;
+use crate::metrics;
+
+/// How soon to notice that another process detached what this one serves. Each look is a system call or two.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the threads may take to end. Longer than a look at `stop` takes them, by far; with it the process ends within
+/// two seconds of being asked, although a callback hangs.
+const LEAVE: Duration = Duration::from_secs(1);
+/// How often to say that something cannot be told, at most.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// What comes to the thread that watches.
+pub(super) enum Message {
+    /// An algorithm's thread ended.
+    Ended,
+    /// A scrape asks for the figures, which takes capabilities that its thread lacks.
+    Figures(metrics::Answer),
+}
+
+/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
+/// kernels stay this thread's: what ends with them may need its capabilities.
+///
+/// Where a thread does not end when asked, what is attached is removed and the process ends here.
+pub(super) fn serve(
+    steered: Vec<Steered>,
+    mut kernels: Vec<Kernel>,
+    attached: &mut Attached,
+    fallback_after: Duration,
+    stop: &AtomicBool,
+    (sender, inbox): (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+) -> Result<(), Failure> {
+    let open = |name: &String| Observed::open(name).map_err(|e| Failure::new(Kind::Failed, e));
+    let observed: Vec<Observed> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
+    // An agent elsewhere may be silent: its flows are on the fallback then, and this process is well.
+    let here: Vec<String> = steered
+        .iter()
+        .filter(|one| matches!(one.by, By::Agent(_)))
+        .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
+        .collect();
+    let (detached, asked, ends) = thread::scope(|scope| {
+        let start = |(one, kernel): (Steered, _)| {
+            // Sent when the thread unwinds too.
+            let ended = Ended(sender.clone());
+            let run = move || {
+                let _ended = ended;
+                match one.by {
+                    By::Agent(mut agent) => ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ()),
+                    By::Remote(mut remote) => {
+                        ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
+                    }
+                }
+            };
+            let thread = thread::Builder::new().name("ccplane-agent".into());
+            thread.spawn_scoped(scope, run)
+        };
+        let threads: Result<Vec<_>, _> = steered.into_iter().zip(&mut kernels).map(start).collect();
+        let running = threads.is_ok();
+        let detached = running
+            .then(|| watch(&observed, &here, fallback_after, stop, &inbox))
+            .flatten();
+        // Before the end of the scope, which waits for the threads.
+        let asked = stop.swap(true, Ordering::Relaxed);
+        if let Ok(threads) = &threads
+            && !ended(threads)
+        {
+            leave(attached);
+        }
+        let ends = threads.map(|threads| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
+        (detached, asked, ends)
+    });
+    let ends = ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
+    if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
+        let text = format!("the agent's thread cannot give up its capabilities: {error}");
+        return Err(
+            Failure::text(Kind::Failed, text).hint("a filter of system calls may forbid it: allow capset and prctl")
+        );
+    }
+    if !asked || ends.iter().any(Result::is_err) {
+        return Err(Failure::text(
+            Kind::Failed,
+            "an algorithm's thread ended by itself: its callbacks panicked",
+        )
+        .hint("its flows run on the fallback; the message above says where"));
+    }
+    if let Some(name) = detached {
+        tracing::warn!("{name} was detached by another process: nothing is left to steer");
+    }
+    Ok(())
+}
+
+/// Whether all threads end within [`LEAVE`].
+#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
+fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
+    let asked = Instant::now();
+    loop {
+        if threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            return true;
+        }
+        if asked.elapsed() >= LEAVE {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Ends the process without the threads that hang.
+fn leave(attached: &mut Attached) -> ! {
+    tracing::error!("an algorithm's callback hangs: the process ends without waiting for it");
+    let names = attached.names.clone();
+    let removed = attached.remove();
+    names.iter().for_each(|name| ccplane_linux::abandon_name(name));
+    if let Err(failure) = &removed {
+        tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
+    }
+    std::process::exit(i32::from(removed.is_err()))
+}
+
+/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of the names: that one.
+/// Tells systemd that all is well while the thread of every algorithm that runs `here` gives signs of life.
+#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
+fn watch(
+    observed: &[Observed],
+    here: &[String],
+    fallback_after: Duration,
+    stop: &AtomicBool,
+    inbox: &mpsc::Receiver<Message>,
+) -> Option<String> {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let watchdog = sd_notify::watchdog_enabled().unwrap_or(Duration::from_secs(10)) / 3;
+    let mut pins = Pins::default();
+    let mut detached = None;
+    let (mut looked, mut told) = (Instant::now(), Instant::now());
+    while !stop.load(Ordering::Relaxed) {
+        match inbox.recv_timeout(watchdog.min(Duration::from_millis(100))) {
+            Ok(Message::Figures(answer)) => {
+                // A scraper that went away is not our fault.
+                let _ = answer.send(stats().map_err(|failure| failure.to_string()));
+            }
+            Ok(Message::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if told.elapsed() >= watchdog.min(Duration::from_millis(100)) && alive(observed, here, fallback_after) {
+            told = Instant::now();
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        }
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            detached = observed
+                .iter()
+                .find(|o| pins.gone(looked, o.name(), ccplane_linux::presence(o.name())))
+                .map(|o| o.name().to_owned());
+            if detached.is_some() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    detached
+}
+
+/// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's limit of silence.
+fn alive(observed: &[Observed], here: &[String], fallback_after: Duration) -> bool {
+    observed
+        .iter()
+        .filter(|o| here.iter().any(|name| name == o.name()))
+        .all(|o| Duration::from_nanos(o.silence().as_nanos()) <= fallback_after)
+}
+
+/// What was seen of pins, so that it is said once and not at every look.
+#[derive(Default)]
+struct Pins {
+    said: Option<Instant>,
+}
+
+impl Pins {
+    /// Whether the registration is gone. What is broken, or cannot be told, is logged.
+    fn gone(&mut self, now: Instant, name: &str, presence: std::io::Result<Presence>) -> bool {
+        let text = match presence {
+            Ok(Presence::Present) => return false,
+            Ok(Presence::Gone) => return true,
+            Ok(Presence::Partial(pin)) => format!(
+                "{} is missing: {name} goes on, but the next `ccplane attach` cannot take it over; end this process and attach anew",
+                pin.display()
+            ),
+            Err(error) => format!("cannot tell whether {name} is still attached, and goes on: {error}"),
+        };
+        if self.said.is_none_or(|said| now.duration_since(said) >= SAY_EVERY) {
+            tracing::warn!("{text}");
+            self.said = Some(now);
+        }
+        false
+    }
+}
+
+struct Ended(mpsc::Sender<Message>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a moment to compare with")]
+    fn only_what_is_known_to_be_gone_is_gone() {
+        let mut pins = Pins::default();
+        let now = Instant::now();
+        let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(!pins.gone(now, "ccp_x", Err(out_of_descriptors)));
+        assert!(pins.said.is_some(), "it is said");
+        assert!(!pins.gone(now, "ccp_x", Ok(Presence::Partial("link".into()))));
+        assert!(!pins.gone(now, "ccp_x", Ok(Presence::Present)));
+        assert!(pins.gone(now, "ccp_x", Ok(Presence::Gone)));
+    }
+}

@@ -1,0 +1,163 @@
+//! The HTTP server of the metrics: bounded in what it reads, in how many it serves, and in how long each may take.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as Bound};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{AlgorithmStats, render};
+use crate::exit::{Failure, Kind};
+
+/// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is memory for nothing.
+const HEAD: usize = 8 * 1024;
+/// Connections at a time; a further one waits to be accepted. A handful of scrapers need no more, and each costs [`HEAD`].
+const CONNECTIONS: usize = 16;
+/// How long a connection may take, from its acceptance to the end of the answer. Shorter would cut off a slow scraper;
+/// longer lets idle ones keep the places.
+const TIME: Duration = Duration::from_secs(2);
+/// The pause after an accept that failed, as it does without descriptors. Shorter would spin.
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// What the figures are, or why they cannot be read.
+pub type Figures = Result<Vec<AlgorithmStats>, String>;
+
+/// Where an answer goes to.
+pub type Answer = oneshot::Sender<Figures>;
+
+/// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
+///
+/// The thread has no capability and reads nothing itself. Each scrape calls `ask`, which hands the question to a thread
+/// that may open the tables, and does not wait.
+pub fn serve(address: SocketAddr, ask: impl Fn(Answer) + Send + 'static) -> Result<SocketAddr, Failure> {
+    let cannot = |e: std::io::Error| {
+        Failure::text(
+            Kind::Failed,
+            format!("the metrics endpoint cannot listen on {address}: {e}"),
+        )
+        .hint("another process may have the port: choose another with --metrics ADDRESS:PORT")
+    };
+    let listener = Bound::bind(address).map_err(cannot)?;
+    listener.set_nonblocking(true).map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    let run = move || {
+        if let Err(error) = ccplane_linux::drop_capabilities() {
+            tracing::error!("no metrics: their thread cannot give up its capabilities: {error}");
+            return;
+        }
+        match std::panic::catch_unwind(AssertUnwindSafe(|| run(listener, ask))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("the metrics endpoint ended: {error}"),
+            Err(_) => tracing::error!("the metrics endpoint ended by a panic; the algorithms go on"),
+        }
+    };
+    let thread = std::thread::Builder::new().name("ccplane-metrics".into());
+    thread.spawn(run).map_err(cannot)?;
+    Ok(address)
+}
+
+fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async move {
+        let listener = TcpListener::from_std(listener)?;
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let service = Arc::new(Service {
+            ask: Box::new(ask),
+            unread: AtomicU64::new(0),
+        });
+        let mut failing = false;
+        while let Ok(place) = places.clone().acquire_owned().await {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if !failing {
+                        tracing::warn!("the metrics endpoint cannot accept a connection, and tries again: {error}");
+                    }
+                    failing = true;
+                    tokio::time::sleep(BACK_OFF).await;
+                    continue;
+                }
+            };
+            failing = false;
+            let service = Arc::clone(&service);
+            tokio::task::spawn_local(async move {
+                // What a client does wrong ends its connection, and nothing else.
+                let _ = tokio::time::timeout(TIME, service.connection(stream)).await;
+                drop(place);
+            });
+        }
+        Ok(())
+    })
+}
+
+struct Service {
+    ask: Box<dyn Fn(Answer)>,
+    /// Scrapes that found no figures.
+    unread: AtomicU64,
+}
+
+impl Service {
+    /// One request and its answer.
+    async fn connection(&self, stream: TcpStream) -> hyper::Result<()> {
+        let answer = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
+        http1::Builder::new()
+            .keep_alive(false)
+            .max_buf_size(HEAD)
+            .serve_connection(TokioIo::new(stream), answer)
+            .await
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if !request.body().is_end_stream() {
+            return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n".to_owned());
+        }
+        if request.uri().path() != "/metrics" {
+            return plain(StatusCode::NOT_FOUND, "see /metrics\n".to_owned());
+        }
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".to_owned());
+        }
+        let (sender, figures) = oneshot::channel();
+        (self.ask)(sender);
+        let figures = figures.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()));
+        match figures {
+            Ok(stats) => {
+                let mut response = plain(StatusCode::OK, render(&stats, self.unread.load(Ordering::Relaxed)));
+                let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+                response
+            }
+            Err(why) => {
+                self.unread.fetch_add(1, Ordering::Relaxed);
+                plain(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("the figures cannot be read: {why}\n"),
+                )
+            }
+        }
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+
+fn figures() -> Figures {
+    Ok(vec![AlgorithmStats {
+        algorithm: "ccp_x".into(),
+        fallbacks: 2,
+        ..Default::default()
+    }])
+}
+
+fn start(answer: impl Fn() -> Figures + Send + 'static) -> SocketAddr {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    serve(address, move |to: Answer| drop(to.send(answer()))).unwrap()
+}
+
+/// What comes back for these bytes until the connection ends, by whichever side.
+fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // The server may close before it has all.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn a_scrape_over_http_gets_the_figures_of_the_moment() {
+    let address = start(figures);
+    let answer = exchange(address, GET);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains("ccplane_fallbacks_total{algorithm=\"ccp_x\"} 2"),
+        "{answer}"
+    );
+    assert!(serve(address, |_| ()).is_err(), "the port is taken");
+}
+
+#[test]
+fn a_request_with_a_body_is_refused_however_it_says_so_and_the_next_is_served() {
+    let address = start(figures);
+    for header in [
+        "Content-Length: 100000000000000",
+        "Content-Length: 5",
+        "Transfer-Encoding: chunked",
+    ] {
+        for method in ["GET", "POST"] {
+            let request = format!("{method} /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n");
+            let answer = exchange(address, request.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 413"), "{header}: {answer}");
+        }
+    }
+    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_head_without_end_is_cut_off() {
+    let address = start(figures);
+    let mut request = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
+    request.resize(1 << 20, b'a');
+    let answer = exchange(address, &request);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn idle_connections_give_their_places_up() {
+    let address = start(figures);
+    let idle: Vec<_> = (0..3 * CONNECTIONS)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+    drop(idle);
+}
+
+#[test]
+fn figures_that_cannot_be_read_are_no_empty_page_and_are_counted() {
+    let failing = std::sync::atomic::AtomicBool::new(true);
+    let address = start(move || match failing.swap(false, Ordering::Relaxed) {
+        true => Err("too many open files".to_owned()),
+        false => figures(),
+    });
+    let answer = exchange(address, GET);
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("too many open files"),
+        "{answer}"
+    );
+    let answer = exchange(address, GET);
+    assert!(answer.contains("ccplane_unread_scrapes_total 1"), "{answer}");
+}

@@ -1,0 +1,435 @@
+//! `ccplane attach --agent`: kernel TCP steered by an agent in another process, which may be another user's.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ccplane_linux::{Observed, attached};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
+
+const NAME: &str = "ccp_reno";
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Somebody without any capability.
+const NOBODY: u32 = 65_534;
+
+/// A process, and its end however the test ends.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.stdout(Stdio::null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `attach`, and what it leaves.
+struct Attach(Process);
+
+impl Attach {
+    fn start(arguments: &[&str]) -> Attach {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let mut process = Attach(Process::start(command.arg("attach").args(arguments)));
+        eventually("it attaches", || {
+            assert!(process.0.0.try_wait().expect("our child").is_none(), "attach ended");
+            Observed::open(NAME).is_ok()
+        });
+        process
+    }
+
+    fn end(mut self) {
+        kill(Pid::from_raw(self.0.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+        assert!(self.0.0.wait().expect("our child").success());
+        assert!(!attached().iter().any(|name| name == NAME));
+    }
+}
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        let _ = self.0.0.kill();
+        let _ = self.0.0.wait();
+        let _ = ccplane_linux::detach(Some(NAME));
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn can_run(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there) {
+        return true;
+    }
+    let skipped = format!("SKIPPED: {test}: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux");
+    assert!(
+        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+        "{skipped}"
+    );
+    eprintln!("{skipped}");
+    false
+}
+
+/// Held by whoever registers a congestion control in a test: names are global to the host.
+fn lock_host() -> Flock<File> {
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock");
+    Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
+}
+
+/// A folder that everybody may write in, with a copy of the command that everybody may run.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("ccplane-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("ours");
+        Folder(path)
+    }
+
+    fn command(&self) -> PathBuf {
+        let copy = self.0.join("ccplane");
+        if !copy.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_ccplane"), &copy).expect("there is room");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("ours");
+        }
+        copy
+    }
+
+    fn agent(&self, socket: &Path) -> Process {
+        let mut command = Command::new(self.command());
+        command.args(["agent", "--alg", "cubic,reno", "--unix"]).arg(socket);
+        let process = Process::start(command.uid(NOBODY).gid(NOBODY));
+        eventually("the agent listens", || socket.exists());
+        process
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A connection over loopback that uses the algorithm.
+struct Pair {
+    stream: TcpStream,
+    accepted: TcpStream,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
+        let (accepted, _) = listener.accept().expect("it is connected");
+        Pair { stream, accepted }
+    }
+
+    fn exchange(&mut self) {
+        let chunk = [0x55; 20_000];
+        let mut back = [0; 20_000];
+        self.stream.write_all(&chunk).expect("connected");
+        self.accepted.read_exact(&mut back).expect("connected");
+    }
+}
+
+#[test]
+fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back() {
+    if !can_run("an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back") {
+        return;
+    }
+    let _host = lock_host();
+    let folder = Folder::new("remote");
+    let socket = folder.0.join("agent");
+    let agent = folder.agent(&socket);
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.0.id())).expect("it runs");
+    assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+
+    let address = format!("unix:{}", socket.display());
+    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
+    assert_eq!(
+        attached()
+            .into_iter()
+            .filter(|name| name.starts_with("ccp_"))
+            .collect::<Vec<_>>(),
+        [NAME],
+        "of the agent's two algorithms the one that was asked for"
+    );
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = Pair::new();
+    let steered = |watch: &Observed| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    eventually("the agent steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && steered(&watch)
+    });
+
+    drop(agent);
+    eventually("without an agent the flow falls back", || {
+        pair.exchange();
+        watch.flows().any(|flow| flow.fallback)
+    });
+    let _agent = folder.agent(&socket);
+    eventually("the next agent takes the flow back", || {
+        pair.exchange();
+        steered(&watch)
+    });
+    drop(watch);
+    attach.end();
+}
+
+/// A CCP agent in a thread, from the bytes of its messages: it sets a program that reports every 2 ms what was acknowledged, and
+/// answers each report with a window.
+struct CcpAgent {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Bytes of the window that it sets: some segments of loopback, fewer than a flow begins with.
+const WINDOW: u32 = 300_000;
+
+impl CcpAgent {
+    fn start(path: &Path) -> CcpAgent {
+        let _ = fs::remove_file(path);
+        let socket = UnixDatagram::bind(path).expect("a path of its own");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("ours");
+        socket
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .expect("a time-out");
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            while !seen.load(Ordering::Relaxed) {
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else {
+                    continue;
+                };
+                let from = from.as_pathname().expect("a datapath is bound").to_owned();
+                let mut rest = &buffer[..length];
+                while rest.len() >= 8 {
+                    let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"));
+                    let (kind, long, flow) = (word(0) & 0xffff, (word(0) >> 16) as usize, word(4));
+                    let answer = match kind {
+                        0 => Some(change_program(flow)),
+                        // Without fields: the flow ended.
+                        1 if word(12) > 0 => Some(update(flow)),
+                        5 => Some(install()),
+                        _ => None,
+                    };
+                    if let Some(answer) = answer {
+                        let _ = socket.send_to(&answer, &from);
+                    }
+                    rest = &rest[long..];
+                }
+            }
+        });
+        CcpAgent {
+            path: path.to_owned(),
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for CcpAgent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn header(kind: u32, length: u32, flow: u32) -> Vec<u8> {
+    words(&[length << 16 | kind, flow])
+}
+
+/// `(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
+/// (when (> Micros 2000) (report) (:= Micros 0))`, as program 7.
+fn install() -> Vec<u8> {
+    type Register = (u8, u32);
+    let (acked, flag): (Register, Register) = ((5, 0), (2, 0));
+    let instruction = |(op, result, left, right): (u8, Register, Register, Register)| {
+        let mut bytes = vec![op];
+        for (class, index) in [result, left, right] {
+            bytes.push(class);
+            bytes.extend(index.to_le_bytes());
+        }
+        bytes
+    };
+    let constant = |value| (1, value);
+    let instructions = [
+        (2, acked, acked, constant(0)),
+        (1, flag, flag, constant(1)),
+        (0, (7, 0), acked, (4, 0)),
+        (1, acked, acked, (7, 0)),
+        (1, (2, 1), (2, 1), constant(1)),
+        (6, flag, (2, 3), constant(2000)),
+        (1, (2, 2), (2, 2), constant(1)),
+        (1, (2, 3), (2, 3), constant(0)),
+    ];
+    let mut message = header(2, 20 + 16 * (2 + 8), 0);
+    message.extend(words(&[7, 2, 8]));
+    message.extend(words(&[1, 1, 2, 3]));
+    message.extend(words(&[5, 1, 6, 2]));
+    message.extend(instructions.into_iter().flat_map(instruction));
+    message
+}
+
+fn change_program(flow: u32) -> Vec<u8> {
+    let mut message = header(4, 16, flow);
+    message.extend(words(&[7, 0]));
+    message
+}
+
+fn update(flow: u32) -> Vec<u8> {
+    let mut message = header(3, 12 + 13, flow);
+    message.extend(words(&[1]));
+    message.push(2);
+    message.extend(words(&[4, WINDOW, 0]));
+    message
+}
+
+#[test]
+fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
+    if !can_run("a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows") {
+        return;
+    }
+    let _host = lock_host();
+    let folder = Folder::new("ccp");
+    let socket = folder.0.join("agent");
+    let agent = CcpAgent::start(&socket);
+    let address = format!("ccp:{}", socket.display());
+    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = Pair::new();
+    // The window is in force, in whole segments.
+    let steered = |watch: &Observed| {
+        watch
+            .flows()
+            .any(|flow| flow.owned && !flow.fallback && u64::from(WINDOW).abs_diff(flow.cwnd.get()) <= flow.mss.get())
+    };
+    eventually("the agent steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && steered(&watch)
+    });
+    drop(agent);
+    eventually("without an agent the flow falls back", || {
+        pair.exchange();
+        watch.flows().any(|flow| flow.fallback)
+    });
+    let _agent = CcpAgent::start(&socket);
+    eventually("the next agent takes the flow back", || {
+        pair.exchange();
+        steered(&watch)
+    });
+    drop(watch);
+    attach.end();
+}
+
+/// The algorithm of `examples/portus`, where it was built: `cargo build --manifest-path examples/portus/Cargo.toml --target-dir
+/// target/portus`.
+#[test]
+fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
+    let built = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2);
+    let portus = built.expect("in the target folder").join("portus/debug/portus-reno");
+    if !portus.exists() {
+        eprintln!(
+            "SKIPPED: {} is not there: examples/portus/Cargo.toml says how to build it",
+            portus.display()
+        );
+        return;
+    }
+    if !can_run("an_algorithm_written_for_portus_steers_kernel_tcp_unchanged") {
+        return;
+    }
+    let _host = lock_host();
+    let name = format!("ccplane-test-{}", std::process::id());
+    let socket = Path::new("/tmp/ccp").join(&name);
+    let agent = || {
+        let _ = fs::remove_file(&socket);
+        let process = Process::start(Command::new(&portus).arg(&name));
+        eventually("portus listens", || socket.exists());
+        process
+    };
+    let first = agent();
+    let address = format!("ccp:{}", socket.display());
+    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = Pair::new();
+    let steered = |watch: &Observed| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    eventually("portus steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && steered(&watch)
+    });
+    drop(first);
+    eventually("without portus the flow falls back", || {
+        pair.exchange();
+        watch.flows().any(|flow| flow.fallback)
+    });
+    let second = agent();
+    eventually("portus, started again, takes the flow back", || {
+        pair.exchange();
+        steered(&watch)
+    });
+    drop(watch);
+    attach.end();
+    drop(second);
+    let _ = fs::remove_file(&socket);
+}
+
+#[test]
+fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
+    if !can_run("an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint") {
+        return;
+    }
+    let folder = Folder::new("absent");
+    let socket = folder.0.join("agent");
+    let attach = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let output = command.arg("attach").args(arguments).output().expect("it starts");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unix = format!("unix:{}", socket.display());
+    let ccp = format!("ccp:{}", socket.display());
+    assert!(attach(&["--agent", &unix]).contains("no agent answers"));
+    assert!(attach(&["--agent", &ccp, "--alg", "reno"]).contains("no CCP agent answers"));
+    assert!(attach(&["--agent", &ccp]).contains("does not say which algorithms"));
+    let _agent = folder.agent(&socket);
+    let said = attach(&["--agent", &unix, "--alg", "vegas"]);
+    assert!(said.contains("has no vegas") && said.contains("reno"), "{said}");
+    assert!(attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters"));
+    assert!(attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"]).contains("--silence is for a CCP agent"));
+}

@@ -1,0 +1,150 @@
+//! An algorithm whose callback hangs: systemd is told no more that all is well, and SIGTERM still ends the process, which
+//! leaves nothing behind. This program is both the test and, where HANGS says so, the command with that algorithm.
+#![expect(clippy::disallowed_methods, reason = "a test in real time")]
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane::{AlgorithmDoc, Registry};
+use ccplane_linux::Observed;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
+
+const NAME: &str = "ccp_hangs";
+const HANGS: &str = "CCPLANE_TEST_HANGS";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Hangs;
+
+impl Algorithm for Hangs {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "hangs"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("fold", "(def (Report (volatile acked 0)))")
+    }
+
+    fn open(&mut self, _info: &FlowInfo, _control: &mut Control<'_>) {
+        loop {
+            std::thread::sleep(PATIENCE);
+        }
+    }
+
+    fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
+}
+
+const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "hangs",
+    doc: "its first callback never returns",
+    parameters: &[],
+};
+
+fn main() -> ExitCode {
+    if std::env::var_os(HANGS).is_some() {
+        return ccplane::main_with(Registry::empty().add(DOC, |_| Ok(boxed(Hangs))));
+    }
+    let can = nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there);
+    if can {
+        a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process();
+    } else {
+        let skipped = "SKIPPED: hang: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+            "{skipped}"
+        );
+        eprintln!("{skipped}");
+    }
+    ExitCode::SUCCESS
+}
+
+struct Attach(Child);
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = ccplane_linux::detach(Some(NAME));
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock");
+    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let path = std::env::temp_dir().join(format!("ccplane-notify-{}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let systemd = UnixDatagram::bind(&path).expect("a free path");
+    systemd.set_nonblocking(true).expect("a socket");
+
+    let process = Command::new(std::env::current_exe().expect("it runs"))
+        .args(["attach", "--alg", "hangs"])
+        .env(HANGS, "1")
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "300000")
+        .stdout(Stdio::null())
+        .spawn();
+    let mut process = Attach(process.expect("it starts"));
+    let pings = || {
+        let mut message = [0; 256];
+        let mut pings = 0;
+        while let Ok(length) = systemd.recv(&mut message) {
+            pings += usize::from(message[..length].starts_with(b"WATCHDOG=1"));
+        }
+        pings
+    };
+    let mut seen = 0;
+    eventually("all is well at first", || {
+        seen += pings();
+        seen > 3
+    });
+
+    let watch = Observed::open(NAME).expect("it is attached");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
+    eventually("the heartbeat is old", || {
+        watch.silence() > ccplane::units::Duration::from_secs(1)
+    });
+    pings();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(pings(), 0, "a hung algorithm is not well");
+
+    kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    let asked = Instant::now();
+    let end = process.0.wait().expect("our child");
+    assert!(end.success(), "{end}");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert_eq!(
+        ccplane_linux::presence(NAME).expect("it can be told"),
+        ccplane_linux::Presence::Gone
+    );
+    drop((watch, stream));
+    let available =
+        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a mounted /proc");
+    eventually("it is unregistered", || {
+        !available().split_whitespace().any(|name| name == NAME)
+    });
+    assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| !there));
+    let _ = fs::remove_file(&path);
+}

@@ -1,0 +1,135 @@
+//! A program with the reference's `(fallthrough)`, as a program with the documented one.
+
+use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+use crate::check::{self, CheckError, Place, Reason};
+use crate::program::Program;
+
+impl Program {
+    /// The program that does, where `(fallthrough)` holds for its own clause, what this one does on the reference's datapath:
+    /// there one `(fallthrough)` holds for every later clause of the same call. A local variable remembers it.
+    ///
+    /// An error: it does not fit any more.
+    pub fn with_sticky_fallthrough(&self) -> Result<Program, CheckError> {
+        let continues = |clause: &Clause| self.body(clause).iter().any(|i| i.dst == reg::SHOULD_CONTINUE);
+        let first = self.clauses().iter().position(continues);
+        // In the last clause, or nowhere: there is nothing left to fall through to.
+        if first.is_none_or(|first| first + 1 >= self.clauses().len()) {
+            return Ok(self.clone());
+        }
+        let mut writer = Writer {
+            instrs: [check::NOTHING; MAX_INSTRS],
+            len: 0,
+        };
+        let mut vars = [Var::default(); MAX_VARS];
+        let count = self.vars().len();
+        let full = |reason| CheckError {
+            place: Place::Program,
+            reason,
+        };
+        let room = vars.get_mut(..=count).ok_or(full(Reason::TooManyVars))?;
+        room[..count].copy_from_slice(self.vars());
+        room[count] = Var {
+            kind: VarKind::Local,
+            volatile: false,
+            init: 0,
+        };
+        let sticky = reg::VARS + count as u8;
+
+        let mut clauses = [Clause::default(); MAX_CLAUSES];
+        let room = clauses
+            .get_mut(..=self.clauses().len())
+            .ok_or(full(Reason::TooManyClauses))?;
+        // Every call begins without.
+        writer.push(set(sticky, 0))?;
+        writer.push(set(reg::SHOULD_CONTINUE, 1))?;
+        room[0] = Clause {
+            flag: reg::ONE,
+            guard_start: 0,
+            body_start: 0,
+            body_end: writer.at(),
+        };
+        for (new, old) in room[1..].iter_mut().zip(self.clauses()) {
+            new.flag = old.flag;
+            new.guard_start = writer.at();
+            for instr in &self.instrs()[usize::from(old.guard_start)..usize::from(old.body_start)] {
+                writer.push(*instr)?;
+            }
+            new.body_start = writer.at();
+            writer.body(self.body(old), sticky)?;
+            writer.push(Instr {
+                op: Op::If,
+                has_imm: true,
+                dst: reg::SHOULD_CONTINUE,
+                a: sticky,
+                b: reg::ONE,
+                imm: 1,
+            })?;
+            new.body_end = writer.at();
+        }
+        Program::check(
+            self.uid(),
+            &writer.instrs[..writer.len],
+            &clauses[..=self.clauses().len()],
+            &vars[..=count],
+        )
+    }
+
+    fn body(&self, clause: &Clause) -> &[Instr] {
+        &self.instrs()[usize::from(clause.body_start)..usize::from(clause.body_end)]
+    }
+}
+
+struct Writer {
+    instrs: [Instr; MAX_INSTRS],
+    len: usize,
+}
+
+impl Writer {
+    fn at(&self) -> u16 {
+        self.len as u16
+    }
+
+    fn push(&mut self, instr: Instr) -> Result<(), CheckError> {
+        let place = self.instrs.get_mut(self.len).ok_or(CheckError {
+            place: Place::Program,
+            reason: Reason::TooManyInstrs,
+        })?;
+        *place = instr;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// A body in which whatever sets the clause's flag sets `sticky` too.
+    fn body(&mut self, body: &[Instr], sticky: u8) -> Result<(), CheckError> {
+        let flags = |instrs: &[Instr]| {
+            instrs
+                .iter()
+                .filter(|i| i.dst == reg::SHOULD_CONTINUE && i.op != Op::SkipIfZero)
+                .count()
+        };
+        for (n, instr) in body.iter().enumerate() {
+            let mut instr = *instr;
+            if instr.op == Op::SkipIfZero {
+                let skipped = body.get(n + 1..).unwrap_or_default();
+                let skipped = skipped.get(..instr.imm as usize).unwrap_or(skipped);
+                instr.imm += flags(skipped) as u64;
+            }
+            self.push(instr)?;
+            if flags(&[instr]) == 1 {
+                self.push(Instr { dst: sticky, ..instr })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(register: u8, value: u64) -> Instr {
+    Instr {
+        op: Op::Move,
+        has_imm: true,
+        dst: register,
+        a: register,
+        b: 0,
+        imm: value,
+    }
+}

@@ -1,0 +1,148 @@
+//! A program made for the reference's `(fallthrough)` does here, as a program with the documented one, what it does there.
+
+mod support;
+
+use ccplane_datapath::{
+    Compat, Flow, Instr, Limits, MAX_INSTRS, Op, Program, ProgramTable, Reason, Signals, Transport, reg,
+};
+use ccplane_units::{Duration, Time};
+use support::programs::{BYTES_ACKED, Code, temp};
+
+/// Numbers that look random and are always the same.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Clauses that note that they ran; each falls through always, never, or where some acknowledged byte says so.
+fn program(dice: &mut Dice) -> Code {
+    let mut code = Code::default();
+    let (ran, kept) = (code.volatile(0), code.control(3));
+    for clause in 0..1 + dice.below(7) {
+        let bit = 1 << dice.below(4);
+        let body = |code: &mut Code, how: u64| {
+            code.imm(Op::Add, ran, ran, 1 << (4 * clause));
+            code.report();
+            match how {
+                0 => code.fallthrough(),
+                1 => {
+                    // As `(if c (fallthrough))` in both of its forms.
+                    code.imm(Op::Gt, temp(1), BYTES_ACKED, 7);
+                    code.imm(Op::If, reg::SHOULD_CONTINUE, temp(1), 1);
+                }
+                2 => {
+                    code.imm(Op::Gt, temp(1), BYTES_ACKED, 9);
+                    code.instrs.push(Instr {
+                        op: Op::SkipIfZero,
+                        has_imm: true,
+                        dst: 0,
+                        a: temp(1),
+                        b: 0,
+                        imm: 2,
+                    });
+                    code.fallthrough();
+                    code.imm(Op::Add, kept, kept, 1);
+                    code.imm(Op::Add, reg::CWND, reg::CWND, 100);
+                }
+                _ => {}
+            }
+        };
+        let how = dice.below(6);
+        match dice.below(2) {
+            0 => code.always(|code| body(code, how)),
+            _ => code.when(
+                |code| {
+                    code.imm(Op::Div, temp(0), BYTES_ACKED, bit);
+                    code.imm(Op::Gt, temp(0), temp(0), 1)
+                },
+                |code| body(code, how),
+            ),
+        }
+    }
+    code
+}
+
+struct Side {
+    table: ProgramTable<1>,
+    flow: Flow<64>,
+    transport: Transport,
+}
+
+impl Side {
+    fn new(program: Program, compat: Compat) -> Side {
+        let limits = Limits {
+            min_cwnd: 1,
+            fallback_after: Duration::MAX,
+            ..Limits::default()
+        };
+        let mut table = ProgramTable::with_compat(limits, ccplane_datapath::Capabilities(u64::MAX), compat);
+        table.install(program).expect("there is room");
+        let mut flow = Flow::new(Time::ZERO, 10_000);
+        let set = ccplane_datapath::Command::SetProgram { uid: 1, updates: &[] };
+        flow.apply(Time::ZERO, &set, &table).expect("it is installed");
+        let transport = Transport {
+            cwnd: 10_000,
+            rate: 0,
+            ssthresh: u64::MAX,
+            now: Time::ZERO,
+        };
+        Side { table, flow, transport }
+    }
+
+    /// What the transport and the agent get.
+    fn ack(&mut self, bytes: u64) -> (u64, Option<Vec<u64>>) {
+        self.transport.now += Duration::from_micros(100);
+        let signals = Signals {
+            bytes_acked: bytes,
+            ..Signals::default()
+        };
+        let outcome = self.flow.on_ack(&self.transport, &signals, &self.table);
+        self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
+        let report = outcome.report.map(|_| self.flow.report(&self.table).to_vec());
+        self.flow.report_queued(&self.table);
+        (self.transport.cwnd, report)
+    }
+}
+
+#[test]
+fn a_program_for_the_references_fallthrough_does_here_what_it_does_there() {
+    let mut dice = Dice(7);
+    let mut differ = 0;
+    for _ in 0..500 {
+        let plain = program(&mut dice).program(1);
+        let sticky = plain.with_sticky_fallthrough().expect("it is short");
+        let mut there = Side::new(plain.clone(), Compat::Libccp);
+        let mut here = Side::new(sticky, Compat::Documented);
+        let mut documented = Side::new(plain.clone(), Compat::Documented);
+        for _ in 0..40 {
+            let bytes = dice.below(20);
+            let expected = there.ack(bytes);
+            assert_eq!(here.ack(bytes), expected, "{plain:?}");
+            differ += u32::from(documented.ack(bytes) != expected);
+        }
+    }
+    assert!(
+        differ > 1_000,
+        "the two meanings differ in {differ} calls only: too few to tell"
+    );
+}
+
+#[test]
+fn a_program_that_has_no_room_for_it_is_refused_with_the_reason() {
+    let mut code = Code::default();
+    code.always(Code::fallthrough);
+    code.always(|code| {
+        for _ in 0..MAX_INSTRS - 2 {
+            code.report();
+        }
+    });
+    let refused = code.program(1).with_sticky_fallthrough().expect_err("it is full");
+    assert_eq!(refused.reason, Reason::TooManyInstrs);
+}

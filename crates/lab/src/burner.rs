@@ -1,0 +1,82 @@
+//! A thread that computes beside a run, for a run to be compared with one whose agent computes as much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crate::error::Error;
+use crate::traffic::{monotonic_ns, wait_until};
+
+/// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to start than they last;
+/// longer ones keep a core from others for a scheduler's slice.
+const BURST_NS: u64 = 1_000_000;
+
+/// Computes until it is dropped, behind ordinary threads.
+pub(crate) struct Burner {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Burner {
+    /// So many percent of one CPU.
+    pub fn start(percent: f64) -> Result<Burner, Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let body = move || {
+            // Everybody may; if not, it goes on at the priority that it has.
+            let _ = ccplane_tun::lower_priority();
+            burn(pause_ns(percent), &stopped);
+        };
+        let thread = thread::Builder::new().name("lab-burn".into()).spawn(body);
+        let thread = thread.map_err(Error::traffic("start a thread that computes", ""))?;
+        Ok(Burner {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in there was shown when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Between two bursts; `None` where there is none to be.
+fn pause_ns(percent: f64) -> Option<u64> {
+    let share = (percent / 100.0).clamp(0.0, 1.0);
+    (share > 0.001).then(|| ((1.0 / share - 1.0) * BURST_NS as f64) as u64)
+}
+
+fn burn(pause_ns: Option<u64>, stop: &AtomicBool) {
+    let Some(pause_ns) = pause_ns else {
+        return;
+    };
+    let mut next = monotonic_ns();
+    while !stop.load(Ordering::Relaxed) {
+        let until = monotonic_ns() + BURST_NS;
+        while monotonic_ns() < until {
+            std::hint::spin_loop();
+        }
+        next = (next + BURST_NS + pause_ns).max(monotonic_ns());
+        wait_until(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_and_pauses_make_the_share() {
+        assert_eq!(pause_ns(100.0), Some(0));
+        assert_eq!(pause_ns(50.0), Some(BURST_NS));
+        assert_eq!(pause_ns(20.0), Some(4 * BURST_NS));
+        assert_eq!(pause_ns(0.0), None);
+        drop(Burner::start(10.0).unwrap());
+    }
+}

@@ -1,0 +1,149 @@
+//! What the machine did while something was measured, seen by someone who takes no part in it.
+//!
+//! Both sides of a comparison are judged by this alone: whether their run counts never depends on how they fared in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use ccplane_units::Duration;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::Reading;
+use crate::traffic::{monotonic_ns, wait_until};
+
+/// Between two looks at a CPU. Rarer ones miss short stalls; ten times as many cost a percent of each CPU.
+const LOOK_NS: u64 = 1_000_000;
+
+/// Work of other processes, in percent of one CPU, above which figures say more about that work. Kernel threads, but for
+/// those of interrupts, stay well below it.
+pub(crate) const MOST_OTHERS: f64 = 20.0;
+
+/// What a hypervisor gave to others of the CPUs that we wanted, in percent of one. Less is some ticks of an idle host;
+/// more takes as much off a figure.
+const MOST_STOLEN: f64 = 2.0;
+
+/// What the machine did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// The longest time for which a CPU ran nothing of what was ready at its highest priority, milliseconds; absent where
+    /// that priority is not permitted, as what is seen then would be the contender's own load.
+    pub stall_ms: Option<f64>,
+    /// CPU time that a hypervisor withheld, in percent of one CPU.
+    pub stolen_percent: f64,
+    /// CPU of other processes, in percent of one CPU.
+    pub others_percent: f64,
+}
+
+impl Machine {
+    /// What disturbed a run that can bear stalls up to this long, a sentence each.
+    pub fn disturbed(&self, longest_stall: Duration) -> Vec<String> {
+        let stall = self.stall_ms.filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
+        let stall = stall.map(|ms| format!("the machine once stood still for {ms:.1} ms"));
+        let stolen = (self.stolen_percent > MOST_STOLEN)
+            .then(|| format!("the hypervisor gave {:.0} % of a CPU to others", self.stolen_percent));
+        let others = (self.others_percent > MOST_OTHERS)
+            .then(|| format!("other processes used {:.0} % of a CPU", self.others_percent));
+        [stall, stolen, others].into_iter().flatten().collect()
+    }
+}
+
+/// Looks on from the start until it is finished: a thread on each CPU, above every thread of a run.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Option<u64>>>,
+    before: Reading,
+}
+
+impl Watch {
+    pub fn start() -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let ours = Pid::from_raw(0);
+        let cpus = sched_getaffinity(ours).unwrap_or_default();
+        let watched = (0..CpuSet::count()).filter(|cpu| cpus.is_set(*cpu).unwrap_or(false));
+        let threads = watched.filter_map(|cpu| {
+            let stop = stop.clone();
+            let name = thread::Builder::new().name("lab-watch".into());
+            // Where a thread cannot be had that CPU is not watched.
+            name.spawn(move || longest_stall(cpu, &stop)).ok()
+        });
+        Watch {
+            threads: threads.collect(),
+            stop,
+            before: Reading::now(None),
+        }
+    }
+
+    pub fn finish(mut self) -> Machine {
+        let after = Reading::now(None);
+        self.stop.store(true, Ordering::Relaxed);
+        let stalls = self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten());
+        Machine {
+            stall_ms: stalls.max().map(|ns| ns as f64 / 1e6),
+            stolen_percent: after.stolen_percent_since(&self.before),
+            others_percent: after.others_percent_since(&self.before),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How much later than it wanted a thread of this CPU woke at most, nanoseconds.
+fn longest_stall(cpu: usize, stop: &AtomicBool) -> Option<u64> {
+    let mut only = CpuSet::new();
+    only.set(cpu).ok()?;
+    sched_setaffinity(Pid::from_raw(0), &only).ok()?;
+    ccplane_tun::highest_priority().ok()?;
+    let mut longest = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let wanted = monotonic_ns() + LOOK_NS;
+        wait_until(wanted);
+        longest = longest.max(monotonic_ns().saturating_sub(wanted));
+    }
+    Some(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_machine_did_disturbs_and_each_is_named() {
+        let limit = Duration::from_millis(5);
+        let calm = Machine {
+            stall_ms: Some(4.0),
+            stolen_percent: 1.0,
+            others_percent: 10.0,
+        };
+        assert!(calm.disturbed(limit).is_empty());
+        let busy = Machine {
+            stall_ms: Some(87.6),
+            stolen_percent: 12.0,
+            others_percent: 150.0,
+        };
+        assert_eq!(
+            busy.disturbed(limit),
+            [
+                "the machine once stood still for 87.6 ms",
+                "the hypervisor gave 12 % of a CPU to others",
+                "other processes used 150 % of a CPU"
+            ]
+        );
+        let unseen = Machine { stall_ms: None, ..calm };
+        assert!(unseen.disturbed(Duration::ZERO).is_empty(), "not permitted to look");
+    }
+
+    #[test]
+    fn a_watch_ends_and_has_seen_something_or_may_not_look() {
+        let watch = Watch::start();
+        wait_until(monotonic_ns() + 20_000_000);
+        let machine = watch.finish();
+        assert!(machine.stall_ms.is_none_or(|ms| ms > 0.0), "{machine:?}");
+    }
+}

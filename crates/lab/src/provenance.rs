@@ -1,0 +1,179 @@
+//! Where figures come from: the program, the machine, the day and the command that made them.
+//!
+//! It stands beside figures and is no part of what they are compared or found again by: neither of a digest nor of the
+//! key of a part.
+
+use std::fs;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// What cannot be known here.
+const UNKNOWN: &str = "unknown";
+
+/// The member of a JSON object of figures that holds it.
+pub const MEMBER: &str = "provenance";
+
+/// The sources that the program was built of, as its build saw them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// The commit, or `unknown`.
+    pub commit: String,
+    /// Whether sources differed from it; `None` where nobody knows.
+    pub dirty: Option<bool>,
+}
+
+impl Default for Build {
+    fn default() -> Build {
+        Build {
+            commit: UNKNOWN.to_owned(),
+            dirty: None,
+        }
+    }
+}
+
+/// Where figures come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// The commit that the program was built of, or `unknown`.
+    pub commit: String,
+    /// Whether sources differed from it; absent where nobody knows.
+    pub dirty: Option<bool>,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the CPU.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cores: usize,
+    /// The command that made the figures.
+    pub command: String,
+    /// When they began, UTC: `2026-01-31`.
+    pub day: String,
+    /// Whether they are of the short version, which is not to quote.
+    pub quick: bool,
+    /// Runs on real packets that were tried for them, disturbed ones included; 1 where there are no such parts.
+    pub attempts: usize,
+    /// Load of the machine in the 1, 5 and 15 minutes before they began.
+    pub load: [f64; 3],
+}
+
+impl Provenance {
+    /// Of figures that begin now, on this machine.
+    pub fn now(build: Build, command: String, quick: bool) -> Provenance {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Provenance {
+            commit: build.commit,
+            dirty: build.dirty,
+            kernel: some(read("/proc/sys/kernel/osrelease").trim()),
+            cpu: some(cpu(&read("/proc/cpuinfo"))),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            command,
+            day: today(),
+            quick,
+            attempts: 1,
+            load: load(&read("/proc/loadavg")),
+        }
+    }
+
+    /// One line, for a page or a terminal.
+    pub fn line(&self) -> String {
+        let commit = self.commit.get(..12).unwrap_or(&self.commit);
+        let dirty = match self.dirty {
+            Some(true) => ", changed since",
+            Some(false) => "",
+            None => ", perhaps changed since",
+        };
+        let [one, ..] = self.load;
+        format!(
+            "{}, commit {commit}{dirty}; Linux {}, {}, {} CPUs, load {one:.2}; {}, {} attempts",
+            self.day,
+            self.kernel,
+            self.cpu,
+            self.cores,
+            if self.quick { "quick" } else { "full" },
+            self.attempts
+        )
+    }
+
+    /// For an object of figures.
+    pub fn json(&self) -> serde_json::Value {
+        // It consists of text and numbers; there is nothing to fail.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+fn some(text: &str) -> String {
+    if text.is_empty() { UNKNOWN } else { text }.to_owned()
+}
+
+/// The first model that `/proc/cpuinfo` names; some architectures name none.
+fn cpu(info: &str) -> &str {
+    let named = info.lines().find_map(|line| line.strip_prefix("model name"));
+    named.map_or("", |rest| rest.trim_start_matches([' ', '\t', ':']).trim())
+}
+
+fn load(text: &str) -> [f64; 3] {
+    let mut values = text.split_whitespace().map(|word| word.parse().unwrap_or(0.0));
+    [(); 3].map(|()| values.next().unwrap_or(0.0))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the day stands beside figures; none of them depends on it"
+)]
+fn today() -> String {
+    let seconds = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec());
+    day(seconds.max(0).unsigned_abs())
+}
+
+/// The date, UTC, so many seconds after 1970 began.
+fn day(seconds: u64) -> String {
+    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let mut days = seconds / 86_400;
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01"),
+            (86_399, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_709_251_199, "2024-02-29"),
+            (1_709_251_200, "2024-03-01"),
+            (4_107_542_400, "2100-03-01"),
+            (1_798_761_599, "2026-12-31"),
+        ] {
+            assert_eq!(day(seconds), date);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_unknown_and_no_error() {
+        assert_eq!(some(cpu("processor : 0\n")), "unknown");
+        assert_eq!(cpu("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"), "A CPU @ 2 GHz");
+        assert_eq!(load("0.50 1.25 nonsense 1/2 3"), [0.5, 1.25, 0.0]);
+        assert_eq!(load(""), [0.0; 3]);
+        let here = Provenance::now(Build::default(), "ccplane paper x".to_owned(), true);
+        assert_eq!((here.commit.as_str(), here.dirty, here.quick), ("unknown", None, true));
+        assert!(here.cores >= 1 && here.line().contains("quick"));
+    }
+}

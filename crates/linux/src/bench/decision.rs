@@ -1,0 +1,133 @@
+//! What a decision costs an agent in the process that maps the kernel's memory, and one in a process of its own.
+//!
+//! One thread plays everybody by turns, so that no wake-up and no scheduler is in it: what remains is the work, system calls
+//! included. The kernel's side is the bench's, ring, table, relay, link and agent are the real ones.
+
+use ccplane_agent::Agent;
+use ccplane_agent::link::{Link, Local, Uplink};
+use ccplane_datapath::Limits;
+use ccplane_units::Duration;
+use ccplane_wire::Event;
+
+use super::{Datapath, Echo, WARM_UP};
+use crate::clock;
+use crate::error::LoadError;
+use crate::kernel::Kernel;
+use crate::layout;
+use crate::load::{AlgorithmSpec, Options};
+use crate::relay::Relay;
+
+/// Nanoseconds from a report in the ring to its answer in the table; medians.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionCost {
+    /// By an agent in this process.
+    pub mapped_ns: f64,
+    /// By one behind the Unix link, with the relay's part.
+    pub relayed_ns: f64,
+}
+
+/// Has `decisions` made, of which `together` wait in the ring at each look.
+pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, LoadError> {
+    let (mut agent, specs) = echo()?;
+    let options = Options {
+        limits: Limits {
+            fallback_after: Duration::from_secs(10),
+            ..Limits::default()
+        },
+        flows: 1,
+        ..Options::default()
+    };
+    let mut kernel = Kernel::load(&specs, &options)?;
+    let (ring, table) = kernel.bench_ends()?;
+    let datapath = Datapath::open(&ring, &table[0])?;
+    datapath.post(layout::REC_OPEN, 0, &[])?;
+    let here = ccplane_agent::DatapathId(0);
+    let ready = Event::Ready {
+        datapath: kernel.info(),
+    };
+    agent.handle(clock::now(), here, ready);
+    let mapped_ns = datapath.decide(decisions, together, || {
+        kernel.drain(&mut |batch| agent.handle_all(clock::now(), here, batch));
+        while let Some((_, command)) = agent.poll() {
+            kernel.apply(&command);
+        }
+    })?;
+
+    let path = std::env::temp_dir().join(format!("ccplane-decision-{}", std::process::id()));
+    let mut link = Local::bind(&path).map_err(|error| LoadError::Mismatch(format!("the bench's link: {error}")))?;
+    let (mut agent, _) = echo()?;
+    let (mut uplink, mut nobody) = (Uplink::new(&path), ());
+    let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
+    // Connected, it forgets what was in the ring. The flow is announced to the new agent as one that is back.
+    relay.turn();
+    datapath.post(layout::REC_RESUME, 0, &[])?;
+    let relayed_ns = datapath.decide(decisions, together, || {
+        relay.turn();
+        let now = clock::now();
+        link.receive(&mut agent, now);
+        while let Some((to, command)) = agent.poll() {
+            link.send(&mut agent, now, to, &command);
+        }
+        link.flush(&mut agent);
+        relay.turn();
+    })?;
+    Ok(DecisionCost { mapped_ns, relayed_ns })
+}
+
+fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
+    let mut agent = Agent::default();
+    let added = agent.add(Echo("bench_work"));
+    added.map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
+    let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+    Ok((agent, specs))
+}
+
+impl Datapath<'_> {
+    /// `turn` is to take what is in the ring to its answer. Nanoseconds of a decision.
+    fn decide(&self, decisions: usize, together: usize, mut turn: impl FnMut()) -> Result<f64, LoadError> {
+        // Until the flow has its program.
+        while !self.is_answered() {
+            turn();
+        }
+        self.answer();
+        let program = self.slot.control.tag.load(std::sync::atomic::Ordering::Relaxed);
+        let mut took = Vec::with_capacity(decisions / together);
+        for n in 0..(WARM_UP + decisions) / together {
+            for report in 0..together {
+                let acked = 100_000 + (n * together + report) as u64;
+                self.post(layout::REC_REPORT, program, &[acked, 0, 20_000, 1_000_000, 10, 0])?;
+            }
+            let from = clock::now();
+            turn();
+            let ns = clock::now().since(from).as_nanos();
+            while !self.is_answered() {
+                turn();
+            }
+            self.answer();
+            if n >= WARM_UP / together {
+                took.push(ns);
+            }
+        }
+        took.sort_unstable();
+        let median = took.get(took.len() / 2).copied().unwrap_or(0);
+        Ok(median as f64 / together as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cannot_load, skip};
+
+    #[test]
+    fn an_agent_behind_a_relay_costs_more_and_answers() {
+        if let Some(reason) = cannot_load() {
+            return skip("an_agent_behind_a_relay_costs_more_and_answers", &reason);
+        }
+        for together in [1, 16] {
+            let cost = decision_cost(320, together).unwrap_or_else(|error| panic!("{error}"));
+            eprintln!("{together} together: {cost:?}");
+            assert!(cost.mapped_ns > 0.0 && cost.relayed_ns > cost.mapped_ns, "{cost:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The driver for an agent in another process: what the kernel says goes on to it, and what it says to the kernel.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ccplane_agent::link::{Remote, Sent};
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::clock;
+use crate::drive::{ATTENTION, Observer};
+use crate::kernel::Kernel;
+use crate::privilege;
+
+/// How soon to look again for an agent that is not there. Sooner costs a system call each time; later leaves the flows on
+/// the fallback for that much longer.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back hears of every flow that lives.
+///
+/// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this thread.
+pub fn run_relay(kernel: &mut Kernel, remote: &mut dyn Remote, stop: &AtomicBool, observer: &mut impl Observer) {
+    privilege::prefer_this_thread();
+    Relay::new(kernel, remote, observer).run(stop);
+}
+
+/// [`run_relay`] in a thread that keeps no capability but that to reach another user's socket (CAP_DAC_OVERRIDE): it
+/// connects again when an agent comes back. What it reads was written by somebody who may be hostile.
+pub fn run_relay_unprivileged(
+    kernel: &mut Kernel,
+    remote: &mut dyn Remote,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) -> std::io::Result<()> {
+    privilege::prefer_this_thread();
+    privilege::keep_access_to_files()?;
+    Relay::new(kernel, remote, observer).run(stop);
+    Ok(())
+}
+
+pub(crate) struct Relay<'a, O> {
+    kernel: &'a mut Kernel,
+    remote: &'a mut dyn Remote,
+    observer: &'a mut O,
+    /// Events that found no room, with their fields. While there are some the kernel's ring is left alone, so that these are
+    /// at most one ring's; where that is full, the flows keep what they measured.
+    kept: VecDeque<(Event<'static>, Vec<u64>)>,
+    /// Something waits for room in the agent's socket.
+    behind: bool,
+    /// When to look for the agent again.
+    retry: Time,
+}
+
+impl<'a, O: Observer> Relay<'a, O> {
+    pub fn new(kernel: &'a mut Kernel, remote: &'a mut dyn Remote, observer: &'a mut O) -> Relay<'a, O> {
+        Relay {
+            kernel,
+            remote,
+            observer,
+            kept: VecDeque::new(),
+            behind: false,
+            retry: Time::ZERO,
+        }
+    }
+
+    fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let events = self.turn();
+            self.wait(events);
+        }
+    }
+
+    /// Passes on what there is, in both directions, without waiting; how many events that were.
+    pub fn turn(&mut self) -> usize {
+        let now = clock::now();
+        if !self.remote.is_connected() && now >= self.retry {
+            self.retry = now + RETRY;
+            self.connect(now);
+        }
+        let events = self.pass_on();
+        let Relay {
+            kernel,
+            remote,
+            observer,
+            ..
+        } = self;
+        remote.receive(clock::now(), &mut |command| {
+            // An agent installs its programs for every algorithm that it has; this kernel may have one of them.
+            if let Command::Install { algorithm, .. } = &command
+                && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
+            {
+                return;
+            }
+            observer.command(clock::now(), &command);
+            kernel.apply(&command);
+        });
+        events
+    }
+
+    fn connect(&mut self, now: Time) {
+        if let Err(why) = self.remote.connect(now) {
+            tracing::debug!(%why, "no agent");
+            return;
+        }
+        self.kept.clear();
+        let watched = self.remote.as_fd().map(|fd| self.kernel.wake_on(fd));
+        if let Some(Err(why)) = watched {
+            tracing::warn!(%why, "what the agent says is seen late");
+        }
+        let ready = Event::Ready {
+            datapath: self.kernel.info(),
+        };
+        give(self.remote, &mut self.kept, &ready);
+        self.kernel.announce();
+    }
+
+    /// Hands on what the kernel says; how many events that were.
+    fn pass_on(&mut self) -> usize {
+        let Relay {
+            kernel,
+            remote,
+            observer,
+            kept,
+            behind,
+            ..
+        } = self;
+        while let Some((event, fields)) = kept.front() {
+            let sent = match event {
+                Event::Report {
+                    flow, program, urgent, ..
+                } => remote.event(&Event::Report {
+                    flow: *flow,
+                    program: *program,
+                    urgent: *urgent,
+                    fields,
+                }),
+                other => remote.event(other),
+            };
+            match sent {
+                Sent::Yes => drop(kept.pop_front()),
+                Sent::Full => break,
+                Sent::NoAgent => kept.clear(),
+            }
+        }
+        let mut events = 0;
+        if kept.is_empty() {
+            events = kernel.drain(&mut |batch| {
+                let now = clock::now();
+                for event in &batch {
+                    observer.event(now, event);
+                    give(*remote, kept, event);
+                }
+            });
+        }
+        let sent = remote.flush();
+        *behind = remote.is_connected() && (!sent || !kept.is_empty());
+        events
+    }
+
+    fn wait(&mut self, events: usize) {
+        let now = clock::now();
+        let mut longest = ATTENTION;
+        if let Some(due) = self.remote.next_deadline() {
+            longest = longest.min(due.since(now));
+        }
+        if !self.remote.is_connected() {
+            longest = longest.min(self.retry.since(now));
+        }
+        match self.remote.as_fd() {
+            Some(fd) if self.behind => wait_for_room(fd, longest),
+            // Two events at one look: there will be more, so that it pays to let them gather.
+            _ => self.kernel.sleep(longest, events >= 2),
+        }
+    }
+}
+
+/// Gives an event to the agent, or keeps it for later. Without an agent it is forgotten: a new one is told of everything.
+fn give(remote: &mut dyn Remote, kept: &mut VecDeque<(Event<'static>, Vec<u64>)>, event: &Event<'_>) {
+    if kept.is_empty() && remote.event(event) != Sent::Full {
+        return;
+    }
+    let fields = match event {
+        Event::Report { fields, .. } => fields.to_vec(),
+        _ => Vec::new(),
+    };
+    let event = match event.clone() {
+        Event::Report {
+            flow, program, urgent, ..
+        } => Event::Report {
+            flow,
+            program,
+            urgent,
+            fields: &[],
+        },
+        Event::Ready { datapath } => Event::Ready { datapath },
+        Event::FlowOpened { flow, info } => Event::FlowOpened { flow, info },
+        Event::FlowClosed { flow, stats } => Event::FlowClosed { flow, stats },
+        Event::Refused { flow, program, why } => Event::Refused { flow, program, why },
+        Event::Installed { program } => Event::Installed { program },
+    };
+    kept.push_back((event, fields));
+}
+
+fn wait_for_room(fd: BorrowedFd<'_>, longest: Duration) {
+    let ms = longest.as_nanos().div_ceil(1_000_000).clamp(1, 1000) as u16;
+    // An error or an interruption: as good as the end of the time.
+    let _ = poll(
+        &mut [PollFd::new(fd, PollFlags::POLLIN | PollFlags::POLLOUT)],
+        PollTimeout::from(ms),
+    );
+}

@@ -1,0 +1,151 @@
+//! What is registered for an agent in another process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ccplane_agent::LinkError;
+use ccplane_agent::link::{AgentAddress, CcpUplink, Clock, Offered, Remote, offers};
+use ccplane_datapath::Capabilities;
+use ccplane_units::Duration;
+use ccplane_wire::DatapathInfo;
+
+use crate::kernel::CAPABILITIES;
+use crate::load::AlgorithmSpec;
+
+/// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms that say nothing.
+const LATENCY: Duration = Duration::from_millis(1);
+
+/// An algorithm of an agent in another process.
+#[derive(Clone, Debug)]
+pub struct RemoteAlgorithm {
+    /// What is registered for it.
+    pub spec: AlgorithmSpec,
+    /// What it needs, and what it uses where it is there.
+    pub wants: Capabilities,
+}
+
+/// Why nothing can be registered for an agent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// It is not there, or does not answer.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A CCP agent, and no name.
+    #[error(
+        "a CCP agent does not say which algorithms it runs: name one, as --alg reno, which sockets choose as ccp_reno"
+    )]
+    Unnamed,
+    /// It has no algorithm of this name.
+    #[error("the agent at {} has no {name}: it has {has}", .path.display())]
+    Lacks {
+        /// Where.
+        path: PathBuf,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        has: String,
+    },
+    /// Its algorithm wants a name that is not for it.
+    #[error(
+        "the agent at {} wants to be called {name:?} by the kernel: such names begin with ccp_ and have 15 letters, digits, `_` and `.` \
+         at most", .path.display()
+    )]
+    BadName {
+        /// Where.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+}
+
+/// What the agent there is asked to steer with: the algorithms of these names, or all that it has where there are none. An
+/// error when no agent is there now.
+pub fn remote_algorithms(
+    address: &AgentAddress,
+    names: &[&str],
+    fallback_after: Duration,
+) -> Result<Vec<RemoteAlgorithm>, RemoteError> {
+    match address {
+        AgentAddress::Unix(path) => offered(path, names, fallback_after),
+        AgentAddress::Ccp(_) if names.is_empty() => Err(RemoteError::Unnamed),
+        AgentAddress::Ccp(path) => {
+            CcpUplink::new(path, "", None).connect(Clock::new().now())?;
+            let only = |name: &&str| RemoteAlgorithm {
+                spec: named(name),
+                wants: Capabilities::CWND,
+            };
+            Ok(names.iter().map(only).collect())
+        }
+    }
+}
+
+fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<RemoteAlgorithm>, RemoteError> {
+    let datapath = DatapathInfo {
+        id: std::process::id(),
+        kind: "linux".to_owned(),
+        capabilities: CAPABILITIES,
+        max_programs: 0,
+        max_instrs: 0,
+        max_vars: 0,
+        fallback_after: Some(fallback_after),
+    };
+    let offered = offers(path, datapath)?;
+    // The agent may be anybody's: no name outside of ours is registered for it.
+    if let Some(foreign) = offered.iter().find(|one| !is_ours(&one.offer.kernel_name)) {
+        return Err(RemoteError::BadName {
+            path: path.to_owned(),
+            name: foreign.offer.kernel_name.clone(),
+        });
+    }
+    let of = |name: &&str| {
+        let found = offered.iter().find(|one| *one.offer.name == **name);
+        found.ok_or_else(|| RemoteError::Lacks {
+            path: path.to_owned(),
+            name: (*name).to_owned(),
+            has: offered
+                .iter()
+                .map(|one| &*one.offer.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    };
+    let chosen = match names {
+        [] => offered.iter().collect(),
+        names => names.iter().map(of).collect::<Result<Vec<_>, _>>()?,
+    };
+    Ok(chosen.into_iter().map(RemoteAlgorithm::from).collect())
+}
+
+fn is_ours(kernel_name: &str) -> bool {
+    kernel_name.starts_with("ccp_") && crate::load::valid_name(kernel_name)
+}
+
+impl From<&Offered> for RemoteAlgorithm {
+    fn from(offered: &Offered) -> RemoteAlgorithm {
+        RemoteAlgorithm {
+            spec: AlgorithmSpec {
+                name: offered.offer.name.clone(),
+                kernel_name: offered.offer.kernel_name.clone(),
+                programs: offered.programs.clone(),
+                latency: offered.offer.latency,
+                needs: offered.offer.needs,
+            },
+            wants: offered.offer.wants,
+        }
+    }
+}
+
+/// An algorithm of which only the name is known: its programs come later.
+fn named(name: &str) -> AlgorithmSpec {
+    let allowed = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+    AlgorithmSpec {
+        name: Arc::from(name),
+        kernel_name: "ccp_".chars().chain(allowed).take(15).collect(),
+        programs: Vec::new(),
+        latency: LATENCY,
+        needs: Capabilities::CWND,
+    }
+}

@@ -1,0 +1,39 @@
+//! Counters add up: what was sent is acknowledged, in flight, or waits to be sent again.
+
+use ccplane_sim::Connection;
+
+use super::Wrong;
+use super::stream::Stream;
+
+/// Looks at a sender beside what was seen of its packets.
+pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Wrong> {
+    let stats = sender.stats();
+    let wrong = |what: String| Err(what);
+    if stats.acked > stats.sent || stats.sent > stats.written {
+        return wrong(format!(
+            "{} written, {} sent, {} acknowledged",
+            stats.written, stats.sent, stats.acked
+        ));
+    }
+    if stats.in_flight > sender.outstanding() {
+        return wrong(format!(
+            "{} packets in flight of {} that are out",
+            stats.in_flight,
+            sender.outstanding()
+        ));
+    }
+    let again = stream.sent - stream.segments();
+    if u64::from(stats.retransmitted) != again {
+        return wrong(format!(
+            "{} segments sent again, where {again} were seen",
+            stats.retransmitted
+        ));
+    }
+    if u64::from(stats.delivered) > stream.sent {
+        return wrong(format!(
+            "{} packets delivered of {} that left",
+            stats.delivered, stream.sent
+        ));
+    }
+    Ok(())
+}

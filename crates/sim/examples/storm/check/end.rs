@@ -1,0 +1,19 @@
+//! When all is closed, nothing is left: in the network, in the datapath, with the agents.
+
+use ccplane_sim::World;
+
+use super::Wrong;
+use crate::line::Line;
+
+/// Looks at what is left. Where agents were told lies, they may know of flows that never were.
+pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Wrong> {
+    if let Some((what, count)) = world.left().into_iter().find(|(_, count)| *count > 0) {
+        return Err(format!("{count} {what} are left"));
+    }
+    world.check().map_err(|error| error.to_string())?;
+    let flows = line.inner().known_flows(world.now());
+    if flows > 0 && !lies {
+        return Err(format!("an agent knows of {flows} flows when all are closed"));
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! No byte is lost, repeated or out of order: what a receiver says it has is what has come to its host, from the beginning
+//! on and without a gap.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ccplane_sim::{Network, NodeId, Seen, Step, Tracer};
+use ccplane_transport::Kind;
+use ccplane_units::Time;
+
+use super::Wrong;
+
+/// What was seen of every flow's packets, where they leave their host and where they come to one.
+#[derive(Clone, Debug)]
+pub struct Streams(Arc<Mutex<Inner>>);
+
+/// See [`Streams`].
+#[derive(Debug, Default)]
+pub struct Inner {
+    /// From where to where each link leads.
+    links: Vec<(NodeId, NodeId)>,
+    pub flows: Vec<Stream>,
+    pub wrong: Option<Wrong>,
+}
+
+/// A flow's.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// Where each segment of data begins and how long it is, by its number from the first on.
+    segments: BTreeMap<u32, (u64, u16)>,
+    /// How many segments of data left, those sent again included.
+    pub sent: u64,
+    /// What came without a gap, bytes, and what came beyond that.
+    pub whole: u64,
+    beyond: BTreeMap<u64, u64>,
+    /// When the latest came.
+    pub latest: Time,
+}
+
+impl Streams {
+    pub fn new(network: &Network, flows: usize) -> Streams {
+        let links = network.links().filter_map(|link| network.ends(link)).collect();
+        Streams(Arc::new(Mutex::new(Inner {
+            links,
+            flows: vec![Stream::default(); flows],
+            wrong: None,
+        })))
+    }
+
+    pub fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tracer for Streams {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+        if seen.backward || seen.segment.kind != Kind::Data {
+            return;
+        }
+        let mut inner = self.inner();
+        let Some((from, to)) = inner.links.get(seen.link.index()).copied() else {
+            return;
+        };
+        let Some(stream) = seen.flow.and_then(|flow| inner.flows.get_mut(flow.index())) else {
+            return;
+        };
+        let (number, place) = (seen.segment.number.0, (seen.segment.offset(), seen.segment.length));
+        if from == seen.from && seen.step == Step::Queued {
+            stream.sent += 1;
+            let first = *stream.segments.entry(number).or_insert(place);
+            if first != place {
+                let wrong = format!("segment {number} was {first:?} (offset, length) and is {place:?}");
+                inner.wrong.get_or_insert(wrong);
+            }
+        } else if to == seen.to && seen.step == Step::Arrived {
+            stream.latest = now;
+            stream.arrive(place.0, place.0 + u64::from(place.1));
+        }
+    }
+}
+
+impl Stream {
+    /// Segments that were sent at least once.
+    pub fn segments(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
+    fn arrive(&mut self, start: u64, end: u64) {
+        if start > self.whole {
+            let known = self.beyond.entry(start).or_insert(end);
+            *known = end.max(*known);
+            return;
+        }
+        self.whole = self.whole.max(end);
+        while let Some(first) = self.beyond.first_entry().filter(|first| *first.key() <= self.whole) {
+            self.whole = self.whole.max(first.remove());
+        }
+    }
+
+    /// Looks at what the receiver says it has, and at what the sender takes for acknowledged.
+    pub fn check(&self, received: u64, acked: u64) -> Result<(), Wrong> {
+        if received != self.whole {
+            return Err(format!(
+                "{received} bytes received in order, where {} have come",
+                self.whole
+            ));
+        }
+        if acked > received {
+            return Err(format!("{acked} bytes acknowledged, where {received} were received"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Which seeds are done: a file of ranges, so that a great many can be done over several days.
+//!
+//! A line is `A..B`, the seeds from A on and below B; what begins with `#` is a remark. Lines are added, never changed: what was not
+//! written when a run was stopped is done again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path;
+
+/// The file, or none.
+#[derive(Debug, Default)]
+pub struct Done {
+    ranges: Vec<Range<u64>>,
+    file: Option<File>,
+}
+
+impl Done {
+    /// What a file says, which need not exist.
+    pub fn read(path: &Path) -> io::Result<Done> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let ranges = lines.map(|line| {
+            range(line).ok_or_else(|| io::Error::other(format!("`{line}` is no range of seeds; write A..B")))
+        });
+        Ok(Done {
+            ranges: ranges.collect::<io::Result<_>>()?,
+            file: Some(OpenOptions::new().create(true).append(true).open(path)?),
+        })
+    }
+
+    pub fn has(&self, seed: u64) -> bool {
+        self.ranges.iter().any(|range| range.contains(&seed))
+    }
+
+    /// How many seeds are done in all.
+    pub fn count(&self) -> u64 {
+        let mut ranges: Vec<&Range<u64>> = self.ranges.iter().collect();
+        ranges.sort_by_key(|range| range.start);
+        let (mut count, mut end) = (0, 0);
+        for range in ranges {
+            let start = range.start.max(end);
+            count += range.end.saturating_sub(start);
+            end = end.max(range.end);
+        }
+        count
+    }
+
+    /// Notes that these are done.
+    pub fn add(&mut self, range: Range<u64>) -> io::Result<()> {
+        self.note(&format!("{}..{}", range.start, range.end))?;
+        self.ranges.push(range);
+        Ok(())
+    }
+
+    /// Writes a line.
+    pub fn note(&mut self, line: &str) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.write_all(format!("{line}\n").as_bytes()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `A..B`.
+pub fn range(text: &str) -> Option<Range<u64>> {
+    let (start, end) = text.split_once("..")?;
+    let range = start.trim().parse().ok()?..end.trim().parse().ok()?;
+    (range.start < range.end).then_some(range)
+}

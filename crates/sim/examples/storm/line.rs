@@ -1,0 +1,439 @@
+//! The link between flows and their agents: every message is bytes, and suffers what the plan says. So do the agents.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ccplane_agent::{Agent, DatapathId, Options};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_sim::{Between, Brought};
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event, v2};
+
+use crate::check::fallback::Model;
+use crate::draw::Draw;
+use crate::plan::{Fault, Harm, Plan, What};
+
+/// An agent that is not there is looked for again after this time, as `transport::udp` does.
+const RETRY: Duration = Duration::from_millis(100);
+/// So many messages wait for an agent; then a report stays in its flow, and anything else is lost, as on a full socket.
+const MOST_WAITING: usize = 200;
+/// So much may be done at one moment. More is a line, or an agent, that has begun to turn in circles.
+const MOST_AT_ONCE: u32 = 20_000;
+/// Agents' clocks begin here, so that a step back does not lead beyond the beginning of time.
+const EPOCH: i64 = 1_000_000_000_000;
+
+/// The line, as the simulation and whoever checks it hold it.
+#[derive(Clone, Debug)]
+pub struct Line(Arc<Mutex<Inner>>);
+
+/// See [`Line`].
+#[derive(Debug)]
+pub struct Inner {
+    plan: Arc<Plan>,
+    seats: Vec<Seat>,
+    draw: Draw,
+    next_datapath: u32,
+    /// Commands that have come to the datapath, and wait until it has done the one before.
+    ready: VecDeque<Command>,
+    /// Which agent the datapath announces itself to at this moment.
+    announcing: Option<usize>,
+    /// The latest moment, and how often something was asked for then.
+    busy: (Time, u32),
+    /// What the datapath was told and has answered, for those who check.
+    pub model: Model,
+    /// Messages that were sent, and of those how many suffered something.
+    pub messages: u64,
+    pub harmed: u64,
+    pub wrong: Option<String>,
+}
+
+/// A place for an agent.
+struct Seat {
+    agent: Agent,
+    /// From when to when the agent is here.
+    here: (Time, Time),
+    datapath: DatapathId,
+    /// When to look for the agent; it is connected when there is nothing to look for.
+    look: Option<Time>,
+    to_agent: Way,
+    to_flows: Way,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").field("here", &self.here).finish_non_exhaustive()
+    }
+}
+
+/// Messages on their way in one direction, by the time at which they arrive.
+#[derive(Debug, Default)]
+struct Way {
+    under_way: BTreeMap<(Time, u64), Vec<u8>>,
+    sent: u64,
+    /// The latest arrival of those that keep their order.
+    last: Time,
+}
+
+impl Line {
+    pub fn new(plan: &Arc<Plan>) -> Line {
+        let mut inner = Inner {
+            plan: Arc::clone(plan),
+            seats: Vec::new(),
+            draw: Draw::new(plan.seed, 2),
+            next_datapath: 0,
+            ready: VecDeque::new(),
+            announcing: None,
+            busy: (Time::ZERO, 0),
+            model: Model::new(plan.limits.fallback_after),
+            messages: 0,
+            harmed: 0,
+            wrong: None,
+        };
+        // One after the other where the first is to be, and others beside it for a time.
+        let mut from = Time::ZERO;
+        let mut algorithm = plan.algorithms[0];
+        let mut deaths: Vec<&Fault> = plan.faults.iter().filter(|f| matches!(f.what, What::Dies(_))).collect();
+        deaths.sort_by_key(|fault| fault.at);
+        for fault in deaths {
+            let What::Dies(next) = fault.what else { continue };
+            inner.seat(algorithm, from, fault.at.max(from));
+            (from, algorithm) = (fault.end().max(from), next);
+        }
+        inner.seat(algorithm, from, plan.calm);
+        for fault in &plan.faults {
+            if let What::Second(algorithm) = fault.what {
+                inner.seat(algorithm, fault.at, fault.end());
+            }
+        }
+        // Whatever was, in the end one agent is there that knows nothing of it.
+        inner.seat(algorithm, plan.calm, Time::MAX);
+        Line(Arc::new(Mutex::new(inner)))
+    }
+
+    pub fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Between for Line {
+    fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
+        self.inner().say(now, event)
+    }
+
+    fn next_due(&self) -> Time {
+        self.inner().next_due()
+    }
+
+    fn bring(&mut self, now: Time) -> Option<Brought> {
+        self.inner().bring(now)
+    }
+}
+
+impl Inner {
+    fn seat(&mut self, algorithm: &str, from: Time, until: Time) {
+        let mut agent = Agent::new(Options::default());
+        // Every built-in algorithm has defaults that it accepts; tests of the registry say so.
+        let made = Registry::builtin().by_name(algorithm, &Parameters::new());
+        match made.map(|made| agent.add_boxed(made)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.wrong = Some(error.to_string()),
+            Err(error) => self.wrong = Some(error.to_string()),
+        }
+        self.seats.push(Seat {
+            agent,
+            here: (from, until),
+            datapath: DatapathId(u32::MAX),
+            look: Some(from),
+            to_agent: Way::default(),
+            to_flows: Way::default(),
+        });
+    }
+
+    /// Flows that agents know of at the end.
+    pub fn known_flows(&self, now: Time) -> usize {
+        let here = self.seats.iter().filter(|seat| seat.is_here(now));
+        here.map(|seat| seat.agent.flows()).sum()
+    }
+
+    fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
+        self.model.answer(event);
+        let plan = Arc::clone(&self.plan);
+        let report = matches!(event, Event::Report { .. });
+        let copies = match plan
+            .faults
+            .iter()
+            .find(|f| f.is_on(now) && matches!(f.what, What::Flood(_)))
+        {
+            Some(Fault {
+                what: What::Flood(copies),
+                ..
+            }) if report => *copies,
+            _ => 1,
+        };
+        let mut packet = v2::Packet::new();
+        if let Err(error) = packet.event(event) {
+            self.wrong.get_or_insert(format!("an event cannot be written: {error}"));
+        }
+        let mut taken = false;
+        for index in 0..self.seats.len() {
+            if self.announcing.is_some_and(|only| only != index) || !self.seats[index].is_connected(now) {
+                continue;
+            }
+            for _ in 0..copies {
+                if self.seats[index].to_agent.under_way.len() >= MOST_WAITING {
+                    break;
+                }
+                taken = true;
+                let Inner {
+                    draw,
+                    harmed,
+                    messages,
+                    seats,
+                    ..
+                } = self;
+                *messages += 1;
+                *harmed += u64::from(seats[index].to_agent.send(now, &plan, draw, packet.as_bytes()));
+            }
+        }
+        taken
+    }
+
+    fn next_due(&self) -> Time {
+        let due = self
+            .seats
+            .iter()
+            .map(|seat| seat.next_due(&self.plan, self.busy.0))
+            .min();
+        due.unwrap_or(Time::MAX).max(self.busy.0)
+    }
+
+    fn bring(&mut self, now: Time) -> Option<Brought> {
+        self.announcing = None;
+        self.model.settle();
+        self.busy = if self.busy.0 == now {
+            (now, self.busy.1 + 1)
+        } else {
+            (now, 0)
+        };
+        if self.busy.1 > MOST_AT_ONCE {
+            self.wrong.get_or_insert(format!("messages without end at {now}"));
+            return None;
+        }
+        if self.ready.is_empty()
+            && let Some(index) = self.look(now)
+        {
+            self.announcing = Some(index);
+            return Some(Brought::Agent);
+        }
+        let plan = Arc::clone(&self.plan);
+        let Inner {
+            seats,
+            ready,
+            draw,
+            messages,
+            harmed,
+            ..
+        } = self;
+        if ready.is_empty() {
+            for seat in seats.iter_mut() {
+                seat.run(now, &plan, draw, messages, harmed);
+                seat.receive(now, &plan, ready);
+            }
+        }
+        let command = ready.pop_front()?;
+        self.model.command(now, &command);
+        Some(Brought::Command(command))
+    }
+
+    /// Connects to an agent that is looked for now, and sees who has gone.
+    fn look(&mut self, now: Time) -> Option<usize> {
+        for index in 0..self.seats.len() {
+            let seat = &mut self.seats[index];
+            if seat.look.is_none() && now >= seat.here.1 {
+                // It is gone, and what was on its way to it with it.
+                seat.look = Some(Time::MAX);
+                (seat.to_agent, seat.to_flows) = (Way::default(), Way::default());
+            }
+            if seat.look.is_some_and(|look| look <= now) {
+                if !seat.is_here(now) {
+                    seat.look = Some(Time::MAX);
+                    continue;
+                }
+                seat.look = None;
+                seat.datapath = DatapathId(self.next_datapath);
+                self.next_datapath += 1;
+                return Some(index);
+            }
+        }
+        None
+    }
+}
+
+impl Seat {
+    fn is_here(&self, now: Time) -> bool {
+        self.here.0 <= now && now < self.here.1
+    }
+
+    fn is_connected(&self, now: Time) -> bool {
+        self.look.is_none() && self.is_here(now)
+    }
+
+    /// Until when the agent hangs, if it does.
+    fn hangs_until(&self, plan: &Plan, now: Time) -> Option<Time> {
+        let hangs = plan.faults.iter().filter(|f| f.what == What::Hangs && f.is_on(now));
+        hangs.map(Fault::end).max()
+    }
+
+    fn next_due(&self, plan: &Plan, now: Time) -> Time {
+        if let Some(look) = self.look {
+            return look;
+        }
+        let deadline = self
+            .agent
+            .next_deadline()
+            .map_or(Time::MAX, |due| Seat::by_our_clock(plan, now, due));
+        let mut own = deadline.min(self.to_agent.next());
+        while let Some(until) = self.hangs_until(plan, own) {
+            own = until;
+        }
+        own.min(self.to_flows.next()).min(self.here.1)
+    }
+
+    /// How far the agent's clock is from ours at this time, ns.
+    fn ahead(plan: &Plan, now: Time) -> i64 {
+        let steps = plan.faults.iter().filter(|fault| fault.at <= now && now < plan.calm);
+        let micros: i64 = steps
+            .filter_map(|fault| match fault.what {
+                What::Clock(micros) => Some(micros),
+                _ => None,
+            })
+            .sum();
+        EPOCH + micros * 1_000
+    }
+
+    fn by_its_clock(plan: &Plan, now: Time) -> Time {
+        Time::from_nanos((now.as_nanos() as i64 + Seat::ahead(plan, now)).max(0) as u64)
+    }
+
+    /// When the agent's clock will show `due`, from `now` on.
+    fn by_our_clock(plan: &Plan, now: Time, due: Time) -> Time {
+        let steps = plan
+            .faults
+            .iter()
+            .filter(|fault| matches!(fault.what, What::Clock(_)))
+            .map(|fault| fault.at);
+        let mut begins: Vec<Time> = [Time::ZERO, plan.calm].into_iter().chain(steps).collect();
+        begins.sort();
+        for (index, begin) in begins.iter().enumerate() {
+            let end = begins.get(index + 1).copied().unwrap_or(Time::MAX);
+            let shown = due.as_nanos() as i64 - Seat::ahead(plan, *begin);
+            let shown = Time::from_nanos(shown.max(0) as u64).max(*begin).max(now);
+            if shown < end {
+                return shown;
+            }
+        }
+        Time::MAX
+    }
+
+    /// The agent hears what has come, and says what it has to say.
+    fn run(&mut self, now: Time, plan: &Plan, draw: &mut Draw, messages: &mut u64, harmed: &mut u64) {
+        if !self.is_connected(now) || self.hangs_until(plan, now).is_some() {
+            return;
+        }
+        let clock = Seat::by_its_clock(plan, now);
+        let mut fields = Vec::new();
+        while let Some(bytes) = self.to_agent.arrived(now) {
+            let Seat { agent, datapath, .. } = self;
+            let read = v2::read_events(&bytes, &mut fields, &mut |event| agent.handle(clock, *datapath, event));
+            if read.is_err() && plan.strict {
+                return self.cut_off(now);
+            }
+        }
+        if self.agent.next_deadline().is_some_and(|due| due <= clock) {
+            self.agent.on_deadline(clock);
+        }
+        let mut packet = v2::Packet::new();
+        while let Some((to, command)) = self.agent.poll() {
+            packet.clear();
+            if to == self.datapath && packet.command(&command).is_ok() {
+                *messages += 1;
+                *harmed += u64::from(self.to_flows.send(now, plan, draw, packet.as_bytes()));
+            }
+        }
+    }
+
+    /// The datapath reads what has come.
+    fn receive(&mut self, now: Time, plan: &Plan, ready: &mut VecDeque<Command>) {
+        while self.look.is_none()
+            && let Some(bytes) = self.to_flows.arrived(now)
+        {
+            let read = v2::read_commands(&bytes, &mut |command| ready.push_back(command));
+            if read.is_err() && plan.strict {
+                self.cut_off(now);
+            }
+        }
+    }
+
+    /// The connection ends: what is on its way is lost, and the datapath looks for the agent again.
+    fn cut_off(&mut self, now: Time) {
+        self.agent.disconnected(self.datapath);
+        (self.to_agent, self.to_flows) = (Way::default(), Way::default());
+        self.look = Some(now + RETRY);
+    }
+}
+
+impl Way {
+    fn next(&self) -> Time {
+        self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due)
+    }
+
+    fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {
+        let first = self.under_way.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    /// Sends a message; whether it suffers anything.
+    fn send(&mut self, now: Time, plan: &Plan, draw: &mut Draw, bytes: &[u8]) -> bool {
+        let mut bytes = bytes.to_vec();
+        // Draws are the message's own, so that what one suffers changes nothing for the next.
+        let own = draw.next();
+        let (mut copies, mut late, mut overtaken, mut harmed) = (1, Duration::ZERO, false, false);
+        for fault in plan.faults.iter().filter(|fault| fault.is_on(now)) {
+            let What::Messages(harm, share) = fault.what else {
+                continue;
+            };
+            let mut draw = Draw::new(own, 3 + fault.id);
+            if !draw.hits(share) {
+                continue;
+            }
+            harmed = true;
+            match harm {
+                Harm::Late => late = late + Duration::from_micros(draw.log(100, 500_000)),
+                Harm::Lost => copies = 0,
+                Harm::Doubled => copies = draw.from(2, 3),
+                Harm::Overtaken => {
+                    (late, overtaken) = (late + Duration::from_micros(draw.log(10, 100_000)), true);
+                }
+                Harm::Truncated => bytes.truncate(draw.below(bytes.len() as u64) as usize),
+                Harm::Flipped => {
+                    for _ in 0..draw.log(1, 8) {
+                        let bit = draw.below(8 * bytes.len().max(1) as u64);
+                        if let Some(byte) = bytes.get_mut(bit as usize / 8) {
+                            *byte ^= 1 << (bit % 8);
+                        }
+                    }
+                }
+            }
+        }
+        for _ in 0..copies {
+            let mut due = now + plan.message + late;
+            if !overtaken {
+                due = due.max(self.last);
+                self.last = due;
+            }
+            self.under_way.insert((due, self.sent), bytes.clone());
+            self.sent += 1;
+        }
+        harmed
+    }
+}

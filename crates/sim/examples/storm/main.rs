@@ -1,0 +1,217 @@
+//! Storms: everything in one simulation, agents, their links, datapaths, transport and network, and faults in all of them.
+//!
+//! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A on and below B; with a file, those that it does not have. `storm
+//! --seed N [--without 1,4]` runs one, without these of its faults, and says what it drew. See `docs/storm.md`.
+
+mod check;
+mod done;
+mod draw;
+mod line;
+mod plan;
+mod shrink;
+mod storm;
+
+use std::error::Error;
+use std::ops::Range;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use done::Done;
+use plan::Plan;
+use storm::Outcome;
+
+/// Seeds that are noted together as done: more write less often, fewer lose less when a run is stopped.
+const TOGETHER: u64 = 100;
+
+/// What the command line says.
+struct Args {
+    seeds: Range<u64>,
+    without: Vec<u64>,
+    one: bool,
+    threads: usize,
+    done: Done,
+}
+
+fn main() -> ExitCode {
+    match args().and_then(run) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("storm: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn args() -> Result<Args, Box<dyn Error>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut args = Args {
+        seeds: 0..2_000,
+        without: Vec::new(),
+        one: false,
+        threads: cores,
+        done: Done::default(),
+    };
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let value = given.next().ok_or(format!("{name} needs a value"))?;
+        match name.as_str() {
+            "--seeds" => {
+                args.seeds = done::range(&value).ok_or(format!("`{value}` is no range of seeds; write A..B"))?
+            }
+            "--seed" => {
+                let seed = value.parse()?;
+                (args.seeds, args.one) = (seed..seed + 1, true);
+            }
+            "--without" => args.without = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--threads" => args.threads = value.parse()?,
+            "--done" => args.done = Done::read(Path::new(&value))?,
+            _ => {
+                return Err(
+                    format!("there is no {name}; there are --seeds, --seed, --without, --threads and --done").into(),
+                );
+            }
+        }
+    }
+    Ok(args)
+}
+
+/// Runs what was asked for; how many failed.
+fn run(args: Args) -> Result<u64, Box<dyn Error>> {
+    // A panic is a failure that is told in one line.
+    if !args.one {
+        std::panic::set_hook(Box::new(|_| ()));
+    }
+    if args.one {
+        let plan = Plan::new(args.seeds.start).without(&args.without);
+        println!("{plan:#?}");
+        return match shrink::attempt(&plan) {
+            Ok(outcome) => {
+                println!("{outcome:?}");
+                Ok(0)
+            }
+            Err(failure) => {
+                println!("{}", shrink::line(&plan, &args.without, &failure));
+                Ok(1)
+            }
+        };
+    }
+    let sum = all(&args.seeds, args.threads, args.done, &|line| println!("{line}"))?;
+    println!(
+        "{} seeds, {} failed; {} events, {} messages, {} of them harmed; {} seeds done in all",
+        sum.seeds,
+        sum.failed,
+        sum.total.events,
+        sum.total.messages,
+        sum.total.harmed,
+        sum.done.count(),
+    );
+    Ok(sum.failed)
+}
+
+/// What many runs came to.
+struct Sum {
+    done: Done,
+    seeds: u64,
+    failed: u64,
+    total: Outcome,
+}
+
+/// Runs all these seeds that are not done.
+fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sync)) -> Result<Sum, Box<dyn Error>> {
+    let next = AtomicU64::new(seeds.start);
+    let state = Mutex::new(Sum {
+        done,
+        seeds: 0,
+        failed: 0,
+        total: Outcome::default(),
+    });
+    let work = || -> std::io::Result<()> {
+        loop {
+            let start = next.fetch_add(TOGETHER, Ordering::Relaxed);
+            let end = (start + TOGETHER).min(seeds.end);
+            if start >= seeds.end {
+                return Ok(());
+            }
+            let mut good = start;
+            for seed in start..end {
+                if state.lock().is_ok_and(|state| state.done.has(seed)) {
+                    continue;
+                }
+                let plan = Plan::new(seed);
+                let result = shrink::attempt(&plan);
+                let line = result.as_ref().err().map(|failure| {
+                    let (without, failure) = shrink::shrink(&plan, failure.clone(), Vec::new());
+                    shrink::line(&plan, &without, &failure)
+                });
+                let Ok(mut state) = state.lock() else { return Ok(()) };
+                state.seeds += 1;
+                match result {
+                    Ok(outcome) => {
+                        let sum = &mut state.total;
+                        sum.events += outcome.events;
+                        sum.messages += outcome.messages;
+                        sum.harmed += outcome.harmed;
+                        sum.digest = sum.digest.wrapping_add(outcome.digest);
+                    }
+                    Err(_) => {
+                        state.failed += 1;
+                        let line = line.unwrap_or_default();
+                        tell(&line);
+                        state.done.note(&format!("# {line}"))?;
+                        if good < seed {
+                            state.done.add(good..seed)?;
+                        }
+                        good = seed + 1;
+                    }
+                }
+            }
+            let Ok(mut state) = state.lock() else { return Ok(()) };
+            if good < end && (good..end).any(|seed| !state.done.has(seed)) {
+                state.done.add(good..end)?;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or(Ok(())))
+    })?;
+    Ok(state.into_inner().map_err(|_| "a thread has ended early")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What CI does. A failure is its one line.
+    #[test]
+    fn two_thousand_storms_do_no_harm() {
+        let told = Mutex::new(Vec::new());
+        let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
+        let sum = all(&(0..2_000), 2, Done::default(), &tell).expect("no file is written");
+        assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes() {
+        for seed in 0..20 {
+            let plan = Plan::new(seed);
+            assert_eq!(shrink::attempt(&plan), shrink::attempt(&Plan::new(seed)), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn seeds_that_are_done_are_not_done_again() {
+        let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
+        let file = || Done::read(&path).expect("it can be read");
+        let count = |seeds: Range<u64>| all(&seeds, 1, file(), &|_| ()).expect("it can be written").seeds;
+        let counts = [count(5..8), count(5..8), count(3..10)];
+        let done = file();
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!((counts, done.count()), ([3, 0, 4], 7));
+    }
+}

@@ -1,0 +1,274 @@
+//! One run: what a plan says happens, and after every event everyone looks.
+
+use std::sync::Arc;
+
+use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
+use ccplane_sim::{Change, Congestion, FlowId, FlowSpec, SimError, SimOptions, Simulation, SteerOptions};
+use ccplane_transport::State;
+use ccplane_units::{Duration, Probability, Rate, Time};
+
+use crate::check::stream::{Stream, Streams};
+use crate::check::{Wrong, counters, end, limits};
+use crate::line::Line;
+use crate::plan::{Plan, What};
+
+/// When all is calm, flows have so long to come through; most take some seconds. One that is slow, because the rate of an agent before stands, is
+/// given up then, and one that stands still is a failure.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// A flow that has received nothing for so long stands still: far longer than the longest timeout, or than a segment takes at 100 bytes/s.
+const STILL: Duration = Duration::from_secs(100);
+/// After the last flow has closed, what is under way has so long to arrive.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+/// So many events between two looks at all counters of all links, which take longer than an event.
+const SELDOM: u64 = 64;
+/// So many events at one moment are a simulation that stands still.
+const MOST_AT_ONCE: u64 = 200_000;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Stands for everything that happened.
+    pub digest: u64,
+    pub events: u64,
+    pub messages: u64,
+    pub harmed: u64,
+}
+
+/// What went wrong, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub at: Time,
+    pub what: Wrong,
+}
+
+/// A run under way.
+struct Storm<'a> {
+    plan: &'a Plan,
+    sim: Simulation<Streams>,
+    line: Line,
+    streams: Streams,
+    flows: Vec<FlowId>,
+    /// Flows were given up, so that not every byte has to arrive.
+    given_up: bool,
+}
+
+/// Runs a plan to its end.
+pub fn run(plan: &Plan) -> Result<Outcome, Failure> {
+    let mut storm = Storm::new(plan).map_err(|error| Failure {
+        at: Time::ZERO,
+        what: error.to_string(),
+    })?;
+    storm.run().map_err(|what| Failure {
+        at: storm.sim.now(),
+        what,
+    })
+}
+
+impl<'a> Storm<'a> {
+    fn new(plan: &'a Plan) -> Result<Storm<'a>, SimError> {
+        let network = plan.network()?;
+        let streams = Streams::new(&network, plan.flows.len());
+        let line = Line::new(&Arc::new(plan.clone()));
+        let hosts: Vec<_> = plan
+            .flows
+            .iter()
+            .filter_map(|flow| plan.hosts(flow, &network))
+            .collect();
+        let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), streams.clone())?;
+        let options = SteerOptions {
+            limits: plan.limits,
+            ..SteerOptions::default()
+        };
+        let agent = sim.host_between(Box::new(line.clone()), options);
+        for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
+            let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
+            sim.add_flow(
+                spec.under(Congestion::Steered(agent, "".into()))
+                    .with(plan.config.clone()),
+            )?;
+        }
+        let flows = sim.flows().collect();
+        let mut storm = Storm {
+            plan,
+            sim,
+            line,
+            streams,
+            flows,
+            given_up: false,
+        };
+        storm.schedule()?;
+        Ok(storm)
+    }
+
+    /// What befalls packets.
+    fn schedule(&mut self) -> Result<(), SimError> {
+        let plan = self.plan;
+        let Some(link) = self.sim.network().link_named(plan.bottleneck()) else {
+            return Err(SimError::Shape(format!("no link {}", plan.bottleneck())));
+        };
+        for fault in &plan.faults {
+            let share = |thousandth: u64| Probability::from_parts((thousandth << 32) / 1_000);
+            let (worse, better) = match fault.what {
+                What::Down => (Change::Down(link), Change::Up(link)),
+                What::Slow(percent) => {
+                    let slow = Rate::from_bytes_per_sec((plan.rate.bytes_per_sec() * percent / 100).max(1_000));
+                    let line = LineSpec::Constant;
+                    (Change::Line(link, line(slow)), Change::Line(link, line(plan.rate)))
+                }
+                What::Loss(thousandth) => {
+                    let loss = LossModel::Bernoulli(share(thousandth));
+                    (Change::Loss(link, loss), Change::Loss(link, LossModel::NONE))
+                }
+                What::Reorder(percent) => (
+                    Change::Delay(link, plan.jitter(percent)),
+                    Change::Delay(link, DelayModel::Fixed(plan.delay)),
+                ),
+                _ => continue,
+            };
+            self.sim.schedule(fault.at, worse)?;
+            self.sim.schedule(fault.end(), better)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<Outcome, Wrong> {
+        let lies = self.plan.lies();
+        let (mut events, mut at_once, mut moment) = (0_u64, 0_u64, Time::ZERO);
+        let (patient, last) = (self.plan.calm + PATIENCE, self.plan.calm + PATIENCE * 2);
+        while self.step(last)? {
+            events += 1;
+            self.look(lies)?;
+            if events.is_multiple_of(SELDOM) {
+                self.look_seldom()?;
+                if self.all_over() {
+                    break;
+                }
+            }
+            at_once = if self.sim.now() == moment { at_once + 1 } else { 0 };
+            moment = self.sim.now();
+            if at_once > MOST_AT_ONCE {
+                return Err(format!("{MOST_AT_ONCE} events at one moment"));
+            }
+            let late = moment >= patient;
+            if !self.given_up && (late || lies && moment >= self.plan.calm) {
+                self.give_up(late && !lies)?;
+            }
+        }
+        if !self.all_over() {
+            return Err(format!(
+                "not over long after all was calm: {}",
+                self.living().join("; ")
+            ));
+        }
+        let until = self.sim.now() + AFTERWARDS;
+        while self.step(until)? {
+            events += 1;
+        }
+        self.came_through()?;
+        end::check(&self.sim, &self.line, lies)?;
+        let line = self.line.inner();
+        Ok(Outcome {
+            digest: self.sim.digest(),
+            events,
+            messages: line.messages,
+            harmed: line.harmed,
+        })
+    }
+
+    /// Gives up what has not come through; one that stands still is a failure.
+    fn give_up(&mut self, moving: bool) -> Result<(), Wrong> {
+        self.given_up = true;
+        let streams = self.streams.inner();
+        let still = |stream: &Stream| stream.latest + STILL < self.sim.now();
+        for (index, flow) in self.flows.iter().enumerate() {
+            if moving && self.sim.connections(*flow).is_some() && still(&streams.flows[index]) {
+                return Err(format!("stands still: {}", self.living().join("; ")));
+            }
+        }
+        drop(streams);
+        for flow in &self.flows {
+            self.sim.abort(*flow);
+        }
+        Ok(())
+    }
+
+    /// Flows that live, in words.
+    fn living(&self) -> Vec<String> {
+        let living = self.flows.iter().filter(|flow| self.sim.connections(**flow).is_some());
+        living
+            .filter_map(|flow| Some(format!("flow {}: {:?}", flow.index(), self.sim.flow(*flow)?)))
+            .collect()
+    }
+
+    fn step(&mut self, until: Time) -> Result<bool, Wrong> {
+        let more = self.sim.step(until).map_err(|error| error.to_string())?;
+        if let Some(wrong) = self.line.inner().wrong.take() {
+            return Err(wrong);
+        }
+        if let Some(wrong) = self.streams.inner().wrong.take() {
+            return Err(wrong);
+        }
+        Ok(more)
+    }
+
+    /// What is looked at after every event.
+    fn look(&self, lies: bool) -> Result<(), Wrong> {
+        let Storm { plan, sim, .. } = self;
+        let streams = self.streams.inner();
+        let mut line = self.line.inner();
+        let initial = u64::from(plan.config.initial_window) * u64::from(plan.config.mss);
+        for (index, flow) in self.flows.iter().enumerate() {
+            let Some((sender, receiver)) = sim.connections(*flow) else {
+                continue;
+            };
+            let of = |wrong: Wrong| format!("flow {index}: {wrong}");
+            let stats = sender.stats();
+            let received = receiver.map_or(0, |receiver| receiver.received());
+            streams.flows[index].check(received, stats.acked).map_err(of)?;
+            if sender.state() != State::Open {
+                continue;
+            }
+            limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;
+            let falls_back = sim.in_fallback(*flow).unwrap_or_default();
+            let state = (falls_back, stats.acked);
+            line.model
+                .check(sim.now(), index as u64, plan.flows[index].start, state, lies)
+                .map_err(of)?;
+        }
+        Ok(())
+    }
+
+    /// What takes longer.
+    fn look_seldom(&self) -> Result<(), Wrong> {
+        let streams = self.streams.inner();
+        for (index, flow) in self.flows.iter().enumerate() {
+            if let Some((sender, _)) = self.sim.connections(*flow) {
+                counters::check(sender, &streams.flows[index]).map_err(|wrong| format!("flow {index}: {wrong}"))?;
+            }
+        }
+        self.sim.check().map_err(|error| error.to_string())
+    }
+
+    /// Every flow has begun and ended.
+    fn all_over(&self) -> bool {
+        let mut flows = self.plan.flows.iter().zip(&self.flows);
+        flows.all(|(plan, flow)| plan.start < self.sim.now() && self.sim.connections(*flow).is_none())
+            && self.sim.left()[1].1 == 0
+    }
+
+    /// Every byte has arrived, unless flows were given up.
+    fn came_through(&self) -> Result<(), Wrong> {
+        let streams = self.streams.inner();
+        for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {
+            let Some(view) = self.sim.flow(*flow) else { continue };
+            let whole = streams.flows[index].whole;
+            if !self.given_up && (view.received, whole) != (plan.bytes, plan.bytes) {
+                return Err(format!(
+                    "flow {index}: {} bytes received of {}, {whole} have come ({:?})",
+                    view.received, plan.bytes, view.failure
+                ));
+            }
+        }
+        Ok(())
+    }
+}

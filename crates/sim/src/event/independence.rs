@@ -1,0 +1,105 @@
+//! Nothing depends on the order in which events were scheduled, nor on which place of a flow's end is free: what a thread
+//! for each part of a network would change.
+
+use std::sync::Arc;
+
+use ccplane_transport::{Config, Native};
+use ccplane_units::{Duration, Rate, Time};
+
+use super::wheel::Wheel;
+use super::{Event, Events, LAST};
+use crate::network::{LinkSpec, Network, Spread};
+use crate::{Congestion, FlowSpec, SimOptions, Simulation, topology};
+
+/// What a division over threads does to the order in which things come.
+type Interleave = fn(&mut [Event], &mut [u32]);
+
+impl Events {
+    /// Schedules everything that waits anew, and says in which order.
+    fn again(&mut self, order: impl FnOnce(&mut [Event])) {
+        let mut events: Vec<Event> = std::iter::from_fn(|| self.pop(LAST)).collect();
+        order(&mut events);
+        self.wheel = Wheel::default();
+        self.scheduled = 0;
+        for Event(number) in events {
+            self.scheduled += 1;
+            self.wheel.push(Event(number));
+        }
+    }
+}
+
+/// When flows begin again, µs: those before are over, so that there are places to choose from.
+const SECOND: u64 = 10_000_000;
+
+/// Flows of one size that begin at one moment, on links that are all alike: nearly all that happens is simultaneous.
+fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
+    let mut sim = Simulation::new(network, SimOptions::seeded(7)).expect("a valid network");
+    let hosts: Vec<_> = sim.network().hosts().collect();
+    // So many ask at once that some are lost, and their timers end together.
+    for start in [[0; 6], [SECOND; 6]].concat() {
+        for (n, from) in hosts.iter().enumerate().skip(1) {
+            let to = if to_one { hosts[0] } else { hosts[n - 1] };
+            let spec = FlowSpec {
+                start: Time::from_micros(start),
+                bytes: Some(60_000),
+                congestion: Congestion::Native(Native::new_reno()),
+                transport: Arc::new(Config::default()),
+                ..FlowSpec::new(*from, to)
+            };
+            sim.add_flow(spec).expect("a path");
+        }
+    }
+    let steps = |from| (0..100).map(move |step| Time::from_micros(from + step * 20));
+    for step in steps(1).chain(steps(SECOND - 1)) {
+        sim.run_until(step).expect("it runs");
+        let mut free = std::mem::take(&mut sim.world.free);
+        sim.world.events.again(|events| interleave(events, &mut free));
+        sim.world.free = free;
+    }
+    sim.run_until(Time::from_micros(30_000_000)).expect("it runs");
+    assert!(
+        sim.flows()
+            .all(|flow| sim.flow(flow).is_some_and(|flow| flow.finished.is_some()))
+    );
+    sim.digest()
+}
+
+/// In the order of a hash of the event.
+fn scattered(events: &mut [Event], free: &mut [u32]) {
+    events.sort_by_key(|event| crate::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
+    free.sort_by_key(|place| crate::random::mix(u64::from(*place)));
+}
+
+fn backwards(events: &mut [Event], free: &mut [u32]) {
+    events.reverse();
+    free.reverse();
+}
+
+fn link() -> LinkSpec {
+    let queue = "droptail:30p".parse().expect("a queue");
+    LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::from_micros(10))
+        .with_queue(queue, Duration::from_micros(40))
+}
+
+#[test]
+fn whatever_was_scheduled_first_an_incast_gives_the_same_digest() {
+    let run = |interleave| {
+        let network = topology::incast(8, &link(), link()).expect("small");
+        digest(network, true, interleave)
+    };
+    let as_it_was = run(|_, _| ());
+    assert_eq!(run(backwards), as_it_was);
+    assert_eq!(run(scattered), as_it_was);
+}
+
+#[test]
+fn whatever_was_scheduled_first_packets_with_paths_of_their_own_take_the_same_ones() {
+    let run = |interleave| {
+        let mut network = topology::leaf_spine(2, 4, 2, &link(), &link()).expect("small");
+        network.spread = Spread::PerPacket;
+        digest(network, false, interleave)
+    };
+    let as_it_was = run(|_, _| ());
+    assert_eq!(run(backwards), as_it_was);
+    assert_eq!(run(scattered), as_it_was);
+}
