@@ -123,6 +123,15 @@ pub(super) fn findings(results: &Results, cells: &[Cell], seeds: u64, flows: u64
                 format!("large_fct_{name}_ratio_{key}"),
                 results.large(*cell, statistic),
             );
+            // What growth of a packet a round trip would be worth.
+            if cell.contenders().contains(&Who::DxFreshest) {
+                for (size, class) in [("small", SMALL), ("large", LARGE)] {
+                    findings.figure(
+                        format!("{size}_fct_{name}_freshest_over_after_{key}"),
+                        results.times_slower(Who::DxFreshest, Who::Dx, *cell, class, statistic),
+                    );
+                }
+            }
         }
     }
     ratios(&mut findings, results, cells);
@@ -184,14 +193,18 @@ fn pairs(findings: &mut Findings, results: &Results, cells: &[Cell]) {
     };
     let small = within(&|cell, statistic, n| Some(results.small(cell, statistic)? >= *SLIDE_SMALL.get(n)?));
     let large = within(&|cell, statistic, n| Some(results.large(cell, statistic)? <= *SLIDE_LARGE.get(n)?));
+    let both = within(&|cell, statistic, n| {
+        let small = results.small(cell, statistic)? >= *SLIDE_SMALL.get(n)?;
+        Some(small && results.large(cell, statistic)? <= *SLIDE_LARGE.get(n)?)
+    });
     findings.remark(format!(
         "Small flows are 2.6 times faster in the mean and 6.0 in the 99th percentile, or more: {small}. Large flows are 1.2 and 1.1 \
-         times slower, or less: {large}."
+         times slower, or less: {large}. Both: {both}."
     ));
 }
 
 fn table(findings: &mut Findings, results: &Results, cells: &[Cell], statistic: Statistic) {
-    let rows = cells.iter().flat_map(|cell| CONTENDERS.map(|who| (*cell, who)));
+    let rows = cells.iter().flat_map(|cell| cell.contenders().iter().map(|who| (*cell, *who)));
     let rows = rows.map(|(cell, who)| {
         let label = cell.delay.label().to_owned();
         let mut row = vec![label, cell.load.to_string(), who.label().to_owned()];
