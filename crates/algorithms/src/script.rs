@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 pub(crate) struct Script {
     agent: Agent,
     programs: ProgramTable<8>,
-    flow: datapath::Flow<64>,
+    flow: datapath::Flow<32>,
     pub transport: Transport,
     /// What an ACK carries that a test does not say.
     pub usual: Signals,
@@ -76,7 +76,7 @@ impl Script {
             capabilities,
             max_programs: 8,
             max_instrs: datapath::MAX_INSTRS as u32,
-            max_vars: 64,
+            max_vars: 32,
             fallback_after: Some(limits.fallback_after),
         };
         let now = Time::from_micros(1_000_000);

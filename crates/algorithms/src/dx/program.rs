@@ -54,7 +54,7 @@ const CUT: &str = "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.
 
 impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
-    /// that is sampled.
+    /// that is sampled. `sum` is of delays by stamps, and the least of those by RTT.
     ///
     /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered, so that a
     /// queue on the way back has no part in it. A rate over fewer packets is that of what a token bucket let through at once.
@@ -127,8 +127,8 @@ impl Dx {
         (volatile lost 0) (volatile reductions 0)
         (decisions 0) (queue 0) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
-    (noise 0) (slow true) (recovering false) (in_loss false) (again false)
-    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity) (low +infinity)
+    (noise 0) (slow true) (recovering 0) (again false)
+    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity)
     (left 0) (sum 0) (count 0) (pair 0)
     (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0){train})
 (when true
@@ -149,29 +149,30 @@ impl Dx {
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
     # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
     (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
-    # A loss halves the window, once in a repair. After a timeout the program raises it again.
-    (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-        (do (:= Report.window (/ Report.window 2))
-            (:= Ssthresh (max Report.window (* 2 Flow.mss)))
-            (:= Report.reductions (+ Report.reductions 1))
-            (:= slow false)
-            (report)))
-    (if Flow.was_timeout
-        (do (:= in_loss true) (report)))
-    (if (&& in_loss Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
-        (:= Cwnd (min Ssthresh (+ Cwnd new))))
-    (if (&& recovering (! (|| Flow.in_recovery Flow.was_timeout)))
-        (do (:= slow (&& in_loss (> Report.window Cwnd)))
-            (:= Report.window (min Report.window Cwnd))
-            (:= in_loss false)))
+    # A loss halves the window, once in a repair. After a timeout (2) the program raises it again.
+    (if (|| Flow.in_recovery Flow.was_timeout)
+        (do (if (== recovering 0)
+                (do (:= Report.window (/ Report.window 2))
+                    (:= Ssthresh (max Report.window (* 2 Flow.mss)))
+                    (:= Report.reductions (+ Report.reductions 1))
+                    (:= slow false)
+                    (:= recovering 1)
+                    (report)))
+            (if Flow.was_timeout
+                (do (:= recovering 2) (report)))
+            (if (&& (== recovering 2) Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
+                (:= Cwnd (min Ssthresh (+ Cwnd new)))))
+        (if (> recovering 0)
+            (do (:= slow (&& (== recovering 2) (> Report.window Cwnd)))
+                (:= Report.window (min Report.window Cwnd))
+                (:= recovering 0))))
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (report)))
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
     (if again
         (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
-            (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0)))
+            (:= count 0) (:= block 0)))
     (if (&& sampled (! again) (<= left (if slow 0 {span})))
-        (do (:= sum (+ sum q)) (:= count (+ count 1)) (:= low (min low q))))
+        (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
     (if (&& sampled (! again))
@@ -182,8 +183,8 @@ impl Dx {
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))))
     (:= last_r (if sampled r)){packet}
-    (:= Report.headroom {headroom})
     (:= last (if sampled q))
+    (:= Report.headroom {headroom})
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
             (:= Report.back (min Report.back (/ sum_r block)))
@@ -197,10 +198,8 @@ impl Dx {
 # A decision.
 (when (&& (! again) (== left 0) (>= count (if slow {FEW} 1)))
     (:= Report.decisions (+ Report.decisions 1))
-    (:= Report.queue (if Report.stamped (/ sum count) low))
-    (:= sum 0)
+    (:= Report.queue (if Report.stamped (/ sum count) sum))
     (:= count 0)
-    (:= low +infinity)
     (if (> Report.queue Report.headroom)
         (do (:= Report.window (if slow (* Report.window {LEFT})
                 (- Report.window (if (< Report.window (* 2 Flow.mss)) {CUT_SMALL} {CUT}))))
@@ -209,15 +208,16 @@ impl Dx {
             (:= Report.window (+ Report.window {GROW})))){whole}
     (:= left (if slow 0 {next}))
     (fallthrough))
-(when (! recovering)
+(when (== recovering 0)
     (:= Report.window (min {MOST} (max Report.window {LEAST})))
-    (:= q (max {fewest} (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
+    (:= r {fewest})
+    (:= q (max r (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))
     # 1000gbit ends the pacing.
-    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window {fewest})))
-        (max 1 (/ (* Report.window 1000000000) Report.base))
+    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window r)))
+        (/ (* Report.window 1000000000) Report.base)
         (if (> Rate 0) 1000gbit 0)))
     (fallthrough))
 (when (> Micros (max Flow.srtt_us 1000))

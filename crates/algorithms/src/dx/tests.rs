@@ -426,7 +426,11 @@ fn behind_a_bucket(parameters: &str, late: u64) -> (f64, u64) {
         while (under_way.len() as u64) < script.window() && paced <= now {
             let ready = now.max(free);
             let goes = ready.max((full + PACKET).saturating_sub(DEEP));
-            let goes = if goes > now && late > 0 { goes + dice.below(late) } else { goes };
+            let goes = if goes > now && late > 0 {
+                goes + dice.below(late)
+            } else {
+                goes
+            };
             full = full.max(goes) + PACKET;
             free = goes;
             under_way.push_back((now, goes, goes + EMPTY, acknowledged));

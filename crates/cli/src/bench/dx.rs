@@ -31,13 +31,17 @@ pub struct DxArgs {
 fn check(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
     let mut agent = Agent::new(ccplane_agent::Options::default());
     crate::attach::add(&mut agent, alg, registry)?;
-    if agent.hosted().all(|hosted| hosted.wants.contains(Capabilities::ONE_WAY_DELAY)) {
+    if agent
+        .hosted()
+        .all(|hosted| hosted.wants.contains(Capabilities::ONE_WAY_DELAY))
+    {
         return Ok(());
     }
-    Err(
-        Failure::text(Kind::Usage, format!("`{alg}` asks for no time stamps, from which the queue is told"))
-            .hint("give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay"),
+    Err(Failure::text(
+        Kind::Usage,
+        format!("`{alg}` asks for no time stamps, from which the queue is told"),
     )
+    .hint("give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay"))
 }
 
 /// Runs the benchmark.

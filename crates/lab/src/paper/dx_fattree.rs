@@ -252,7 +252,12 @@ fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
     };
     let cells: Vec<Cell> = delays
         .iter()
-        .flat_map(|delay| loads.iter().map(|load| Cell { delay: *delay, load: *load }))
+        .flat_map(|delay| {
+            loads.iter().map(|load| Cell {
+                delay: *delay,
+                load: *load,
+            })
+        })
         .collect();
     let mut jobs = Vec::new();
     for cell in cells.iter().rev() {

@@ -115,14 +115,8 @@ pub(super) fn findings(results: &Results, cells: &[Cell], seeds: u64, flows: u64
     for cell in cells {
         for statistic in Statistic::ALL {
             let (name, key) = (statistic.name(), cell.key());
-            findings.figure(
-                format!("small_fct_{name}_ratio_{key}"),
-                results.small(*cell, statistic),
-            );
-            findings.figure(
-                format!("large_fct_{name}_ratio_{key}"),
-                results.large(*cell, statistic),
-            );
+            findings.figure(format!("small_fct_{name}_ratio_{key}"), results.small(*cell, statistic));
+            findings.figure(format!("large_fct_{name}_ratio_{key}"), results.large(*cell, statistic));
             // What growth of a packet a round trip would be worth.
             if cell.contenders().contains(&Who::DxFreshest) {
                 for (size, class) in [("small", SMALL), ("large", LARGE)] {
@@ -204,7 +198,9 @@ fn pairs(findings: &mut Findings, results: &Results, cells: &[Cell]) {
 }
 
 fn table(findings: &mut Findings, results: &Results, cells: &[Cell], statistic: Statistic) {
-    let rows = cells.iter().flat_map(|cell| cell.contenders().iter().map(|who| (*cell, *who)));
+    let rows = cells
+        .iter()
+        .flat_map(|cell| cell.contenders().iter().map(|who| (*cell, *who)));
     let rows = rows.map(|(cell, who)| {
         let label = cell.delay.label().to_owned();
         let mut row = vec![label, cell.load.to_string(), who.label().to_owned()];
@@ -232,7 +228,12 @@ fn panel(results: &Results, cells: &[Cell], class: usize, statistic: Statistic) 
     let line = |(n, who): (usize, &Who)| {
         let cells = cells.iter().filter(|cell| cell.delay == FIXED.delay);
         let points = cells
-            .filter_map(|cell| Some((cell.load as f64, results.statistic(*who, *cell, class, statistic)? / scale)))
+            .filter_map(|cell| {
+                Some((
+                    cell.load as f64,
+                    results.statistic(*who, *cell, class, statistic)? / scale,
+                ))
+            })
             .collect::<Vec<_>>();
         Line::new(who.label(), n, points).dots()
     };
@@ -299,10 +300,17 @@ mod tests {
         ]);
         assert_eq!(results.times(Who::Dx, FIXED, SMALL).values(), [9.0, 10.0]);
         assert_eq!(results.times(Who::Dx, FIXED, LARGE).values(), [10_000.0, 30_000.0]);
-        assert_eq!(results.times(Who::Dctcp, other, SMALL).values().len(), 4, "seeds are taken together");
+        assert_eq!(
+            results.times(Who::Dctcp, other, SMALL).values().len(),
+            4,
+            "seeds are taken together"
+        );
         let findings = findings(&results, &[other, FIXED], 1, 6);
         let figures = findings.figures();
-        assert_eq!(figures["small_fct_mean_ratio"], 3.0, "of the cell that was fixed, not the best or last");
+        assert_eq!(
+            figures["small_fct_mean_ratio"], 3.0,
+            "of the cell that was fixed, not the best or last"
+        );
         assert_eq!(figures["large_fct_p99_ratio"], 0.3333);
         assert_eq!(figures["small_fct_p99_ratio_4us_1us_60"], 3.0);
         assert_eq!(figures["small_fct_mean_ratio_4us_1us_20"], 1.0);

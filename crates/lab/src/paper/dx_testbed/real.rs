@@ -130,12 +130,18 @@ impl Real {
 
 pub(super) fn write(findings: &mut Findings, all: &[Real]) {
     for link in &LINKS {
-        let of = |label: &str| all.iter().find(|real| (real.label.as_str(), real.mbit) == (label, link.mbit()));
+        let of = |label: &str| {
+            all.iter()
+                .find(|real| (real.label.as_str(), real.mbit) == (label, link.mbit()))
+        };
         let Some(dx) = of("dx") else { continue };
         let key = link.key;
         findings.figure(format!("real_queue_p50_us{key}"), Some(dx.waited_p50_us));
         if let Some(cubic) = of("native:cubic") {
-            findings.figure(format!("real_goodput_ratio{key}"), Some(dx.goodput_mbit / cubic.goodput_mbit));
+            findings.figure(
+                format!("real_goodput_ratio{key}"),
+                Some(dx.goodput_mbit / cubic.goodput_mbit),
+            );
             findings.figure(format!("real_queue_cubic_p50_us{key}"), Some(cubic.waited_p50_us));
         }
         if let Some(dctcp) = of("dctcp") {
@@ -210,7 +216,10 @@ mod tests {
             ];
             write(&mut findings, &all);
             let figures = findings.figures();
-            (figures["queue_ratio_dctcp"].as_f64(), figures["queue_ratio_dctcp_1g"].as_f64())
+            (
+                figures["queue_ratio_dctcp"].as_f64(),
+                figures["queue_ratio_dctcp_1g"].as_f64(),
+            )
         };
         assert_eq!(told(true), (Some(6.0), Some(7.0)));
         assert_eq!(told(false), (Some(6.0), None));
