@@ -395,4 +395,20 @@ mod tests {
         assert_eq!(figures.figures()["stack_rtt_spread_us"], 1_000.0);
         assert_eq!(figures.figures()["ladder_real_6_p99_us"], 2.0);
     }
+
+    #[test]
+    fn what_the_model_was_fitted_to_is_no_result() {
+        let spread = ladder::Spread { p50: 1.0, p99: 710.0 };
+        let measured = Measured {
+            ladder: Some(ladder::Ladder {
+                steps: [spread; 6],
+                causes: Vec::new(),
+            }),
+            ..Measured::default()
+        };
+        let findings = findings(&measured);
+        let figures = findings.figures();
+        assert!(!figures.contains_key("ladder_sim_1_p99_us"));
+        assert_eq!(figures["ladder_sim_3_p99_us"], 710.0);
+    }
 }

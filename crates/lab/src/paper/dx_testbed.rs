@@ -275,4 +275,36 @@ mod tests {
             assert_eq!((dx.drops, dx.retransmissions), (0, 0), "{gbit} Gbit/s");
         }
     }
+
+    /// Slide 29 has two lines, of stamps by hardware and by software; exact ones are no third.
+    #[test]
+    fn the_order_is_of_hardware_and_software_stamps_alone() {
+        let registry = Registry::builtin();
+        let seen = |waited: f64| -> Seen {
+            let seen = serde_json::json!({
+                "waited_us": vec![waited; 1_001], "mean_us": waited, "packet_us": 1.2, "utilisation": 1.0,
+                "drops": 0, "retransmissions": 0, "rates": [],
+            });
+            serde_json::from_value(seen).unwrap()
+        };
+        let ordered = |waited: [f64; 3]| {
+            let job = |who| ManyToOne {
+                who,
+                gbit: 10,
+                ..ManyToOne::of(&registry, EXPERIMENT.name)
+            };
+            let jobs = [Who::Dx, Who::DxHardware, Who::DxSoftware].map(job);
+            let seen = waited.map(seen);
+            let mut findings = Findings::default();
+            tell(
+                &mut findings,
+                &Results(jobs.iter().zip(&seen).collect()),
+                &ROUND_TRIPS[..1],
+                true,
+            );
+            findings.figures()["ordered_10g"].clone()
+        };
+        assert_eq!(ordered([5.0, 2.0, 3.0]), true);
+        assert_eq!(ordered([1.0, 3.0, 2.0]), false);
+    }
 }
