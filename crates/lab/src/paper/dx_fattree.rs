@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-fattree",
     title: "Completion times of web search over a fat tree of 192 hosts",
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slides 30 and 31",
-    takes: "25 minutes on two cores; 1 minute with --quick",
+    takes: "15 minutes on two cores; 1 minute with --quick",
     on: &[Datapath::Sim],
     repeats: None,
     run: fattree,
