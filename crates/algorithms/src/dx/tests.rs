@@ -435,8 +435,8 @@ fn behind_a_bucket(parameters: &str, late: u64) -> (f64, u64) {
             free = goes;
             under_way.push_back((now, goes, goes + EMPTY, acknowledged));
             let rate = script.transport.rate;
-            if rate > 0 {
-                paced = now + MSS * 1_000_000_000 / rate;
+            if let Some(pause) = (MSS * 1_000_000_000).checked_div(rate) {
+                paced = now + pause;
             }
         }
         let Some(&(sent, left, back, before)) = under_way.front() else {
