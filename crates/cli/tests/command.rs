@@ -118,6 +118,13 @@ fn quantities_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
+fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
+    fails(&["bench", "dx", "--alg", "native:cubic"], 2, &["kernel's own"]);
+    fails(&["bench", "dx", "--alg", "reno"], 2, &["asks for no time stamps"]);
+    fails(&["bench", "dx", "--alg", "dx:headroom=wide"], 2, &["headroom"]);
+}
+
+#[test]
 fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
     fails(
         &["paper", "ccp-interval", "--datapath", "sim"],

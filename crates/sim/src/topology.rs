@@ -145,12 +145,19 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
 /// more at a host) and buffers (250 packets of 1538 bytes a port) are those of the same group's ExpressPass (2017).
 /// Paths are chosen per flow, both directions alike.
 pub fn tree_192(queue: QueueSpec) -> Network {
-    let link = |us| {
-        LinkSpec::new(Rate::from_bits_per_sec(10_000_000_000), Duration::from_micros(us))
+    tree_192_with(queue, Duration::from_micros(5), Duration::from_micros(4))
+}
+
+/// [`tree_192`] with other delays: of a host's link, and of those between switches.
+pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Network {
+    // The longest way there and back: two links of hosts and four of switches.
+    let rtt = (access * 2 + fabric * 4) * 2;
+    let link = |delay| {
+        LinkSpec::new(Rate::from_bits_per_sec(10_000_000_000), delay)
             .with_mtu(1_538)
-            .with_queue(queue, Duration::from_micros(52))
+            .with_queue(queue, rtt)
     };
-    let (access, fabric) = (link(5), link(4));
+    let (access, fabric) = (link(access), link(fabric));
     let mut network = Network::new();
     network.spread = Spread::Symmetric;
     let cores: Vec<NodeId> = (0..8).map(|n| network.switch(format!("core{n}"))).collect();

@@ -16,6 +16,7 @@ use ccplane_units::{Duration, Rate};
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 use noise::{Noise, Seen};
+use program::TRAIN;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "dx",
@@ -175,11 +176,6 @@ impl Algorithm for Dx {
             .with(Capabilities::PACING)
             .with(Capabilities::RTT)
             .with(Capabilities::RECOVERY);
-        // Without either, a packet would have no time.
-        let needs = match self.rate {
-            Some(_) => needs,
-            None => needs.with(Capabilities::DELIVERY_RATE),
-        };
         match self.delay {
             Delay::Stamps => needs.with(Capabilities::ONE_WAY_DELAY),
             Delay::Auto | Delay::Rtt => needs,
@@ -195,7 +191,12 @@ impl Algorithm for Dx {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         // A flow taken over has found its path already.
-        control.program("dx", &[("slow", u64::from(!info.live))]);
+        let mut start = vec![("slow", u64::from(!info.live))];
+        if self.rate.is_none() {
+            // The first acknowledgement ends one of which nothing is known, and begins the next.
+            start.push(("train", TRAIN * info.mss.get()));
+        }
+        control.program("dx", &start);
         Flow {
             mss: info.mss.get().max(1) as f64,
             noise: Noise::default(),

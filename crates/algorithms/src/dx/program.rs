@@ -14,6 +14,10 @@ const MOST: u64 = 1 << 32;
 /// window has grown by as many before it does.
 const FEW: u64 = 4;
 
+/// Packets of a train, whose mean says what one takes at most. A token bucket lets a burst through at once: of 32, 2½ packets make
+/// an error of a twelfth, of fewer a larger one. More, and a window of a packet needs as many round trips to know its path.
+pub(super) const TRAIN: u64 = 32;
+
 /// What slow start leaves of the window. The packet that found a queue left a round trip ago, and the window has grown since, to
 /// 1.76 times as much: paced at W/R, it grows as fast as W did an RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less
 /// leaves the link idle until additive increase has filled it, more a queue.
@@ -50,15 +54,16 @@ const CUT: &str = "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.
 
 impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
-    /// that is sampled.
+    /// that is sampled. `sum` is of delays by stamps, and the least of those by RTT.
     ///
-    /// What a packet takes at the slowest link: packets that leave together show it, the second waits as much longer than the first.
-    /// In the first window the least such rise counts, and none of less than a quarter of what is known by then: that is noise, or
-    /// what a token bucket let through at once, and the least of it would leave no headroom. Later the step by which the window grew (`pair`),
-    /// as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between; a
-    /// rise that noise could be is none. Delivery rates say what it is at most, later by a step of 1/16, since a bucket that was full is
-    /// faster than its link for some packets. Messages that leave at once have none, and there it is the growth of the window that says it
-    /// first. Whatever says it first is taken as it is: one step down from infinity is still four seconds.
+    /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered, so that a
+    /// queue on the way back has no part in it. A rate over fewer packets is that of what a token bucket let through at once.
+    ///
+    /// Of a link that is shared, packets that leave together show more: the second waits as much longer than the first, if the first
+    /// waited at least half of that; a bucket in which tokens were left makes the second wait for a part of a packet. In the first window the least
+    /// such rise counts, and none of less than a quarter of what is known by then. Later the step by which the window grew
+    /// (`pair`), as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between;
+    /// a rise that noise could be is none. Whatever says it first is taken as it is.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -76,20 +81,27 @@ impl Dx {
     (:= Report.packet (/ (* Flow.mss 1080000000) {}))",
                 rate.bytes_per_sec()
             ),
-            None => "
-    # No rate is no bound.
-    (:= r (/ (* Flow.mss 1000000000) (max 1 (min Flow.rate_incoming Flow.rate_outgoing))))
-    (if (< r Report.packet)
-        (:= Report.packet (if (|| (== Report.decisions 0) (== Report.packet +infinity)) r
-            (- Report.packet (/ Report.packet 16)))))
-    (:= r (if sampled (diff q last) 0))
-    (if (&& (== Report.decisions 0) (< r Report.packet) (> r (/ Report.packet 4)))
-        (:= Report.packet r))
+            None => format!(
+                "
+    (:= train (+ train new))
+    (:= r (diff (* 1000 Ack.now) last_r))
+    (if (>= train (* {TRAIN} Flow.mss))
+        (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff r since) Flow.mss) train))))
+            (:= since r)
+            (:= train 0)))
+    (:= r (diff q last))
+    (if (> r (* 2 last)) (:= r 0))
+    (if (&& (== Report.decisions 0) (> r (/ Report.packet 4)))
+        (:= Report.packet (min Report.packet r)))
     (if (&& (> pair 0) (<= pair new) (<= new Flow.mss) (> r noise))
         (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
-            (+ (* Report.packet 65/64) 1)
+            (+ Report.packet (/ Report.packet 64))
             (- Report.packet (/ Report.packet 16))))))"
-                .to_owned(),
+            ),
+        };
+        let train = match self.rate {
+            Some(_) => "",
+            None => " (train 0) (since 0)",
         };
         let (next, span) = match self.samples {
             Samples::After => ("(+ Flow.bytes_in_flight Report.window)", "Report.window"),
@@ -115,10 +127,10 @@ impl Dx {
         (volatile lost 0) (volatile reductions 0)
         (decisions 0) (queue 0) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
-    (noise 0) (slow true) (recovering false) (in_loss false) (again false)
-    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity) (low +infinity)
+    (noise 0) (slow true) (recovering 0) (again false)
+    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity)
     (left 0) (sum 0) (count 0) (pair 0)
-    (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0))
+    (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0){train})
 (when true
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= new {DELIVERED})
@@ -133,34 +145,34 @@ impl Dx {
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
-    (:= Report.base (max 1 (* 1000 Flow.min_rtt_us)))
+    (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
     # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
     (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
-    # A loss halves the window, once in a repair. After a timeout the program raises it again.
-    (if (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-        (do (:= Report.window (/ Report.window 2))
-            (:= Ssthresh (max Report.window (* 2 Flow.mss)))
-            (:= Report.reductions (+ Report.reductions 1))
-            (:= slow false)
-            (report)))
-    (if Flow.was_timeout
-        (do (:= in_loss true) (report)))
-    (if (&& in_loss Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
-        (:= Cwnd (min Ssthresh (+ Cwnd new))))
-    (if (&& recovering (! (|| Flow.in_recovery Flow.was_timeout)))
-        (do (:= slow (&& in_loss (> Report.window Cwnd)))
-            (:= Report.window (min Report.window Cwnd))
-            (:= in_loss false)))
+    # A loss halves the window, once in a repair. After a timeout (2) the program raises it again.
+    (if (|| Flow.in_recovery Flow.was_timeout)
+        (do (if (== recovering 0)
+                (do (:= Report.window (/ Report.window 2))
+                    (:= Ssthresh (max Report.window (* 2 Flow.mss)))
+                    (:= Report.reductions (+ Report.reductions 1))
+                    (:= slow false)
+                    (:= recovering 1)
+                    (report)))
+            (if Flow.was_timeout
+                (do (:= recovering 2) (report)))
+            (if (&& (== recovering 2) Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
+                (:= Cwnd (min Ssthresh (+ Cwnd new)))))
+        (if (> recovering 0)
+            (do (:= slow (&& (== recovering 2) (> Report.window Cwnd)))
+                (:= Report.window (min Report.window Cwnd))
+                (:= recovering 0))))
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (report)))
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout)){packet}
-    (:= Report.headroom {headroom})
     (if again
         (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
-            (:= sum 0) (:= count 0) (:= low +infinity) (:= block 0)))
+            (:= count 0) (:= block 0)))
     (if (&& sampled (! again) (<= left (if slow 0 {span})))
-        (do (:= sum (+ sum q)) (:= count (+ count 1)) (:= low (min low q))))
+        (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
     (if (&& sampled (! again))
@@ -170,8 +182,9 @@ impl Dx {
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))))
-    (:= last_r (if sampled r))
+    (:= last_r (if sampled r)){packet}
     (:= last (if sampled q))
+    (:= Report.headroom {headroom})
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
             (:= Report.back (min Report.back (/ sum_r block)))
@@ -185,10 +198,8 @@ impl Dx {
 # A decision.
 (when (&& (! again) (== left 0) (>= count (if slow {FEW} 1)))
     (:= Report.decisions (+ Report.decisions 1))
-    (:= Report.queue (if Report.stamped (/ sum count) low))
-    (:= sum 0)
+    (:= Report.queue (if Report.stamped (/ sum count) sum))
     (:= count 0)
-    (:= low +infinity)
     (if (> Report.queue Report.headroom)
         (do (:= Report.window (if slow (* Report.window {LEFT})
                 (- Report.window (if (< Report.window (* 2 Flow.mss)) {CUT_SMALL} {CUT}))))
@@ -197,15 +208,16 @@ impl Dx {
             (:= Report.window (+ Report.window {GROW})))){whole}
     (:= left (if slow 0 {next}))
     (fallthrough))
-(when (! recovering)
+(when (== recovering 0)
     (:= Report.window (min {MOST} (max Report.window {LEAST})))
-    (:= q (max {fewest} (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
+    (:= r {fewest})
+    (:= q (max r (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))
     # 1000gbit ends the pacing.
-    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window {fewest})))
-        (max 1 (/ (* Report.window 1000000000) Report.base))
+    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window r)))
+        (/ (* Report.window 1000000000) Report.base)
         (if (> Rate 0) 1000gbit 0)))
     (fallthrough))
 (when (> Micros (max Flow.srtt_us 1000))

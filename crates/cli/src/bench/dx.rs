@@ -1,18 +1,24 @@
 //! `ccplane bench dx`: DX on kernel TCP over an emulated link of 100 Mbit/s, Cubic in turns with it.
 
+use ccplane_agent::Agent;
+use ccplane_datapath::Capabilities;
+use ccplane_lab::Contender;
 use ccplane_lab::bench_dx::{self, Options};
 use ccplane_units::Duration;
 use clap::Args;
 
 use super::{Aim, Figures};
 use crate::Registry;
-use crate::exit::Failure;
+use crate::exit::{Failure, Kind};
 use crate::run::{failure, percent_bar};
 use crate::{doctor, interrupt};
 
 /// How much to measure.
 #[derive(Args)]
 pub struct DxArgs {
+    /// The algorithm, with parameters: `dx:headroom=200us`.
+    #[arg(long, value_name = "NAME", default_value = "dx")]
+    alg: Contender,
     /// Length of each run.
     #[arg(long, default_value = "5s")]
     duration: Duration,
@@ -21,10 +27,29 @@ pub struct DxArgs {
     rounds: usize,
 }
 
+/// The queue is told from time stamps, which the kernel's own controls and those that go without have none of.
+fn check(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
+    let mut agent = Agent::new(ccplane_agent::Options::default());
+    crate::attach::add(&mut agent, alg, registry)?;
+    if agent
+        .hosted()
+        .all(|hosted| hosted.wants.contains(Capabilities::ONE_WAY_DELAY))
+    {
+        return Ok(());
+    }
+    Err(Failure::text(
+        Kind::Usage,
+        format!("`{alg}` asks for no time stamps, from which the queue is told"),
+    )
+    .hint("give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay"))
+}
+
 /// Runs the benchmark.
 pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
+    check(&args.alg, registry)?;
     doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
     let options = Options {
+        contender: args.alg.clone(),
         run: args.duration,
         rounds: args.rounds,
     };

@@ -12,7 +12,7 @@ use crate::run::{Quiet, waited_us};
 const RTT: Duration = Duration::from_micros(200);
 
 pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
-    let contenders = vec![Contender::ccplane("dx"), Contender::native("cubic")];
+    let contenders = vec![options.contender.clone(), Contender::native("cubic")];
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
     let experiment = Experiment::over(contenders, RATE, RTT, queue, options.run);
     let result = crate::run::run(&experiment, registry, &mut Quiet)?;

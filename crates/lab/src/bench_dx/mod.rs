@@ -8,6 +8,7 @@ use ccplane_algorithms::Registry;
 use ccplane_units::{Duration, Rate};
 
 use crate::error::Error;
+use crate::experiment::Contender;
 use crate::metrics::Distribution;
 
 const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
@@ -15,8 +16,10 @@ const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 const QUEUE: u64 = 400_000;
 
 /// How much to measure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// What is measured beside the kernel's Cubic: DX, or something else that is steered.
+    pub contender: Contender,
     /// Length of each run.
     pub run: Duration,
     /// Runs of each kind.

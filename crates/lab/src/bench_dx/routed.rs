@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::thread;
 
-use ccplane_algorithms::{Parameters, Registry};
+use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_linux::stamp::Cost;
 use ccplane_units::Duration;
@@ -82,7 +82,7 @@ impl Seen {
 pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
     let ours = one(
         &wire::routed(bucket(), None)?,
-        &Contender::ccplane("dx"),
+        &options.contender,
         false,
         options.run,
         registry,
@@ -105,7 +105,7 @@ pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Fig
 pub(super) fn flooded(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
     let counting = Counting::start();
     let path = wire::routed(bucket(), Some(bucket()))?;
-    let seen = one(&path, &Contender::ccplane("dx"), true, options.run, registry)?;
+    let seen = one(&path, &options.contender, true, options.run, registry)?;
     drop(counting);
     figures.flooded_owd_p50_us = seen.waited_p50_us();
     figures.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
@@ -131,7 +131,9 @@ fn one(
     let inside = |error| Error::from_tun(error, true);
     let mut steered = match contender {
         Contender::Native { .. } => None,
-        Contender::Ccplane { name, .. } => Some(Steered::start(registry, name, &Parameters::new(), 0)?),
+        Contender::Ccplane { name, parameters } => {
+            Some(Steered::start(registry, name, &crate::run::read(parameters), 0)?)
+        }
     };
     let congestion = steered
         .as_ref()

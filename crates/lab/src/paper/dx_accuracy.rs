@@ -147,7 +147,8 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
         None => ["–".to_owned(), "–".to_owned()],
     };
     let modelled = |n: usize| {
-        let ladder = measured.ladder.as_ref()?;
+        // The first is what the model's noise was fitted to: no result.
+        let ladder = measured.ladder.as_ref().filter(|_| n > 0)?;
         ladder.steps.get(n).map(|step| (step.p50, step.p99))
     };
     let real = |n: usize| {
@@ -341,7 +342,7 @@ fn words(findings: &mut Findings, measured: &Measured) {
         findings.remark(
             "Modelled: the true times are those of one TCP connection over a simulated link of 10 Gbit/s, acknowledgements sharing their \
              way with 5 Gbit/s of other packets; each passage through a stack takes an exponential time with a mean of 71 µs, \
-             chosen so that the 99th percentile of four together is the slide's 710 µs; drivers give 20 µs of departures one stamp, that of the first, and 10 µs of arrivals one, that of their end. What \
+             chosen so that the 99th percentile of four together is the slide's 710 µs, so that the first step has no figure of its own; drivers give 20 µs of departures one stamp, that of the first, and 10 µs of arrivals one, that of their end. What \
              the last step leaves is batches whose last packet did not come at their end.",
         );
     }
@@ -393,5 +394,21 @@ mod tests {
         assert_eq!(figures.figures()["accuracy_of"], "real packets");
         assert_eq!(figures.figures()["stack_rtt_spread_us"], 1_000.0);
         assert_eq!(figures.figures()["ladder_real_6_p99_us"], 2.0);
+    }
+
+    #[test]
+    fn what_the_model_was_fitted_to_is_no_result() {
+        let spread = ladder::Spread { p50: 1.0, p99: 710.0 };
+        let measured = Measured {
+            ladder: Some(ladder::Ladder {
+                steps: [spread; 6],
+                causes: Vec::new(),
+            }),
+            ..Measured::default()
+        };
+        let findings = findings(&measured);
+        let figures = findings.figures();
+        assert!(!figures.contains_key("ladder_sim_1_p99_us"));
+        assert_eq!(figures["ladder_sim_3_p99_us"], 710.0);
     }
 }

@@ -32,11 +32,89 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Of the capacity of the links that lead from racks upwards, which are the narrow ones, the share that the flows between
-/// racks take with their headers.
-const LOADS: [u64; 8] = [10, 20, 30, 40, 50, 60, 70, 80];
-/// The load whose ratios stand for the experiment, percent: beyond it ratios grow, and so does what depends on single flows.
-const LOAD: u64 = 60;
-const CONTENDERS: [Who; 4] = [Who::Dx, Who::Dctcp, Who::Swift, Who::Timely];
+/// racks take with their headers, percent.
+const LOADS: [u64; 4] = [20, 40, 60, 80];
+/// The cell whose ratios stand beside the slides', whatever the others have: the reconstruction's delays, and the load in the middle of
+/// those that the group's later papers use.
+const FIXED: Cell = Cell {
+    delay: Delay::Reconstructed,
+    load: 60,
+};
+const CONTENDERS: [Who; 2] = [Who::Dx, Who::Dctcp];
+/// With the reconstruction's delays, DX that grows twice as often as well, to show what that would be worth.
+const WITH_FRESHEST: [Who; 3] = [Who::Dx, Who::DxFreshest, Who::Dctcp];
+/// Simulations of each cell: fewer, and single large flows decide a cell's 99th percentile.
+const SEEDS: u64 = 10;
+/// Flows of one simulation. Ten of them make 1,500 small and 300 large ones a cell.
+const FLOWS: u64 = 1_000;
+
+/// How long links are. The slides do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delay {
+    /// 1 µs each.
+    One,
+    /// 2 µs each.
+    Two,
+    /// 4 µs a link and 1 µs a host (the group's later scripts): a host's own link takes 5, of which its host is 1.
+    Reconstructed,
+    /// 5 µs a host's link and 4 µs another, and 1 µs a host.
+    Longer,
+}
+
+impl Delay {
+    const ALL: [Delay; 4] = [Delay::One, Delay::Two, Delay::Reconstructed, Delay::Longer];
+
+    /// Of a host's link with its host, and of a link between switches, µs.
+    fn micros(self) -> (u64, u64) {
+        match self {
+            Delay::One => (1, 1),
+            Delay::Two => (2, 2),
+            Delay::Reconstructed => (5, 4),
+            Delay::Longer => (6, 4),
+        }
+    }
+
+    /// For names of files and figures.
+    fn key(self) -> &'static str {
+        match self {
+            Delay::One => "1us",
+            Delay::Two => "2us",
+            Delay::Reconstructed => "4us_1us",
+            Delay::Longer => "5us_4us",
+        }
+    }
+
+    /// For a person.
+    fn label(self) -> &'static str {
+        match self {
+            Delay::One => "1 µs",
+            Delay::Two => "2 µs",
+            Delay::Reconstructed => "4/1 µs",
+            Delay::Longer => "5/4 µs",
+        }
+    }
+}
+
+/// Where a table has a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    delay: Delay,
+    /// Percent.
+    load: u64,
+}
+
+impl Cell {
+    fn key(self) -> String {
+        format!("{}_{}", self.delay.key(), self.load)
+    }
+
+    fn contenders(self) -> &'static [Who] {
+        match self.delay == FIXED.delay {
+            true => &WITH_FRESHEST,
+            false => &CONTENDERS,
+        }
+    }
+}
 
 /// All links.
 const GBIT: u64 = 10;
@@ -53,12 +131,11 @@ const MIN_RTO: Duration = Duration::from_millis(4);
 /// A flow that has not ended so long after the last one began never does.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One contender at one load.
+/// One contender in one cell.
 struct Run<'r> {
     registry: &'r Registry,
     who: Who,
-    /// Percent.
-    load: u64,
+    cell: Cell,
     flows: u64,
     seed: u64,
 }
@@ -77,13 +154,13 @@ impl Job for Run<'_> {
     type Result = Done;
 
     fn name(&self) -> String {
-        format!("{}-{}-{}", self.who.key(), self.load, self.seed)
+        format!("{}-{}-{}", self.who.key(), self.cell.key(), self.seed)
     }
 
     fn key(&self) -> String {
         format!(
-            "{:?} at {} %, {} flows, seed {}",
-            self.who, self.load, self.flows, self.seed
+            "{:?}, {:?}, {} flows, seed {}",
+            self.who, self.cell, self.flows, self.seed
         )
     }
 
@@ -96,7 +173,8 @@ impl Job for Run<'_> {
         } else {
             QueueSpec::DropTail(limit)
         };
-        let network = topology::tree_192(queue);
+        let (access, fabric) = self.cell.delay.micros();
+        let network = topology::tree_192_with(queue, Duration::from_micros(access), Duration::from_micros(fabric));
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
         let own = Config {
             min_rto: MIN_RTO,
@@ -114,7 +192,7 @@ impl Job for Run<'_> {
                 to: hosts,
             },
             kind: Workload::Poisson {
-                arrivals: Arrivals::Rate(offered(self.load, payload)),
+                arrivals: Arrivals::Rate(offered(self.cell.load, payload)),
                 sizes: SizeTable::named("websearch-kaist")
                     .ok_or_else(|| broken(SimError::Shape("no such table of sizes".to_owned())))?,
                 flows: Some(self.flows),
@@ -167,32 +245,40 @@ fn offered(load: u64, payload: u64) -> Rate {
 }
 
 fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
-    let (loads, contenders, flows) = if options.quick {
-        (&[20, LOAD][..], &CONTENDERS[..2], 3_000)
+    let (delays, loads, seeds, flows) = if options.quick {
+        (&[FIXED.delay][..], &[20, FIXED.load][..], 2, 600)
     } else {
-        (&LOADS[..], &CONTENDERS[..], 8_000)
+        (&Delay::ALL[..], &LOADS[..], SEEDS, FLOWS)
     };
-    let points = loads
+    let cells: Vec<Cell> = delays
         .iter()
-        .rev()
-        .flat_map(|load| contenders.iter().map(|who| (*load, *who)));
-    let jobs: Vec<Run> = points
-        .map(|(load, who)| Run {
-            registry,
-            who,
-            load,
-            flows,
-            seed: 1,
+        .flat_map(|delay| {
+            loads.iter().map(|load| Cell {
+                delay: *delay,
+                load: *load,
+            })
         })
         .collect();
+    let mut jobs = Vec::new();
+    for cell in cells.iter().rev() {
+        for &who in cell.contenders() {
+            jobs.extend((1..=seeds).map(|seed| Run {
+                registry,
+                who,
+                cell: *cell,
+                flows,
+                seed,
+            }));
+        }
+    }
     let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(
         jobs.iter()
             .zip(&done)
-            .map(|(job, done)| (job.who, job.load, done))
+            .map(|(job, done)| (job.who, job.cell, done))
             .collect(),
     );
-    shown::findings(&results, loads, contenders, flows).finish(&EXPERIMENT, options)
+    shown::findings(&results, &cells, seeds, flows).finish(&EXPERIMENT, options)
 }
 
 #[cfg(test)]
@@ -217,7 +303,7 @@ mod tests {
             let run = Run {
                 registry: &registry,
                 who,
-                load: 1,
+                cell: Cell { load: 1, ..FIXED },
                 flows: 40,
                 seed,
             };
@@ -245,7 +331,7 @@ mod tests {
             let run = Run {
                 registry: &registry,
                 who,
-                load: 50,
+                cell: Cell { load: 50, ..FIXED },
                 flows: 400,
                 seed: 1,
             };

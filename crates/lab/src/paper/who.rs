@@ -17,6 +17,8 @@ use crate::sim::switched_on;
 pub(super) enum Who {
     /// DX on exact stamps.
     Dx,
+    /// DX that decides once a round trip, by the first packet that left after the last decision: `samples=freshest`.
+    DxFreshest,
     /// DX on stamps as noisy as hardware's.
     DxHardware,
     /// DX on stamps as noisy as software's.
@@ -27,8 +29,6 @@ pub(super) enum Who {
     Steered,
     /// Swift, its target as measured.
     Swift,
-    /// TIMELY, its thresholds as measured.
-    Timely,
 }
 
 impl Who {
@@ -36,12 +36,12 @@ impl Who {
     pub fn label(self) -> &'static str {
         match self {
             Who::Dx => "DX",
+            Who::DxFreshest => "DX, `freshest`",
             Who::DxHardware => "DX, hardware-like stamps",
             Who::DxSoftware => "DX, software-like stamps",
             Who::Dctcp => "DCTCP",
             Who::Steered => "DCTCP, ccplane's",
             Who::Swift => "Swift",
-            Who::Timely => "TIMELY",
         }
     }
 
@@ -49,12 +49,12 @@ impl Who {
     pub fn key(self) -> &'static str {
         match self {
             Who::Dx => "dx",
+            Who::DxFreshest => "dx_freshest",
             Who::DxHardware => "dx_hw",
             Who::DxSoftware => "dx_sw",
             Who::Dctcp => "dctcp",
             Who::Steered => "steered_dctcp",
             Who::Swift => "swift",
-            Who::Timely => "timely",
         }
     }
 
@@ -63,8 +63,16 @@ impl Who {
         match self {
             Who::Dctcp => None,
             Who::Steered => Some("dctcp"),
-            Who::Dx | Who::DxHardware | Who::DxSoftware => Some("dx"),
-            Who::Swift | Who::Timely => Some(self.key()),
+            Who::Dx | Who::DxFreshest | Who::DxHardware | Who::DxSoftware => Some("dx"),
+            Who::Swift => Some(self.key()),
+        }
+    }
+
+    /// What it is given after its name.
+    fn parameters(self) -> Parameters {
+        match self {
+            Who::DxFreshest => Parameters::new().with("samples", "freshest"),
+            _ => Parameters::new(),
         }
     }
 
@@ -93,7 +101,7 @@ impl Who {
             let config = Config { ecn: Ecn::Ect0, ..own };
             return Ok((Congestion::Native(Native::dctcp()), Arc::new(config)));
         };
-        let (congestion, config) = steered(sim, registry, own, name, &Parameters::new())?;
+        let (congestion, config) = steered(sim, registry, own, name, &self.parameters())?;
         Ok((congestion, Arc::new(config)))
     }
 }
