@@ -55,3 +55,40 @@ pub fn rates(agent: &Path, duration: Duration) -> Result<Rates, BenchError> {
         updates: updates as f64 / elapsed,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::bench::{a_path, answer};
+
+    #[test]
+    fn our_agent_takes_every_report_and_answers_each_that_it_is_to_answer() {
+        for updates in [true, false] {
+            let path = a_path("test");
+            let (stop, (bound, is_bound)) = (AtomicBool::new(false), mpsc::channel());
+            std::thread::scope(|scope| {
+                scope.spawn(|| answer(&path, updates, &stop, move || bound.send(()).unwrap()).unwrap());
+                is_bound.recv().unwrap();
+                let rates = rates(&path, Duration::from_millis(100)).unwrap();
+                assert!(rates.reports > 100.0, "{rates:?}");
+                // All but those that wait at the end, in either socket.
+                let (most, least) = if updates {
+                    (rates.reports, 0.3 * rates.reports)
+                } else {
+                    (0.0, 0.0)
+                };
+                assert!(rates.updates <= most && rates.updates >= least, "{rates:?}");
+                if updates {
+                    for waits in [Waits::Sleeping, Waits::Looking] {
+                        let times = latencies(&path, waits, 100).unwrap();
+                        assert!(times.p50_us > 0.0 && times.p50_us <= times.p95_us, "{times:?}");
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        }
+    }
+}

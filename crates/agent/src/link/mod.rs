@@ -57,17 +57,18 @@ pub trait Link {
 /// How a thread waits for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// For how long after the last message it looks for the next without sleeping. It saves a wake-up, some 5 to 50 µs,
+    /// For how long after the last message it looks for the next without sleeping. It saves a wake-up, some 5 to 100 µs,
     /// from every exchange that follows within this time, and costs as much CPU at most after each that does not. A thread
     /// that looks in vain does so for fewer and fewer messages. Zero: never.
     pub spin: Duration,
 }
 
 impl Default for Waiting {
-    /// 50 µs: about what a wake-up costs when it is slow, so that looking never costs much more than sleeping would.
+    /// 200 µs: twice what a wake-up of the other side takes where it is slow, in an idle virtual machine, so that an answer finds
+    /// this thread looking. With 50 µs both sides sleep there, and an exchange takes the wake-ups of both (94 µs instead of 25).
     fn default() -> Waiting {
         Waiting {
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(200),
         }
     }
 }
@@ -154,7 +155,8 @@ fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
 /// Decides between looking again at once and sleeping.
 ///
 /// It looks as long as that pays. Where the other side needs this CPU to answer, looking only delays the answer: after a
-/// look in vain it sleeps for a number of messages that doubles with every further one.
+/// look in vain it sleeps for a number of messages that doubles with every further one. Looks that pay make it forget slowly: where
+/// some pay and some do not, as beside a busy process, the others would cost the slowest hundredth of all exchanges.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     spin: Duration,
@@ -168,6 +170,9 @@ pub(crate) struct Spinner {
 
 const LEAST_PENALTY: u32 = 16;
 const MOST_PENALTY: u32 = 4_096;
+/// Looks that pay until about two thirds of the penalty are forgotten. Fewer would try again too soon; with more it would only
+/// take longer after the last look in vain, where sleeping costs a wake-up a message.
+const FORGETS: u32 = 64;
 
 impl Spinner {
     pub fn new(waiting: Waiting) -> Spinner {
@@ -188,7 +193,7 @@ impl Spinner {
                     self.sleeps = self.penalty;
                     self.penalty = (self.penalty * 2).min(MOST_PENALTY);
                 }
-                (0, false) => self.penalty = LEAST_PENALTY,
+                (0, false) => self.penalty = (self.penalty - self.penalty / FORGETS).max(LEAST_PENALTY),
                 (left, _) => self.sleeps = left - 1,
             }
             self.gave_up = false;

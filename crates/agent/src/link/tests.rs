@@ -577,3 +577,22 @@ fn looking_in_vain_is_given_up() {
     let mut never = Spinner::new(Waiting { spin: Duration::ZERO });
     assert!(!never.goes_on(true, us(0)));
 }
+
+/// Beside a busy process some looks pay and some do not: the slowest hundredth of all exchanges is not those in vain.
+#[test]
+fn looks_that_pay_do_not_make_up_for_many_in_vain() {
+    let spin = Duration::from_micros(200);
+    let mut spinner = Spinner::new(Waiting { spin });
+    let (mut looks, mut in_vain) = (0, 0);
+    for message in 1..=100_000u64 {
+        let at = Time::from_micros(message * 1_000);
+        if spinner.goes_on(true, at) {
+            looks += 1;
+            if looks % 3 == 0 {
+                in_vain += 1;
+                assert!(!spinner.goes_on(false, at + spin));
+            }
+        }
+    }
+    assert!(looks > 30 && in_vain < 1_000, "{in_vain} of {looks} looks");
+}
