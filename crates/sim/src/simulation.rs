@@ -88,6 +88,7 @@ impl<T: Tracer> Simulation<T> {
             self.world.now = until.min(LAST);
             return Ok(false);
         };
+        debug_assert!(event.at() >= self.world.now, "time goes back");
         self.world.now = event.at();
         self.other(event)?;
         self.world.failed.take().map_or(Ok(true), Err)
@@ -132,6 +133,7 @@ impl<T: Tracer> Simulation<T> {
             let Some(event) = self.world.events.pop(until) else {
                 return Ok(false);
             };
+            debug_assert!(event.at() >= self.world.now, "time goes back");
             self.world.now = event.at();
             if event.kind() == Kind::Arrive {
                 self.arrive(event.which());

@@ -147,6 +147,34 @@ fn packets_are_conserved_whatever_the_links_do() {
     }
 }
 
+/// What overtook, and what was overtaken, is on its way when packets stop overtaking.
+#[test]
+fn time_never_goes_back_whatever_becomes_of_a_delay() {
+    let mut network = dumbbell(3, "droptail:1bdp");
+    let bottleneck = network.link_named("bottleneck").expect("it is there");
+    let overtaking = DelayModel::Jitter {
+        delay: Duration::from_millis(30),
+        spread: Duration::from_millis(29),
+        shape: Shape::Uniform,
+        reorder: true,
+    };
+    network.spec_mut(bottleneck).expect("it is there").delay = overtaking.clone();
+    let mut sim = bulk(network, 3, 7);
+    for ms in (100..2_000).step_by(100) {
+        let to = match ms % 200 {
+            0 => overtaking.clone(),
+            _ => DelayModel::Fixed(Duration::from_millis(1)),
+        };
+        sim.schedule(us(ms * 1_000), Change::Delay(bottleneck, to)).expect("a link");
+    }
+    let mut before = sim.now();
+    while sim.step(us(2_500_000)).expect("no stall") {
+        assert!(sim.now() >= before, "{} after {before}", sim.now());
+        before = sim.now();
+    }
+    assert!(sim.link(bottleneck).expect("it is there").delivered > 1_000);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let one = |seed| {

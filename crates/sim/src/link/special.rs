@@ -221,9 +221,9 @@ impl Special {
         self.pipe.make_contiguous().sort_by_key(|packet| packet.departs);
         let departures = fifo.departures();
         let past = self.pipe.len().saturating_sub(departures.len());
-        let last_past = past.checked_sub(1).and_then(|last| self.pipe.get(last));
-        self.delay
-            .replan_after(last_past.map_or(self.last_due, |packet| packet.due));
+        // The last to arrive, which is not the last to have left where packets overtook.
+        let last_past = self.pipe.iter().take(past).map(|packet| packet.due).max();
+        self.delay.replan_after(last_past.unwrap_or(self.last_due));
         for (packet, departs) in self.pipe.iter_mut().skip(past).zip(departures) {
             packet.departs = departs;
             packet.due = self.delay.arrives(departs);
