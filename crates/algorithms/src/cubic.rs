@@ -169,7 +169,8 @@ impl Law for Cubic {
         let epoch = memory
             .epoch
             .get_or_insert_with(|| Epoch::new(round.now, window, memory.w_max));
-        if round.counted == 0.0 {
+        // Where no ACK came the path stood still, and not the application.
+        if round.counted == 0.0 && round.acked > 0.0 {
             epoch.start += round.now.since(state.last.max(epoch.start));
         }
         state.last = round.now;
@@ -220,5 +221,41 @@ impl Law for Cubic {
 
     fn undone(&self, state: &mut State) {
         state.now = state.before;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a path stands still, time goes on; where the application sends less than it may, it does not (RFC 9438, 5.8).
+    #[test]
+    fn reports_without_an_ack_do_not_stop_the_clock() {
+        let cubic = Cubic::standard();
+        // A second of reports every 10 ms, of which some are without an ACK, or with ACKs that do not count.
+        let after_a_second = |acked: f64, counted: f64| -> f64 {
+            let mut state = State::default();
+            cubic.reduced(&mut state, 100.0);
+            let mut growth = 0.0;
+            for report in 0..=100u64 {
+                let all = report % 10 == 0;
+                let round = Round {
+                    now: Time::from_micros(report * 10_000),
+                    window: 70.0,
+                    acked: if all { 10.0 } else { acked },
+                    counted: if all { 10.0 } else { counted },
+                    rtt: 0.02,
+                };
+                growth = cubic.growth(&mut state, &round);
+            }
+            growth
+        };
+        let (busy, outages, limited) = (
+            after_a_second(10.0, 10.0),
+            after_a_second(0.0, 0.0),
+            after_a_second(10.0, 0.0),
+        );
+        assert!((busy - outages).abs() < 0.01 * busy, "{busy}, {outages}");
+        assert!(limited < 0.5 * busy, "{limited}, {busy}");
     }
 }

@@ -86,7 +86,9 @@ pub struct Round {
     pub now: Time,
     /// The window, segments.
     pub window: f64,
-    /// Segments acknowledged that count for growth: those of times when the window limited sending.
+    /// Segments acknowledged.
+    pub acked: f64,
+    /// Of them those that count for growth: those of times when the window limited sending.
     pub counted: f64,
     /// Smoothed RTT, seconds; 0 when unknown.
     pub rtt: f64,
@@ -219,7 +221,7 @@ impl<L: Law> Algorithm for LossBased<L> {
 
     fn on_report(&mut self, flow: &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
-            _acked,
+            acked,
             counted,
             _lost,
             timeouts,
@@ -260,6 +262,7 @@ impl<L: Law> Algorithm for LossBased<L> {
         let round = Round {
             now: control.now(),
             window: window / flow.mss + fraction.min(1.0),
+            acked: acked as f64 / flow.mss,
             counted: counted as f64 / flow.mss,
             rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
         };

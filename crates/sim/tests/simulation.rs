@@ -165,7 +165,8 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
             0 => overtaking.clone(),
             _ => DelayModel::Fixed(Duration::from_millis(1)),
         };
-        sim.schedule(us(ms * 1_000), Change::Delay(bottleneck, to)).expect("a link");
+        sim.schedule(us(ms * 1_000), Change::Delay(bottleneck, to))
+            .expect("a link");
     }
     let mut before = sim.now();
     while sim.step(us(2_500_000)).expect("no stall") {

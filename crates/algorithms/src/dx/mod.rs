@@ -194,7 +194,7 @@ impl Algorithm for Dx {
         let mut start = vec![("slow", u64::from(!info.live))];
         if self.rate.is_none() {
             // The first acknowledgement ends one of which nothing is known, and begins the next.
-            start.push(("train", TRAIN * info.mss.get()));
+            start.push(("train", info.mss.get().saturating_mul(TRAIN)));
         }
         control.program("dx", &start);
         Flow {

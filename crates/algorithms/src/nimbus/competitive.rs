@@ -37,6 +37,7 @@ impl Competitor {
         let round = Round {
             now,
             window: self.window,
+            acked,
             counted: acked,
             rtt,
         };

@@ -7,6 +7,8 @@
 //! nothing else moves it: neither data nor resets of who is not on the path.
 
 mod cookie;
+#[doc(hidden)]
+pub mod fuzz;
 mod session;
 mod shares;
 #[cfg(test)]

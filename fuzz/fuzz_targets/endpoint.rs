@@ -1,0 +1,6 @@
+//! An endpoint that listens, with and without a key, among clients, copies and forgeries.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    ccplane_transport::endpoint::fuzz::endpoint(data);
+});
