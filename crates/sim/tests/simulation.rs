@@ -158,11 +158,11 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
         shape: Shape::Uniform,
         reorder: true,
     };
-    network.spec_mut(bottleneck).expect("it is there").delay = overtaking.clone();
+    network.spec_mut(bottleneck).expect("it is there").delay = overtaking;
     let mut sim = bulk(network, 3, 7);
     for ms in (100..2_000).step_by(100) {
         let to = match ms % 200 {
-            0 => overtaking.clone(),
+            0 => overtaking,
             _ => DelayModel::Fixed(Duration::from_millis(1)),
         };
         sim.schedule(us(ms * 1_000), Change::Delay(bottleneck, to))

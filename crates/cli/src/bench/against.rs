@@ -189,6 +189,7 @@ impl Peer {
     }
 
     /// Looked at every 20 ms.
+    #[expect(clippy::disallowed_methods, reason = "a benchmark in real time")]
     fn is_there(&self) -> bool {
         thread::sleep(Duration::from_millis(20));
         self.path.exists()
