@@ -1,6 +1,6 @@
 //! Connections steered by an agent: in this process and thread, or in another process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
@@ -14,6 +14,10 @@ use crate::{Connection, Reports, Steered};
 
 /// How soon to look again for an agent that is not there. Its flows run the fallback meanwhile.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU that it may need; later would keep
+/// new flows waiting for it.
+const ROOM: Duration = Duration::from_millis(1);
 
 /// The one datapath that an agent of this process has.
 const HERE: DatapathId = DatapathId(0);
@@ -37,7 +41,16 @@ struct Out {
 
 enum Way {
     InProcess(Box<Agent>),
-    Link(Box<dyn Remote>),
+    Link(Link),
+}
+
+/// An agent in another process, and what it is to be told once it has room: the beginnings and ends of flows, and answers. A report
+/// that finds no room stays with its flow; these have nowhere else to wait.
+struct Link {
+    remote: Box<dyn Remote>,
+    owed: VecDeque<Event<'static>>,
+    /// When to look for room.
+    look: Time,
 }
 
 struct Local {
@@ -67,7 +80,12 @@ impl Steering {
         now: Time,
     ) -> Result<Steering, ccplane_agent::LinkError> {
         remote.connect(now)?;
-        let mut steering = Steering::new(Way::Link(remote), limits, capabilities);
+        let link = Link {
+            remote,
+            owed: VecDeque::new(),
+            look: Time::MAX,
+        };
+        let mut steering = Steering::new(Way::Link(link), limits, capabilities);
         steering.announce();
         Ok(steering)
     }
@@ -88,7 +106,10 @@ impl Steering {
     /// Tells an agent that may be new what there is.
     fn announce(&mut self) {
         let datapath = self.tables.describe(std::process::id(), "udp");
-        self.reports.way.event(Time::ZERO, Event::Ready { datapath });
+        if let Way::Link(link) = &mut self.reports.way {
+            link.owed.clear();
+        }
+        self.reports.way.tell(Time::ZERO, Event::Ready { datapath });
         for (flow, local) in &self.flows {
             let info = FlowInfo {
                 live: true,
@@ -96,7 +117,7 @@ impl Steering {
             };
             self.reports
                 .way
-                .event(Time::ZERO, Event::FlowOpened { flow: *flow, info });
+                .tell(Time::ZERO, Event::FlowOpened { flow: *flow, info });
         }
     }
 
@@ -127,7 +148,7 @@ impl Steering {
             reports: 0,
         };
         self.flows.insert(id, local);
-        self.reports.way.event(now, Event::FlowOpened { flow: id, info });
+        self.reports.way.tell(now, Event::FlowOpened { flow: id, info });
     }
 
     /// A flow ends.
@@ -141,8 +162,8 @@ impl Steering {
                 reports: local.reports,
                 lifetime: now.since(local.opened),
             };
-            self.reports.way.event(now, Event::FlowClosed { flow: id, stats });
-            self.reports.way.flush();
+            self.reports.way.tell(now, Event::FlowClosed { flow: id, stats });
+            self.reports.way.flush(now);
         }
     }
 
@@ -180,12 +201,12 @@ impl Steering {
 
     /// Sends what is to be sent and takes what the agent said.
     pub fn turn(&mut self, now: Time) {
-        if let Way::Link(uplink) = &mut self.reports.way
-            && !uplink.is_connected()
+        if let Way::Link(link) = &mut self.reports.way
+            && !link.remote.is_connected()
             && now >= self.retry
         {
             self.retry = now + RETRY;
-            if uplink.connect(now).is_ok() {
+            if link.remote.connect(now).is_ok() {
                 self.announce();
             }
         }
@@ -199,18 +220,21 @@ impl Steering {
         }
         // A link may have several at once.
         let mut commands = Vec::new();
-        if let Way::Link(uplink) = &mut self.reports.way {
-            uplink.receive(now, &mut |command| commands.push(command));
+        if let Way::Link(link) = &mut self.reports.way {
+            link.remote.receive(now, &mut |command| commands.push(command));
         }
         commands.iter().for_each(|command| self.take(now, command));
-        self.reports.way.flush();
+        self.reports.way.flush(now);
     }
 
     /// When to call [`turn`](Steering::turn) at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         match &self.reports.way {
             Way::InProcess(agent) => agent.next_deadline(),
-            Way::Link(uplink) if uplink.is_connected() => uplink.next_deadline(),
+            Way::Link(link) if link.remote.is_connected() => {
+                let due = link.remote.next_deadline().unwrap_or(Time::MAX).min(link.look);
+                (due != Time::MAX).then_some(due)
+            }
             Way::Link(_) => Some(self.retry),
         }
     }
@@ -219,7 +243,7 @@ impl Steering {
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.reports.way {
             Way::InProcess(_) => None,
-            Way::Link(uplink) => uplink.as_fd(),
+            Way::Link(link) => link.remote.as_fd(),
         }
     }
 
@@ -230,7 +254,7 @@ impl Steering {
             Some((&mut local.flow, &mut local.table))
         });
         if let Some(event) = answer {
-            self.reports.way.event(now, event);
+            self.reports.way.tell(now, event);
         }
     }
 }
@@ -239,32 +263,35 @@ impl Reports for Out {
     fn take(&mut self, now: Time, urgency: Urgency, program: u32, fields: &[u64]) -> bool {
         let urgent = urgency == Urgency::Urgent;
         let flow = self.flow;
-        let taken = self.way.event(
-            now,
-            Event::Report {
-                flow,
-                program,
-                urgent,
-                fields,
-            },
-        );
+        let report = Event::Report {
+            flow,
+            program,
+            urgent,
+            fields,
+        };
+        let taken = self.way.report(now, report);
         self.queued += u64::from(taken);
         taken
     }
 }
 
 impl Way {
-    /// Whether the event was taken; only a report has a second chance.
-    fn event(&mut self, now: Time, event: Event<'_>) -> bool {
+    /// Whether a report was taken. None overtakes what its agent is still to be told.
+    fn report(&mut self, now: Time, report: Event<'_>) -> bool {
         match self {
             Way::InProcess(agent) => {
-                agent.handle(now, HERE, event);
+                agent.handle(now, HERE, report);
                 true
             }
-            Way::Link(uplink) => match uplink.event(&event) {
-                Sent::Yes => true,
-                Sent::Full | Sent::NoAgent => false,
-            },
+            Way::Link(link) => link.owed.is_empty() && link.remote.event(&report) == Sent::Yes,
+        }
+    }
+
+    /// Tells what is no report.
+    fn tell(&mut self, now: Time, event: Event<'static>) {
+        match self {
+            Way::InProcess(agent) => agent.handle(now, HERE, event),
+            Way::Link(link) => link.tell(event),
         }
     }
 
@@ -275,9 +302,131 @@ impl Way {
         }
     }
 
-    fn flush(&mut self) {
-        if let Way::Link(uplink) = self {
-            uplink.flush();
+    fn flush(&mut self, now: Time) {
+        if let Way::Link(link) = self {
+            link.pay();
+            link.look = if link.owed.is_empty() { Time::MAX } else { now + ROOM };
+            link.remote.flush();
         }
+    }
+}
+
+impl Link {
+    fn tell(&mut self, event: Event<'static>) {
+        match event {
+            // It never hears of a flow that ended before there was room for its beginning.
+            Event::FlowClosed { flow, .. } if self.forget(flow) => {}
+            event => self.owed.push_back(event),
+        }
+        self.pay();
+    }
+
+    /// Whether a flow's beginning was still owed.
+    fn forget(&mut self, closed: u64) -> bool {
+        let before = self.owed.len();
+        self.owed
+            .retain(|event| !matches!(event, Event::FlowOpened { flow, .. } if *flow == closed));
+        self.owed.len() < before
+    }
+
+    /// Hands over what is owed, as far as there is room.
+    fn pay(&mut self) {
+        while let Some(event) = self.owed.front() {
+            match self.remote.event(event) {
+                Sent::Yes => drop(self.owed.pop_front()),
+                Sent::Full => return,
+                // The next agent is told of everything that lives then.
+                Sent::NoAgent => self.owed.clear(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use ccplane_agent::LinkError;
+
+    use super::*;
+
+    /// An agent that takes so many events, then has no room.
+    #[derive(Clone, Default)]
+    struct Slow(Arc<Mutex<(usize, Vec<String>)>>);
+
+    impl Slow {
+        fn allow(&self, events: usize) {
+            self.0.lock().unwrap().0 = events;
+        }
+
+        fn heard(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+    }
+
+    impl Remote for Slow {
+        fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
+            Ok(())
+        }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn event(&mut self, event: &Event<'_>) -> Sent {
+            let (room, heard) = &mut *self.0.lock().unwrap();
+            if *room == 0 {
+                return Sent::Full;
+            }
+            *room -= 1;
+            heard.push(match event {
+                Event::Ready { .. } => "ready".to_owned(),
+                Event::FlowOpened { flow, .. } => format!("{flow} opened"),
+                Event::FlowClosed { flow, .. } => format!("{flow} closed"),
+                Event::Report { flow, .. } => format!("{flow} reports"),
+                other => format!("{other:?}"),
+            });
+            Sent::Yes
+        }
+
+        fn flush(&mut self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
+
+        fn next_deadline(&self) -> Option<Time> {
+            None
+        }
+
+        fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_agent_without_room_hears_of_every_flow_that_lives_and_of_every_end_once_it_has_some() {
+        let (slow, now) = (Slow::default(), Time::from_micros(1));
+        slow.allow(2);
+        let limits = Limits::default();
+        let mut steering = Steering::over(Box::new(slow.clone()), limits, Capabilities::CWND, now).unwrap();
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let connection = Connection::connect(&Arc::default(), now);
+        for id in 1..=3 {
+            steering.open(now, id, "reno", 14_480, 1448, (nowhere, nowhere));
+        }
+        assert_eq!(slow.heard(), ["ready", "1 opened"]);
+        // Its reports do not overtake its beginning; they stay with the flow.
+        assert!(!steering.reports.take(now, Urgency::Normal, 1, &[1]));
+        steering.close(now, 1, &connection);
+        steering.close(now, 2, &connection);
+        assert_eq!(slow.heard(), [] as [&str; 0]);
+        steering.turn(now);
+        assert_eq!(steering.next_deadline(), Some(now + ROOM));
+        slow.allow(100);
+        steering.turn(now + ROOM);
+        assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
+        assert_eq!(steering.next_deadline(), None);
+        assert!(steering.reports.take(now, Urgency::Normal, 1, &[1]));
     }
 }
