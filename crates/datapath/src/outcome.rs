@@ -9,6 +9,8 @@ use crate::table::Limits;
 pub struct Outcome {
     /// The congestion window to use from now on, bytes.
     pub cwnd: Option<u64>,
+    /// The window is an owner's limit, and nobody asked for it: it answers no timeout.
+    pub limited: bool,
     /// The pacing rate to use from now on, bytes/s.
     pub rate: Option<u64>,
     /// The slow-start threshold to use from now on, bytes.
@@ -62,6 +64,7 @@ impl Controls {
         let changed = |new: u64, old: u64| (new != old).then_some(new);
         Outcome {
             cwnd: changed(limits.cwnd(self.cwnd), transport.cwnd),
+            limited: self.cwnd == transport.cwnd,
             rate: changed(limits.rate(self.rate), transport.rate),
             ssthresh: changed(self.ssthresh.max(limits.min_cwnd), transport.ssthresh),
             report: None,

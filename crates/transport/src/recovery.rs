@@ -201,9 +201,10 @@ impl Connection {
                 self.ssthresh = ssthresh.max(self.mss() * 2);
             }
             if let Some(cwnd) = outcome.cwnd {
-                self.flags.answered = true;
+                self.flags.answered |= !outcome.limited;
                 self.set_cwnd(cwnd);
-            } else if self.phase == Phase::Loss {
+            }
+            if self.phase == Phase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }

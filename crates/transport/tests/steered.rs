@@ -5,7 +5,7 @@ mod wire;
 use ccplane_datapath::{Capabilities, Command, Flow, Limits, Outcome, ProgramTable, Urgency};
 use ccplane_transport::{Config, Control, Event, Phase, Reports, Steered};
 use ccplane_units::Time;
-use wire::{Bottleneck, Pair, ms, secs};
+use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 /// NewReno as a program: slow start and an MSS a window, half at the start of each recovery.
 const PROGRAM: &str = "
@@ -71,8 +71,12 @@ impl Owned {
     }
 
     fn running(program: &str, heartbeat: Time) -> Owned {
+        Owned::within(Limits::default(), program, heartbeat)
+    }
+
+    fn within(limits: Limits, program: &str, heartbeat: Time) -> Owned {
         let compiled = ccplane_lang::compile(program, &Default::default()).expect("it compiles");
-        let mut programs = ProgramTable::new(Limits::default(), Capabilities(u64::MAX));
+        let mut programs = ProgramTable::new(limits, Capabilities(u64::MAX));
         let uid = 1;
         let program = compiled.code().with_uid(uid);
         programs.install(program).expect("there is room");
@@ -190,4 +194,37 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
         least(&led) < 500_000,
         "with a threshold, proportional rate reduction leads there"
     );
+}
+
+/// After a timeout that program and agent leave alone there is slow start up to the threshold, also where the owner's least window
+/// is more than the segment that it begins with.
+#[test]
+fn a_least_window_is_no_answer_to_a_timeout() {
+    const MSS: u64 = 1448;
+    let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
+    let window_at_the_end = |min_cwnd: u64| {
+        let limits = Limits {
+            min_cwnd,
+            ..Limits::default()
+        };
+        let control = || Owned::within(limits, silent, secs(1_000));
+        let mut pair = Pair::new(&Config::default(), [control(), control()], Delay(ms(10)), [400 * MSS, 0]);
+        while pair.received(1) < 100 * MSS {
+            assert!(pair.step(secs(1)));
+        }
+        // Everything is lost, the probe too; the path is back before the timeout.
+        pair.lose_all();
+        let back = pair.now + ms(150);
+        pair.path = Delay(secs(1_000_000).since(Time::ZERO));
+        while pair.now < back && pair.step(back) {}
+        pair.path = Delay(ms(10));
+        while pair.received(1) < 300 * MSS {
+            assert!(pair.step(secs(60)));
+        }
+        assert_eq!(pair.connection(0).stats().timeouts, 1);
+        (pair.connection(0).cwnd(), pair.connection(0).ssthresh())
+    };
+    let (window, threshold) = window_at_the_end(MSS);
+    assert!(window == threshold && threshold > 2 * MSS, "{window} of {threshold}");
+    assert_eq!(window_at_the_end(2 * MSS), (window, threshold));
 }
