@@ -201,14 +201,20 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
 #[test]
 fn a_least_window_is_no_answer_to_a_timeout() {
     const MSS: u64 = 1448;
-    let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
+    let silent =
+        "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
     let window_at_the_end = |min_cwnd: u64| {
         let limits = Limits {
             min_cwnd,
             ..Limits::default()
         };
         let control = || Owned::within(limits, silent, secs(1_000));
-        let mut pair = Pair::new(&Config::default(), [control(), control()], Delay(ms(10)), [400 * MSS, 0]);
+        let mut pair = Pair::new(
+            &Config::default(),
+            [control(), control()],
+            Delay(ms(10)),
+            [400 * MSS, 0],
+        );
         while pair.received(1) < 100 * MSS {
             assert!(pair.step(secs(1)));
         }
