@@ -9,7 +9,7 @@ use crate::table::Limits;
 pub struct Outcome {
     /// The congestion window to use from now on, bytes.
     pub cwnd: Option<u64>,
-    /// The window is an owner's limit, and nobody asked for it: it answers no timeout.
+    /// `cwnd` is an owner's limit, and nobody asked for another window: it answers no timeout.
     pub limited: bool,
     /// The pacing rate to use from now on, bytes/s.
     pub rate: Option<u64>,
@@ -62,9 +62,10 @@ impl Controls {
     #[inline(always)]
     pub fn outcome(&self, transport: &Transport, limits: &Limits) -> Outcome {
         let changed = |new: u64, old: u64| (new != old).then_some(new);
+        let cwnd = changed(limits.cwnd(self.cwnd), transport.cwnd);
         Outcome {
-            cwnd: changed(limits.cwnd(self.cwnd), transport.cwnd),
-            limited: self.cwnd == transport.cwnd,
+            cwnd,
+            limited: cwnd.is_some() && self.cwnd == transport.cwnd,
             rate: changed(limits.rate(self.rate), transport.rate),
             ssthresh: changed(self.ssthresh.max(limits.min_cwnd), transport.ssthresh),
             report: None,

@@ -74,6 +74,7 @@ impl Model<'_> {
             cwnd: changed(cwnd, transport.cwnd),
             rate: changed(rate, transport.rate),
             ssthresh: changed(ssthresh, transport.ssthresh),
+            limited: false,
             report: self.report,
             fallback: false,
         }
