@@ -7,6 +7,7 @@
 mod agent;
 mod algorithm;
 pub mod bench;
+mod ccp;
 mod control;
 mod flows;
 mod foreign;
@@ -18,6 +19,7 @@ mod tables;
 
 pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
 pub use algorithm::{Algorithm, DynAlgorithm, boxed};
+pub use ccp::{CcpDatapath, Heard, ccp_datapath};
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal};
 pub use control::Control;
 pub use flows::{DatapathId, FlowId};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::link::ccp_datapath;
+use ccplane_agent::ccp_datapath;
 use ccplane_agent::{Agent, DatapathId, FlowInfo, Hosted};
 use ccplane_lang as lang;
 use ccplane_units::Time;

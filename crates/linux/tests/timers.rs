@@ -31,7 +31,7 @@ fn start(name: &str, wants: Capabilities, programs: Vec<Arc<Program>>, options: 
 
 /// A connection that sends to somebody who does not read: its window is shut, and no ACK comes but the answers to probes.
 struct Stalled {
-    _sender: TcpStream,
+    sender: TcpStream,
     receiver: TcpStream,
 }
 
@@ -41,22 +41,24 @@ fn stall(direct: &mut Direct) -> Stalled {
     choose(&sender, &direct.kernel_name()).expect("registered");
     let (receiver, _) = listener.accept().expect("connected");
     sender.set_nonblocking(true).expect("a socket");
-    let chunk = vec![0x55; 1 << 16];
-    let mut full = Instant::now();
-    // Until no more has fitted for a while.
-    while full.elapsed() < StdDuration::from_millis(300) {
-        if matches!((&sender).write(&chunk), Ok(n) if n > 0) {
-            full = Instant::now();
-        }
-        direct.turn();
-    }
-    Stalled {
-        _sender: sender,
-        receiver,
-    }
+    let stalled = Stalled { sender, receiver };
+    stalled.fill(direct);
+    stalled
 }
 
 impl Stalled {
+    /// Writes until no more has fitted for a while.
+    fn fill(&self, direct: &mut Direct) {
+        let chunk = vec![0x55; 1 << 16];
+        let mut full = Instant::now();
+        while full.elapsed() < StdDuration::from_millis(300) {
+            if matches!((&self.sender).write(&chunk), Ok(n) if n > 0) {
+                full = Instant::now();
+            }
+            direct.turn();
+        }
+    }
+
     fn read(&mut self, bytes: usize) {
         let mut left = bytes;
         let mut buffer = vec![0; 1 << 16];
@@ -125,6 +127,8 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         updates: Default::default(),
     });
     stalled.read(1 << 20);
+    // What was read has made room.
+    stalled.fill(&mut direct);
     let ticks = ticks_of_a_second(&mut direct);
     assert!(direct.reports.iter().all(|(_, by, ..)| *by == uid));
     assert!(

@@ -6,8 +6,6 @@
 
 mod peer;
 
-pub use peer::ccp_datapath;
-
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -27,6 +25,7 @@ use super::remembered::Remembered;
 use super::socket::{self, Bound};
 use super::warning::Warning;
 use super::{Link, LinkError};
+use crate::ccp::is_good;
 use crate::{Agent, DatapathId};
 use peer::Peer;
 
@@ -53,7 +52,6 @@ pub struct Datagram {
     now: Time,
     buffer: Box<[u8]>,
     arrived: Vec<Arrived>,
-    fields: Vec<u64>,
     /// The last look found something.
     busy: bool,
     /// More arrived than one at a time: take many with one call.
@@ -104,7 +102,6 @@ impl Datagram {
             by_address: HashMap::new(),
             buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
             arrived: Vec::with_capacity(BATCH),
-            fields: Vec::new(),
             busy: false,
             flood: false,
             dropped: 0,
@@ -190,7 +187,7 @@ impl Datagram {
         let good = if arrived.cut {
             Err(too_long())
         } else {
-            peer::is_good(&self.buffer[bytes])
+            is_good(&self.buffer[bytes])
         };
         if let Err(why) = good {
             if let Some(times) = self.warnings.garbage.due(now) {
@@ -201,7 +198,7 @@ impl Datagram {
         let index = self.add(from, address, arrived.uid?, now)?;
         if !ready {
             // The agent restarted, or closed it: what is installed there is not known.
-            self.peers[index].as_mut()?.ready(0, agent, now);
+            self.peers[index].as_mut()?.ready(agent, now);
         }
         Some(index)
     }
@@ -232,8 +229,8 @@ impl Datagram {
                 return;
             };
             if let Some(peer) = &mut self.peers[index] {
-                tracing::info!(datapath = peer.id.0, path = %path.display(), "a datapath of the former agent");
-                peer.ready(0, agent, now);
+                tracing::info!(datapath = peer.ccp.id().0, path = %path.display(), "a datapath of the former agent");
+                peer.ready(agent, now);
             }
         }
     }
@@ -243,14 +240,14 @@ impl Datagram {
             return;
         };
         match why {
-            Closed::Gone(_) | Closed::Replaced => tracing::info!(datapath = peer.id.0, %why, "a datapath left"),
+            Closed::Gone(_) | Closed::Replaced => tracing::info!(datapath = peer.ccp.id().0, %why, "a datapath left"),
             _ => {
                 if let Some(times) = self.warnings.closed.due(now) {
-                    tracing::warn!(datapath = peer.id.0, %why, times, "closed a datapath's connection until its next message");
+                    tracing::warn!(datapath = peer.ccp.id().0, %why, times, "closed a datapath's connection until its next message");
                 }
             }
         }
-        agent.disconnected(peer.id);
+        agent.disconnected(peer.ccp.id());
         if let Some(address) = address(&peer.address) {
             self.by_address.remove(&address);
         }
@@ -258,7 +255,6 @@ impl Datagram {
 
     fn process(&mut self, agent: &mut Agent, now: Time) {
         let arrived = std::mem::take(&mut self.arrived);
-        let mut fields = std::mem::take(&mut self.fields);
         for one in &arrived {
             let Some(index) = self.peer_of(one, agent, now) else {
                 self.dropped += 1;
@@ -272,13 +268,12 @@ impl Datagram {
             let result = if one.cut {
                 Err(too_long())
             } else {
-                peer.receive(datagram, &mut fields, agent, now)
+                peer.receive(datagram, agent, now)
             };
             if let Err(why) = result {
                 self.close(index, agent, now, &Closed::Garbage(why));
             }
         }
-        self.fields = fields;
         self.arrived = arrived;
     }
 }

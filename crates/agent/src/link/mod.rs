@@ -16,7 +16,7 @@ mod tests;
 mod uplink;
 mod warning;
 
-pub use datagram::{Datagram, ccp_datapath};
+pub use datagram::Datagram;
 pub use error::LinkError;
 pub use foreign::CcpUplink;
 pub use local::Local;

@@ -52,7 +52,7 @@ fn interval(options: &Options, registry: &Registry, progress: &mut dyn Progress)
 fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     let mut findings = Findings::default();
     let [base, per_ack, every_10ms] = &contenders();
-    let ratio = |ours| measured.ratio_within(1, ours, base, |run| run.goodput_gbit);
+    let ratio = |ours| measured.ratio(1, ours, base, |run| run.goodput_gbit);
     // The paper's table, Gbit/s: 43 native, 29 per ACK, 41 every 10 ms.
     for (key, what, who, paper, aim) in [
         (

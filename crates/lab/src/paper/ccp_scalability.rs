@@ -127,7 +127,7 @@ fn findings(
                 format!("_{key}")
             };
             for n in flows.iter().filter(|n| [1, 16, 64, 1_024].contains(n)) {
-                findings.compare(
+                findings.compare_ratio(
                     &format!("goodput_ratio{short}_{n}{suffix}"),
                     &format!("{algorithm} {label}, {n} flows: loopback goodput ÷ native"),
                     loopback.ratio(*n, who, base, goodput),
@@ -136,7 +136,7 @@ fn findings(
                 );
             }
             for n in flows.iter().filter(|n| [1, 16, 64].contains(n)) {
-                findings.compare(
+                findings.compare_ratio(
                     &format!("cpu_ratio{short}_{n}{suffix}"),
                     &format!("{algorithm} {label}, {n} flows: CPU ÷ native at {gbit} Gbit/s"),
                     wired.ratio(*n, who, base, cpu),
@@ -150,7 +150,7 @@ fn findings(
     let [.., reno] = contenders("reno");
     let [.., cubic] = contenders("cubic");
     let most = flows.iter().copied().filter(|n| *n <= 64).max().unwrap_or(1);
-    findings.compare(
+    findings.compare_ratio(
         "cubic_to_reno_goodput",
         &format!("Cubic ÷ Reno, every 10 ms, {most} flows: loopback goodput"),
         loopback.ratio(most, &cubic, &reno, goodput),

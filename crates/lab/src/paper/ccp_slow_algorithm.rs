@@ -125,7 +125,7 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     for (n, flows) in FLOWS.into_iter().enumerate() {
         let mut points = Vec::new();
         for (at, (takes, who)) in TAKES.iter().zip(slow).enumerate() {
-            let ratio = measured.ratio_within(flows, who, base, |run| run.goodput_gbit);
+            let ratio = measured.ratio(flows, who, base, |run| run.goodput_gbit);
             findings.compare_ratio(
                 &format!("slow_{takes}_ratio_{flows}"),
                 &format!("goodput ÷ native, callback of {takes}, {flows} flows"),

@@ -126,18 +126,7 @@ impl Measured {
     }
 
     /// The median over rounds of a run's value over that of the run beside it, of rounds in which that is not 0.
-    pub fn ratio(&self, flows: usize, ours: &Contender, base: &Contender, value: fn(&Run) -> f64) -> Option<f64> {
-        self.ratio_within(flows, ours, base, value).map(|ratio| ratio.value)
-    }
-
-    /// The same with its interval.
-    pub fn ratio_within(
-        &self,
-        flows: usize,
-        ours: &Contender,
-        base: &Contender,
-        value: fn(&Run) -> f64,
-    ) -> Option<Ratio> {
+    pub fn ratio(&self, flows: usize, ours: &Contender, base: &Contender, value: fn(&Run) -> f64) -> Option<Ratio> {
         let pairs = self.runs(flows, ours).zip(self.runs(flows, base));
         median_ratio(&pairs.map(|(ours, base)| (value(ours), value(base))).collect::<Vec<_>>())
     }
@@ -228,7 +217,7 @@ mod tests {
             (4, base.clone(), &[40.0, 10.0, 40.0]),
             (4, ours.clone(), &[38.0, 38.0, 1.0]),
         ]);
-        let ratio = measured.ratio(4, &ours, &base, |r| r.goodput_gbit).unwrap();
+        let ratio = measured.ratio(4, &ours, &base, |r| r.goodput_gbit).unwrap().value;
         assert!((ratio - 0.95).abs() < 1e-9, "{ratio}");
         assert_eq!(measured.ratio(8, &ours, &base, |r| r.goodput_gbit), None);
         let (mean, deviation) = measured

@@ -7,11 +7,12 @@ use ccplane_agent::{Agent, DatapathId, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_sim::{Between, Brought};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event, v2};
+use ccplane_wire::{Command, Event};
 
 use crate::check::fallback::Model;
 use crate::draw::Draw;
 use crate::plan::{Fault, Harm, Plan, What};
+use crate::speech::Speech;
 
 /// An agent that is not there is looked for again after this time, as `transport::udp` does.
 const RETRY: Duration = Duration::from_millis(100);
@@ -53,6 +54,7 @@ struct Seat {
     /// From when to when the agent is here.
     here: (Time, Time),
     datapath: DatapathId,
+    speech: Speech,
     /// When to look for the agent; it is connected when there is nothing to look for.
     look: Option<Time>,
     to_agent: Way,
@@ -143,6 +145,7 @@ impl Inner {
             agent,
             here: (from, until),
             datapath: DatapathId(u32::MAX),
+            speech: Speech::new(self.plan.version),
             look: Some(from),
             to_agent: Way::default(),
             to_flows: Way::default(),
@@ -170,20 +173,27 @@ impl Inner {
             }) if report => *copies,
             _ => 1,
         };
-        let mut packet = v2::Packet::new();
-        if let Err(error) = packet.event(event) {
-            self.wrong.get_or_insert(format!("an event cannot be written: {error}"));
-        }
         let mut taken = false;
         for index in 0..self.seats.len() {
             if self.announcing.is_some_and(|only| only != index) || !self.seats[index].is_connected(now) {
                 continue;
             }
+            if self.seats[index].to_agent.is_full() {
+                continue;
+            }
+            taken = true;
+            let bytes = match self.seats[index].speech.event(event) {
+                Ok(bytes) if bytes.is_empty() => continue,
+                Ok(bytes) => bytes,
+                Err(wrong) => {
+                    self.wrong.get_or_insert(wrong);
+                    continue;
+                }
+            };
             for _ in 0..copies {
-                if self.seats[index].to_agent.under_way.len() >= MOST_WAITING {
+                if self.seats[index].to_agent.is_full() {
                     break;
                 }
-                taken = true;
                 let Inner {
                     draw,
                     harmed,
@@ -192,7 +202,7 @@ impl Inner {
                     ..
                 } = self;
                 *messages += 1;
-                *harmed += u64::from(seats[index].to_agent.send(now, &plan, draw, packet.as_bytes()));
+                *harmed += u64::from(seats[index].to_agent.send(now, &plan, draw, &bytes));
             }
         }
         taken
@@ -262,6 +272,7 @@ impl Inner {
                 seat.look = None;
                 seat.datapath = DatapathId(self.next_datapath);
                 self.next_datapath += 1;
+                seat.speech.connected(now, seat.datapath);
                 return Some(index);
             }
         }
@@ -296,7 +307,8 @@ impl Seat {
         while let Some(until) = self.hangs_until(plan, own) {
             own = until;
         }
-        own.min(self.to_flows.next()).min(self.here.1)
+        let heartbeat = self.speech.next_deadline().unwrap_or(Time::MAX);
+        own.min(self.to_flows.next()).min(heartbeat).min(self.here.1)
     }
 
     /// How far the agent's clock is from ours at this time, ns.
@@ -341,23 +353,26 @@ impl Seat {
             return;
         }
         let clock = Seat::by_its_clock(plan, now);
-        let mut fields = Vec::new();
         while let Some(bytes) = self.to_agent.arrived(now) {
-            let Seat { agent, datapath, .. } = self;
-            let read = v2::read_events(&bytes, &mut fields, &mut |event| agent.handle(clock, *datapath, event));
-            if read.is_err() && plan.strict {
+            let Seat {
+                agent,
+                datapath,
+                speech,
+                ..
+            } = self;
+            if !speech.hear(clock, *datapath, &bytes, agent) && plan.strict {
                 return self.cut_off(now);
             }
         }
         if self.agent.next_deadline().is_some_and(|due| due <= clock) {
             self.agent.on_deadline(clock);
         }
-        let mut packet = v2::Packet::new();
         while let Some((to, command)) = self.agent.poll() {
-            packet.clear();
-            if to == self.datapath && packet.command(&command).is_ok() {
+            if to == self.datapath
+                && let Some(bytes) = self.speech.command(clock, to, &command, &mut self.agent)
+            {
                 *messages += 1;
-                *harmed += u64::from(self.to_flows.send(now, plan, draw, packet.as_bytes()));
+                *harmed += u64::from(self.to_flows.send(now, plan, draw, &bytes));
             }
         }
     }
@@ -367,10 +382,12 @@ impl Seat {
         while self.look.is_none()
             && let Some(bytes) = self.to_flows.arrived(now)
         {
-            let read = v2::read_commands(&bytes, &mut |command| ready.push_back(command));
-            if read.is_err() && plan.strict {
+            if !self.speech.read(now, &bytes, ready) && plan.strict {
                 self.cut_off(now);
             }
+        }
+        if self.is_connected(now) {
+            self.speech.on_deadline(now, ready);
         }
     }
 
@@ -385,6 +402,10 @@ impl Seat {
 impl Way {
     fn next(&self) -> Time {
         self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due)
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= MOST_WAITING
     }
 
     fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {

@@ -9,6 +9,7 @@ mod draw;
 mod line;
 mod plan;
 mod shrink;
+mod speech;
 mod storm;
 
 use std::error::Error;

@@ -23,14 +23,26 @@ pub struct Plan {
     pub limits: Limits,
     /// By what the agent and its successors steer.
     pub algorithms: Vec<&'static str>,
+    /// What agents and datapath speak.
+    pub version: Version,
     /// How long a message takes.
     pub message: Duration,
-    /// A peer that says what is no message is cut off, as on the Unix link; otherwise the message is passed over, as where
+    /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise the message is passed over, as where
     /// messages are datagrams.
     pub strict: bool,
     /// From now on there are no faults: agents are there, links are as they were.
     pub calm: Time,
     pub faults: Vec<Fault>,
+}
+
+/// A version of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    Two,
+    /// CCP's, in which an agent has no heartbeats and counts as silent after this long, if ever.
+    One {
+        silence: Option<Duration>,
+    },
 }
 
 /// A flow.
@@ -92,6 +104,8 @@ const ALGORITHMS: [&str; 13] = [
     "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa", "ledbat++", "nimbus",
     "vivace",
 ];
+/// Those whose programs version 1 can say.
+const OF_VERSION_1: [&str; 3] = ["reno", "cubic", "dctcp"];
 const QUEUES: [&str; 6] = [
     "droptail:8p",
     "droptail:30p",
@@ -152,7 +166,7 @@ impl Plan {
         };
         let algorithms: Vec<&str> = (0..3).map(|_| *draw.pick(&ALGORITHMS)).collect();
         let faults = (0..draw.from(0, 8)).map(|id| Fault::new(seed, id, calm)).collect();
-        Plan {
+        let plan = Plan {
             seed,
             shape: draw.below(4),
             rate,
@@ -162,11 +176,34 @@ impl Plan {
             flows,
             limits,
             algorithms,
+            version: Version::Two,
             message: Duration::from_micros(draw.log(5, 2_000)),
             strict: draw.hits(700),
             calm,
             faults,
+        };
+        // Drawn apart, so that it changes nothing for those who speak version 2.
+        let mut draw = Draw::new(seed, 99);
+        match draw.hits(250) {
+            true => plan.in_version_1(&mut draw),
+            false => plan,
         }
+    }
+
+    fn in_version_1(mut self, draw: &mut Draw) -> Plan {
+        let silence = draw.hits(500);
+        self.version = Version::One {
+            silence: silence.then(|| Duration::from_micros(draw.log(20_000, 2_000_000))),
+        };
+        for algorithm in &mut self.algorithms {
+            *algorithm = draw.pick::<&str>(&OF_VERSION_1);
+        }
+        for fault in &mut self.faults {
+            if let What::Dies(algorithm) | What::Second(algorithm) = &mut fault.what {
+                *algorithm = draw.pick::<&str>(&OF_VERSION_1);
+            }
+        }
+        self
     }
 
     /// Whether messages may say what nobody meant: then no flow has to come through.

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use ccplane_datapath::{
-    Capabilities, Command, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals, Target, Transport, Update,
+    Capabilities, Command, Compat, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals, Target, Transport, Update,
 };
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
@@ -404,6 +404,10 @@ const PROGRAMS: [&str; 5] = [
 
 /// What a datapath does at each of a list of ACKs.
 fn trace(program: &Program, acks: &[Signals]) -> Vec<(Outcome, Vec<u64>)> {
+    trace_as(Compat::Documented, program, acks)
+}
+
+fn trace_as(compat: Compat, program: &Program, acks: &[Signals]) -> Vec<(Outcome, Vec<u64>)> {
     let capabilities = [
         Capabilities::PACING,
         Capabilities::RTT,
@@ -415,7 +419,7 @@ fn trace(program: &Program, acks: &[Signals]) -> Vec<(Outcome, Vec<u64>)> {
         fallback_after: Duration::from_secs(1_000_000),
         ..Limits::default()
     };
-    let mut table = ProgramTable::<1>::new(limits, all);
+    let mut table = ProgramTable::<1>::with_compat(limits, all, compat);
     table.install(program.clone()).expect("room");
     let mut flow = Flow::<64>::new(Time::ZERO, 10_000);
     flow.apply(
@@ -471,6 +475,18 @@ proptest! {
         let decoded = install.decode().expect("what was encoded is valid");
         prop_assert_eq!(decoded.report_vars(), original.report_vars());
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
+    }
+
+    /// So does one that asks for the reference's `(fallthrough)`, on a datapath whose own is that one.
+    #[test]
+    fn an_encoded_program_of_the_references_fallthrough_keeps_it(
+        which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)
+    ) {
+        let original = program(&PROGRAMS[which].replacen("(def", "(def (compat libccp)", 1));
+        let out = bytes(|out| install(out, 9, &original));
+        let Message::Install(install) = one(&out) else { panic!("{out:?}") };
+        let decoded = install.decode().expect("what was encoded is valid");
+        prop_assert_eq!(trace_as(Compat::Libccp, &decoded, &acks), trace(&original, &acks));
     }
 
     #[test]

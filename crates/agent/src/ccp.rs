@@ -1,0 +1,221 @@
+//! The agent's side of version 1: what a CCP datapath says as events, and commands as what it is told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ccplane_datapath::{Capabilities, Program};
+use ccplane_units::{Bytes, Time};
+use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, WireError, v1};
+
+use crate::{Agent, DatapathId};
+
+/// A CCP datapath as an agent serves it, without the socket between them. [`Foreign`](crate::Foreign) is the other side.
+///
+/// CREATE, MEASURE and READY become the agent's events; its commands become INSTALL, CHANGEPROG and UPDATE_FIELD. Such a
+/// datapath knows that its agent lives by what arrives, and asks for algorithms without knowing of any: of heartbeats and
+/// offers it is told nothing.
+#[derive(Debug)]
+pub struct CcpDatapath {
+    id: DatapathId,
+    /// Programs of flows by the datapath's number of the flow; `None` before the first.
+    flows: HashMap<u32, Option<usize>>,
+    /// Installed programs; the n-th has number n + 1 there. A CCP datapath clears its table when number 1 arrives, so that
+    /// an agent that restarts finds room.
+    programs: Vec<Arc<Program>>,
+    /// Of the report that is being read.
+    fields: Vec<u64>,
+}
+
+/// What a datagram held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// So many messages.
+    pub messages: usize,
+    /// READY was among them: the datapath has started again, and what waited for it is for one that is gone.
+    pub ready: bool,
+}
+
+impl CcpDatapath {
+    /// One that the agent knows by this number. Nothing is installed there, and no flow is known.
+    pub fn new(id: DatapathId) -> CcpDatapath {
+        CcpDatapath {
+            id,
+            flows: HashMap::new(),
+            programs: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// The agent's number of it.
+    pub fn id(&self) -> DatapathId {
+        self.id
+    }
+
+    /// Gives the agent what a datagram holds. After an error the rest of it is not looked at.
+    pub fn handle(&mut self, now: Time, datagram: &[u8], agent: &mut Agent) -> Result<Heard, WireError> {
+        let mut heard = Heard::default();
+        for message in v1::messages(datagram) {
+            heard.messages += 1;
+            match message? {
+                v1::Message::Measure { flow, program, fields } => {
+                    let mut values = std::mem::take(&mut self.fields);
+                    values.clear();
+                    values.extend(fields.iter());
+                    self.report(flow, program, &values, agent, now);
+                    self.fields = values;
+                }
+                v1::Message::Create { flow, create } => self.open(flow, flow_info(&create), agent, now),
+                v1::Message::Ready { id } => {
+                    heard.ready = true;
+                    self.ready(id, agent, now);
+                }
+                other => return Err(not_a_datapaths(&other)),
+            }
+        }
+        Ok(heard)
+    }
+
+    /// The datapath said READY, or it is not known what it has: its flows will tell of themselves.
+    pub fn ready(&mut self, id: u32, agent: &mut Agent, now: Time) {
+        self.flows.clear();
+        self.programs.clear();
+        let datapath = ccp_datapath(id);
+        agent.handle(now, self.id, Event::Ready { datapath });
+    }
+
+    fn open(&mut self, flow: u32, info: FlowInfo, agent: &mut Agent, now: Time) {
+        self.flows.insert(flow, None);
+        let flow = u64::from(flow);
+        agent.handle(now, self.id, Event::FlowOpened { flow, info });
+    }
+
+    fn report(&mut self, flow: u32, number: u32, fields: &[u64], agent: &mut Agent, now: Time) {
+        if fields.is_empty() {
+            self.flows.remove(&flow);
+            let closed = Event::FlowClosed {
+                flow: u64::from(flow),
+                stats: FlowStats::default(),
+            };
+            return agent.handle(now, self.id, closed);
+        }
+        if !self.flows.contains_key(&flow) {
+            // The flow lived before this agent did. CCP has no way to announce it again, but its reports tell of it.
+            let info = FlowInfo {
+                live: true,
+                ..FlowInfo::default()
+            };
+            self.open(flow, info, agent, now);
+        }
+        let installed = (number as usize)
+            .checked_sub(1)
+            .and_then(|index| self.programs.get(index));
+        let report = Event::Report {
+            flow: u64::from(flow),
+            program: installed.map_or(0, |program| program.uid()),
+            urgent: false,
+            fields,
+        };
+        agent.handle(now, self.id, report);
+    }
+
+    /// Appends what the datapath is told to `out`: a message or nothing.
+    ///
+    /// # Errors
+    ///
+    /// What CCP cannot say, as the refusal that the agent is to hear; `out` is as it was.
+    pub fn command(&mut self, command: &Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let unsayable = |why: WireError| Refusal::Unsupported(why.to_string());
+        match command {
+            Command::Install { program, .. } => {
+                let known = self.programs.iter().position(|p| p.uid() == program.uid());
+                let index = known.unwrap_or(self.programs.len());
+                v1::install(out, index as u32 + 1, program).map_err(unsayable)?;
+                if known.is_none() {
+                    self.programs.push(program.clone());
+                }
+                Ok(())
+            }
+            Command::SetProgram { flow, uid, updates } => {
+                let index = self.programs.iter().position(|p| p.uid() == *uid);
+                let index = index.ok_or(Refusal::UnknownProgram(*uid))?;
+                let flow = self.flow(*flow)?;
+                let number = index as u32 + 1;
+                v1::change_program(out, flow, number, &self.programs[index], updates.as_slice()).map_err(unsayable)?;
+                self.flows.insert(flow, Some(index));
+                Ok(())
+            }
+            Command::Update { flow, updates } => {
+                let flow = self.flow(*flow)?;
+                let program = self
+                    .flows
+                    .get(&flow)
+                    .copied()
+                    .flatten()
+                    .and_then(|index| self.programs.get(index));
+                v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice()).map_err(unsayable)
+            }
+            Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
+        }
+    }
+
+    fn flow(&self, flow: u64) -> Result<u32, Refusal> {
+        let known = u32::try_from(flow).ok().filter(|flow| self.flows.contains_key(flow));
+        known.ok_or(Refusal::UnknownFlow)
+    }
+}
+
+/// What CCP's datapaths have by definition, and nothing of what came later.
+pub fn ccp_datapath(id: u32) -> DatapathInfo {
+    let all = [
+        Capabilities::PACING,
+        Capabilities::RTT,
+        Capabilities::DELIVERY_RATE,
+        Capabilities::ECN,
+    ];
+    DatapathInfo {
+        id,
+        kind: "ccp".to_owned(),
+        capabilities: all.into_iter().fold(Capabilities::CWND, |all, one| all.with(one)),
+        max_programs: 10,
+        max_instrs: 255,
+        max_vars: 110,
+        fallback_after: None,
+    }
+}
+
+/// Whether a datagram holds what a datapath may say, and nothing else.
+pub(crate) fn is_good(datagram: &[u8]) -> Result<(), WireError> {
+    for message in v1::messages(datagram) {
+        match message? {
+            v1::Message::Measure { .. } | v1::Message::Create { .. } | v1::Message::Ready { .. } => {}
+            other => return Err(not_a_datapaths(&other)),
+        }
+    }
+    Ok(())
+}
+
+/// What only an agent may say.
+fn not_a_datapaths(message: &v1::Message<'_>) -> WireError {
+    let value = match message {
+        v1::Message::UpdateField { .. } => 3,
+        v1::Message::ChangeProgram { .. } => 4,
+        _ => 2,
+    };
+    WireError::Unknown {
+        what: "message from a datapath of type",
+        value,
+    }
+}
+
+fn flow_info(create: &v1::Create<'_>) -> FlowInfo {
+    let window = Bytes::new(u64::from(create.init_cwnd));
+    FlowInfo {
+        algorithm: create.algorithm.to_owned(),
+        init_cwnd: window,
+        mss: Bytes::new(u64::from(create.mss)),
+        local: create.source,
+        peer: create.destination,
+        cwnd: window,
+        ..FlowInfo::default()
+    }
+}

@@ -1,0 +1,177 @@
+//! `ccplane agent` in a process of its own: `run --agent` over real packets, and what the limit of descriptors costs it.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An agent with a folder for its socket and its log, both gone however the test ends.
+struct Agent {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Agent {
+    /// `files`: its limit of descriptors.
+    fn start(name: &str, files: u32) -> Agent {
+        let folder = std::env::temp_dir().join(format!("ccplane-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let log = File::create(folder.join("log")).expect("a file");
+        let process = Command::new("prlimit")
+            .arg(format!("--nofile={files}:{files}"))
+            .arg(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["-v", "agent", "--alg", "cubic", "--unix"])
+            .arg(folder.join("socket"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let agent = Agent {
+            process: process.expect("util-linux is there"),
+            folder,
+        };
+        eventually("the agent listens", || agent.socket().exists());
+        agent
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).expect("its log")
+    }
+
+    fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.process.id());
+        fs::read_dir(folder).expect("it runs").count()
+    }
+
+    /// How long it has run on a CPU.
+    fn cpu(&self) -> Duration {
+        let file = format!("/proc/{}/schedstat", self.process.id());
+        let text = fs::read_to_string(file).expect("it runs");
+        let first = text.split(' ').next().and_then(|ns| ns.parse().ok());
+        Duration::from_nanos(first.expect("ns on a CPU"))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn connection(path: &Path) -> OwnedFd {
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    connect(fd.as_raw_fd(), &UnixAddr::new(path).expect("a short path")).expect("it listens");
+    fd
+}
+
+#[test]
+fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room() {
+    const FILES: u32 = 32;
+    let agent = Agent::start("descriptors", FILES);
+    let path = agent.socket();
+    let mut held: Vec<OwnedFd> = (0..FILES).map(|_| connection(&path)).collect();
+    eventually("it says what it lacks", || {
+        agent.log().contains("cannot accept a datapath")
+    });
+    let before = agent.cpu();
+    std::thread::sleep(Duration::from_secs(2));
+    let (used, lines) = (agent.cpu() - before, agent.log().matches("cannot accept").count());
+    // A loop without rest takes 2 s of CPU and logs 100,000 lines.
+    assert!(used < Duration::from_millis(400), "{used:?} of a CPU in 2 s of waiting");
+    assert!(lines <= 5, "{lines} lines");
+
+    // What waited is accepted in the places that come free, and once all are gone a new one is.
+    held.clear();
+    let idle = FILES as usize / 2;
+    eventually("it forgets who is gone", || agent.descriptors() < idle);
+    let before = agent.descriptors();
+    let _new = connection(&path);
+    eventually("it accepts again", || agent.descriptors() == before + 1);
+}
+
+/// Kernel TCP and the UDP transport, steered by an agent that `run` reaches over its socket.
+#[test]
+fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
+    let root = nix::unistd::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
+    if !root {
+        let skipped = "SKIPPED: run --agent: it makes namespaces and loads BPF programs, as root";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+            "{skipped}"
+        );
+        eprintln!("{skipped}");
+        return;
+    }
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock");
+    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let agent = Agent::start("run-agent", 1024);
+    let address = format!("unix:{}", agent.socket().display());
+    for (nth, datapath) in ["linux", "udp"].into_iter().enumerate() {
+        let out = agent.folder.join(datapath);
+        let link = ["--rate", "10mbit", "--rtt", "20ms", "--duration", "2s"];
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["--json", "run", "--agent", &address, "--alg", "cubic"])
+            .args(["--datapath", datapath])
+            .args(link)
+            .arg("--out")
+            .arg(&out)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{datapath}: {said}");
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let goodput = result["contenders"][0]["figures"]["goodput_mbit"].as_f64();
+        assert!(goodput.is_some_and(|mbit| mbit > 5.0), "{datapath}: {goodput:?} Mbit/s");
+        assert!(!said.contains("fallback"), "{datapath}: {said}");
+        assert_eq!(
+            agent.log().matches("a datapath connected").count(),
+            nth + 1,
+            "{}",
+            agent.log()
+        );
+    }
+    // What the agent does not have is named before a packet is sent.
+    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args([
+            "run",
+            "--agent",
+            &address,
+            "--alg",
+            "bbr",
+            "--datapath",
+            "udp",
+            "--duration",
+            "2s",
+            "--out",
+        ])
+        .arg(agent.folder.join("bbr"))
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("bbr"), "{said}");
+}
