@@ -66,7 +66,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
             tcp[12] = if as_said || options % 4 != 0 {
                 offset << 4
             } else {
-                ((20 + options) / 4 << 4) as u8
+                (((20 + options) / 4) << 4) as u8
             };
             packet.extend(tcp.into_iter().chain(before).chain(option).chain(payload));
             packet.truncate(packet.len() - if as_said { cut.min(packet.len()) } else { 0 });
