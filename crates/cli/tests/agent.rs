@@ -131,7 +131,8 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
     let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
     let agent = Agent::start("run-agent", 1024);
     let address = format!("unix:{}", agent.socket().display());
-    for (nth, datapath) in ["linux", "udp"].into_iter().enumerate() {
+    let mut connected = 0;
+    for datapath in ["linux", "udp"] {
         let out = agent.folder.join(datapath);
         let link = ["--rate", "10mbit", "--rtt", "20ms", "--duration", "2s"];
         let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
@@ -148,12 +149,9 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
         let goodput = result["contenders"][0]["figures"]["goodput_mbit"].as_f64();
         assert!(goodput.is_some_and(|mbit| mbit > 5.0), "{datapath}: {goodput:?} Mbit/s");
         assert!(!said.contains("fallback"), "{datapath}: {said}");
-        assert_eq!(
-            agent.log().matches("a datapath connected").count(),
-            nth + 1,
-            "{}",
-            agent.log()
-        );
+        let now = agent.log().matches("a datapath connected").count();
+        assert!(now > connected, "{datapath}: the agent was not asked: {}", agent.log());
+        connected = now;
     }
     // What the agent does not have is named before a packet is sent.
     let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
