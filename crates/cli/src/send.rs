@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::attach::add;
-use crate::attach::remote::{may_be_silent, names};
+use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, Kind};
 use crate::transfer::{HASH, HEAD, Receipt, TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
 use crate::{Registry, interrupt};
@@ -285,6 +285,7 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
         (Contender::Ccplane { name, .. }, Some(address)) => {
             may_be_silent(address, args.silence)?;
             names(std::slice::from_ref(&args.alg), address)?;
+            ask(address, &[name], limits.fallback_after)?;
             let remote = address.remote(name, args.silence);
             Steering::over(remote, limits, host.capabilities(), host.now())
                 .map_err(|e| Failure::new(Kind::Failed, e))?

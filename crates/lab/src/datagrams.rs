@@ -9,6 +9,7 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
+use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
 use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, Steering, UdpError};
 use ccplane_transport::{Config, Native, Phase, Stats, Tail};
@@ -146,9 +147,12 @@ fn congestion(
             let Some(agent) = agent else {
                 return here(name, parameters, registry, host);
             };
+            // It would serve a flow that asks for what it has not by what it has.
+            let limits = Limits::default();
+            remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
             let remote = agent.address.remote(name, agent.silence);
             let (capabilities, now) = (host.capabilities(), host.now());
-            let steering = Steering::over(remote, Limits::default(), capabilities, now);
+            let steering = Steering::over(remote, limits, capabilities, now);
             host.steer(steering.map_err(ccplane_linux::RemoteError::from)?);
             Ok(Congestion::Steered(name.clone()))
         }

@@ -2,7 +2,7 @@
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
-use ccplane_linux::{RemoteError, remote_algorithms};
+use ccplane_linux::{AlgorithmSpec, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
 use super::{AttachArgs, By, Steered};
@@ -12,7 +12,7 @@ use crate::exit::{Failure, Kind};
 pub(super) fn steered(args: &AttachArgs, address: &AgentAddress) -> Result<Vec<Steered>, Failure> {
     may_be_silent(address, args.silence)?;
     let names = names(&args.alg, address)?;
-    let algorithms = remote_algorithms(address, &names, args.fallback_after).map_err(failed)?;
+    let algorithms = ask(address, &names, args.fallback_after)?;
     let steered = algorithms.into_iter().map(|one| Steered {
         by: By::Remote(address.remote(&one.name, args.silence)),
         specs: vec![one],
@@ -48,6 +48,12 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
         .hint("leave it out; `attach --fallback-after` is the limit for heartbeats")),
         _ => Ok(()),
     }
+}
+
+/// What the agent there is to steer with; an error when it is not there or lacks one of these. Of the flows that ask for what it
+/// lacks it would serve each by the first that it has.
+pub fn ask(address: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Vec<AlgorithmSpec>, Failure> {
+    remote_algorithms(address, names, fallback_after).map_err(failed)
 }
 
 fn failed(error: RemoteError) -> Failure {
