@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ccplane_datapath::Capabilities;
 use ccplane_lang as lang;
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal};
 
 use crate::flows::{Entry, Flows};
@@ -300,6 +300,8 @@ impl Agent {
         host.stats.opened += 1;
         host.stats.flows += 1;
         host.stats.taken_over += u64::from(info.live);
+        // An algorithm that sets no rate would be held for ever to that of whoever steered the flow before.
+        let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.paces();
         let algorithm = algorithm as u16;
         let at = self.core.flows.insert(Entry {
             id,
@@ -309,6 +311,9 @@ impl Agent {
             previous: None,
         });
         let mut control = Control::new(now, &mut self.core, algorithm, Some(at));
+        if frees {
+            control.rate(Rate::from_bytes_per_sec(u64::MAX));
+        }
         let slot = self.algorithms[algorithm as usize].open(info, &mut control);
         drop(control);
         if let Some(entry) = self.core.flows.get_mut(at) {

@@ -50,6 +50,12 @@ pub struct Hosted {
 }
 
 impl Hosted {
+    /// It or a program of it sets pacing rates, as far as it says.
+    pub(crate) fn paces(&self) -> bool {
+        let sets = |needs: Capabilities| needs.contains(Capabilities::PACING);
+        sets(self.wants) || self.programs.iter().any(|program| sets(program.code.needs()))
+    }
+
     pub(crate) fn program_by_name(&self, name: &str) -> Option<usize> {
         self.programs.iter().position(|p| p.name == name)
     }

@@ -3,10 +3,10 @@
 mod support;
 
 use ccplane_agent::{
-    AddError, Agent, Algorithm, Control, FlowInfo, FlowStats, Options, Programs, Report, UnknownAlgorithm,
+    AddError, Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Options, Programs, Report, UnknownAlgorithm,
 };
-use ccplane_datapath::Capabilities;
-use ccplane_units::{Bytes, Duration};
+use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_wire::{Command, Event};
 use support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
 
@@ -230,4 +230,50 @@ fn a_program_with_an_error_is_named() {
     };
     agent.add(scripted()).expect("it compiles");
     assert!(matches!(agent.add(scripted()), Err(AddError::Duplicate(name)) if name == "x"));
+}
+
+#[test]
+fn an_algorithm_without_a_pace_does_not_inherit_one() {
+    for (needs, frees) in [
+        (Capabilities::CWND, true),
+        (Capabilities::CWND.with(Capabilities::PACING), false),
+    ] {
+        let mut agent = Agent::new(Options::default());
+        let scripted = Scripted {
+            name: "one",
+            needs,
+            script: Script::default(),
+        };
+        agent.add(scripted).expect("it compiles");
+        let datapath = DatapathInfo {
+            capabilities: Capabilities(u64::MAX),
+            ..datapath(None)
+        };
+        agent.handle(NOW, HERE, Event::Ready { datapath });
+        while agent.poll().is_some() {}
+        let rate = Rate::from_bytes_per_sec(3_000);
+        for (flow, live, rate, freed) in [
+            (1, true, rate, frees),
+            (2, true, Rate::from_bytes_per_sec(0), false),
+            (3, false, rate, false),
+        ] {
+            let info = FlowInfo {
+                live,
+                rate,
+                ..info("one")
+            };
+            agent.handle(NOW, HERE, Event::FlowOpened { flow, info });
+            let without_limit = Update {
+                target: Target::Rate,
+                value: u64::MAX,
+            };
+            let said = std::iter::from_fn(|| agent.poll()).any(|(_, command)| match command {
+                Command::SetProgram { updates, .. } | Command::Update { updates, .. } => {
+                    updates.as_slice().contains(&without_limit)
+                }
+                _ => false,
+            });
+            assert_eq!(said, freed, "flow {flow}, {needs:?}");
+        }
+    }
 }

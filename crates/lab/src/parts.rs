@@ -41,13 +41,19 @@ pub(crate) struct Attempt {
     pub value: Value,
 }
 
-/// What the machine did during a run; of someone who only knows whether it was disturbed, a `bool`: whether it was not.
+/// What the machine did during a run.
 pub(crate) struct Disturbed(Vec<String>);
 
-impl From<bool> for Disturbed {
-    fn from(sound: bool) -> Disturbed {
-        let why = "the emulator was late, lost packets, or did not see all of them".to_owned();
-        Disturbed(if sound { Vec::new() } else { vec![why] })
+impl Disturbed {
+    /// By nothing, or by nothing that anybody looked for.
+    pub(crate) fn none() -> Disturbed {
+        Disturbed(Vec::new())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unless(sound: &bool) -> Disturbed {
+        let busy = || "the machine was busy".to_owned();
+        Disturbed((!sound).then(busy).into_iter().collect())
     }
 }
 
@@ -97,14 +103,14 @@ impl Parts {
     /// A part that real packets give: the one that is kept, unless the machine disturbed it and it is to be made again, or
     /// what `run` gives now, which is kept. `judge` says what the machine did, never how the contender fared: who failed is
     /// not asked again until it succeeds. A disturbed attempt stays in the part's file, with its reasons.
-    pub(crate) fn part<T: Serialize + DeserializeOwned, D: Into<Disturbed>>(
+    pub(crate) fn part<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
         key: &str,
-        judge: impl Fn(&T) -> D,
+        judge: impl Fn(&T) -> Disturbed,
         run: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let disturbed = |part: &T| judge(part).into().0;
+        let disturbed = |part: &T| judge(part).0;
         let mut attempts = Vec::new();
         if let Some(part) = self.kept::<T>(name, key) {
             if disturbed(&part).is_empty() || !self.again {
@@ -181,15 +187,10 @@ mod tests {
                 again,
                 ..Parts::of_this_build(&directory)
             };
-            let made = parts.part(
-                "a.json",
-                "30 s",
-                |sound| *sound,
-                || {
-                    runs += 1;
-                    Ok(sound)
-                },
-            );
+            let made = parts.part("a.json", "30 s", Disturbed::unless, || {
+                runs += 1;
+                Ok(sound)
+            });
             assert_eq!(made.unwrap(), kept);
         }
         assert_eq!(runs, 2, "the first, and the disturbed one where that is wanted");

@@ -228,3 +228,64 @@ fn timers_outlive_the_process_that_made_them() {
     drop(direct);
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
 }
+
+/// What `docs/performance.md` says: `cargo test --release -p ccplane-linux --test timers -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, for an idle machine"]
+fn what_timers_cost_an_ack() {
+    let _host = lock_host();
+    let _counting = Counting::start();
+    let mut ns_an_ack = [Vec::new(), Vec::new()];
+    for _ in 0..7 {
+        for (wants, all) in [Capabilities::CWND, Capabilities::TIMERS]
+            .into_iter()
+            .zip(&mut ns_an_ack)
+        {
+            let mut direct = start("t_cost", wants, vec![program(1, WATCHER)], &patient());
+            let sink = Sink::start("127.0.0.1");
+            let sender = Sender::start(sink.address, &direct.kernel_name());
+            direct.turn_until("it opens", |direct| !direct.opened.is_empty());
+            direct.turn_for(200);
+            let (before_ns, before) = Counting::of_acks();
+            direct.turn_for(1500);
+            let (ns, acks) = Counting::of_acks();
+            all.push((ns - before_ns) / (acks - before).max(1));
+            direct.end(sender);
+        }
+    }
+    let [without, with] = ns_an_ack.map(|mut all| {
+        all.sort_unstable();
+        all
+    });
+    println!("ns an ACK, seven turns: without timers {without:?}, with {with:?}");
+}
+
+/// The kernel counts how long BPF programs run.
+struct Counting {
+    before: String,
+}
+
+impl Counting {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn start() -> Counting {
+        let before = std::fs::read_to_string(Counting::SWITCH).expect("as root");
+        std::fs::write(Counting::SWITCH, "1").expect("as root");
+        Counting { before }
+    }
+
+    /// Of the programs that are called for ACKs: ns in all, and how often.
+    fn of_acks() -> (u64, u64) {
+        let all = libbpf_rs::query::ProgInfoIter::default();
+        let acks = all.filter(|info| info.name.to_string_lossy().starts_with("cong_control"));
+        acks.fold((0, 0), |(ns, count), info| {
+            (ns + info.run_time_ns, count + info.run_cnt)
+        })
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Counting::SWITCH, &self.before);
+    }
+}

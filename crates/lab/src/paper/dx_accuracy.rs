@@ -16,6 +16,7 @@ use super::page::{Aim, Findings};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::Distribution;
+use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::scenario::Stamps;
 use crate::svg::{Axis, Chart, Line};
@@ -77,12 +78,17 @@ fn accuracy(options: &Options, _registry: &Registry, progress: &mut dyn Progress
         let length = Duration::from_secs(if quick { 2 } else { 20 });
         let key = length.to_string();
         let run = || direct::measure(length);
-        measured.direct = Some(parts.part("direct.json", &key, |_| true, run)?);
+        measured.direct = Some(parts.part("direct.json", &key, |_| Disturbed::none(), run)?);
         step("a known queue, emulated", 3)?;
         let length = Duration::from_secs(if quick { 5 } else { 60 });
         let key = length.to_string();
         let run = || probes::emulated(length);
-        let probes = parts.part("emulated.json", &key, |probes: &Probes| probes.sound, run)?;
+        let probes = parts.part(
+            "emulated.json",
+            &key,
+            |probes: &Probes| Disturbed::from(&probes.disturbed),
+            run,
+        )?;
         measured.emulated = Some(probes);
     }
     findings(&measured).finish(&EXPERIMENT, options)
@@ -374,6 +380,7 @@ mod tests {
             ],
             packet_us: 120.0,
             sound: true,
+            disturbed: Vec::new(),
         };
         let mut measured = Measured {
             simulated: vec![("exact", probes(0.0))],

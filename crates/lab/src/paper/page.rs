@@ -328,7 +328,7 @@ pub(super) fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::Parts;
+    use crate::parts::{Disturbed, Parts};
     use crate::provenance::{Build, Provenance};
 
     #[test]
@@ -383,9 +383,7 @@ mod tests {
                 again,
                 ..options.parts()
             };
-            parts
-                .part("a.json", "key", |sound: &bool| *sound, || Ok(sound))
-                .unwrap()
+            parts.part("a.json", "key", Disturbed::unless, || Ok(sound)).unwrap()
         };
         part(false, false);
         part(true, true);

@@ -127,9 +127,8 @@ fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
         kinds[..],
         [253] | [1, 1, 8, 253] | [1, 1, 5, 253] | [1, 1, 8, 1, 1, 5, 253]
     );
-    let ours = options.len() - last == OPTION && options[last + 1] == OPTION as u8;
-    let id = matches!(options[last + 2..], [0x44, 0x58 | 0x78, ..]);
-    (known && ours && id).then_some((tcp, tcp + 20 + last))
+    let ours = |option: &[u8]| option.len() == OPTION && matches!(option, [253, 16, 0x44, 0x58 | 0x78, ..]);
+    (known && ours(&options[last..])).then_some((tcp, tcp + 20 + last))
 }
 
 /// The kinds of the options, in order, and where the last begins; `None` where their lengths do not add up, or are not what

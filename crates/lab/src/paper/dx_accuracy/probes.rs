@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::stamped::{Datagrams, clock, until};
 use crate::error::Error;
+use crate::figures::longest_stall;
+use crate::machine::Watch;
 use crate::metrics::Distribution;
 use crate::scenario::Stamps;
 
@@ -51,6 +53,9 @@ pub(super) struct Probes {
     pub packet_us: f64,
     /// Nothing disturbed the measurement, as far as is known.
     pub sound: bool,
+    /// What the machine did meanwhile.
+    #[serde(default)]
+    pub disturbed: Vec<String>,
 }
 
 impl Probes {
@@ -116,6 +121,7 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
         all,
         packet_us: packet_us(RATE),
         sound: true,
+        disturbed: Vec::new(),
     })
 }
 
@@ -190,6 +196,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     let (sink, _) = listener.accept().map_err(fail())?;
     let (stop, begun) = (AtomicBool::new(false), clock());
     let end = begun + length.as_nanos();
+    let watch = Watch::start();
     let (sent, arrived) = thread::scope(|scope| {
         scope.spawn(|| {
             until(begun + IDLE.as_nanos());
@@ -217,6 +224,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
                 .unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))),
         )
     });
+    let disturbed = watch.finish().disturbed(longest_stall(0.0));
     let (sent, arrived) = (sent.map_err(fail())?, arrived.map_err(fail())?);
     let port = receiver.address().map_err(fail())?.port();
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
@@ -229,7 +237,8 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     Ok(Probes {
         all: matched(&log, &sent, &arrived),
         packet_us: packet_us(EMULATED),
-        sound: report.audit.ok && log.len() == sent.len(),
+        sound: report.audit.ok && log.len() == sent.len() && disturbed.is_empty(),
+        disturbed,
     })
 }
 

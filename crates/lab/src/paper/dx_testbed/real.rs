@@ -12,6 +12,7 @@ use super::super::page::{Aim, Findings};
 use super::super::who::marking_threshold;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment};
+use crate::parts::Disturbed;
 use crate::result::ContenderResult;
 use crate::run::{Progress, waited_us};
 use crate::traffic;
@@ -62,9 +63,12 @@ pub(super) struct Real {
     drops: u64,
     /// The emulator kept to its link.
     sound: bool,
+    /// What the machine did.
+    #[serde(default)]
+    disturbed: Vec<String>,
 }
 
-/// Runs each, and keeps what it did; one that was disturbed is run again.
+/// Runs each, and keeps what it did; one that the machine disturbed is run again.
 pub(super) fn measure(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Vec<Real>, Error> {
     let length = Duration::from_secs(if options.quick { 3 } else { 20 });
     let droptail = QueueSpec::DropTail(FILLED);
@@ -101,7 +105,9 @@ pub(super) fn measure(options: &Options, registry: &Registry, progress: &mut dyn
             let contender = result.contenders.into_iter().next().ok_or(Error::NoContender)?;
             Ok(Real::of(contender, *queue, link))
         };
-        options.parts().part(&name, &key, |real: &Real| real.sound, run)
+        options
+            .parts()
+            .part(&name, &key, |real: &Real| Disturbed::from(&real.disturbed), run)
     };
     runs.enumerate().map(one).collect()
 }
@@ -124,6 +130,7 @@ impl Real {
             waited_p99_us: waited_us(figures.delay_p99_ms, link.rate),
             drops: figures.queue_drops,
             sound: result.audit.sound,
+            disturbed: result.audit.disturbed,
         }
     }
 }
@@ -201,6 +208,7 @@ mod tests {
             waited_p99_us: 0.0,
             drops: 0,
             sound,
+            disturbed: Vec::new(),
         }
     }
 

@@ -97,8 +97,11 @@ impl Case {
 struct Rates {
     high: Vec<f64>,
     low: Vec<f64>,
-    /// Whether what carried the packets was on time.
+    /// What carried the packets was on time, and nothing disturbed it.
     sound: bool,
+    /// What the machine did meanwhile, on real packets.
+    #[serde(default)]
+    disturbed: Vec<String>,
 }
 
 /// What was seen where the experiment ran.

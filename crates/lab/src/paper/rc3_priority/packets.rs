@@ -16,7 +16,10 @@ use super::super::Options;
 use super::{BUFFER, Case, DELAY, Order, Place, RATE, Rates, Seen};
 use crate::ends::inside;
 use crate::error::Error;
+use crate::figures::longest_stall;
+use crate::machine::Watch;
 use crate::metrics;
+use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::traffic::{self, monotonic_ns, wait_until};
 use crate::wire;
@@ -38,7 +41,7 @@ pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<See
         let rates = options.parts().part(
             &name,
             &made,
-            |rates: &Rates| rates.sound,
+            |rates: &Rates| Disturbed::from(&rates.disturbed),
             || together(case, lasts, progress),
         )?;
         cases.push((case, rates));
@@ -105,7 +108,9 @@ fn together(case: Case, lasts: Duration, progress: &mut dyn Progress) -> Result<
     if case.order == Order::HighJoinsLow {
         streams.reverse();
     }
+    let watch = Watch::start();
     let [first, second] = run(streams, lasts, progress);
+    let disturbed = watch.finish().disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }
@@ -117,7 +122,8 @@ fn together(case: Case, lasts: Duration, progress: &mut dyn Progress) -> Result<
     Ok(Rates {
         high,
         low,
-        sound: report.audit.ok,
+        sound: report.audit.ok && disturbed.is_empty(),
+        disturbed,
     })
 }
 

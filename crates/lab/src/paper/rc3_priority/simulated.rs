@@ -108,6 +108,7 @@ impl Job for Meeting {
             high: rates.next().unwrap_or_default(),
             low: rates.next().unwrap_or_default(),
             sound: true,
+            disturbed: Vec::new(),
         })
     }
 }
