@@ -213,6 +213,17 @@ impl Plan {
             .any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
     }
 
+    /// Whether an algorithm steers that is for data centres: it takes the delay of these paths for a queue, and its window goes to a
+    /// hundredth of a packet (Swift) or its rate to the least.
+    pub fn crawls(&self) -> bool {
+        let steered = self.faults.iter().filter_map(|fault| match fault.what {
+            What::Dies(algorithm) | What::Second(algorithm) => Some(algorithm),
+            _ => None,
+        });
+        let mut all = steered.chain(self.algorithms.iter().copied());
+        all.any(|algorithm| matches!(algorithm, "swift" | "timely"))
+    }
+
     /// The same without these faults.
     #[must_use]
     pub fn without(&self, ids: &[u64]) -> Plan {
