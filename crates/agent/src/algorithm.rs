@@ -47,7 +47,8 @@ pub trait Algorithm: Send {
         Duration::from_millis(1)
     }
 
-    /// A flow began, or is taken over while it lives ([`FlowInfo::live`]).
+    /// A flow began, or is taken over while it lives ([`FlowInfo::live`]). The pacing rate of whoever steered it before is lifted
+    /// first, unless this algorithm or a program of it sets rates ([`Capabilities::PACING`] among what it wants).
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow;
 
     /// A flow's program reported. Reports of a program that is no longer the flow's do not arrive here.

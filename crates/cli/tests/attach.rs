@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ccplane_linux::{Observed, attached};
@@ -27,13 +29,29 @@ impl Attach {
     }
 
     fn start_by(mut command: Command) -> Attach {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ccplane-ready-{}-{number}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let systemd = UnixDatagram::bind(&path).expect("a free path");
+        systemd.set_read_timeout(Some(PATIENCE)).expect("a socket");
         command.args(["attach", "--alg", "reno", "--metrics", "127.0.0.1:0"]);
         let process = Attach(
             command
+                .env("NOTIFY_SOCKET", &path)
                 .stdout(Stdio::null())
                 .spawn()
                 .expect("the binary under test starts"),
         );
+        // Registered and pinned is not yet all: its threads begin, and the endpoint listens.
+        let mut message = [0; 256];
+        loop {
+            let length = systemd.recv(&mut message).expect("it says in time that it is ready");
+            if message[..length].starts_with(b"READY=1") {
+                break;
+            }
+        }
+        let _ = fs::remove_file(&path);
         eventually("it attaches", || Observed::open(NAME).is_ok());
         process
     }
