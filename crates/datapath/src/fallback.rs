@@ -29,6 +29,8 @@ pub(crate) struct Fallback {
     acked: u64,
     /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is none to undo.
     before: (u64, u64),
+    /// The pacing rate before it, bytes/s; 0 when there was none.
+    rate: u64,
     /// When it last answered congestion.
     answered: Time,
     phase: Phase,
@@ -54,6 +56,7 @@ impl Fallback {
             initial_cwnd,
             acked: 0,
             before: (0, 0),
+            rate: 0,
             answered: Time::ZERO,
             phase: Phase::Fresh,
         }
@@ -65,6 +68,7 @@ impl Fallback {
         let mss = if signals.mss == 0 { DEFAULT_MSS } else { signals.mss };
         let Controls { cwnd, rate, ssthresh } = Controls::of(transport);
         let (cwnd, ssthresh) = if self.phase == Phase::Fresh {
+            self.rate = rate;
             self.take_over(transport, signals)
         } else {
             (cwnd, ssthresh)
@@ -88,6 +92,13 @@ impl Fallback {
             rate: pacing(rate, cwnd, ssthresh, signals.srtt_us),
             ssthresh,
         }
+    }
+
+    /// The pacing rate that whoever steers now is to find, where NewReno has set its own: an algorithm that sets windows alone would
+    /// be held to NewReno's for ever.
+    #[cold]
+    pub fn rate_before(&self) -> Option<u64> {
+        (self.rate != 0).then_some(self.rate)
     }
 
     /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond the initial one says

@@ -247,7 +247,7 @@ impl<const V: usize> Flow<V> {
         let mut program = self.current(programs);
         // A heartbeat can only put the end of patience off: before it, with a program to run, there is nothing to judge.
         if transport.now >= self.fallback_at || self.silent || program.is_none() {
-            program = self.judge(transport.now, programs);
+            program = self.judge(transport.now, programs, wanted);
         }
         if self.staged {
             self.take_staged(transport.now, wanted);
@@ -257,7 +257,12 @@ impl<const V: usize> Flow<V> {
 
     /// Judges whether anyone is in control: an agent that was heard lately, and a program that is still there.
     #[cold]
-    fn judge<'a, const P: usize>(&mut self, now: Time, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
+    fn judge<'a, const P: usize>(
+        &mut self,
+        now: Time,
+        programs: &'a ProgramTable<P>,
+        wanted: &mut Controls,
+    ) -> Option<&'a Installed> {
         self.relocate(programs);
         let program = self.current(programs);
         let heard = programs.last_heartbeat().unwrap_or(self.opened);
@@ -271,6 +276,7 @@ impl<const V: usize> Flow<V> {
         let silent = has_come(deadline, now) || orphan;
         if silent != self.silent {
             self.silent = silent;
+            wanted.rate = self.fallback.rate_before().unwrap_or(wanted.rate);
             self.fallback = Fallback::new(self.fallback.initial_cwnd);
         }
         self.fallback_at = if silent { Time::MAX } else { deadline };

@@ -325,6 +325,23 @@ fn the_silent_agents_pacing_rate_follows_the_window() {
     assert_eq!(unpaced.ack(ack_of(0)).rate, None);
 }
 
+#[test]
+fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
+    let mut rig = silent(&reno_fold(10_000));
+    rig.transport.rate = 1_000_000;
+    assert_ne!(rig.ack(ack_of(MSS)).rate, None, "NewReno has a rate of its own");
+    rig.table.heartbeat(rig.transport.now);
+    assert_eq!(rig.ack(ack_of(MSS)).rate, Some(1_000_000), "no program sets one");
+
+    let mut code = Code::default();
+    code.always(|code| code.set(reg::RATE, 5_000));
+    let mut rig = silent(&code);
+    rig.transport.rate = 1_000_000;
+    let _ = rig.ack(ack_of(MSS));
+    rig.table.heartbeat(rig.transport.now);
+    assert_eq!(rig.ack(ack_of(MSS)).rate, Some(5_000), "the program's comes first");
+}
+
 /// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round later.
 fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
     let capacity = 40;
