@@ -118,12 +118,20 @@ impl CcpDatapath {
         agent.handle(now, self.id, report);
     }
 
-    /// Appends what the datapath is told to `out`: a message or nothing.
-    ///
-    /// # Errors
-    ///
-    /// What CCP cannot say, as the refusal that the agent is to hear; `out` is as it was.
-    pub fn command(&mut self, command: &Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    /// Takes a command of the agent, and appends what the datapath is told to `out`: a message or nothing. What CCP cannot say
+    /// the agent hears as a refusal.
+    pub fn command(&mut self, now: Time, command: &Command, agent: &mut Agent, out: &mut Vec<u8>) {
+        let Err(why) = self.write(command, out) else { return };
+        let (flow, program) = match command {
+            Command::Install { program, .. } => (None, program.uid()),
+            Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
+            Command::Update { flow, .. } => (Some(*flow), 0),
+            Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
+        };
+        agent.handle(now, self.id, Event::Refused { flow, program, why });
+    }
+
+    fn write(&mut self, command: &Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let unsayable = |why: WireError| Refusal::Unsupported(why.to_string());
         match command {
             Command::Install { program, .. } => {

@@ -369,7 +369,7 @@ impl Seat {
         }
         while let Some((to, command)) = self.agent.poll() {
             if to == self.datapath
-                && let Some(bytes) = self.speech.command(clock, to, &command, &mut self.agent)
+                && let Some(bytes) = self.speech.command(clock, &command, &mut self.agent)
             {
                 *messages += 1;
                 *harmed += u64::from(self.to_flows.send(now, plan, draw, &bytes));

@@ -91,7 +91,7 @@ impl Speech {
     }
 
     /// What the agent sends, if its version has a word for it.
-    pub fn command(&mut self, clock: Time, id: DatapathId, command: &Command, agent: &mut Agent) -> Option<Vec<u8>> {
+    pub fn command(&mut self, clock: Time, command: &Command, agent: &mut Agent) -> Option<Vec<u8>> {
         match self {
             Speech::Two => {
                 let mut packet = v2::Packet::new();
@@ -100,15 +100,7 @@ impl Speech {
             }
             Speech::One(ends) => {
                 let mut out = Vec::new();
-                if let Err(why) = ends.agent.command(command, &mut out) {
-                    let (flow, program) = match command {
-                        Command::Install { program, .. } => (None, program.uid()),
-                        Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
-                        Command::Update { flow, .. } => (Some(*flow), 0),
-                        Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
-                    };
-                    agent.handle(clock, id, Event::Refused { flow, program, why });
-                }
+                ends.agent.command(clock, command, agent, &mut out);
                 (!out.is_empty()).then_some(out)
             }
         }

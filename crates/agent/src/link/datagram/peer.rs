@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ccplane_units::Time;
-use ccplane_wire::{Command, Event, WireError, v1};
+use ccplane_wire::{Command, WireError, v1};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockType, UnixAddr, connect, send, sendmmsg, sendto};
 
@@ -73,18 +73,9 @@ impl Peer {
     /// Puts a command into the outbox. What CCP cannot say goes back to the agent as a refusal.
     pub fn send(&mut self, command: &Command, agent: &mut Agent, now: Time) -> Result<(), Closed> {
         let start = self.outbox.bytes.len();
-        let refused = self.ccp.command(command, &mut self.outbox.bytes).err();
+        self.ccp.command(now, command, agent, &mut self.outbox.bytes);
         if self.outbox.bytes.len() > start {
             self.outbox.ends.push(self.outbox.bytes.len());
-        }
-        if let Some(why) = refused {
-            let (flow, program) = match command {
-                Command::Install { program, .. } => (None, program.uid()),
-                Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
-                Command::Update { flow, .. } => (Some(*flow), 0),
-                Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
-            };
-            agent.handle(now, self.ccp.id(), Event::Refused { flow, program, why });
         }
         match self.outbox.waiting() {
             waiting if waiting > MOST_WAITING => Err(Closed::Stuck(waiting)),
