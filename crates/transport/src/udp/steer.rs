@@ -19,6 +19,10 @@ const RETRY: Duration = Duration::from_millis(100);
 /// new flows waiting for it.
 const ROOM: Duration = Duration::from_millis(1);
 
+/// Answers to commands are dropped while so much waits for an agent that takes nothing. Fewer would lose those to a burst of
+/// commands; more would let an agent that asks without end and never listens fill memory.
+const MOST_OWED: usize = 1024;
+
 /// The one datapath that an agent of this process has.
 const HERE: DatapathId = DatapathId(0);
 
@@ -44,8 +48,8 @@ enum Way {
     Link(Link),
 }
 
-/// An agent in another process, and what it is to be told once it has room: the beginnings and ends of flows, and answers. A report
-/// that finds no room stays with its flow; these have nowhere else to wait.
+/// An agent in another process, and what it is to be told once it has room: the beginnings and ends of flows, as many as there are
+/// flows, and answers, up to [`MOST_OWED`]. A report that finds no room stays with its flow; these have nowhere else to wait.
 struct Link {
     remote: Box<dyn Remote>,
     owed: VecDeque<Event<'static>>,
@@ -316,6 +320,7 @@ impl Link {
         match event {
             // It never hears of a flow that ended before there was room for its beginning.
             Event::FlowClosed { flow, .. } if self.forget(flow) => {}
+            Event::Installed { .. } | Event::Refused { .. } if self.owed.len() >= MOST_OWED => {}
             event => self.owed.push_back(event),
         }
         self.pay();
@@ -428,5 +433,23 @@ mod tests {
         assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
         assert_eq!(steering.next_deadline(), None);
         assert!(steering.reports.take(now, Urgency::Normal, 1, &[1]));
+    }
+
+    #[test]
+    fn an_agent_that_asks_without_end_and_never_listens_fills_no_memory() {
+        let (slow, now) = (Slow::default(), Time::from_micros(1));
+        slow.allow(1);
+        let limits = Limits::default();
+        let mut steering = Steering::over(Box::new(slow.clone()), limits, Capabilities::CWND, now).unwrap();
+        for flow in 0..10 * MOST_OWED as u64 {
+            // Of flows that are not there: each is refused.
+            let uid = 1;
+            let updates = Default::default();
+            steering.take(now, &Command::SetProgram { flow, uid, updates });
+        }
+        let Way::Link(link) = &steering.reports.way else {
+            panic!("it was made over a link")
+        };
+        assert_eq!(link.owed.len(), MOST_OWED);
     }
 }
