@@ -147,7 +147,7 @@ fn congestion(
             let Some(agent) = agent else {
                 return here(name, parameters, registry, host);
             };
-            // It would serve a flow that asks for what it has not by what it has.
+            // An agent serves a flow whose algorithm it lacks by the first that it has.
             let limits = Limits::default();
             remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
             let remote = agent.address.remote(name, agent.silence);

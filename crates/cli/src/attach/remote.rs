@@ -50,8 +50,8 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
     }
 }
 
-/// What the agent there is to steer with; an error when it is not there or lacks one of these. Of the flows that ask for what it
-/// lacks it would serve each by the first that it has.
+/// The algorithms of these names that the agent there has; an error when it is not there or lacks one. Unasked, an agent serves a
+/// flow whose algorithm it lacks by the first that it has.
 pub fn ask(address: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Vec<AlgorithmSpec>, Failure> {
     remote_algorithms(address, names, fallback_after).map_err(failed)
 }

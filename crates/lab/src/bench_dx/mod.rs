@@ -10,6 +10,7 @@ use ccplane_units::{Duration, Rate};
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::Distribution;
+use crate::stats::median_ratio;
 
 const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 /// Of the proof's token bucket, bytes.
@@ -41,6 +42,8 @@ pub struct Figures {
     pub queue_cubic_p50_us: f64,
     /// DX's goodput over Cubic's there.
     pub goodput_ratio: f64,
+    /// Where the 95 % interval of that median ends, of a bootstrap over rounds; nothing with one round.
+    pub goodput_interval: Option<(f64, f64)>,
     /// Median queueing delay of the way there, from time stamps, while the way back is flooded.
     pub flooded_owd_p50_us: f64,
     /// TCP's smoothed RTT meanwhile.
@@ -88,6 +91,7 @@ pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &st
             .quantile(0.5)
             .unwrap_or(f64::NAN)
     };
+    let goodput: Vec<(f64, f64)> = rounds.iter().map(|round| (round.goodput_ratio, 1.0)).collect();
     Ok(Figures {
         egress_ns: median(|f| f.egress_ns),
         ingress_ns: median(|f| f.ingress_ns),
@@ -95,6 +99,7 @@ pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &st
         queue_p50_us: median(|f| f.queue_p50_us),
         queue_cubic_p50_us: median(|f| f.queue_cubic_p50_us),
         goodput_ratio: median(|f| f.goodput_ratio),
+        goodput_interval: median_ratio(&goodput).and_then(|ratio| ratio.interval),
         flooded_owd_p50_us: median(|f| f.flooded_owd_p50_us),
         flooded_rtt_p50_us: median(|f| f.flooded_rtt_p50_us),
         emulated_queue_p50_us: median(|f| f.emulated_queue_p50_us),

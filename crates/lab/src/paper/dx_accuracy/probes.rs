@@ -54,7 +54,6 @@ pub(super) struct Probes {
     /// Nothing disturbed the measurement, as far as is known.
     pub sound: bool,
     /// What the machine did meanwhile.
-    #[serde(default)]
     pub disturbed: Vec<String>,
 }
 
@@ -224,7 +223,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
                 .unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))),
         )
     });
-    let disturbed = watch.finish().disturbed(longest_stall(0.0));
+    let disturbed = watch.finish().disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
     let (sent, arrived) = (sent.map_err(fail())?, arrived.map_err(fail())?);
     let port = receiver.address().map_err(fail())?.port();
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;

@@ -64,7 +64,6 @@ pub(super) struct Real {
     /// The emulator kept to its link.
     sound: bool,
     /// What the machine did.
-    #[serde(default)]
     disturbed: Vec<String>,
 }
 

@@ -100,7 +100,6 @@ struct Rates {
     /// What carried the packets was on time, and nothing disturbed it.
     sound: bool,
     /// What the machine did meanwhile, on real packets.
-    #[serde(default)]
     disturbed: Vec<String>,
 }
 
