@@ -27,6 +27,9 @@ const LEFT: &str = "9/16";
 /// flow of few packets too long.
 const BLOCK: u64 = 64;
 
+/// What lies between them, halved: samples rise as much as they fall, and only the rises are added.
+const STEPS: u64 = (BLOCK - 1) / 2;
+
 /// What of a packet a window may lack of its next whole one: the datapath takes whole packets. Rounded up always, many small flows
 /// hold a packet too much each; rounded down, the link is idle by a part of one (`window=floor` is that at its worst).
 const ROUND: &str = "(* Flow.mss 3/4)";
@@ -83,25 +86,26 @@ impl Dx {
             ),
             None => format!(
                 "
+    (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped r 0)) arrived))
+    (:= arrived (+ arrived r))
     (:= train (+ train new))
-    (:= r (diff (* 1000 Ack.now) last_r))
     (if (>= train (* {TRAIN} Flow.mss))
-        (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff r since) Flow.mss) train))))
-            (:= since r)
+        (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff arrived since) Flow.mss) train))))
+            (:= since arrived)
             (:= train 0)))
-    (:= r (diff q last))
-    (if (> r (* 2 last)) (:= r 0))
-    (if (&& (== Report.decisions 0) (> r (/ Report.packet 4)))
-        (:= Report.packet (min Report.packet r)))
-    (if (&& (> pair 0) (<= pair new) (<= new Flow.mss) (> r noise))
-        (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
-            (+ Report.packet (/ Report.packet 64))
-            (- Report.packet (/ Report.packet 16))))))"
+    (:= r (max (diff q last) (diff r 1000)))
+    (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 (min q last))))
+        (if (== Report.decisions 0)
+            (:= Report.packet (min Report.packet r))
+            (if (&& (> pair 0) (<= pair new))
+                (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
+                    (+ Report.packet (/ Report.packet 64))
+                    (- Report.packet (/ Report.packet 16))))))))"
             ),
         };
         let train = match self.rate {
             Some(_) => "",
-            None => " (train 0) (since 0)",
+            None => " (train 0) (since 0) (arrived 0)",
         };
         let (next, span) = match self.samples {
             Samples::After => ("(+ Flow.bytes_in_flight Report.window)", "Report.window"),
@@ -128,22 +132,23 @@ impl Dx {
         (decisions 0) (queue 0) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
     (noise 0) (slow true) (recovering 0) (again false)
-    (new 0) (sampled false) (q 0) (last +infinity) (floor +infinity)
+    (new 0) (q 0) (last 0) (floor +infinity)
     (left 0) (sum 0) (count 0) (pair 0)
     (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0){train})
 (when true
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= new {DELIVERED})
-    (:= again (|| Flow.in_recovery Flow.was_timeout (== Report.window 0)))
-    (if (== Report.window 0) (:= Report.window Cwnd))
+    (:= again (== Report.window 0))
+    (if again (:= Report.window Cwnd))
+    (:= again (|| again Flow.in_recovery Flow.was_timeout))
     # A run by timer says nothing of the stamps: a flow that is paced sends less often than they are thought to be new.
     (if (&& (> new 0) (!= Report.stamped {valid}))
         (do (:= again true) (:= Report.stamped {valid}) (report)))
-    (:= sampled (&& (> new 0) (< (if Report.stamped Ack.owd_ns Flow.rtt_sample_us) +infinity)))
     # The RTT of data is longer than the handshake's by what the data takes at each link.
     (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
+    (if (|| again (== new 0) (== (if Report.stamped Ack.owd_ns Flow.rtt_sample_us) +infinity)) (:= q +infinity))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
     (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
@@ -160,7 +165,7 @@ impl Dx {
                     (report)))
             (if Flow.was_timeout
                 (do (:= recovering 2) (report)))
-            (if (&& (== recovering 2) Flow.in_recovery (> Ack.bytes_acked 0) (< Cwnd Ssthresh))
+            (if (&& (== recovering 2) Flow.in_recovery (< Cwnd Ssthresh))
                 (:= Cwnd (min Ssthresh (+ Cwnd new)))))
         (if (> recovering 0)
             (do (:= slow (&& (== recovering 2) (> Report.window Cwnd)))
@@ -171,23 +176,23 @@ impl Dx {
     (if again
         (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
             (:= count 0) (:= block 0)))
-    (if (&& sampled (! again) (<= left (if slow 0 {span})))
+    (if (&& (< q +infinity) (<= left (if slow 0 {span})))
         (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
-    (if (&& sampled (! again))
-        (do (:= moved (+ moved (max (diff r last_r) (diff last_r r))))
+    (if (< q +infinity)
+        (do (:= moved (+ moved (diff r last_r)))
             (:= sum_r (+ sum_r r))
             # The first of a block begins it.
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))))
-    (:= last_r (if sampled r)){packet}
-    (:= last (if sampled q))
+    (if (< q +infinity) (:= last_r r)){packet}
+    (if (< q +infinity) (:= last q))
     (:= Report.headroom {headroom})
     (if (>= block {BLOCK})
-        (do (:= Report.spread (min Report.spread (/ moved (- block 1))))
-            (:= Report.back (min Report.back (/ sum_r block)))
+        (do (:= Report.spread (min Report.spread (/ moved {STEPS})))
+            (:= Report.back (min Report.back (/ sum_r {BLOCK})))
             (:= block 0)))
     (:= left (if again left (diff left new)))
     (:= pair (diff pair new))
@@ -200,11 +205,12 @@ impl Dx {
     (:= Report.decisions (+ Report.decisions 1))
     (:= Report.queue (if Report.stamped (/ sum count) sum))
     (:= count 0)
+    (:= r (* 2 Flow.mss))
     (if (> Report.queue Report.headroom)
         (do (:= Report.window (if slow (* Report.window {LEFT})
-                (- Report.window (if (< Report.window (* 2 Flow.mss)) {CUT_SMALL} {CUT}))))
+                (- Report.window (if (< Report.window r) {CUT_SMALL} {CUT}))))
             (:= slow false))
-        (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window (* 2 Flow.mss))))
+        (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window r)))
             (:= Report.window (+ Report.window {GROW})))){whole}
     (:= left (if slow 0 {next}))
     (fallthrough))
