@@ -27,7 +27,7 @@ const LEFT: &str = "9/16";
 /// flow of few packets too long.
 const BLOCK: u64 = 64;
 
-/// What lies between them, halved: samples rise as much as they fall, and only the rises are added.
+/// Half of the steps between them: samples rise as much as they fall, and only the rises are added.
 const STEPS: u64 = (BLOCK - 1) / 2;
 
 /// What of a packet a window may lack of its next whole one: the datapath takes whole packets. Rounded up always, many small flows
@@ -59,14 +59,17 @@ impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
     /// that is sampled. `sum` is of delays by stamps, and the least of those by RTT.
     ///
-    /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered, so that a
-    /// queue on the way back has no part in it. A rate over fewer packets is that of what a token bucket let through at once.
+    /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered: a
+    /// queue on the way back has no part in that.
     ///
-    /// Of a link that is shared, packets that leave together show more: the second waits as much longer than the first, if the first
-    /// waited at least half of that; a bucket in which tokens were left makes the second wait for a part of a packet. In the first window the least
-    /// such rise counts, and none of less than a quarter of what is known by then. Later the step by which the window grew
-    /// (`pair`), as a quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between;
-    /// a rise that noise could be is none. Whatever says it first is taken as it is.
+    /// Of a link that is shared, two packets show more. While the link is busy between them, it sends the second that time after the
+    /// first. The time is the difference of what they waited and what lies between their departures, as a sender takes some of
+    /// it to send the second. Arrivals count whole microseconds, so that one is taken off, and what they waited alone is the least.
+    /// The first must have waited for half of it: behind a token bucket with tokens left, the second follows sooner.
+    ///
+    /// In the first window the least such time counts. Later it is that of the step by which the window grew (`pair`), as a
+    /// quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between. One that
+    /// noise could be is none. Whatever says it first is taken as it is.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -87,14 +90,14 @@ impl Dx {
             None => format!(
                 "
     (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped r 0)) arrived))
-    (:= arrived (+ arrived r))
+    (if (< q +infinity) (:= arrived (+ arrived r)))
     (:= train (+ train new))
     (if (>= train (* {TRAIN} Flow.mss))
         (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff arrived since) Flow.mss) train))))
             (:= since arrived)
             (:= train 0)))
     (:= r (max (diff q last) (diff r 1000)))
-    (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 (min q last))))
+    (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 last)))
         (if (== Report.decisions 0)
             (:= Report.packet (min Report.packet r))
             (if (&& (> pair 0) (<= pair new))
@@ -173,9 +176,6 @@ impl Dx {
                 (:= recovering 0))))
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (report)))
-    (if again
-        (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
-            (:= count 0) (:= block 0)))
     (if (&& (< q +infinity) (<= left (if slow 0 {span})))
         (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
@@ -194,7 +194,10 @@ impl Dx {
         (do (:= Report.spread (min Report.spread (/ moved {STEPS})))
             (:= Report.back (min Report.back (/ sum_r {BLOCK})))
             (:= block 0)))
-    (:= left (if again left (diff left new)))
+    (:= left (diff left new))
+    (if again
+        (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
+            (:= count 0) (:= block 0)))
     (:= pair (diff pair new))
     (if (&& slow Flow.cwnd_limited)
         (do (:= Report.window (min Ssthresh (+ Report.window new)))
