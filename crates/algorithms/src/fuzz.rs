@@ -153,14 +153,7 @@ fn info(input: &mut Input<'_>, algorithm: &str) -> FlowInfo {
 
 #[cfg(test)]
 mod tests {
-    /// The next number of the generator SplitMix64 (Steele, Lea and Flood, 2014).
-    fn next(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
+    use crate::dice::Dice;
 
     #[test]
     fn no_report_whatever_it_says_makes_an_algorithm_overflow() {
@@ -168,9 +161,9 @@ mod tests {
         for algorithm in 0..crate::names().len() as u8 {
             let outcome = std::panic::catch_unwind(|| {
                 for seed in 0..400u64 {
-                    let mut state = seed;
+                    let mut dice = Dice(seed);
                     let mut data = vec![algorithm];
-                    data.extend((0..1_500).map(|_| next(&mut state) as u8));
+                    data.extend((0..1_500).map(|_| dice.below(256) as u8));
                     // A flow is there from the beginning.
                     data[1] &= !1;
                     (data[2], data[3]) = (0, 0);

@@ -1,17 +1,18 @@
 //! `ccplane agent` in a process of its own: `run --agent` over real packets, and what the limit of descriptors costs it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
+mod common;
+
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use common::{can_run, eventually, lock_host};
 
 /// An agent with a folder for its socket and its log, both gone however the test ends.
 struct Agent {
@@ -71,14 +72,6 @@ impl Drop for Agent {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn connection(path: &Path) -> OwnedFd {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     connect(fd.as_raw_fd(), &UnixAddr::new(path).expect("a short path")).expect("it listens");
@@ -112,22 +105,10 @@ fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room()
 /// Kernel TCP and the UDP transport, steered by an agent that `run` reaches over its socket.
 #[test]
 fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
-    let root = nix::unistd::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !root {
-        let skipped = "SKIPPED: run --agent: it makes namespaces and loads BPF programs, as root";
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-            "{skipped}"
-        );
-        eprintln!("{skipped}");
+    if !can_run("a_run_on_real_packets_is_steered_by_an_agent_of_another_process") {
         return;
     }
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock");
-    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let _host = lock_host();
     let agent = Agent::start("run-agent", 1024);
     let address = format!("unix:{}", agent.socket().display());
     let mut connected = 0;

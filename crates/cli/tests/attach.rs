@@ -1,8 +1,10 @@
 //! `ccplane attach` on real connections: what its threads may do while it steers, and what is left of it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
+mod common;
+
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -12,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use ccplane_linux::{Observed, attached};
 use ccplane_tun::Namespace;
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
+use common::{PATIENCE, can_run, eventually, lock_host};
+
 const NAME: &str = "ccp_reno";
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The process, and its end however the test ends.
 struct Attach(Child);
@@ -81,37 +83,6 @@ impl Drop for Attach {
         let _ = self.0.wait();
         let _ = ccplane_linux::detach(Some(NAME));
     }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn can_run(test: &str) -> bool {
-    if nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there) {
-        return true;
-    }
-    let skipped = format!("SKIPPED: {test}: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux");
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-        "{skipped}"
-    );
-    eprintln!("{skipped}");
-    false
-}
-
-/// Held by whoever registers a congestion control in a test: names are global to the host.
-fn lock_host() -> Flock<File> {
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock");
-    Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
 }
 
 #[test]

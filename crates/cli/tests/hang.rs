@@ -2,8 +2,10 @@
 //! leaves nothing behind. This program is both the test and, where HANGS says so, the command with that algorithm.
 #![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
+mod common;
+
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -12,14 +14,14 @@ use std::time::{Duration, Instant};
 use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane::{AlgorithmDoc, Registry};
 use ccplane_linux::Observed;
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
+use common::{PATIENCE, can_run, eventually, lock_host};
+
 const NAME: &str = "ccp_hangs";
 const HANGS: &str = "CCPLANE_TEST_HANGS";
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Hangs;
 
@@ -56,16 +58,8 @@ fn main() -> ExitCode {
     if std::env::var_os(HANGS).is_some() {
         return ccplane::main_with(Registry::empty().add(DOC, |_| Ok(boxed(Hangs))));
     }
-    let can = nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there);
-    if can {
+    if can_run("a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process") {
         a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process();
-    } else {
-        let skipped = "SKIPPED: hang: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux";
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-            "{skipped}"
-        );
-        eprintln!("{skipped}");
     }
     ExitCode::SUCCESS
 }
@@ -80,21 +74,8 @@ impl Drop for Attach {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock");
-    let _host = Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works");
+    let _host = lock_host();
     let path = std::env::temp_dir().join(format!("ccplane-notify-{}", std::process::id()));
     let _ = fs::remove_file(&path);
     let systemd = UnixDatagram::bind(&path).expect("a free path");

@@ -27,7 +27,18 @@ pub struct Options {
     pub rounds: usize,
 }
 
-/// Medians over the rounds.
+/// What rounds showed.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Each, in order.
+    pub rounds: Vec<Figures>,
+    /// Medians over the rounds; fallbacks and faults of all.
+    pub medians: Figures,
+    /// Where the 95 % interval of the median goodput ratio ends, of a bootstrap over rounds; nothing with one round.
+    pub goodput_interval: Option<(f64, f64)>,
+}
+
+/// What one round showed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// The program that stamps departures, a packet.
@@ -42,8 +53,10 @@ pub struct Figures {
     pub queue_cubic_p50_us: f64,
     /// DX's goodput over Cubic's there.
     pub goodput_ratio: f64,
-    /// Where the 95 % interval of that median ends, of a bootstrap over rounds; nothing with one round.
-    pub goodput_interval: Option<(f64, f64)>,
+    /// Times that a flow under DX fell back to NewReno there.
+    pub fallbacks: u64,
+    /// Faults of DX's program there.
+    pub faults: u64,
     /// Median queueing delay of the way there, from time stamps, while the way back is flooded.
     pub flooded_owd_p50_us: f64,
     /// TCP's smoothed RTT meanwhile.
@@ -59,7 +72,7 @@ pub struct Figures {
 }
 
 /// Measures. `next` hears how far it is and what comes, and says whether to go on.
-pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
+pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &str) -> bool) -> Result<Measured, Error> {
     if options.rounds == 0 {
         return Err(Error::Bad {
             what: "the number of rounds",
@@ -92,19 +105,25 @@ pub fn run(options: &Options, registry: &Registry, mut next: impl FnMut(f64, &st
             .unwrap_or(f64::NAN)
     };
     let goodput: Vec<(f64, f64)> = rounds.iter().map(|round| (round.goodput_ratio, 1.0)).collect();
-    Ok(Figures {
+    let medians = Figures {
         egress_ns: median(|f| f.egress_ns),
         ingress_ns: median(|f| f.ingress_ns),
         option_ns: median(|f| f.option_ns),
         queue_p50_us: median(|f| f.queue_p50_us),
         queue_cubic_p50_us: median(|f| f.queue_cubic_p50_us),
         goodput_ratio: median(|f| f.goodput_ratio),
-        goodput_interval: median_ratio(&goodput).and_then(|ratio| ratio.interval),
+        fallbacks: rounds.iter().map(|round| round.fallbacks).sum(),
+        faults: rounds.iter().map(|round| round.faults).sum(),
         flooded_owd_p50_us: median(|f| f.flooded_owd_p50_us),
         flooded_rtt_p50_us: median(|f| f.flooded_rtt_p50_us),
         emulated_queue_p50_us: median(|f| f.emulated_queue_p50_us),
         emulated_queue_cubic_p50_us: median(|f| f.emulated_queue_cubic_p50_us),
         emulated_goodput_ratio: median(|f| f.emulated_goodput_ratio),
         queue_error_p50_us: median(|f| f.queue_error_p50_us),
+    };
+    Ok(Measured {
+        goodput_interval: median_ratio(&goodput).and_then(|ratio| ratio.interval),
+        medians,
+        rounds,
     })
 }

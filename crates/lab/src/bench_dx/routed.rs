@@ -6,6 +6,7 @@ use std::thread;
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
+use ccplane_linux::Counters;
 use ccplane_linux::stamp::Cost;
 use ccplane_units::Duration;
 
@@ -59,6 +60,8 @@ struct Seen {
     /// Of the stamps, where there were any, ns.
     waited: Vec<u64>,
     costs: Vec<Cost>,
+    /// What the datapath counted, where it was steered.
+    counters: Counters,
 }
 
 impl Seen {
@@ -98,6 +101,8 @@ pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Fig
     let rtts = native.rtts();
     figures.queue_cubic_p50_us = rtts.quantile(0.5).unwrap_or(f64::NAN) - rtts.quantile(0.0).unwrap_or(f64::NAN);
     figures.goodput_ratio = ours.goodput_mbit() / native.goodput_mbit();
+    figures.fallbacks = ours.counters.fallbacks;
+    figures.faults = ours.counters.faults;
     Ok(())
 }
 
@@ -197,10 +202,12 @@ fn one(
         .as_mut()
         .map(|stamping| stamping.waited(&transfer))
         .unwrap_or_default();
-    steered.map(Steered::finish).transpose()?;
+    let finished = steered.map(Steered::finish).transpose()?;
+    let counters = finished.map(|(counters, _)| counters).unwrap_or_default();
     Ok(Seen {
         transfer,
         waited,
         costs,
+        counters,
     })
 }
