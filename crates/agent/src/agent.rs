@@ -62,6 +62,10 @@ pub enum AddError {
     Duplicate(String),
 }
 
+/// The least time between two heartbeats for one datapath. The silence allowed is the datapath's word: one that says a nanosecond
+/// would keep the agent busy with nothing else. Longer would leave a datapath that allows 300 us on its fallback.
+pub const LEAST_HEARTBEAT: Duration = Duration::from_micros(100);
+
 /// What an algorithm did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlgorithmStats {
@@ -260,7 +264,7 @@ impl Agent {
         // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
         let heartbeat = info
             .fallback_after
-            .map(|silence| (now, (silence / 3).max(Duration::from_nanos(1))));
+            .map(|silence| (now, (silence / 3).max(LEAST_HEARTBEAT)));
         self.core.datapaths.insert(from, Datapath { info, heartbeat });
         for hosted in self.hosted().cloned().collect::<Vec<_>>() {
             self.core.install(from, &hosted);

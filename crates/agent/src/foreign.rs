@@ -8,6 +8,8 @@ use ccplane_datapath::Program;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event, FlowInfo, Updates, WireError, v1};
 
+use crate::agent::LEAST_HEARTBEAT;
+
 /// A CCP agent as the events and commands of a datapath, without the socket between them.
 ///
 /// The datapath's events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD become its commands. Such an
@@ -85,7 +87,7 @@ impl Foreign {
                 // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
                 let every = datapath
                     .fallback_after
-                    .map(|silence| (silence / 3).max(Duration::from_nanos(1)));
+                    .map(|silence| (silence / 3).max(LEAST_HEARTBEAT));
                 self.heartbeat = every.map(|every| (self.heard, every));
                 v1::ready(out, datapath.id);
             }

@@ -9,6 +9,10 @@ use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
 /// Programs that there is room for, of each algorithm; one more is refused.
 pub const MAX_PROGRAMS: usize = 8;
 
+/// Algorithms that there is room for. An agent hosts some dozen at most. Names come from outside: without a limit, one that sends
+/// garbage fills the memory.
+pub const MAX_ALGORITHMS: usize = 64;
+
 /// Variables that there is room for in a flow; a program with more is refused. Cubic's own has 28, and each takes 8 bytes of
 /// every flow.
 pub const MAX_VARS: usize = 32;
@@ -74,7 +78,9 @@ impl Tables {
             Command::Install { algorithm, program } => return Some(self.install(algorithm, program)),
             Command::Offer(_) => return None,
             Command::Heartbeat { algorithm } => {
-                self.table_of(algorithm).heartbeat(now);
+                if let Some(table) = self.table_of(algorithm) {
+                    table.heartbeat(now);
+                }
                 return None;
             }
             Command::SetProgram { flow, uid, updates } => {
@@ -111,12 +117,16 @@ impl Tables {
 
     fn install(&mut self, algorithm: &Arc<str>, program: &Program) -> Event<'static> {
         let uid = program.uid();
-        match self.table_of(algorithm).install(program.clone()) {
+        let installed = match self.table_of(algorithm) {
+            Some(table) => table.install(program.clone()).map_err(Refusal::from),
+            None => Err(Refusal::TableFull),
+        };
+        match installed {
             Ok(()) => Event::Installed { program: uid },
             Err(why) => Event::Refused {
                 flow: None,
                 program: uid,
-                why: why.into(),
+                why,
             },
         }
     }
@@ -127,14 +137,27 @@ impl Tables {
         place.map_or(TableId::NOBODY, |place| TableId(place as u32))
     }
 
-    fn table_of(&mut self, algorithm: &Arc<str>) -> &mut ProgramTable<MAX_PROGRAMS> {
+    /// The table of this algorithm. A new one takes the place of one without programs, which no flow runs, when all are taken;
+    /// nothing if there is none.
+    fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<MAX_PROGRAMS>> {
         let known = self.tables.iter().position(|(name, _)| name == algorithm);
-        let place = known.unwrap_or(self.tables.len());
-        if known.is_none() {
-            let table = ProgramTable::new(self.nobody.limits, self.nobody.capabilities);
-            self.tables.push((algorithm.clone(), table));
-        }
-        &mut self.tables[place].1
+        let place = match known {
+            Some(place) => place,
+            None => {
+                let table = ProgramTable::new(self.nobody.limits, self.nobody.capabilities);
+                let entry = (algorithm.clone(), table);
+                if self.tables.len() < MAX_ALGORITHMS {
+                    self.tables.push(entry);
+                    self.tables.len() - 1
+                } else {
+                    let unused = |(_, table): &(_, ProgramTable<_>)| table.programs().next().is_none();
+                    let place = self.tables.iter().position(unused)?;
+                    self.tables[place] = entry;
+                    place
+                }
+            }
+        };
+        Some(&mut self.tables[place].1)
     }
 }
 
@@ -193,6 +216,35 @@ mod tests {
             why: Refusal::UnknownProgram(30),
         };
         assert_eq!((answer, after), (Some(refused), table), "it stays with what it had");
+    }
+
+    #[test]
+    fn names_without_end_fill_no_memory() {
+        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let tell = |tables: &mut Tables, command: &Command| tables.handle(NOW, command, |_| None);
+        assert_eq!(
+            tell(&mut tables, &install("first", 1)),
+            Some(Event::Installed { program: 1 })
+        );
+        for n in 0..1_000 {
+            let algorithm = n.to_string().into();
+            assert_eq!(tell(&mut tables, &Command::Heartbeat { algorithm }), None);
+        }
+        assert_eq!(tables.tables.len(), MAX_ALGORITHMS);
+        // Names without programs make room for those with some.
+        let taken = (2..=MAX_ALGORITHMS as u32).map(|uid| tell(&mut tables, &install(&format!("own {uid}"), uid)));
+        assert!(
+            taken
+                .into_iter()
+                .all(|answer| matches!(answer, Some(Event::Installed { .. })))
+        );
+        let refused = Event::Refused {
+            flow: None,
+            program: 100,
+            why: Refusal::TableFull,
+        };
+        assert_eq!(tell(&mut tables, &install("one more", 100)), Some(refused));
+        assert_eq!((tables.holding(1), tables.tables.len()), (TableId(0), MAX_ALGORITHMS));
     }
 
     #[test]

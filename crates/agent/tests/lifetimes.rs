@@ -201,6 +201,21 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
 }
 
 #[test]
+fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
+    let mut bench = Bench::new();
+    bench.event(Event::Ready {
+        datapath: datapath(Some(Duration::from_nanos(1))),
+    });
+    let (mut calls, mut now) = (0, NOW);
+    while now < NOW + Duration::from_millis(10) {
+        now = bench.agent.next_deadline().expect("there are always heartbeats");
+        bench.agent.on_deadline(now);
+        calls += 1;
+    }
+    assert_eq!(calls, 100);
+}
+
+#[test]
 fn a_program_with_an_error_is_named() {
     struct Wrong;
     impl Algorithm for Wrong {
