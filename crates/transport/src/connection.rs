@@ -166,7 +166,6 @@ impl Connection {
         }
         let mut connection = Connection::new(config, State::Accepting, now);
         connection.on_open(now, segment);
-        connection.deadline = now + config.max_rto;
         Some(connection)
     }
 

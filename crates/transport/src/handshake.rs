@@ -17,11 +17,13 @@ use crate::segment::{Kind, Segment};
 const LEAST_MSS: u16 = 48;
 
 impl Connection {
-    /// A request for a connection, for the first time or again.
+    /// A request for a connection, for the first time or again. A client that hears no answer asks again after `max_rto` at most;
+    /// the server waits for twice that, as a request may take longer on its way than the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.take_terms(segment);
         self.flags.handshake = true;
         self.heard = now;
+        self.deadline = now + self.config.max_rto * 2;
     }
 
     /// The peer's MSS and window, from its side of the handshake.

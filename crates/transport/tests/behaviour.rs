@@ -58,6 +58,27 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     assert_eq!(pair.received(1), 60 * MSS);
 }
 
+/// A path that brings requests and takes away all else for 9 s. The client asks every 4 s at most by then, and its last request is
+/// late: a server that counted 4 s from the first, or from the one before, would have given up.
+#[test]
+fn a_server_waits_for_a_client_that_still_asks() {
+    let patient = Config {
+        max_rto: Duration::from_secs(4),
+        open_retries: 20,
+        ..every_ack()
+    };
+    let path = |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
+        let through = now >= secs(9);
+        if through || (from, segment.kind) == (0, Kind::Open) {
+            arrivals.push(now + if through { ms(500) } else { ms(10) });
+        }
+    };
+    let mut pair = Pair::new(&patient, reno(), path, [5 * MSS, 0]);
+    while pair.received(1) < 5 * MSS {
+        assert!(pair.step(secs(60)), "{:?}", pair.connection(1).failure());
+    }
+}
+
 /// RFC 8985, 7: the last segment has nothing after it that could reveal its loss but the probe.
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
