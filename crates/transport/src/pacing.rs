@@ -33,6 +33,11 @@ const PART: u64 = 4;
 /// `tcp_tso_rtt_log`. Such a path stays within a room, where a loss is repaired as soon; a quarter of its RTT would be a packet or two.
 const NEAR_MICROS_LOG: u32 = 9;
 
+/// An ordered rate keeps the next packet back for so long at most, as in Linux' fq: the next order may be a higher one, and what
+/// waits is not planned again. Longer stalls a flow after a rate that was low for a moment; shorter breaks rates that are
+/// meant, of less than a packet in that time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// When packets may leave. The rate is beside, as most flows have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
@@ -104,7 +109,7 @@ impl Pacer {
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
             let limit = pace.limit.takes(payload + headers);
-            let gap = pace.own.takes(payload).max(limit);
+            let gap = pace.own.takes(payload).min(LONGEST_PAUSE).max(limit);
             pace.own.on_send(gap, now, quantum, rtt);
             self.next = pace.own.next;
             if pace.shared {
@@ -319,6 +324,21 @@ mod tests {
         assert_eq!(pacer.rate(), 5);
         pacer.order(0, UNLIMITED);
         assert_eq!(pacer.rate(), 0);
+    }
+
+    #[test]
+    fn a_rate_that_was_low_for_a_moment_is_forgotten_in_a_second() {
+        let now = Time::from_micros(10_000);
+        let mut pacer = Pacer::default();
+        pacer.order(1, UNLIMITED);
+        pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
+        pacer.order(1_000_000, UNLIMITED);
+        assert_eq!(pacer.next, now + LONGEST_PAUSE);
+        // What the owner allows holds however little it is.
+        let mut pacer = Pacer::new(100, false);
+        pacer.order(1, 100);
+        pacer.on_send(1000, 0, now, Duration::ZERO, &rtt(20_000));
+        assert_eq!(pacer.next, now + Duration::from_secs(10));
     }
 
     #[test]
