@@ -25,6 +25,7 @@ test:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	python3 scripts/deps --self-test
 	python3 scripts/deps
 
 fuzz:

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-use ccplane_tun::{interface_of, link_speed};
+use ccplane_host::{interface_of, link_speed};
 use ccplane_units::Rate;
 
 use crate::exit::{Failure, Kind};
@@ -66,7 +66,7 @@ fn source(local: SocketAddr, peer: SocketAddr) -> io::Result<IpAddr> {
 mod tests {
     use std::process::Command;
 
-    use ccplane_tun::Namespace;
+    use ccplane_host::Namespace;
 
     use super::*;
 
@@ -90,7 +90,7 @@ mod tests {
             assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{TEST}: not root");
             return eprintln!("SKIPPED: {TEST}: it makes a namespace, as root");
         }
-        ccplane_tun::sweep();
+        ccplane_host::sweep();
         let namespace = Namespace::create(&format!("ccplane-speed-{}", std::process::id())).unwrap();
         for line in [
             "link add speed0 type veth peer name speed1",

@@ -195,26 +195,26 @@ fn between(
     key: Option<Key>,
     stop: &AtomicBool,
 ) -> Result<Findings, Failure> {
-    let tun = |e: ccplane_tun::Error| {
+    let host = |e: ccplane_host::Error| {
         let kind = match e {
-            ccplane_tun::Error::Permission { .. } => Kind::Unsupported,
-            ccplane_tun::Error::BadName { .. } => Kind::Usage,
+            ccplane_host::Error::Permission { .. } => Kind::Unsupported,
+            ccplane_host::Error::BadName { .. } => Kind::Usage,
             _ => Kind::Failed,
         };
         Failure::new(kind, e).hint("`ip netns list` names the namespaces of this host")
     };
     let theirs = match &args.host {
         Some(host) => vec![resolve(host)?.ip()],
-        None => ccplane_tun::inside(to, ccplane_tun::addresses).map_err(tun)?,
+        None => ccplane_host::inside(to, ccplane_host::addresses).map_err(host)?,
     };
-    let reachable = ccplane_tun::inside(from, || {
-        let here = ccplane_tun::addresses();
+    let reachable = ccplane_host::inside(from, || {
+        let here = ccplane_host::addresses();
         let mut found = theirs.iter().filter(|ip| !here.contains(ip));
         found
             .find(|ip| local_address(SocketAddr::new(**ip, PORT)).is_some())
             .copied()
     });
-    let address = reachable.map_err(tun)?.ok_or_else(|| {
+    let address = reachable.map_err(host)?.ok_or_else(|| {
         Failure::text(Kind::Failed, format!("{from} has no route to {to}")).hint(format!(
             "addresses in {to}: {}; name one behind --between A B",
             words(&theirs)
@@ -232,7 +232,7 @@ fn between(
         let (tell, told) = mpsc::channel();
         let (service, done) = (&service, &served);
         let responder = scope.spawn(move || {
-            ccplane_tun::inside(to, move || {
+            ccplane_host::inside(to, move || {
                 serve(service, done, |address| {
                     // The other end of the channel waits for nothing else.
                     let _ = tell.send(address);
@@ -242,12 +242,12 @@ fn between(
         let measured = match told.recv() {
             Ok(address) => {
                 let plan = plan(args, address, key);
-                ccplane_tun::inside(from, || {
+                ccplane_host::inside(from, || {
                     let measured = probe(&plan, stop)?;
                     let setup = setup(args, address, true, interface_words(address));
                     Ok(lab::evaluate(&measured, setup, interrupt::raised(stop)))
                 })
-                .map_err(tun)
+                .map_err(host)
                 .flatten()
             }
             // It failed, and says why below.
@@ -257,7 +257,7 @@ fn between(
         let outcome = responder
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        outcome.map_err(tun)?.map_err(|why| failure(why, false))?;
+        outcome.map_err(host)?.map_err(|why| failure(why, false))?;
         measured
     })
 }
@@ -366,9 +366,9 @@ fn local_address(to: SocketAddr) -> Option<SocketAddr> {
 
 /// What the interface towards `to` can stamp.
 fn interface_words(to: SocketAddr) -> String {
-    let found = local_address(to).and_then(|local| ccplane_tun::interface_of(local.ip()));
+    let found = local_address(to).and_then(|local| ccplane_host::interface_of(local.ip()));
     let Some((name, can)) = found.and_then(|name| {
-        let can = ccplane_tun::timestamping(&name).ok()?;
+        let can = ccplane_host::timestamping(&name).ok()?;
         Some((name, can))
     }) else {
         return "what the network interface can stamp is not known".to_owned();

@@ -1,6 +1,6 @@
 //! `ccplane qdisc`: queues of a Linux host or router that serve the lower classes of the second loop last.
 
-use ccplane_linux::queues::{self, Bands, QueueError, TcError};
+use ccplane_host::queues::{self, Bands, QueueError, TcError};
 use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
 use ccplane_units::Rate;
 use clap::{Args, Subcommand};

@@ -297,7 +297,7 @@ fn a_standing_queue_is_measured_and_only_in_its_direction() {
     // A stream of 1,000-byte datagrams at twice the rate, for the second half of a measurement, so that the empty path is seen first.
     let from = names.a.clone();
     let flood = thread::spawn(move || {
-        ccplane_tun::inside(&from, || {
+        ccplane_host::inside(&from, || {
             thread::sleep(Duration::from_millis(1_500));
             let socket = std::net::UdpSocket::bind("10.99.1.2:0").unwrap();
             let gap = Duration::from_nanos(1_042 * 8 * 1_000 / (2 * RATE_MBIT));

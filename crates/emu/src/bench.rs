@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
+use ccplane_host::Namespace;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_tun::Namespace;
 use ccplane_units::{Duration, Rate, Time};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -218,7 +218,7 @@ fn udp_pair(emulator: &Emulator) -> Result<(UdpSocket, UdpSocket), Error> {
 /// slow.
 fn in_time<T>(work: impl FnOnce() -> T) -> T {
     // Without the privilege they are ordinary, and so is the result.
-    let _ = ccplane_tun::raise_priority();
+    let _ = ccplane_host::raise_priority();
     work()
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
+use ccplane_host::{Frame, Head, Malformed};
 use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _};
-use ccplane_tun::{Frame, Head, Malformed};
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
@@ -284,7 +284,7 @@ mod tests {
     /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by their sequence numbers.
     fn put(link: &mut Direction, now: Time, flow: u8, first: u32, packets: u16, size: u16, capable: bool) {
         let length = 10 + 40 + usize::from(packets * size);
-        let room = link.room(ccplane_tun::LONGEST_FRAME).expect("memory enough");
+        let room = link.room(ccplane_host::LONGEST_FRAME).expect("memory enough");
         room[..length].fill(flow);
         // The checksum is partial, the kind TCPv4, the transport header after 20 bytes.
         let kind = u8::from(packets > 1);

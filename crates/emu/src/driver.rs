@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ccplane_tun::{Head, Tun};
+use ccplane_host::{Head, Tun};
 use ccplane_units::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;

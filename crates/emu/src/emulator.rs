@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ccplane_host::{Namespace, Tun};
 use ccplane_qdisc::Limit;
-use ccplane_tun::{Namespace, Tun};
 use ccplane_units::Duration;
 
 use crate::control::{Control, Way};
@@ -42,12 +42,12 @@ impl Emulator {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         // What cannot be is refused before anything is made.
         path::limits(&config)?;
-        ccplane_tun::sweep();
+        ccplane_host::sweep();
         let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let sender = Namespace::create(&format!("ccplane-{id}-snd"))?;
         let receiver = Namespace::create(&format!("ccplane-{id}-rcv"))?;
         let mut addresses = V4.map(|address| vec![(address, 30)]);
-        if ccplane_tun::has_ipv6() {
+        if ccplane_host::has_ipv6() {
             for (end, address) in addresses.iter_mut().zip(V6) {
                 end.push((address, 64));
             }

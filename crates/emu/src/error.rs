@@ -12,7 +12,7 @@ use crate::Way;
 pub enum Error {
     /// A namespace or a device could not be made.
     #[error(transparent)]
-    Tun(#[from] ccplane_tun::Error),
+    Host(#[from] ccplane_host::Error),
     /// A queue that cannot be.
     #[error("{way} link: {source}")]
     Queue {

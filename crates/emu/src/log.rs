@@ -147,7 +147,7 @@ impl LinkLog {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_tun::Frame;
+    use ccplane_host::Frame;
 
     use super::*;
     use crate::store::Store;

@@ -2,8 +2,8 @@
 
 use std::thread::{self, JoinHandle};
 
+use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Tun, interface_stats};
 use ccplane_qdisc::Limit;
-use ccplane_tun::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Tun, interface_stats};
 use ccplane_units::{Duration, Time};
 
 use crate::audit::Lateness;

@@ -8,8 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::thread;
 
+use ccplane_host::{Namespace, Tun};
 use ccplane_qdisc::Limit;
-use ccplane_tun::{Namespace, Tun};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -67,7 +67,7 @@ impl ShellReport {
 pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellInfo)) -> Result<ShellReport, Error> {
     path::limits(config)?;
     let signals = Signals::block()?;
-    ccplane_tun::sweep();
+    ccplane_host::sweep();
     let id = std::process::id().to_string();
     let namespace = Namespace::create(&format!("ccplane-{id}-cmd"))?;
     let [inside, host] = free_addresses(std::process::id())?;
@@ -76,8 +76,8 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
     let devices = [
         namespace.run(|| {
             let tun = Tun::create(DEVICE, config.mtu, &[(inside, PREFIX)], offload)?;
-            ccplane_tun::add_default_route(DEVICE, inside)?;
-            Ok::<Tun, ccplane_tun::Error>(tun)
+            ccplane_host::add_default_route(DEVICE, inside)?;
+            Ok::<Tun, ccplane_host::Error>(tun)
         })??,
         Tun::create(&host_device, config.mtu, &[(host, PREFIX)], offload)?,
     ];
@@ -101,7 +101,7 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
         limits: [path.limit(Way::Forward), path.limit(Way::Reverse)],
     });
     command.env(HOST_VARIABLE, host.to_string());
-    namespace.confine(ccplane_tun::die_with_parent(command))?;
+    namespace.confine(ccplane_host::die_with_parent(command))?;
     let status = run(command, &signals)?;
     drop(remote);
     namespace.end_processes(PATIENCE);

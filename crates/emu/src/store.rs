@@ -1,6 +1,6 @@
 //! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per packet.
 
-use ccplane_tun::Frame;
+use ccplane_host::Frame;
 use ccplane_units::Time;
 
 /// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.

@@ -64,13 +64,13 @@ impl Waiter {
 
     /// Puts the calling thread before others, in the way that suits how it waits. Without the privilege it still works,
     /// only later; the audit tells.
-    pub(crate) fn claim(&self) -> Result<(), ccplane_tun::Error> {
+    pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
-        let reserved = spins && ccplane_tun::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();
+        let reserved = spins && ccplane_host::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();
         if reserved {
             Ok(())
         } else {
-            ccplane_tun::raise_priority()
+            ccplane_host::raise_priority()
         }
     }
 

@@ -68,7 +68,7 @@ fn transfer(emulator: &Emulator, to: IpAddr, bytes: usize) {
 }
 
 fn addresses(emulator: &Emulator) -> Vec<IpAddr> {
-    let v6 = ccplane_tun::has_ipv6().then(|| emulator.receiver_addr_v6());
+    let v6 = ccplane_host::has_ipv6().then(|| emulator.receiver_addr_v6());
     [emulator.receiver_addr()].into_iter().chain(v6).collect()
 }
 
@@ -156,7 +156,7 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     let bytes_per_sec = line.parse::<ccplane_units::Rate>().expect("a rate").bytes_per_sec() as f64;
     let expected = (packets - 1) as f64 * (SIZE + 28) as f64 / bytes_per_sec;
     let measure = || {
-        let _ = ccplane_tun::raise_priority();
+        let _ = ccplane_host::raise_priority();
         for _ in 0..packets / 40 {
             sender.send(&[7; 40 * SIZE]).expect("the socket takes it");
         }
@@ -242,7 +242,7 @@ fn a_fair_queue_keeps_a_ping_short_beside_a_bulk_transfer_and_drop_tail_does_not
 
 /// The ECN bits that a datagram of this traffic class arrives with behind others.
 fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec<u8> {
-    let bind = |namespace: &ccplane_tun::Namespace, address| {
+    let bind = |namespace: &ccplane_host::Namespace, address| {
         let socket = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
         socket.expect("our own namespace").expect("its address is there")
     };
@@ -292,7 +292,7 @@ fn marks_arrive_and_only_where_they_are_understood() {
     // 4 ms a packet, so that of 20 all but the first few find more than the threshold.
     let emulator = emulate(link(rate("2mbit"), 1, "ecn:3p:100p"), LinkConfig::default());
     let mut pairs = vec![(emulator.sender_addr(), emulator.receiver_addr())];
-    if ccplane_tun::has_ipv6() {
+    if ccplane_host::has_ipv6() {
         pairs.push((emulator.sender_addr_v6(), emulator.receiver_addr_v6()));
     }
     for &(from, to) in &pairs {

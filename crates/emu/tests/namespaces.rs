@@ -13,7 +13,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, LossModel, QueueSpec, Size, Trace};
 use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Way, remote, shell};
-use ccplane_tun::{Namespace, Offload, Tun};
+use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
 use common::{emulate, may_run, rate, sockets};
 
@@ -43,7 +43,7 @@ fn delay_is_what_was_asked_for() {
     };
     let emulator = emulate(link(12), link(3));
     for version in [4, 6] {
-        if version == 6 && !ccplane_tun::has_ipv6() {
+        if version == 6 && !ccplane_host::has_ipv6() {
             continue;
         }
         let bind = |namespace: &Namespace, address: IpAddr| {
@@ -352,7 +352,7 @@ fn what_exists_is_not_taken_over() {
     let name = format!("ccplane-{}-twice", std::process::id());
     let first = Namespace::create(&name).expect("a free name");
     let second = Namespace::create(&name).expect_err("the name is taken");
-    assert!(matches!(&second, ccplane_tun::Error::Exists { .. }) && second.to_string().contains(&name));
+    assert!(matches!(&second, ccplane_host::Error::Exists { .. }) && second.to_string().contains(&name));
     let again = first.run(|| {
         let _tun = Tun::create("link0", 1_500, &[], Offload::None).expect("a free name");
         Tun::create("link0", 1_500, &[], Offload::None)
@@ -461,7 +461,7 @@ fn a_killed_emulator_leaves_nothing() {
         "the namespaces have gone"
     );
     // Another emulation may have swept already.
-    ccplane_tun::sweep();
+    ccplane_host::sweep();
     assert!(links.iter().all(|link| !link.is_symlink()), "and so have the names");
 }
 

@@ -15,7 +15,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("victim") {
         return victim();
     }
-    if let Err(reason) = ccplane_tun::Namespace::create(&format!("ccplane-{}-signals", std::process::id())) {
+    if let Err(reason) = ccplane_host::Namespace::create(&format!("ccplane-{}-signals", std::process::id())) {
         assert!(
             std::env::var_os("CCPLANE_NO_SKIP").is_none(),
             "signals cannot run: {reason}"
@@ -121,7 +121,7 @@ fn a_killed_emulation_takes_its_command_along() {
     // What is in the background nobody ends, once the emulator is killed.
     kill(victim.background, Signal::SIGKILL).expect("it lives on without a network");
     // What any later start does.
-    ccplane_tun::sweep();
+    ccplane_host::sweep();
     victim.assert_nothing_left();
 }
 

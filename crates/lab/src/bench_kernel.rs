@@ -279,7 +279,7 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
     let listener = ends
         .receiver
         .run(|| traffic::listen(ends.address, buffer))
-        .map_err(|error| Error::from_tun(error, true))?
+        .map_err(|error| Error::from_host(error, true))?
         .map_err(Error::traffic("listen for connections", ""))?;
     let (senders, diag) = ends
         .sender
@@ -290,7 +290,7 @@ pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Reg
                 .collect::<Result<Vec<_>, _>>()?;
             Ok((senders, Diag::open()?))
         })
-        .map_err(|error| Error::from_tun(error, true))?
+        .map_err(|error| Error::from_host(error, true))?
         .map_err(Error::traffic("open connections", ""))?;
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
 

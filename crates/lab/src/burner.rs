@@ -24,7 +24,7 @@ impl Burner {
         let stopped = stop.clone();
         let body = move || {
             // Everybody may; if not, it goes on at the priority that it has.
-            let _ = ccplane_tun::lower_priority();
+            let _ = ccplane_host::lower_priority();
             burn(pause_ns(percent), &stopped);
         };
         let thread = thread::Builder::new().name("lab-burn".into()).spawn(body);

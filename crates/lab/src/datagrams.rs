@@ -51,7 +51,7 @@ pub(crate) fn run_one(
         None => contender.wants(registry)?,
     };
     let options = options(setup, wants, second_loop);
-    let bind = |namespace: &ccplane_tun::Namespace, address| -> Result<Host, Error> {
+    let bind = |namespace: &ccplane_host::Namespace, address| -> Result<Host, Error> {
         let options = Options {
             local: SocketAddr::new(address, 0),
             ..options.clone()

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use ccplane_emu::Emulator;
-use ccplane_tun::Namespace;
+use ccplane_host::Namespace;
 
 use crate::error::Error;
 
@@ -21,7 +21,7 @@ pub(crate) fn inside<T: Send>(
     action: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> Result<T, Error> {
-    let done = namespace.run(work).map_err(|error| Error::from_tun(error, false))?;
+    let done = namespace.run(work).map_err(|error| Error::from_host(error, false))?;
     done.map_err(Error::traffic(action, ""))
 }
 
@@ -29,7 +29,7 @@ impl Ends {
     /// Both in one namespace, over loopback.
     pub fn loopback() -> Result<Ends, Error> {
         let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
-            .map_err(|error| Error::from_tun(error, true))?;
+            .map_err(|error| Error::from_host(error, true))?;
         Ok(Ends {
             receiver: namespace.clone(),
             sender: namespace,

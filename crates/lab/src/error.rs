@@ -197,18 +197,18 @@ impl Error {
     /// Tells the lack of privileges, which has a way out of its own, from everything else.
     pub(crate) fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
         match error {
-            ccplane_emu::Error::Tun(error) => Error::from_tun(error, bpf),
+            ccplane_emu::Error::Host(error) => Error::from_host(error, bpf),
             error => Error::Emulator(error),
         }
     }
 
-    pub(crate) fn from_tun(error: ccplane_tun::Error, bpf: bool) -> Error {
+    pub(crate) fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
         match error {
-            ccplane_tun::Error::Permission { .. } => Error::NoPermission {
+            ccplane_host::Error::Permission { .. } => Error::NoPermission {
                 cause: error.to_string(),
                 bpf,
             },
-            error => Error::Emulator(ccplane_emu::Error::Tun(error)),
+            error => Error::Emulator(ccplane_emu::Error::Host(error)),
         }
     }
 

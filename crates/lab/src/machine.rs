@@ -99,7 +99,7 @@ fn longest_stall(cpu: usize, stop: &AtomicBool) -> Option<u64> {
     let mut only = CpuSet::new();
     only.set(cpu).ok()?;
     sched_setaffinity(Pid::from_raw(0), &only).ok()?;
-    ccplane_tun::highest_priority().ok()?;
+    ccplane_host::highest_priority().ok()?;
     let mut longest = 0;
     while !stop.load(Ordering::Relaxed) {
         let wanted = monotonic_ns() + LOOK_NS;

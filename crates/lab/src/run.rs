@@ -364,7 +364,7 @@ pub(crate) fn open(
     flows: usize,
     buffer: usize,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
-    let inside = |error| Error::Emulator(ccplane_emu::Error::Tun(error));
+    let inside = |error| Error::Emulator(ccplane_emu::Error::Host(error));
     let ecn = wants.contains(Capabilities::ECN);
     let address = ends.address;
     let listener = ends

@@ -31,7 +31,7 @@ impl Stamping {
             stamps.confine(namespace).map_err(Error::Kernel)?;
             let attached = namespace
                 .run(|| stamps.attach_device(device))
-                .map_err(|error| Error::Emulator(ccplane_emu::Error::Tun(error)))?;
+                .map_err(|error| Error::Emulator(ccplane_emu::Error::Host(error)))?;
             attached.map_err(Error::Kernel)?;
         }
         stamps.attach_sockets(None).map_err(Error::Sockets)?;

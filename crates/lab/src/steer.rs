@@ -112,7 +112,7 @@ impl Steered {
                 };
                 if behind {
                     // Everybody may; if not, it goes on at the priority that it has.
-                    let _ = ccplane_tun::lower_priority();
+                    let _ = ccplane_host::lower_priority();
                 }
                 let _ = tell.send(Ok(gettid()));
                 let heard = match by {

@@ -250,7 +250,7 @@ pub fn transfer(
 fn place(ahead: bool) {
     if ahead {
         // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
-        let _ = ccplane_tun::raise_priority();
+        let _ = ccplane_host::raise_priority();
     }
 }
 

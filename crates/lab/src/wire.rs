@@ -7,7 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use ccplane_tun::Namespace;
+use ccplane_host::Namespace;
 use ccplane_units::Rate;
 
 use crate::ends::Ends;
@@ -77,7 +77,7 @@ pub(crate) fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Erro
     answer_at_once(&ends.receiver, "default", &["via", &FAR.to_string()])?;
     router
         .set_sysctl("net/ipv4/ip_forward", "1")
-        .map_err(|error| Error::from_tun(error, true))?;
+        .map_err(|error| Error::from_host(error, true))?;
     for (device, bucket) in [("wire2", Some(there)), ("wire1", back)] {
         if let Some(Bucket { rate, burst, queue }) = bucket {
             let (burst, queue) = (burst.to_string(), queue.to_string());
@@ -99,7 +99,7 @@ pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Resu
 
 fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
     let id = std::process::id();
-    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| Error::from_tun(error, true))
+    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| Error::from_host(error, true))
 }
 
 /// A pair of devices, one in each, with addresses.
@@ -129,7 +129,7 @@ pub(crate) fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Resu
     command.args(arguments);
     let confined = inside
         .confine(&mut command)
-        .map_err(|error| Error::from_tun(error, true))?;
+        .map_err(|error| Error::from_host(error, true))?;
     let fail = |what: String| {
         let told = Error::traffic("make a link between namespaces", "it needs `ip` and `tc` (iproute2)");
         told(io::Error::other(what))

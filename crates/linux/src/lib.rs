@@ -35,7 +35,6 @@ mod pin;
 mod places;
 mod privilege;
 mod programs;
-pub mod queues;
 mod registered;
 mod relay;
 mod remote;

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ccplane_host::{LONGEST_FRAME, Namespace, Offload, Tun};
 use ccplane_linux::stamp::{self, StampCounters, Stamps};
 use ccplane_linux::{Kernel, LoadError};
-use ccplane_tun::{LONGEST_FRAME, Namespace, Offload, Tun};
 use common::direct::{program, spec};
 use common::stamped::*;
 use common::*;
@@ -191,7 +191,7 @@ fn a_killed_process_leaves_nothing() {
     child.kill().expect("our child");
     child.wait().expect("our child");
     eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
-    ccplane_tun::sweep();
+    ccplane_host::sweep();
     drop(Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &patient()).expect("its name is free"));
 }
 
@@ -415,7 +415,7 @@ fn attaching_process() {
     };
     let mut stamps = Stamps::pinned(PINNED).unwrap_or_else(|error| panic!("{error}"));
     let attach = || stamps.attach_device("lo");
-    let attached = ccplane_tun::inside(&namespace.to_string_lossy(), attach).expect("inside");
+    let attached = ccplane_host::inside(&namespace.to_string_lossy(), attach).expect("inside");
     attached.unwrap_or_else(|error| panic!("{error}"));
     println!("\nattached");
     pause(60_000);

@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 
+use ccplane_host::Namespace;
 use ccplane_linux::select::{self, Selection};
 use ccplane_linux::{Kernel, Options};
-use ccplane_tun::Namespace;
 use common::*;
 use nix::sys::socket::{getsockopt, sockopt};
 

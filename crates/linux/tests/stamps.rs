@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{LinkLog, Way};
+use ccplane_host::Namespace;
 use ccplane_linux::stamp::{Arrival, StampCounters, Stamps};
-use ccplane_tun::Namespace;
 use ccplane_units::{Duration, Probability};
 use common::stamped::*;
 use common::*;

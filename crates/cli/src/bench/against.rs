@@ -154,7 +154,7 @@ impl Peer {
             let mut command = Command::new(program);
             command.arg(&name).args(updates.then_some("--updates"));
             let mut command = command.stdout(Stdio::null()).stderr(Stdio::null());
-            command = ccplane_tun::die_with_parent(command);
+            command = ccplane_host::die_with_parent(command);
             let child = command.spawn().map_err(failed(program.display().to_string()))?;
             let peer = Peer { child, path };
             return match (0..100).any(|_| peer.is_there()) {
@@ -172,7 +172,7 @@ impl Peer {
         let mut command = Command::new(ours);
         command.args(["bench", "peer"]).args(who).arg(&path);
         command.args(updates.then_some("--updates")).stdout(Stdio::piped());
-        let mut child = ccplane_tun::die_with_parent(&mut command)
+        let mut child = ccplane_host::die_with_parent(&mut command)
             .spawn()
             .map_err(failed("the other end".to_owned()))?;
         let said = child.stdout.take();

@@ -5,7 +5,7 @@ use std::time::Duration as StdDuration;
 
 use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{Config, Emulator, LinkConfig};
-use ccplane_tun::Namespace;
+use ccplane_host::Namespace;
 
 /// Whether this process may make namespaces; says loudly if not.
 pub fn may_run(test: &str) -> bool {

@@ -133,7 +133,7 @@ fn one(
     registry: &Registry,
 ) -> Result<Seen, Error> {
     let ends = &path.ends;
-    let inside = |error| Error::from_tun(error, true);
+    let inside = |error| Error::from_host(error, true);
     let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {

@@ -281,7 +281,7 @@ fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_tun::Namespace;
+    use ccplane_host::Namespace;
     use libbpf_rs::ObjectBuilder;
 
     use super::super::plane::DeviceNote;

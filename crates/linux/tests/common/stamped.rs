@@ -10,9 +10,9 @@ use std::time::Duration as StdDuration;
 
 use ccplane_datapath::{Target, Update};
 use ccplane_emu::{DEVICE, Emulator};
+use ccplane_host::Namespace;
 use ccplane_linux::Options;
 use ccplane_linux::stamp::Stamps;
-use ccplane_tun::Namespace;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, setsockopt, socket, sockopt};
 
 use super::direct::*;

@@ -148,7 +148,7 @@ impl Socket {
 
     /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's overhead.
     pub fn unsent(&self) -> io::Result<usize> {
-        ccplane_tun::unsent_bytes(self.io.as_fd())
+        ccplane_host::unsent_bytes(self.io.as_fd())
     }
 
     /// Bytes that may wait there before a [`send`](Socket::send) finds no room.

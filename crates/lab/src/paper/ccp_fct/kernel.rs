@@ -53,7 +53,7 @@ pub(super) fn run(
     let idle = emulator
         .sender_ns()
         .set_sysctl("net/ipv4/tcp_slow_start_after_idle", "0");
-    idle.map_err(|error| Error::from_tun(error, bpf))?;
+    idle.map_err(|error| Error::from_host(error, bpf))?;
     let bdp = LINK.bytes_in(RTT);
     let buffer = traffic::buffer_for(bdp + bdp);
     let (senders, receivers, _) = run::open(
@@ -171,7 +171,7 @@ fn replay(
 /// Writes each message at its time, or as soon after it as the one before is written.
 fn send(mut stream: TcpStream, mine: &[(usize, Message)], begin: u64, stop: &AtomicBool) {
     // Without the permission it runs as an ordinary thread does; the emulator's audit tells what came of it.
-    let _ = ccplane_tun::raise_priority();
+    let _ = ccplane_host::raise_priority();
     let block = vec![0x5a; 128 << 10];
     if stream
         .set_nodelay(true)
@@ -204,7 +204,7 @@ fn receive(
     begin: u64,
     stop: &AtomicBool,
 ) -> io::Result<Vec<(usize, u64)>> {
-    let _ = ccplane_tun::raise_priority();
+    let _ = ccplane_host::raise_priority();
     stream.set_read_timeout(Some(LOOK))?;
     let mut block = vec![0; 128 << 10];
     let (mut received, mut end) = (0, 0);

@@ -41,7 +41,7 @@ pub(super) fn unix(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error
         here.set_read_timeout(Some(PATIENCE))?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(COMMAND).stdin(Stdio::from(OwnedFd::from(there)));
-        let mut child = ccplane_tun::die_with_parent(&mut command).spawn()?;
+        let mut child = ccplane_host::die_with_parent(&mut command).spawn()?;
         let mut answer = [0; MESSAGE];
         let times = timed(exchanges, || {
             here.send(&[7; MESSAGE])?;

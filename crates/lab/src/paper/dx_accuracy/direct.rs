@@ -42,7 +42,7 @@ pub(super) struct Direct {
 pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let ends = wire::make(None)?;
     let fail = || Error::traffic("stamp packets between two namespaces", "");
-    let inside = |error| Error::from_tun(error, true);
+    let inside = |error| Error::from_host(error, true);
     let (here, there) = (IpAddr::from(wire::SENDER), ends.address);
     let listener = ends.receiver.run(|| TcpListener::bind((there, 0))).map_err(inside)?;
     let listener = listener.map_err(fail())?;

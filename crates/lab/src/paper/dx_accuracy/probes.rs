@@ -170,7 +170,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
         ..Path::default()
     })
     .map_err(|error| Error::from_emulator(error, false))?;
-    let inside = |error| Error::from_tun(error, false);
+    let inside = |error| Error::from_host(error, false);
     let fail = || Error::traffic("probe the emulated queue", "");
     let patience = std::time::Duration::from_millis(100);
     let (here, there) = (emulator.sender_addr(), emulator.receiver_addr());

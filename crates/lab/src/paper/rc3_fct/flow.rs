@@ -106,7 +106,7 @@ impl Testbed {
             // As in the reproduction; and a flow is not to begin with what the kernel remembers of the one before.
             for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
                 let set = namespace.set_sysctl(&format!("net/ipv4/{variable}"), value);
-                set.map_err(|error| Error::from_tun(error, false))?;
+                set.map_err(|error| Error::from_host(error, false))?;
             }
         }
         Ok(Testbed { emulator, who, way })

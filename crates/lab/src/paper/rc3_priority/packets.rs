@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_host::Namespace;
 use ccplane_qdisc::marking::dscp_of;
 use ccplane_qdisc::{LineSpec, QueueSpec};
-use ccplane_tun::Namespace;
 use ccplane_units::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -131,10 +131,10 @@ fn together(case: Case, lasts: Duration, progress: &mut dyn Progress) -> Result<
 fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
     let switch = emulator.sender_ns();
     let forwards = switch.set_sysctl("net/ipv4/ip_forward", "1");
-    forwards.map_err(|error| Error::from_tun(error, false))?;
+    forwards.map_err(|error| Error::from_host(error, false))?;
     let host = |n: u8| {
         let host =
-            Namespace::create(&format!("{}-{n}", switch.name())).map_err(|error| Error::from_tun(error, false))?;
+            Namespace::create(&format!("{}-{n}", switch.name())).map_err(|error| Error::from_host(error, false))?;
         let (port, own) = ([10, 79, n, 1].into(), [10, 79, n, 2].into());
         wire::pair([switch, &host], [&format!("port{n}"), "eth0"], [port, own])?;
         wire::run(&host, "ip", &["route", "add", "default", "via", &port.to_string()])?;

@@ -1,4 +1,4 @@
-//! Strict-priority queues on a device of this host, for the classes of [`marking`]: the `tc` commands that make them, run them, and
+//! Strict-priority queues on a device of this host, for the classes of [`marking`](ccplane_qdisc::marking): the `tc` commands that make them, run them, and
 //! take them away again.
 //!
 //! What they have to get right, each of which was somebody's mistake before:

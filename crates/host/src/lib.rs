@@ -1,8 +1,10 @@
-//! Network namespaces and TUN devices: the only place in ccplane that opens them.
+//! What touches the host's network: namespaces, TUN devices and their super-packets, queues by `tc`. No other crate makes
+//! these; `linux` hangs its programs at devices that are there.
 //!
-//! Everything made here goes when its owner goes, however it ends: a [`Tun`] belongs to its file descriptor, and a
+//! A namespace or a device goes when its owner goes, however it ends: a [`Tun`] belongs to its file descriptor, and a
 //! [`Namespace`] lives as long as its descriptor or a process inside. A name in `/run/netns` is only a link to the
-//! descriptor, for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes.
+//! descriptor, for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes. [`queues`] are on a device of
+//! somebody else's, and stay until they are removed.
 
 mod device;
 mod error;
@@ -11,6 +13,7 @@ mod interface;
 mod namespace;
 mod priority;
 mod process;
+pub mod queues;
 mod speed;
 mod timestamping;
 mod unsent;

@@ -1,5 +1,7 @@
 //! Namespaces and devices as the kernel makes them.
 
+mod common;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -7,20 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ccplane_tun::{Error, Frame, Namespace, Offload, Tun, add_default_route, interface_stats, sweep};
+use ccplane_host::{Error, Frame, Namespace, Offload, Tun, add_default_route, interface_stats, sweep};
+use common::namespace;
 use nix::poll::{PollFd, PollFlags, poll};
-
-/// A namespace for a test, unless this process may make none.
-fn namespace(test: &str) -> Option<Namespace> {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(namespace) => Some(namespace),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            None
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
-}
 
 fn v4(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, last))
@@ -50,7 +41,7 @@ fn packets_pass_between_two_devices() {
         return;
     };
     let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, last));
-    let families = if ccplane_tun::has_ipv6() { 2 } else { 1 };
+    let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
     let open = |namespace: &Namespace, addresses: [(IpAddr, u8); 2]| {
         let open = || {
             let tun = Tun::create("link0", 1_400, &addresses[..families], Offload::None)?;
