@@ -67,7 +67,8 @@ impl Dx {
     /// it to send the second. Arrivals count whole microseconds, so that one is taken off, and what they waited alone is the least.
     /// The first must have waited for half of it: behind a token bucket with tokens left, the second follows sooner.
     ///
-    /// In the first window the least such time counts. Later it is that of the step by which the window grew (`pair`), as a
+    /// In the first window the least such time counts, of two in succession the longer: a timer that is late for one packet sends
+    /// the next one early, and what a host held up comes all at once. Later it is that of the step by which the window grew (`pair`), as a
     /// quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between. One that
     /// noise could be is none. Whatever says it first is taken as it is.
     pub(super) fn program(&self) -> String {
@@ -80,30 +81,37 @@ impl Dx {
             Headroom::Time(time) => time.as_nanos().to_string(),
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
-        let packet = match self.rate {
+        let told = match self.rate {
             // Headers are a thirteenth of what an Ethernet frame takes of the link at most.
             Some(rate) => format!(
                 "
     (:= Report.packet (/ (* Flow.mss 1080000000) {}))",
                 rate.bytes_per_sec()
             ),
+            None => String::new(),
+        };
+        let measured = match self.rate {
+            Some(_) => String::new(),
             None => format!(
                 "
-    (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped r 0)) arrived))
-    (if (< q +infinity) (:= arrived (+ arrived r)))
-    (:= train (+ train new))
-    (if (>= train (* {TRAIN} Flow.mss))
-        (do (if (> since 0) (:= Report.packet (min Report.packet (/ (* (diff arrived since) Flow.mss) train))))
-            (:= since arrived)
-            (:= train 0)))
-    (:= r (max (diff q last) (diff r 1000)))
-    (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 last)))
-        (if (== Report.decisions 0)
-            (:= Report.packet (min Report.packet r))
-            (if (&& (> pair 0) (<= pair new))
-                (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
-                    (+ Report.packet (/ Report.packet 64))
-                    (- Report.packet (/ Report.packet 16))))))))"
+            (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped r 0)) arrived))
+            (:= arrived (+ arrived r))
+            (:= train (+ train new))
+            (if (>= train (* {TRAIN} Flow.mss))
+                (do (if (> since 0)
+                        (:= Report.packet (min Report.packet (/ (* (diff arrived since) Flow.mss) train))))
+                    (:= since arrived)
+                    (:= train 0)))
+            (:= r (max (diff q last) (diff r 1000)))
+            (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 last)))
+                (if (== Report.decisions 0)
+                    (do (:= Report.packet (min Report.packet (max r Report.queue)))
+                        (:= Report.queue r))
+                    (if (&& (> pair 0) (<= pair new))
+                        (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
+                            (+ Report.packet (/ Report.packet 64))
+                            (- Report.packet (/ Report.packet 16))))))))
+            (:= last q)"
             ),
         };
         let train = match self.rate {
@@ -132,7 +140,8 @@ impl Dx {
             "(def
     (Report
         (volatile lost 0) (volatile reductions 0)
-        (decisions 0) (queue 0) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
+        # Until the first decision, queue is the time before, of two in succession.
+        (decisions 0) (queue +infinity) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
     (noise 0) (slow true) (recovering 0) (again false)
     (new 0) (q 0) (last 0) (floor +infinity)
@@ -186,9 +195,8 @@ impl Dx {
             # The first of a block begins it.
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
-            (:= Report.back_least (min Report.back_least r))))
-    (if (< q +infinity) (:= last_r r)){packet}
-    (if (< q +infinity) (:= last q))
+            (:= Report.back_least (min Report.back_least r))
+            (:= last_r r){measured})){told}
     (:= Report.headroom {headroom})
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved {STEPS})))
