@@ -3,10 +3,10 @@
 //! The datapath adds up what was acknowledged and lost and reports once an RTT, and at a loss at once. The agent adds
 //! a segment, or halves the window. Here a small model of a path stands in for a network: `cargo run --example aimd`.
 
-use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, InProcess, Options, Programs, Report};
+use ccplane_agent::datapath::{Datapath, Here, Shared};
+use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report, Tables};
 use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::Event;
 
 struct Aimd;
 
@@ -57,8 +57,7 @@ const CAPACITY: u64 = 40;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut agent = Agent::new(Options::default());
     agent.add(Aimd)?;
-    let (link, flow, mss) = (DatapathId(0), 1, 1448);
-    let mut datapath = InProcess::new(0, Capabilities::CWND.with(Capabilities::RTT), Limits::default());
+    let (flow, mss) = (1, 1448);
     let mut transport = Transport {
         cwnd: 10 * mss,
         rate: 0,
@@ -66,10 +65,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now: Time::ZERO,
     };
 
-    datapath.ready(&mut |event| agent.handle(transport.now, link, event));
-    datapath.open(transport.now, flow, FlowInfo::default(), &mut |event| {
-        agent.handle(transport.now, link, event)
-    });
+    let tables = Tables::new(Limits::default(), Capabilities::CWND.with(Capabilities::RTT));
+    let mut datapath = Datapath::new(transport.now, Shared::new(0, "model", tables, Here::new(agent)));
+    datapath.open(transport.now, flow, FlowInfo::default());
     for round in 0..60 {
         let segments = transport.cwnd / mss;
         println!("{round:3} {:#<width$}", "", width = segments as usize);
@@ -83,17 +81,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 mss,
                 ..Signals::default()
             };
-            let mut to_agent = |event: Event<'_>| agent.handle(transport.now, link, event);
-            let outcome = datapath.on_ack(flow, &transport, &signals, &mut to_agent);
-            transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
-            if agent.next_deadline().is_some_and(|due| due <= transport.now) {
-                agent.on_deadline(transport.now);
-            }
-            while let Some((_, command)) = agent.poll() {
-                datapath.handle(transport.now, &command, &mut |event| println!("{event:?}"));
-            }
-            // What the agent set counts from the next call on: here it is.
-            let outcome = datapath.on_deadline(flow, &transport, &mut |event| println!("{event:?}"));
+            // Reports go to the agent, and what it sets then counts from the next call on.
+            datapath.turn(transport.now);
+            let mut flow = datapath.flow(flow).ok_or("it is open")?;
+            let outcome = flow.on_ack(&transport, &signals);
             transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);
             if lost > 0 {
                 break;

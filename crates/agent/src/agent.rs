@@ -210,8 +210,7 @@ impl Agent {
     }
 
     /// Takes events that arrived together: adjacent reports of one algorithm reach it as one [`Batch`](crate::Batch).
-    pub fn handle_all(&mut self, now: Time, from: DatapathId, events: Vec<Event<'_>>) {
-        let mut events = &events[..];
+    pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
         while let Some(first) = events.first() {
             let reports = events.iter().take_while(|e| matches!(e, Event::Report { .. })).count();
             let (head, tail) = events.split_at(reports.max(1));

@@ -21,7 +21,7 @@ fn a_batch_notices_a_program_that_changed_within_it() {
     };
     bench
         .agent
-        .handle_all(NOW, HERE, vec![report(&[1, 1]), report(&[2, 2]), report(&[3, 3])]);
+        .handle_all(NOW, HERE, &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])]);
     assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
     let stats = bench.agent.stats("scripted").expect("it is there");
     assert_eq!((stats.stale_reports, stats.reports, stats.urgent_reports), (2, 1, 1));
@@ -96,7 +96,7 @@ fn a_batch_reaches_the_algorithm_as_one() {
         flow: 2,
         stats: FlowStats::default(),
     };
-    let events = vec![
+    let events = [
         report(1, &[1, 0]),
         report(9, &[1, 0]),
         report(2, &[10, 0]),
@@ -104,14 +104,14 @@ fn a_batch_reaches_the_algorithm_as_one() {
         report(2, &[1, 0]),
         report(3, &[100, 0]),
     ];
-    agent.handle_all(NOW, HERE, events);
+    agent.handle_all(NOW, HERE, &events);
     let windows = windows_of(&mut agent);
     assert_eq!(
         windows,
         [1, 10, 100],
         "three batches: an unknown flow and a close lie between them"
     );
-    agent.handle_all(NOW, HERE, vec![report(1, &[1, 0]), report(3, &[1, 0])]);
+    agent.handle_all(NOW, HERE, &[report(1, &[1, 0]), report(3, &[1, 0])]);
     let windows = windows_of(&mut agent);
     assert_eq!(windows, [2, 103]);
     assert_eq!(agent.orphan_events(), 2);

@@ -1,18 +1,17 @@
 //! Windows per round-trip time, in segments, in a model of rounds: each round acknowledges one window, two segments at a
 //! time, evenly over the RTT. What happens in each round is scripted; the datapath and the agent are the real ones.
 
-use ccplane_agent::{Agent, DatapathId, FlowInfo, InProcess, Options};
+use ccplane_agent::datapath::{Datapath, Here, Shared};
+use ccplane_agent::{Agent, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 const MSS: u64 = 1448;
-const LINK: DatapathId = DatapathId(0);
 const FLOW: u64 = 7;
 
 struct Rounds {
-    agent: Agent,
-    datapath: InProcess,
+    datapath: Datapath<Here>,
     transport: Transport,
     /// RTT of an empty queue, and the window that fills the path: more makes the RTT longer.
     base: Duration,
@@ -37,14 +36,15 @@ impl Rounds {
         agent
             .add_boxed(Registry::builtin().by_name(algorithm, &parameters).expect("built in"))
             .expect("compiles");
+        let now = Time::from_micros(1_000);
+        let tables = Tables::new(Limits::default(), capabilities);
         let mut rounds = Rounds {
-            agent,
-            datapath: InProcess::new(1, capabilities, Limits::default()),
+            datapath: Datapath::new(now, Shared::new(1, "rounds", tables, Here::new(agent))),
             transport: Transport {
                 cwnd: 10 * MSS,
                 rate: 0,
                 ssthresh: u64::MAX,
-                now: Time::from_micros(1_000),
+                now,
             },
             base: Duration::from_millis(20),
             bdp,
@@ -53,52 +53,33 @@ impl Rounds {
             in_recovery: false,
             windows: Vec::new(),
         };
-        let now = rounds.transport.now;
-        rounds
-            .datapath
-            .ready(&mut |event| rounds.agent.handle(now, LINK, event));
-        rounds.answer();
         let info = FlowInfo {
             mss: Bytes::new(MSS),
             init_cwnd: Bytes::new(10 * MSS),
             ..FlowInfo::default()
         };
-        rounds
-            .datapath
-            .open(now, FLOW, info, &mut |event| rounds.agent.handle(now, LINK, event));
-        rounds.answer();
+        rounds.datapath.open(now, FLOW, info);
+        rounds.turn();
         rounds
     }
 
-    /// Carries commands to the datapath, and what it says to them back.
-    fn answer(&mut self) {
-        let now = self.transport.now;
-        while let Some((_, command)) = self.agent.poll() {
-            let mut refused = Vec::new();
-            self.datapath
-                .handle(now, &command, &mut |event| refused.push(format!("{event:?}")));
-            assert!(
-                refused.iter().all(|event| event.starts_with("Installed")),
-                "{refused:?}"
-            );
-        }
+    /// Carries reports to the agent and commands to the datapath, which refuses none.
+    fn turn(&mut self) {
+        self.datapath.turn(self.transport.now);
+        let agent = &self.datapath.way().agent;
+        let refusals = |name| agent.stats(name).map_or(0, |stats| stats.refusals);
+        assert!(agent.hosted().all(|hosted| refusals(&hosted.name) == 0));
     }
 
     fn call(&mut self, signals: Signals) -> Outcome {
-        let now = self.transport.now;
-        if self.agent.next_deadline().is_some_and(|due| due <= now) {
-            self.agent.on_deadline(now);
-            self.answer();
-        }
-        let agent = &mut self.agent;
-        let outcome = self.datapath.on_ack(FLOW, &self.transport, &signals, &mut |event| {
-            agent.handle(now, LINK, event)
-        });
+        self.turn();
+        let mut flow = self.datapath.flow(FLOW).expect("it is open");
+        let outcome = flow.on_ack(&self.transport, &signals);
         assert!(!outcome.fallback, "the agent is alive");
         self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);
         // As Linux: whole segments.
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd) / MSS * MSS;
-        self.answer();
+        self.turn();
         outcome
     }
 

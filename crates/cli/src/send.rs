@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use ccplane_agent::datapath::{Here, There};
 use ccplane_agent::link::AgentAddress;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_lab::Contender;
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::crypto::Key;
-use ccplane_transport::udp::{Congestion, Delays, Host, Steering};
+use ccplane_transport::udp::{Congestion, Delays, Host};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
@@ -273,7 +274,7 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
         max_rate: args.max_rate.map_or(Limits::default().max_rate, Rate::bytes_per_sec),
         ..Limits::default()
     };
-    let steering = match (&args.alg, &args.agent) {
+    match (&args.alg, &args.agent) {
         (Contender::Native { name }, None) => return native(name).map(Congestion::Native),
         (Contender::Native { .. }, Some(_)) => {
             return Err(Failure::text(
@@ -287,16 +288,15 @@ fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<C
             names(std::slice::from_ref(&args.alg), address)?;
             ask(address, &[name], limits.fallback_after)?;
             let remote = address.remote(name, args.silence);
-            Steering::over(remote, limits, host.capabilities(), host.now())
-                .map_err(|e| Failure::new(Kind::Failed, e))?
+            let link = There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
+            host.steer(link, limits);
         }
         (Contender::Ccplane { .. }, None) => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &args.alg, registry)?;
-            Steering::in_process(agent, limits, host.capabilities(), host.now())
+            host.steer(Here::new(agent), limits);
         }
-    };
-    host.steer(steering);
+    }
     Ok(Congestion::Steered(args.alg.algorithm().to_owned()))
 }
 

@@ -225,6 +225,11 @@ impl<const V: usize> Flow<V> {
         self.faults
     }
 
+    /// When it began.
+    pub fn opened(&self) -> Time {
+        self.opened
+    }
+
     /// True while the flow runs its own NewReno, because its agent is silent.
     pub fn in_fallback(&self) -> bool {
         self.silent

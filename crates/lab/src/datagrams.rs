@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use ccplane_agent::Agent;
+use ccplane_agent::datapath::{Here, There};
 use ccplane_algorithms::Registry;
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
-use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, Steering, UdpError};
+use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native, Phase, Stats, Tail};
 use ccplane_units::Duration;
 
@@ -151,9 +152,8 @@ fn congestion(
             let limits = Limits::default();
             remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
             let remote = agent.address.remote(name, agent.silence);
-            let (capabilities, now) = (host.capabilities(), host.now());
-            let steering = Steering::over(remote, limits, capabilities, now);
-            host.steer(steering.map_err(ccplane_linux::RemoteError::from)?);
+            let link = There::connect(remote, host.now()).map_err(ccplane_linux::RemoteError::from)?;
+            host.steer(link, limits);
             Ok(Congestion::Steered(name.clone()))
         }
     }
@@ -168,8 +168,7 @@ fn here(
 ) -> Result<Congestion, Error> {
     let mut agent = Agent::new(ccplane_agent::Options::default());
     agent.add_boxed(registry.by_name(name, &read(parameters))?)?;
-    let (capabilities, now) = (host.capabilities(), host.now());
-    host.steer(Steering::in_process(agent, Limits::default(), capabilities, now));
+    host.steer(Here::new(agent), Limits::default());
     Ok(Congestion::Steered(name.to_owned()))
 }
 

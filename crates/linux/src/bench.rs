@@ -116,7 +116,7 @@ fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     let datapath = kernel.info();
     agent.handle(clock::now(), DatapathId(0), Event::Ready { datapath });
     while !stop.load(Relaxed) {
-        kernel.drain(&mut |batch| agent.handle_all(clock::now(), DatapathId(0), batch));
+        kernel.drain(&mut |batch| agent.handle_all(clock::now(), DatapathId(0), &batch));
         while let Some((_, command)) = agent.poll() {
             kernel.apply(&command);
         }

@@ -62,7 +62,7 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
             for event in &batch {
                 observer.event(now, event);
             }
-            agent.handle_all(now, KERNEL, batch);
+            agent.handle_all(now, KERNEL, &batch);
         });
         obey(kernel, agent, observer);
         let now = clock::now();

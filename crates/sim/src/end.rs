@@ -10,7 +10,7 @@ use crate::event::{Events, Kind};
 use crate::packet::{NONE, Packets};
 use crate::random;
 use crate::stamps::{self, Clocks};
-use crate::steer::{Steered, Steering};
+use crate::steer::Steered;
 use crate::{Simulation, Tracer, World};
 
 /// One end of a flow.
@@ -159,7 +159,7 @@ impl End {
         if let Steer::Agent(place) = self.control.get()
             && let Some(Some(steered)) = steered.get(place)
         {
-            due = due.min(steered.flow.next_deadline().unwrap_or(Time::MAX));
+            due = due.min(steered.flow().next_deadline().unwrap_or(Time::MAX));
         }
         if due < self.armed {
             self.armed_later = self.armed_later.min(self.armed);
@@ -209,12 +209,12 @@ impl<T: Tracer> Simulation<T> {
             }
             Steer::Nobody => connection.handle_arrived(now, arrived, segment, side, &mut Nobody),
             Steer::Agent(place) => {
-                let number = end.flow;
+                let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
-                    let agent = steered.host;
+                    let agent = steered.beside;
                     let host = &mut world.hosts[agent as usize];
-                    let mut steering = Steering { steered, host, number };
-                    connection.handle_arrived(now, arrived, segment, side, &mut steering);
+                    let mut lent = host.shared.lend(number, steered);
+                    connection.handle_arrived(now, arrived, segment, side, &mut lent);
                     if host.next_due() < host.due {
                         world.plan_agent(agent);
                     }
@@ -282,16 +282,15 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
             Steer::Agent(place) => {
-                let number = end.flow;
+                let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
-                    let agent = steered.host;
-                    let host = &mut world.hosts[agent as usize];
-                    let mut steering = Steering { steered, host, number };
+                    let agent = steered.beside;
+                    let mut lent = world.hosts[agent as usize].shared.lend(number, steered);
                     if due {
-                        connection.on_timeout(now, &mut steering);
+                        connection.on_timeout(now, &mut lent);
                     }
-                    if steering.steered.flow.next_deadline().is_some_and(|due| due <= now) {
-                        connection.on_control_deadline(now, &mut steering);
+                    if lent.next_deadline().is_some_and(|due| due <= now) {
+                        connection.on_control_deadline(now, &mut lent);
                     }
                     world.plan_agent(agent);
                 }

@@ -57,7 +57,7 @@ pub use pcap::{PacketLog, PacketLogError};
 pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec, Sojourns};
 pub use simulation::Simulation;
 pub use stamps::{JitterShape, StampClock, StampModel};
-pub use steer::{AgentId, Between, Brought, HeardReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
+pub use steer::{AgentId, HeardReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};
 pub use view::{Counters, Path};
 pub use workload::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{FlowInfo, FlowStats};
+use ccplane_agent::FlowInfo;
 use ccplane_transport::{Connection, MAX_CLASSES, Native, State};
 use ccplane_units::{Bytes, Time};
 
@@ -13,7 +13,6 @@ use crate::flow::{Congestion, Direction, Flow, FlowId, FlowSpec, Rest, Wanted};
 use crate::network::Spread;
 use crate::packet::NONE;
 use crate::random::{self, Purpose};
-use crate::steer::Steered;
 use crate::{SimError, Simulation, Tracer, World};
 
 impl World {
@@ -155,9 +154,10 @@ impl<T: Tracer> Simulation<T> {
                     cwnd: window,
                     ..FlowInfo::default()
                 };
-                world.hosts[agent as usize].open(now, number, info);
+                let shared = &mut world.hosts[agent as usize].shared;
+                let steered = shared.open(now, u64::from(number), info, agent);
                 world.plan_agent(agent);
-                world.add_steered(Steered::new(now, agent, window))
+                world.add_steered(steered)
             }
         };
         let mut connection = Connection::connect(&config, now);
@@ -276,14 +276,10 @@ impl World {
                 && let Some(steered) = self.steered[place].take()
             {
                 self.free_steered.push(place as u32);
-                let stats = FlowStats {
-                    bytes_acked: Bytes::new(view.acked),
-                    packets_lost: view.lost,
-                    lifetime: self.now.since(view.started),
-                    ..FlowStats::default()
-                };
-                self.hosts[steered.host as usize].close(self.now, number, stats);
-                self.plan_agent(steered.host);
+                let (number, acked) = (u64::from(number), Bytes::new(view.acked));
+                let shared = &mut self.hosts[steered.beside as usize].shared;
+                shared.close(self.now, number, &steered, acked, view.lost);
+                self.plan_agent(steered.beside);
             }
         }
         self.free.push(pair);

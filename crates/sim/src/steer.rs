@@ -3,14 +3,13 @@
 //! A steered flow runs its program at every ACK at once. Its reports reach the agent, and the agent's commands the flow,
 //! after a delay each: reading, deciding and writing take time outside a simulation.
 
-mod between;
+mod announce;
 
-use std::collections::VecDeque;
-
-use ccplane_agent::{Agent, AlgorithmStats, DatapathId, FlowInfo, FlowStats, MAX_PROGRAMS, MAX_VARS, TableId, Tables};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{Control, Event as Happened, Native, State};
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_agent::datapath::{Brought, Delays, Here, Local, Shared, Way};
+use ccplane_agent::{Agent, AlgorithmStats, DatapathId, Tables};
+use ccplane_datapath::{Capabilities, Limits};
+use ccplane_transport::{Native, State};
+use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
 use crate::end::{Controller, Steer};
@@ -18,8 +17,6 @@ use crate::event::Kind;
 use crate::flow::FlowId;
 use crate::packet::NONE;
 use crate::{Simulation, Tracer, World};
-
-pub use between::{Between, Brought};
 
 /// An agent of a simulation, numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,87 +62,66 @@ pub struct HeardReport {
     pub fields: Vec<u64>,
 }
 
-/// An agent with what lies between it and its flows.
+/// An agent's datapath: what the flows that it steers share.
 pub(crate) struct Host {
-    agent: Agent,
-    /// What stands in the agent's place, if anything does.
-    between: Option<Box<dyn Between>>,
-    id: DatapathId,
-    options: SteerOptions,
-    tables: Tables,
-    to_agent: VecDeque<(Time, Message)>,
-    from_agent: VecDeque<(Time, Command)>,
+    pub shared: Shared<Out>,
+    keep_reports: usize,
     heard: Vec<HeardReport>,
-    /// When the next of either is due, if that is planned, and when the agent's next deadline is.
+    /// When the next of what goes either way is due, if that is planned, and when the agent's next deadline is.
     pub due: Time,
     pub deadline: Time,
 }
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        f.debug_struct("Host").field("due", &self.due).finish_non_exhaustive()
     }
 }
 
-/// A flow under an agent.
-#[derive(Debug)]
-pub(crate) struct Steered {
-    pub flow: datapath::Flow<MAX_VARS>,
-    pub host: u32,
-    table: TableId,
-    pub in_fallback: bool,
-}
+/// A steered flow; beside it the number of its [`Host`].
+pub(crate) type Steered = Local<u32>;
 
 /// What a steered flow takes in memory more than one under a native control, bytes.
 pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
 
-/// What is on its way to the agent.
-enum Message {
-    Report {
-        flow: u32,
-        program: u32,
-        urgent: bool,
-        count: u8,
-        fields: [u64; MAX_VARS],
-    },
-    /// Anything but a report.
-    Other(Event<'static>),
+/// To an agent and back.
+pub(crate) struct Out {
+    /// The agent. There is none in it where something stands in its place.
+    here: Here,
+    instead: Option<Box<dyn Way>>,
 }
 
 /// A flow's stamps are switched on in its transport's configuration.
 const CAPABILITIES: Capabilities = ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
 impl Host {
+    /// One whose agent is there before the simulation begins: its programs are in place at time 0.
     pub fn new(agent: Agent, options: SteerOptions, index: u32) -> Host {
-        let mut host = Host::empty(agent, options, index);
-        // The agent is there before the simulation begins: its programs are in place at time 0.
-        let datapath = host.tables.describe(index, "sim");
-        host.agent.handle(Time::ZERO, host.id, Event::Ready { datapath });
-        while let Some((_, command)) = host.agent.poll() {
+        let mut host = Host::through(agent, None, options, index);
+        let datapath = host.shared.describe();
+        host.agent_mut()
+            .handle(Time::ZERO, DatapathId(index), Event::Ready { datapath });
+        while let Some((_, command)) = host.agent_mut().poll() {
             host.take(Time::ZERO, &command, None);
         }
         host
     }
 
     /// One whose agents are where the flows do not see them.
-    pub fn behind(between: Box<dyn Between>, options: SteerOptions, index: u32) -> Host {
-        Host {
-            between: Some(between),
-            ..Host::empty(Agent::default(), options, index)
-        }
+    pub fn behind(way: Box<dyn Way>, options: SteerOptions, index: u32) -> Host {
+        Host::through(Agent::default(), Some(way), options, index)
     }
 
-    fn empty(agent: Agent, options: SteerOptions, index: u32) -> Host {
+    fn through(agent: Agent, instead: Option<Box<dyn Way>>, options: SteerOptions, index: u32) -> Host {
+        let delays = Delays {
+            to_agent: options.to_agent,
+            from_agent: options.from_agent,
+        };
+        let here = Here::after(agent, DatapathId(index), delays);
+        let tables = Tables::new(options.limits, CAPABILITIES);
         Host {
-            agent,
-            between: None,
-            id: DatapathId(index),
-            options,
-            tables: Tables::new(options.limits, CAPABILITIES),
-            to_agent: VecDeque::new(),
-            from_agent: VecDeque::new(),
+            shared: Shared::new(index, "sim", tables, Out { here, instead }),
+            keep_reports: options.keep_reports,
             heard: Vec::new(),
             due: Time::MAX,
             deadline: Time::MAX,
@@ -154,9 +130,9 @@ impl Host {
 
     /// Whether it has an algorithm of this name; an empty one is the first.
     pub fn offers(&self, algorithm: &str) -> bool {
-        let mut hosted = match self.between {
+        let mut hosted = match self.shared.way.instead {
             Some(_) => return true,
-            None => self.agent.hosted(),
+            None => self.agent().hosted(),
         };
         match algorithm {
             "" => hosted.next().is_some(),
@@ -164,113 +140,63 @@ impl Host {
         }
     }
 
-    pub fn stats(&self, algorithm: &str) -> Option<AlgorithmStats> {
-        self.agent.stats(algorithm)
-    }
-
     pub fn agent(&self) -> &Agent {
-        &self.agent
+        &self.shared.way.here.agent
     }
 
-    pub fn open(&mut self, now: Time, flow: u32, info: FlowInfo) {
-        let flow = u64::from(flow);
-        self.tell(now, Event::FlowOpened { flow, info });
-    }
-
-    pub fn close(&mut self, now: Time, flow: u32, stats: FlowStats) {
-        let flow = u64::from(flow);
-        self.tell(now, Event::FlowClosed { flow, stats });
-    }
-
-    fn tell(&mut self, now: Time, event: Event<'static>) {
-        if let Some(between) = &mut self.between {
-            between.say(now, &event);
-            return;
-        }
-        self.to_agent
-            .push_back((now + self.options.to_agent, Message::Other(event)));
+    fn agent_mut(&mut self) -> &mut Agent {
+        &mut self.shared.way.here.agent
     }
 
     /// When something reaches either side next.
+    #[inline]
     pub fn next_due(&self) -> Time {
-        if let Some(between) = &self.between {
-            return between.next_due();
+        match &self.shared.way.instead {
+            Some(way) => way.next_deadline().unwrap_or(Time::MAX),
+            None => self.shared.way.here.next_due(),
         }
-        let agent = self.to_agent.front().map_or(Time::MAX, |(due, _)| *due);
-        let flows = self.from_agent.front().map_or(Time::MAX, |(due, _)| *due);
-        agent.min(flows)
     }
 
     pub fn next_deadline(&self) -> Time {
-        self.agent.next_deadline().unwrap_or(Time::MAX)
+        self.agent().next_deadline().unwrap_or(Time::MAX)
     }
 
     /// The agent gets what has come by now.
     pub fn deliver(&mut self, now: Time) {
-        while let Some((due, _)) = self.to_agent.front()
-            && *due <= now
-            && let Some((_, message)) = self.to_agent.pop_front()
-        {
-            let event = match message {
-                Message::Report {
-                    flow,
+        let (heard, most) = (&mut self.heard, self.keep_reports);
+        self.shared.way.here.deliver(now, |event| {
+            if let Event::Report {
+                flow,
+                program,
+                urgent,
+                fields,
+            } = *event
+                && heard.len() < most
+            {
+                heard.push(HeardReport {
+                    at: now,
+                    flow: FlowId(flow as u32),
                     program,
                     urgent,
-                    count,
-                    ref fields,
-                } => {
-                    let fields = fields.get(..usize::from(count)).unwrap_or_default();
-                    if self.heard.len() < self.options.keep_reports {
-                        self.heard.push(HeardReport {
-                            at: now,
-                            flow: FlowId(flow),
-                            program,
-                            urgent,
-                            fields: fields.to_vec(),
-                        });
-                    }
-                    Event::Report {
-                        flow: u64::from(flow),
-                        program,
-                        urgent,
-                        fields,
-                    }
-                }
-                Message::Other(event) => event,
-            };
-            self.agent.handle(now, self.id, event);
-        }
-        self.collect(now);
+                    fields: fields.to_vec(),
+                });
+            }
+        });
     }
 
     /// The agent's deadline has come.
     pub fn on_deadline(&mut self, now: Time) {
-        self.agent.on_deadline(now);
-        self.collect(now);
-    }
-
-    fn collect(&mut self, now: Time) {
-        while let Some((_, command)) = self.agent.poll() {
-            self.from_agent.push_back((now + self.options.from_agent, command));
-        }
+        self.shared.way.here.on_deadline(now);
     }
 
     /// What reaches the datapath now. Commands that are for no flow are done at once.
     pub fn next_brought(&mut self, now: Time) -> Option<Brought> {
         loop {
-            let brought = match &mut self.between {
-                Some(between) => between.bring(now)?,
-                None => {
-                    self.from_agent.front().filter(|(due, _)| *due <= now)?;
-                    Brought::Command(self.from_agent.pop_front()?.1)
-                }
-            };
+            let brought = self.shared.way.bring(now)?;
             match &brought {
                 Brought::Command(
                     command @ (Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. }),
-                ) => {
-                    self.take(now, command, None);
-                }
+                ) => self.take(now, command, None),
                 _ => return Some(brought),
             }
         }
@@ -278,93 +204,38 @@ impl Host {
 
     /// Does what a command says, to its flow where that lives.
     pub fn take(&mut self, now: Time, command: &Command, flow: Option<&mut Steered>) {
-        let flow = flow.map(|steered| (&mut steered.flow, &mut steered.table));
-        if let Some(answer) = self.tables.handle(now, command, |_| flow) {
-            self.tell(now, answer);
-        }
+        self.shared.take(now, command, |_| flow);
     }
 }
 
-impl Steered {
-    pub fn new(now: Time, host: u32, initial_window: Bytes) -> Steered {
-        Steered {
-            flow: datapath::Flow::new(now, initial_window.get()),
-            host,
-            table: TableId::NOBODY,
-            in_fallback: false,
-        }
-    }
-}
-
-/// A steered flow and its agent, as the transport sees them.
-pub(crate) struct Steering<'a> {
-    pub steered: &'a mut Steered,
-    pub host: &'a mut Host,
-    /// The flow's number.
-    pub number: u32,
-}
-
-impl Steering<'_> {
+impl Way for Out {
     #[inline(always)]
-    fn answer(
-        &mut self,
-        now: Time,
-        run: impl FnOnce(&mut datapath::Flow<MAX_VARS>, &ProgramTable<MAX_PROGRAMS>) -> Outcome,
-    ) -> Outcome {
-        let host = &mut *self.host;
-        let programs = host.tables.of(self.steered.table);
-        let outcome = run(&mut self.steered.flow, programs);
-        self.steered.in_fallback = outcome.fallback;
-        if let Some(urgency) = outcome.report {
-            let values = self.steered.flow.report(programs);
-            if let Some(between) = &mut host.between {
-                let event = Event::Report {
-                    flow: u64::from(self.number),
-                    program: self.steered.flow.program_uid().unwrap_or(0),
-                    urgent: urgency == Urgency::Urgent,
-                    fields: values,
-                };
-                if between.say(now, &event) {
-                    self.steered.flow.report_queued(programs);
-                }
-                return outcome;
-            }
-            let mut fields = [0; MAX_VARS];
-            for (field, value) in fields.iter_mut().zip(values) {
-                *field = *value;
-            }
-            let message = Message::Report {
-                flow: self.number,
-                program: self.steered.flow.program_uid().unwrap_or(0),
-                urgent: urgency == Urgency::Urgent,
-                count: values.len().min(MAX_VARS) as u8,
-                fields,
-            };
-            host.to_agent.push_back((now + host.options.to_agent, message));
-            self.steered.flow.report_queued(programs);
+    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+        match &mut self.instead {
+            Some(way) => way.report(now, report),
+            None => self.here.report(now, report),
         }
-        outcome
     }
-}
 
-impl Control for Steering<'_> {
-    const STEERED: bool = true;
+    fn tell(&mut self, now: Time, event: Event<'static>) {
+        match &mut self.instead {
+            Some(way) => way.tell(now, event),
+            None => self.here.tell(now, event),
+        }
+    }
 
-    #[inline(always)]
-    fn on_event(&mut self, event: &Happened<'_>) -> Outcome {
-        self.answer(event.now, |flow, programs| {
-            flow.on_ack(&event.transport(), &event.signals(), programs)
-        })
+    fn bring(&mut self, now: Time) -> Option<Brought> {
+        match &mut self.instead {
+            Some(way) => way.bring(now),
+            None => self.here.bring(now),
+        }
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.steered.flow.next_deadline()
-    }
-
-    fn on_deadline(&mut self, event: &Happened<'_>) -> Outcome {
-        self.answer(event.now, |flow, programs| {
-            flow.on_deadline(&event.transport(), programs)
-        })
+        match &self.instead {
+            Some(way) => way.next_deadline(),
+            None => self.here.next_deadline(),
+        }
     }
 }
 
@@ -378,17 +249,18 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds what stands between flows and their agents, wherever these are.
-    pub fn host_between(&mut self, between: Box<dyn Between>, options: SteerOptions) -> AgentId {
+    /// Adds a way to agents, wherever these are: a link that loses messages, agents that die. It is asked for what it
+    /// brings from the time that it says on; [`Way::look`] and [`Way::flush`] are not called.
+    pub fn host_behind(&mut self, way: Box<dyn Way>, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
-        self.hosts.push(Host::behind(between, options, id));
+        self.hosts.push(Host::behind(way, options, id));
         self.plan_agent(id);
         AgentId(id)
     }
 
     /// What an algorithm of an agent did so far.
     pub fn algorithm(&self, agent: AgentId, algorithm: &str) -> Option<AlgorithmStats> {
-        self.hosts.get(agent.0 as usize)?.stats(algorithm)
+        self.hosts.get(agent.0 as usize)?.agent().stats(algorithm)
     }
 
     /// The reports that an agent got, as many as its [`SteerOptions`] keep.
@@ -447,7 +319,7 @@ impl<T: Tracer> Simulation<T> {
                     world.announce(agent);
                     continue;
                 }
-                Brought::Command(command) => (between::flow_of(&command), command),
+                Brought::Command(command) => (flow_of(&command), command),
             };
             let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
             let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
@@ -464,10 +336,18 @@ impl<T: Tracer> Simulation<T> {
             if let Some(connection) = end.and_then(|end| end.connection.as_mut())
                 && matches!(connection.state(), State::Open)
             {
-                connection.on_control_deadline(now, &mut Steering { steered, host, number });
+                connection.on_control_deadline(now, &mut host.shared.lend(u64::from(number), steered));
                 self.pump(pair);
             }
         }
         self.world.plan_agent(agent);
+    }
+}
+
+/// The number of the flow that a command is for; none has the highest.
+fn flow_of(command: &Command) -> u32 {
+    match command {
+        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => u32::try_from(*flow).unwrap_or(u32::MAX),
+        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u32::MAX,
     }
 }

@@ -113,7 +113,7 @@ impl World {
     pub fn in_fallback(&self, flow: FlowId) -> Option<bool> {
         let pair = self.flows.get(flow.index())?.ends as usize;
         match self.ends.get(pair)?.control.get() {
-            Steer::Agent(place) => Some(self.steered.get(place)?.as_ref()?.in_fallback),
+            Steer::Agent(place) => Some(self.steered.get(place)?.as_ref()?.flow().in_fallback()),
             _ => None,
         }
     }
@@ -285,7 +285,7 @@ impl World {
             view.received = receiver.connection.as_ref().map_or(0, |c| c.stats().received);
             if let Steer::Agent(place) = sender.control.get() {
                 let steered = self.steered.get(place).and_then(Option::as_ref);
-                view.in_fallback = steered.is_some_and(|steered| steered.in_fallback);
+                view.in_fallback = steered.is_some_and(|steered| steered.flow().in_fallback());
             }
         }
         view

@@ -54,5 +54,5 @@ pub use rate::RateSample;
 pub use receive::{MAX_CLASSES, TailArrivals};
 pub use segment::{Kind, MAX_RANGES, Range, Segment, Side};
 pub use stats::Stats;
-pub use steered::{CAPABILITIES, Reports, Steered};
+pub use steered::CAPABILITIES;
 pub use tail::{TailStats, TailStop};

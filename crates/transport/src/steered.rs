@@ -1,6 +1,7 @@
-//! A connection steered by an agent: a `datapath` flow behind the [`Control`] trait.
+//! A connection steered by an agent: a flow of its datapath behind the [`Control`] trait.
 
-use ccplane_datapath::{Capabilities, Flow, Outcome, ProgramTable, Urgency};
+use ccplane_agent::datapath::{Lent, Way};
+use ccplane_datapath::{Capabilities, Outcome};
 use ccplane_units::Time;
 
 use crate::control::{Control, Event};
@@ -15,56 +16,20 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::TIMERS)
     .with(Capabilities::RECOVERY);
 
-/// Where reports go.
-pub trait Reports {
-    /// Takes a report, its fields in the order of declaration. False when there is no room: nothing that was measured is
-    /// lost then, the next call offers it again.
-    fn take(&mut self, now: Time, urgency: Urgency, program: u32, fields: &[u64]) -> bool;
-}
-
-/// Lends a flow, its programs and the way of its reports to one call of a connection.
-#[derive(Debug)]
-pub struct Steered<'a, R, const V: usize = 16, const P: usize = 8> {
-    /// The flow.
-    pub flow: &'a mut Flow<V>,
-    /// The programs of its algorithm.
-    pub programs: &'a ProgramTable<P>,
-    /// Where its reports go.
-    pub reports: &'a mut R,
-}
-
-impl<R: Reports, const V: usize, const P: usize> Steered<'_, R, V, P> {
-    #[inline(always)]
-    fn report(&mut self, now: Time, outcome: Outcome) -> Outcome {
-        if let Some(urgency) = outcome.report {
-            let program = self.flow.program_uid().unwrap_or_default();
-            if self
-                .reports
-                .take(now, urgency, program, self.flow.report(self.programs))
-            {
-                self.flow.report_queued(self.programs);
-            }
-        }
-        outcome
-    }
-}
-
-impl<R: Reports, const V: usize, const P: usize> Control for Steered<'_, R, V, P> {
+impl<W: Way, T> Control for Lent<'_, W, T> {
     const STEERED: bool = true;
 
     #[inline(always)]
     fn on_event(&mut self, event: &Event<'_>) -> Outcome {
-        let outcome = self.flow.on_ack(&event.transport(), &event.signals(), self.programs);
-        self.report(event.now, outcome)
+        self.on_ack(&event.transport(), &event.signals())
     }
 
     #[inline]
     fn next_deadline(&self) -> Option<Time> {
-        self.flow.next_deadline()
+        Lent::next_deadline(self)
     }
 
     fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
-        let outcome = self.flow.on_deadline(&event.transport(), self.programs);
-        self.report(event.now, outcome)
+        Lent::on_deadline(self, &event.transport())
     }
 }

@@ -2,9 +2,14 @@
 
 mod wire;
 
-use ccplane_datapath::{Capabilities, Command, Flow, Limits, Outcome, ProgramTable, Urgency};
-use ccplane_transport::{Config, Control, Event, Phase, Reports, Steered};
-use ccplane_units::Time;
+use std::sync::Arc;
+
+use ccplane_agent::Tables;
+use ccplane_agent::datapath::{Brought, Lent, Local, Shared, Way};
+use ccplane_datapath::{Capabilities, Limits, Outcome};
+use ccplane_transport::{Config, Control, Event, Phase};
+use ccplane_units::{Bytes, Time};
+use ccplane_wire::{Command, Event as Said};
 use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 /// NewReno as a program: slow start and an MSS a window, half at the start of each recovery.
@@ -39,8 +44,11 @@ struct Sums {
     refuses: bool,
 }
 
-impl Reports for Sums {
-    fn take(&mut self, _now: Time, urgency: Urgency, _program: u32, fields: &[u64]) -> bool {
+impl Way for Sums {
+    fn report(&mut self, _now: Time, report: &Said<'_>) -> bool {
+        let Said::Report { urgent, fields, .. } = *report else {
+            return false;
+        };
         self.refuses = !self.refuses;
         if self.refuses {
             return false;
@@ -49,16 +57,27 @@ impl Reports for Sums {
             *sum += field;
         }
         self.reports += 1;
-        self.urgent += u64::from(urgency == Urgency::Urgent);
+        self.urgent += u64::from(urgent);
         true
+    }
+
+    fn tell(&mut self, _now: Time, event: Said<'static>) {
+        assert!(matches!(event, Said::Installed { .. }), "{event:?}");
+    }
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
     }
 }
 
 /// A flow with everything that it borrows in a simulator.
 struct Owned {
-    flow: Flow,
-    programs: ProgramTable,
-    sums: Sums,
+    flow: Local,
+    shared: Shared<Sums>,
     fallback: bool,
     /// Repairs are under way since the last call, and the least window in force that calls found then.
     repairing: bool,
@@ -76,30 +95,33 @@ impl Owned {
 
     fn within(limits: Limits, program: &str, heartbeat: Time) -> Owned {
         let compiled = ccplane_lang::compile(program, &Default::default()).expect("it compiles");
-        let mut programs = ProgramTable::new(limits, Capabilities(u64::MAX));
-        let uid = 1;
-        let program = compiled.code().with_uid(uid);
-        programs.install(program).expect("there is room");
-        programs.heartbeat(heartbeat);
-        let mut flow = Flow::new(Time::ZERO, 14_480);
-        let command = Command::SetProgram { uid, updates: &[] };
-        flow.apply(Time::ZERO, &command, &programs).expect("it is installed");
+        let tables = Tables::new(limits, Capabilities(u64::MAX));
+        let mut shared = Shared::new(0, "test", tables, Sums::default());
+        let mut flow = Local::new(Time::ZERO, Bytes::new(14_480), ());
+        let (uid, algorithm) = (1, Arc::from("program"));
+        let install = Command::Install {
+            algorithm: Arc::clone(&algorithm),
+            program: Arc::new(compiled.code().with_uid(uid)),
+        };
+        let set = Command::SetProgram {
+            flow: 1,
+            uid,
+            updates: std::iter::empty().collect(),
+        };
+        shared.take(Time::ZERO, &install, |_| None::<&mut Local>);
+        shared.take(heartbeat, &Command::Heartbeat { algorithm }, |_| None::<&mut Local>);
+        shared.take(Time::ZERO, &set, |_| Some(&mut flow));
         Owned {
             flow,
-            programs,
-            sums: Sums::default(),
+            shared,
             fallback: false,
             repairing: false,
             least_in_repair: u64::MAX,
         }
     }
 
-    fn lend(&mut self) -> Steered<'_, Sums> {
-        Steered {
-            flow: &mut self.flow,
-            programs: &self.programs,
-            reports: &mut self.sums,
-        }
+    fn lend(&mut self) -> Lent<'_, Sums> {
+        self.shared.lend(1, &mut self.flow)
     }
 }
 
@@ -154,14 +176,14 @@ fn what_a_program_is_told_adds_up() {
     let (pair, bytes) = run(secs(1_000));
     let owned = &pair.ends[0].control;
     let stats = pair.connection(0).stats();
-    let rest = owned.flow.report(&owned.programs);
-    let [acked, lost, packets, timeouts] = std::array::from_fn(|n| owned.sums.fields[n] + rest[n]);
+    let (sums, rest) = (&owned.shared.way, owned.shared.unreported(&owned.flow));
+    let [acked, lost, packets, timeouts] = std::array::from_fn(|n| sums.fields[n] + rest[n]);
     assert_eq!(acked, bytes);
     assert_eq!(lost, u64::from(stats.lost));
     assert_eq!(packets, u64::from(stats.delivered));
     assert_eq!((timeouts, stats.timeouts), (0, 0));
     assert_eq!(u64::from(stats.retransmitted), pair.path.dropped);
-    assert!(owned.sums.reports > 100 && owned.sums.urgent > 0);
+    assert!(sums.reports > 100 && sums.urgent > 0);
     assert!(!owned.fallback);
     let best = bytes * 1500 / 1448 * 1000 / 12_000_000;
     let took = pair.now.since(Time::ZERO).as_millis();

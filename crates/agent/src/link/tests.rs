@@ -9,11 +9,12 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
 use ccplane_units::Bytes;
-use ccplane_wire::{Event, v1};
+use ccplane_wire::v1;
 use nix::sys::stat::stat;
 
 use super::*;
-use crate::{Algorithm, AlgorithmStats, Control, FlowInfo, InProcess, Options, Programs, Report};
+use crate::datapath::{Datapath, Shared, There};
+use crate::{Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables};
 
 /// Adds a segment to the window at every report.
 struct Grow;
@@ -408,8 +409,7 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
 
 /// A datapath of ccplane's own with one flow, on the local link.
 struct Own {
-    datapath: InProcess,
-    uplink: Uplink,
+    datapath: Datapath<There>,
     transport: Transport,
     clock: Clock,
 }
@@ -420,18 +420,15 @@ impl Own {
             fallback_after: ccplane_units::Duration::from_millis(300),
             ..Limits::default()
         };
-        let capabilities = Capabilities::CWND.with(Capabilities::RTT);
+        let tables = Tables::new(limits, Capabilities::CWND.with(Capabilities::RTT));
         let clock = Clock::new();
-        let mut datapath = InProcess::new(1, capabilities, limits);
-        datapath.open(
-            clock.now(),
-            9,
-            FlowInfo {
-                algorithm: "grow".to_owned(),
-                ..FlowInfo::default()
-            },
-            &mut |_| (),
-        );
+        let link = There::new(Box::new(Uplink::new(path)));
+        let mut datapath = Datapath::new(clock.now(), Shared::new(1, "own", tables, link));
+        let info = FlowInfo {
+            algorithm: "grow".to_owned(),
+            ..FlowInfo::default()
+        };
+        datapath.open(clock.now(), 9, info);
         let transport = Transport {
             cwnd: 20_000,
             rate: 0,
@@ -440,7 +437,6 @@ impl Own {
         };
         Own {
             datapath,
-            uplink: Uplink::new(path),
             transport,
             clock,
         }
@@ -448,18 +444,8 @@ impl Own {
 
     /// One turn of a datapath's loop: connect, take commands, an ACK; true when the fallback steers.
     fn turn(&mut self) -> bool {
-        if !self.uplink.is_connected() && self.uplink.connect().is_ok() {
-            self.datapath
-                .ready(&mut |event| assert_eq!(self.uplink.event(&event), Sent::Yes));
-        }
         let now = self.clock.now();
-        let mut commands = Vec::new();
-        self.uplink.receive(&mut |command| commands.push(command));
-        for command in commands {
-            self.datapath.handle(now, &command, &mut |event| {
-                assert!(matches!(event, Event::Installed { .. }), "{event:?}");
-            });
-        }
+        self.datapath.turn(now);
         self.transport.now = now;
         let signals = Signals {
             bytes_acked: 1000,
@@ -467,13 +453,16 @@ impl Own {
             rtt_sample_us: 1000,
             ..Signals::default()
         };
-        let outcome = self.datapath.on_ack(9, &self.transport, &signals, &mut |event| {
-            let _ = self.uplink.event(&event);
-        });
-        self.uplink.flush();
+        let mut flow = self.datapath.flow(9).expect("it is open");
+        let outcome = flow.on_ack(&self.transport, &signals);
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
+        flow.beside().cwnd = Bytes::new(self.transport.cwnd);
         thread::sleep(StdDuration::from_millis(1));
         outcome.fallback
+    }
+
+    fn is_connected(&self) -> bool {
+        self.datapath.way().is_connected()
     }
 
     fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Own) -> bool) {
@@ -502,7 +491,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     drop(link);
 
     own.turn_until("the fallback steers", Own::turn);
-    assert!(!own.uplink.is_connected());
+    assert!(!own.is_connected());
     let before = own.transport.cwnd;
 
     let mut link = Local::bind(&path).expect("it binds");
@@ -525,12 +514,7 @@ fn heartbeats_keep_the_fallback_away_from_a_quiet_flow() {
         own.turn_until("the agent steers", |own| !own.turn() && own.transport.cwnd > 22_000);
         let start = Instant::now();
         while start.elapsed() < StdDuration::from_millis(1_200) {
-            let mut commands = Vec::new();
-            own.uplink.receive(&mut |command| commands.push(command));
-            let now = own.clock.now();
-            commands
-                .iter()
-                .for_each(|command| own.datapath.handle(now, command, &mut |_| ()));
+            own.datapath.turn(own.clock.now());
             thread::sleep(StdDuration::from_millis(10));
         }
         assert!(!own.turn(), "four times the fallback time passed without a report");
@@ -552,7 +536,7 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
         nix::unistd::write(&bad, b"garbage").expect("it is sent");
         let target = own.transport.cwnd + 5_000;
         own.turn_until("the other goes on", |own| !own.turn() && own.transport.cwnd >= target);
-        assert!(own.uplink.is_connected());
+        assert!(own.is_connected());
     });
     assert_eq!(stats.opened, 1);
 }

@@ -47,7 +47,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     };
     agent.handle(clock::now(), here, ready);
     let mapped_ns = datapath.decide(decisions, together, || {
-        kernel.drain(&mut |batch| agent.handle_all(clock::now(), here, batch));
+        kernel.drain(&mut |batch| agent.handle_all(clock::now(), here, &batch));
         while let Some((_, command)) = agent.poll() {
             kernel.apply(&command);
         }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ccplane_agent::datapath::{self, Brought};
 use ccplane_agent::{Agent, DatapathId, Options};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_sim::{Between, Brought};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
@@ -14,7 +14,7 @@ use crate::draw::Draw;
 use crate::plan::{Fault, Harm, Plan, What};
 use crate::speech::Speech;
 
-/// An agent that is not there is looked for again after this time, as `transport::udp` does.
+/// An agent that is not there is looked for again after this time, as `agent::datapath::There` does.
 const RETRY: Duration = Duration::from_millis(100);
 /// So many messages wait for an agent; then a report stays in its flow, and anything else is lost, as on a full socket.
 const MOST_WAITING: usize = 200;
@@ -117,13 +117,17 @@ impl Line {
     }
 }
 
-impl Between for Line {
-    fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
-        self.inner().say(now, event)
+impl datapath::Way for Line {
+    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+        self.inner().say(now, report)
     }
 
-    fn next_due(&self) -> Time {
-        self.inner().next_due()
+    fn tell(&mut self, now: Time, event: Event<'static>) {
+        self.inner().say(now, &event);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Some(self.inner().next_due())
     }
 
     fn bring(&mut self, now: Time) -> Option<Brought> {

@@ -79,7 +79,7 @@ impl<'a> Storm<'a> {
             limits: plan.limits,
             ..SteerOptions::default()
         };
-        let agent = sim.host_between(Box::new(line.clone()), options);
+        let agent = sim.host_behind(Box::new(line.clone()), options);
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
             let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
             sim.add_flow(

@@ -1,10 +1,11 @@
 //! One connection of a [`Host`](super::Host): the state machine and the bytes of its two streams.
 
-use ccplane_units::Time;
+use ccplane_agent::FlowInfo;
+use ccplane_agent::datapath::{Datapath, Way};
+use ccplane_units::{Bytes, Time};
 
 use super::ring::Ring;
 use super::stamps::Delays;
-use super::steer::Steering;
 use crate::{Connection, Kind, Native, Segment, Side};
 
 /// What decides a connection's window.
@@ -15,6 +16,9 @@ pub enum Congestion {
     /// The agent's algorithm of this name.
     Steered(String),
 }
+
+/// The datapath of the connections that an agent steers.
+pub(super) type Steering = Datapath<Box<dyn Way>>;
 
 pub(super) struct Flow {
     pub connection: Connection,
@@ -38,7 +42,7 @@ pub(super) struct Flow {
 /// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is gone.
 macro_rules! controlled {
     ($flow:expr, $id:expr, $steering:expr, |$control:ident| $run:expr) => {
-        match (&mut $flow.native, $steering.as_mut().and_then(|s| s.control($id))) {
+        match (&mut $flow.native, $steering.as_mut().and_then(|s| s.flow($id))) {
             (Some($control), _) => Some($run),
             (None, Some(mut agent)) => {
                 let $control = &mut agent;
@@ -82,6 +86,13 @@ impl Flow {
         controlled!(self, id, steering, |control| self
             .connection
             .handle_arrived(now, arrived, segment, side, control));
+    }
+
+    /// Notes how the connection does, for an agent that is new to it.
+    pub fn note(&self, info: &mut FlowInfo) {
+        info.cwnd = Bytes::new(self.connection.cwnd());
+        info.ssthresh = Bytes::new(self.connection.ssthresh());
+        info.srtt = self.connection.srtt();
     }
 
     /// Counts what the last acknowledgement told of queues.

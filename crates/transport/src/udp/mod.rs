@@ -12,7 +12,6 @@ mod ring;
 mod socket;
 mod stamped;
 mod stamps;
-mod steer;
 
 pub use error::UdpError;
 pub(crate) use error::passes;
@@ -23,4 +22,3 @@ pub use realtime::{KernelStamp, Stamper};
 pub use socket::{Inbox, LARGEST, Marks, Received, Socket, Stamped};
 pub use stamped::Stamping;
 pub use stamps::Delays;
-pub use steer::Steering;

@@ -10,9 +10,11 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use ccplane_agent::datapath::{Datapath, Shared, Way};
 use ccplane_agent::link::Clock;
+use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -22,11 +24,10 @@ use crate::crypto::Key;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::udp::batch::Batch;
 use crate::udp::error::{UdpError, passes};
-use crate::udp::flow::{Congestion, Flow};
+use crate::udp::flow::{Congestion, Flow, Steering};
 use crate::udp::socket::{Inbox, Marks, Socket};
 use crate::udp::stamped::Stamping;
 use crate::udp::stamps::HostStamps;
-use crate::udp::steer::Steering;
 use crate::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
@@ -177,9 +178,11 @@ impl Host {
         Ok(())
     }
 
-    /// Who steers the connections that ask for it.
-    pub fn steer(&mut self, steering: Steering) {
-        self.steering = Some(steering);
+    /// Lets an agent steer the connections that ask for it, within limits.
+    pub fn steer(&mut self, way: impl Way + 'static, limits: ccplane_datapath::Limits) {
+        let tables = Tables::new(limits, self.capabilities());
+        let shared = Shared::new(std::process::id(), "udp", tables, Box::new(way) as Box<dyn Way>);
+        self.steering = Some(Datapath::new(self.now(), shared));
     }
 
     /// Opens a connection, whose identifier it gives.
@@ -202,8 +205,17 @@ impl Host {
             Congestion::Native(native) => Some(native),
             Congestion::Steered(algorithm) => {
                 if let Some(steering) = &mut self.steering {
-                    let addresses = (self.socket.local(), to);
-                    steering.open(now, id, &algorithm, connection.cwnd(), connection.mss(), addresses);
+                    let cwnd = Bytes::new(connection.cwnd());
+                    let info = FlowInfo {
+                        algorithm,
+                        init_cwnd: cwnd,
+                        cwnd,
+                        mss: Bytes::new(connection.mss()),
+                        local: self.socket.local(),
+                        peer: to,
+                        ..FlowInfo::default()
+                    };
+                    steering.open(now, id, info);
                     steering.turn(now);
                 }
                 None
@@ -226,8 +238,8 @@ impl Host {
         let now = self.now();
         for (id, flow) in &mut self.flows {
             flow.on_time(now, *id, &mut self.steering);
-            if let Some(steering) = &mut self.steering {
-                steering.note(*id, &flow.connection);
+            if let Some(mut lent) = self.steering.as_mut().and_then(|steering| steering.flow(*id)) {
+                flow.note(lent.beside());
             }
         }
         if let Some(steering) = &mut self.steering {
@@ -330,7 +342,8 @@ impl Host {
         let now = self.now();
         self.endpoint.remove(now, id);
         if let (Some(flow), Some(steering)) = (self.flows.remove(&id), &mut self.steering) {
-            steering.close(now, id, &flow.connection);
+            let figures = flow.connection.stats();
+            steering.close(now, id, Bytes::new(figures.acked), u64::from(figures.lost));
         }
         if self.classes.reads_marks && !self.flows.values().any(|flow| flow.low) {
             self.classes.end();
@@ -489,13 +502,13 @@ impl Host {
         }
         due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
-        due = due.min(steering.and_then(Steering::next_deadline).unwrap_or(Time::MAX));
+        due = due.min(steering.and_then(Datapath::next_deadline).unwrap_or(Time::MAX));
         let room = if self.blocked {
             PollFlags::POLLOUT
         } else {
             PollFlags::empty()
         };
-        let link = steering.and_then(Steering::as_fd);
+        let link = steering.and_then(|steering| steering.way().as_fd());
         let mut fds = [
             PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room),
             PollFd::new(link.unwrap_or(self.socket.as_fd()), PollFlags::POLLIN),

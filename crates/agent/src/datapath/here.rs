@@ -1,0 +1,176 @@
+//! An agent in the datapath's own thread, which hears everything and is heard at once, or after a delay each way.
+
+use std::collections::VecDeque;
+
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event};
+
+use super::{Brought, Way};
+use crate::{Agent, DatapathId, MAX_VARS};
+
+/// What lies between an agent and its flows. None where time is real: there an agent takes the time that it takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delays {
+    /// How old a report is when the agent sees it.
+    pub to_agent: Duration,
+    /// How long a command takes to its flow.
+    pub from_agent: Duration,
+}
+
+/// The way to an agent of this thread. It runs between the calls of flows, in [`look`](Way::look) and [`flush`](Way::flush): one
+/// that takes long keeps them waiting. What waits for the agent is what flows report in a turn, or in the delay.
+pub struct Here {
+    /// The agent.
+    pub agent: Agent,
+    id: DatapathId,
+    delays: Delays,
+    to_agent: VecDeque<(Time, Message)>,
+    from_agent: VecDeque<(Time, Command)>,
+    /// Room for what is handed over together. Empty between calls.
+    together: Vec<Event<'static>>,
+}
+
+/// What is on its way to the agent.
+enum Message {
+    Report {
+        flow: u64,
+        program: u32,
+        urgent: bool,
+        count: u8,
+        fields: [u64; MAX_VARS],
+    },
+    /// Anything but a report.
+    Other(Event<'static>),
+}
+
+impl Here {
+    /// The way of the agent's one datapath, without delays.
+    pub fn new(agent: Agent) -> Here {
+        Here::after(agent, DatapathId(0), Delays::default())
+    }
+
+    /// The way of one of its datapaths, with delays.
+    pub fn after(agent: Agent, id: DatapathId, delays: Delays) -> Here {
+        Here {
+            agent,
+            id,
+            delays,
+            to_agent: VecDeque::new(),
+            from_agent: VecDeque::new(),
+            together: Vec::new(),
+        }
+    }
+
+    /// When something reaches either side next.
+    #[inline]
+    pub fn next_due(&self) -> Time {
+        let agent = self.to_agent.front().map_or(Time::MAX, |(due, _)| *due);
+        let flows = self.from_agent.front().map_or(Time::MAX, |(due, _)| *due);
+        agent.min(flows)
+    }
+
+    /// The agent gets what is due by now, all of it together. `see` looks on.
+    pub fn deliver(&mut self, now: Time, see: impl FnMut(&Event<'_>)) {
+        let due = self.to_agent.iter().take_while(|(due, _)| *due <= now).count();
+        if due > 0 {
+            let mut events = emptied(std::mem::take(&mut self.together));
+            events.extend(self.to_agent.iter().take(due).map(|(_, message)| message.event()));
+            events.iter().for_each(see);
+            self.agent.handle_all(now, self.id, &events);
+            self.together = emptied(events);
+            self.to_agent.drain(..due);
+        }
+        self.collect(now);
+    }
+
+    /// The agent's deadline has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        self.agent.on_deadline(now);
+        self.collect(now);
+    }
+
+    fn collect(&mut self, now: Time) {
+        while let Some((_, command)) = self.agent.poll() {
+            self.from_agent.push_back((now + self.delays.from_agent, command));
+        }
+    }
+}
+
+impl Way for Here {
+    #[inline]
+    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+        if let Event::Report {
+            flow,
+            program,
+            urgent,
+            fields: values,
+        } = *report
+        {
+            let mut fields = [0; MAX_VARS];
+            for (field, value) in fields.iter_mut().zip(values) {
+                *field = *value;
+            }
+            let message = Message::Report {
+                flow,
+                program,
+                urgent,
+                count: values.len().min(MAX_VARS) as u8,
+                fields,
+            };
+            self.to_agent.push_back((now + self.delays.to_agent, message));
+        }
+        true
+    }
+
+    fn tell(&mut self, now: Time, event: Event<'static>) {
+        self.to_agent
+            .push_back((now + self.delays.to_agent, Message::Other(event)));
+    }
+
+    fn look(&mut self, now: Time) {
+        if self.agent.next_deadline().is_some_and(|due| due <= now) {
+            self.on_deadline(now);
+        }
+        self.deliver(now, |_| ());
+    }
+
+    fn bring(&mut self, now: Time) -> Option<Brought> {
+        self.from_agent.front().filter(|(due, _)| *due <= now)?;
+        Some(Brought::Command(self.from_agent.pop_front()?.1))
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.deliver(now, |_| ());
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let due = self.next_due().min(self.agent.next_deadline().unwrap_or(Time::MAX));
+        (due != Time::MAX).then_some(due)
+    }
+}
+
+impl Message {
+    fn event(&self) -> Event<'_> {
+        match self {
+            Message::Report {
+                flow,
+                program,
+                urgent,
+                count,
+                fields,
+            } => Event::Report {
+                flow: *flow,
+                program: *program,
+                urgent: *urgent,
+                fields: fields.get(..usize::from(*count)).unwrap_or_default(),
+            },
+            Message::Other(event) => event.clone(),
+        }
+    }
+}
+
+/// Its room, for events that live for another time: collected in place, nothing is allocated.
+fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
+    events.clear();
+    events.into_iter().map_while(|_| None).collect()
+}

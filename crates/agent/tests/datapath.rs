@@ -1,0 +1,153 @@
+//! A datapath and an agent of the same thread: what is due together is handed over together, and nothing is allocated.
+
+use std::sync::{Arc, Mutex};
+
+use ccplane_agent::datapath::{Datapath, Delays, Here, Shared};
+use ccplane_agent::{
+    Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report, Tables,
+};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_units::{Bytes, Duration, Time};
+
+/// Reports at every ACK.
+const PROGRAM: &str =
+    "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+
+/// Answers each report with a window of what it said, and writes down how many came together, and what was said at the end.
+#[derive(Default)]
+struct Keeper {
+    batches: Arc<Mutex<Vec<usize>>>,
+    ends: Arc<Mutex<Vec<FlowStats>>>,
+}
+
+impl Algorithm for Keeper {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "keeper"
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("fold", PROGRAM)
+    }
+
+    fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+        control.program("fold", &[]);
+    }
+
+    fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
+        control.cwnd(Bytes::new(report.at(0).unwrap_or(0)));
+    }
+
+    fn on_reports(&mut self, batch: &mut Batch<'_, ()>, control: &mut Control<'_>) {
+        let mut together = 0;
+        while let Some((flow, report)) = batch.next(control) {
+            self.on_report(flow, &report, control);
+            together += 1;
+        }
+        self.batches.lock().unwrap().push(together);
+    }
+
+    fn on_close(&mut self, (): (), last: &FlowStats) {
+        self.ends.lock().unwrap().push(*last);
+    }
+}
+
+/// A datapath of three flows, at 1 ms.
+fn three(keeper: Keeper, delays: Delays) -> (Datapath<Here>, Time) {
+    let mut agent = Agent::new(Options::default());
+    agent.add(keeper).expect("it compiles");
+    let way = Here::after(agent, DatapathId(0), delays);
+    let mut now = Time::from_micros(1_000);
+    let tables = Tables::new(Limits::default(), Capabilities::CWND);
+    let mut datapath = Datapath::new(now, Shared::new(1, "test", tables, way));
+    for flow in 1..=3 {
+        datapath.open(now, flow, FlowInfo::default());
+    }
+    // Announced, taken up, told to flows, answered: one way each.
+    for _ in 0..4 {
+        now += delays.to_agent.max(delays.from_agent);
+        datapath.turn(now);
+    }
+    (datapath, now)
+}
+
+fn ack(datapath: &mut Datapath<Here>, now: Time, flow: u64, bytes_acked: u64) -> Outcome {
+    let transport = Transport {
+        cwnd: 1_000_000,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now,
+    };
+    let signals = Signals {
+        bytes_acked,
+        mss: 1_000,
+        ..Signals::default()
+    };
+    let mut flow = datapath.flow(flow).expect("it is open");
+    flow.on_ack(&transport, &signals)
+}
+
+#[test]
+fn what_is_due_together_is_handed_over_together() {
+    let (keeper, us) = (Keeper::default(), Duration::from_micros);
+    let batches = Arc::clone(&keeper.batches);
+    let delays = Delays {
+        to_agent: us(20),
+        from_agent: us(10),
+    };
+    let (mut datapath, now) = three(keeper, delays);
+    for flow in 1..=3 {
+        let _ = ack(&mut datapath, now, flow, 50_000 + flow);
+    }
+    let _ = ack(&mut datapath, now + us(1), 1, 60_000);
+    assert_eq!(datapath.next_deadline(), Some(now + us(20)));
+    datapath.turn(now + us(19));
+    assert_eq!(*batches.lock().unwrap(), []);
+    datapath.turn(now + us(20));
+    assert_eq!(*batches.lock().unwrap(), [3], "the fourth is not due");
+    datapath.turn(now + us(21));
+    assert_eq!(*batches.lock().unwrap(), [3, 1]);
+    datapath.turn(now + us(30));
+    assert_eq!(ack(&mut datapath, now + us(30), 3, 0).cwnd, Some(50_003));
+    assert_eq!(ack(&mut datapath, now + us(30), 1, 0).cwnd, Some(50_001));
+    datapath.turn(now + us(31));
+    assert_eq!(ack(&mut datapath, now + us(31), 1, 0).cwnd, Some(60_000));
+}
+
+#[test]
+fn the_end_of_a_flow_says_what_it_did() {
+    let keeper = Keeper::default();
+    let ends = Arc::clone(&keeper.ends);
+    let (mut datapath, now) = three(keeper, Delays::default());
+    for _ in 0..5 {
+        let _ = ack(&mut datapath, now, 2, 1_000);
+    }
+    let later = now + Duration::from_secs(3);
+    datapath.close(later, 2, Bytes::new(5_000), 7);
+    let expected = FlowStats {
+        bytes_acked: Bytes::new(5_000),
+        packets_lost: 7,
+        reports: 5,
+        lifetime: Duration::from_secs(3),
+    };
+    assert_eq!(*ends.lock().unwrap(), [expected]);
+    assert!(datapath.flow(2).is_none() && datapath.flow(3).is_some());
+}
+
+#[test]
+fn a_report_and_its_answer_allocate_nothing() {
+    let keeper = Keeper::default();
+    keeper.batches.lock().unwrap().reserve(10_000);
+    let (mut datapath, now) = three(keeper, Delays::default());
+    let mut round = || {
+        for flow in 1..=3 {
+            let outcome = ack(&mut datapath, now, flow, 1_448);
+            assert!(outcome.report.is_some());
+        }
+        datapath.turn(now);
+    };
+    round();
+    let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| round()));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}

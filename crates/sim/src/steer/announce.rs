@@ -1,0 +1,32 @@
+//! A datapath announces itself and its flows to an agent that may be new.
+
+use ccplane_agent::FlowInfo;
+use ccplane_units::{Bytes, Rate};
+
+use crate::World;
+use crate::end::Steer;
+
+impl World {
+    /// Tells an agent that may be new what there is.
+    pub(super) fn announce(&mut self, agent: u32) {
+        let steered = &self.steered;
+        // Senders are at even places.
+        let flows = self.ends.iter().step_by(2).filter_map(|end| {
+            let Steer::Agent(place) = end.control.get() else {
+                return None;
+            };
+            let here = steered.get(place)?.as_ref()?.beside == agent;
+            let connection = end.connection.as_ref().filter(|_| here)?;
+            let info = FlowInfo {
+                mss: Bytes::new(connection.mss()),
+                cwnd: Bytes::new(connection.cwnd()),
+                ssthresh: Bytes::new(connection.ssthresh()),
+                rate: Rate::from_bytes_per_sec(connection.rate()),
+                srtt: connection.srtt(),
+                ..FlowInfo::default()
+            };
+            Some((u64::from(end.flow), info))
+        });
+        self.hosts[agent as usize].shared.announce(self.now, flows);
+    }
+}
