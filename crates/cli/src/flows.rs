@@ -117,7 +117,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "faults",
         "table full",
     ];
-    print!("{}", ccplane_lab::table::render(&headings, &rows));
+    print!("{}", ccplane_report::Table::new(headings, rows).text());
     for (name, s) in totals.iter().filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?))) {
         println!(
             "{name}: time stamps on {} of its flows, the others go by the RTT; {} connections agreed on them, {} peers do not \
@@ -164,7 +164,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
             "steered by",
         ];
         println!();
-        print!("{}", ccplane_lab::table::render(&headings, &rows));
+        print!("{}", ccplane_report::Table::new(headings, rows).text());
     }
     Ok(())
 }

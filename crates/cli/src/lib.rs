@@ -104,8 +104,8 @@ enum Command {
 }
 
 /// The sources that this program was built of, for whoever looks at figures later.
-fn build() -> ccplane_lab::provenance::Build {
-    ccplane_lab::provenance::Build {
+fn build() -> ccplane_report::provenance::Build {
+    ccplane_report::provenance::Build {
         commit: env!("CCPLANE_COMMIT").to_owned(),
         dirty: env!("CCPLANE_DIRTY").parse().ok(),
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
 use ccplane_lab::paper::{self, Datapath, Options};
-use ccplane_lab::provenance::Provenance;
+use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 

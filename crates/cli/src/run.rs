@@ -356,12 +356,12 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         object["report"] = page.display().to_string().into();
         println!("{object}");
     } else {
-        println!("{}", ccplane_lab::table::of_run(result));
+        println!("{}", ccplane_lab::table::of_run(result).text());
         if let Some(completions) = ccplane_lab::table::of_completions(result) {
-            println!("{completions}");
+            println!("{}", completions.text());
         }
         if let Some(second_loops) = ccplane_lab::table::of_second_loops(result) {
-            println!("{second_loops}");
+            println!("{}", second_loops.text());
         }
         println!("report: {}", page.display());
     }

@@ -125,6 +125,7 @@ function shares(values, grid) {
 function drawAll() {
   charts.splice(0).forEach(({ plot, box }) => { plot.destroy(); box.remove(); });
   const { setup } = data, all = data.contenders;
+  for (const name of ["cdf", "fct"]) places(name)?.style.setProperty("--columns", 2);
   for (const name of ["cwnd", "flows", "throughput", "delay"]) {
     const of = name === "cwnd" || name === "flows" ? flowFacets : facets;
     places(name)?.style.setProperty("--columns", Math.min(of.length, 2));
@@ -199,9 +200,9 @@ function drawKeys() {
       charts.forEach(({ plot, lines }) => lines.forEach((l, n) => l.contender === c && plot.setSeries(n + 1, { show: shown[i] })));
     };
   });
-  document.querySelectorAll("td[data-contender]").forEach(cell => {
+  document.querySelectorAll("#contenders td:first-child").forEach((cell, i) => {
     cell.querySelector("svg")?.remove();
-    cell.prepend(swatch(data.contenders[cell.dataset.contender]));
+    cell.prepend(swatch(data.contenders[i]));
   });
 }
 

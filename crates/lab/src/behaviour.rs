@@ -9,6 +9,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_report::Table;
+use ccplane_report::chart::{self, Axis, Chart, Line};
 use ccplane_sim::{
     Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, SteerOptions, settings,
     topology,
@@ -17,8 +19,6 @@ use ccplane_units::{Duration, Rate, Time};
 
 use crate::error::Error;
 use crate::sim::switched_on;
-use crate::svg::{self, Axis, Chart, Line};
-use crate::table;
 
 /// CCP's link (papers/ccp-evaluation, figure 3).
 const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
@@ -157,7 +157,7 @@ pub fn rows(rounds: &[Round]) -> String {
         "drops\npackets",
         "marks\npackets",
     ];
-    table::render(&headings, &rows)
+    Table::new(headings, rows).text()
 }
 
 /// The window and the pacing rate, and the queueing delay below, over time.
@@ -207,7 +207,7 @@ pub fn picture(name: &str, rounds: &[Round]) -> String {
             guides: vec![(20.0, "queue full".to_owned())],
         },
     ];
-    svg::standalone(
+    chart::standalone(
         &charts,
         &format!("{name}: window, pacing rate and queueing delay over 15 s on the standard link"),
     )

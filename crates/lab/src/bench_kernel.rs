@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_report::{Table, wrap};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -22,7 +23,7 @@ use crate::metrics;
 use crate::stats::{Ratio, median_ratio};
 use crate::steer::Steered;
 use crate::traffic::Plan;
-use crate::{burner::Burner, table, traffic, wire};
+use crate::{burner::Burner, traffic, wire};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -452,7 +453,7 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
         "per ACK\nreports/s",
         "10 ms\nreports/s",
     ];
-    let text = table::render(&headings, rows);
+    let text = Table::new(headings, rows.to_vec()).text();
     let mut words = format!(
         "Reno, steered with a report for every ACK and every 10 ms, as a multiple of the native run beside it. Medians \
          of {} rounds with runs of {}; CPU of the whole process (senders, receivers, agent) for each GB received. Aims: goodput 0.95 per ACK \
@@ -478,7 +479,7 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
             "{fallbacks} times a flow fell back to the datapath's own NewReno: a result of ccplane's own, which counts."
         );
     }
-    text + "\n" + &table::wrap(&words, 100)
+    text + "\n" + &wrap(&words, 100)
 }
 
 #[cfg(test)]

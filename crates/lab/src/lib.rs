@@ -24,7 +24,6 @@ pub mod measure;
 pub mod metrics;
 pub mod paper;
 mod parts;
-pub mod provenance;
 pub mod report;
 pub mod result;
 mod run;
@@ -33,10 +32,8 @@ pub mod sim;
 mod stamped;
 mod stats;
 mod steer;
-pub mod svg;
 pub mod table;
 pub mod traffic;
-pub mod verdict;
 mod wire;
 
 pub use diag::{Diag, TcpInfo};

@@ -1,66 +1,11 @@
-//! Tables for a terminal: columns as wide as their widest cell, numbers to the right.
+//! The tables of a run, for a terminal and its page.
+
+use ccplane_report::Table;
 
 use crate::result::{Completions, RunResult, Spread};
 
-/// Renders rows under their headings; the first column is text, the others are numbers. A heading may have two lines.
-pub fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let split: Vec<(&str, &str)> = headings.iter().map(|h| h.split_once('\n').unwrap_or((h, ""))).collect();
-    let letters = |text: &str| text.chars().count();
-    let width = |column: usize, (upper, lower): &(&str, &str)| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| letters(cell));
-        cells.fold(letters(upper).max(letters(lower)), usize::max)
-    };
-    let widths: Vec<usize> = split
-        .iter()
-        .enumerate()
-        .map(|(column, heading)| width(column, heading))
-        .collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut out = String::new();
-        for (column, (cell, width)) in cells.zip(&widths).enumerate() {
-            match column {
-                0 => out += &format!("{cell:<width$}"),
-                _ => out += &format!("  {cell:>width$}"),
-            }
-        }
-        out.trim_end().to_owned() + "\n"
-    };
-    let mut out = line(&mut split.iter().map(|(upper, _)| *upper));
-    if split.iter().any(|(_, lower)| !lower.is_empty()) {
-        out += &line(&mut split.iter().map(|(_, lower)| *lower));
-    }
-    let total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-    out += &format!("{}\n", "─".repeat(total));
-    for row in rows {
-        out += &line(&mut row.iter().map(String::as_str));
-    }
-    out
-}
-
-/// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs beside tables.
-pub fn wrap(text: &str, width: usize) -> String {
-    let mut out = String::with_capacity(text.len() + text.len() / 40);
-    for line in text.lines() {
-        let mut column = 0;
-        for word in line.split_whitespace() {
-            let letters = word.chars().count();
-            if column > 0 && column + 1 + letters > width {
-                out.push('\n');
-                column = 0;
-            } else if column > 0 {
-                out.push(' ');
-                column += 1;
-            }
-            out += word;
-            column += letters;
-        }
-        out.push('\n');
-    }
-    out
-}
-
 /// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
-pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
+const COLUMNS: [(&str, &str, &str); 12] = [
     (
         "goodput",
         "Mbit/s",
@@ -100,7 +45,7 @@ pub(crate) const COLUMNS: [(&str, &str, &str); 12] = [
 ];
 
 /// A run's rows, one cell for each of [`COLUMNS`], after the contender's name.
-pub(crate) fn rows(result: &RunResult) -> Vec<Vec<String>> {
+fn rows(result: &RunResult) -> Vec<Vec<String>> {
     let optional = |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
     let row = |c: &crate::result::ContenderResult| {
         let f = &c.figures;
@@ -128,23 +73,13 @@ pub(crate) fn rows(result: &RunResult) -> Vec<Vec<String>> {
 }
 
 /// The table that ends `ccplane run`. Columns that say nothing in this run (Jain's index with one flow) are left out.
-pub fn of_run(result: &RunResult) -> String {
-    let rows = rows(result);
-    let shown: Vec<usize> = (0..=COLUMNS.len())
-        .filter(|column| rows.iter().any(|row| row.get(*column).is_some_and(|cell| cell != "–")))
-        .collect();
-    let pick = |row: &[String]| shown.iter().filter_map(|c| row.get(*c).cloned()).collect::<Vec<_>>();
-    let name = |(heading, unit, _): &(&str, &str, &str)| format!("{heading}\n{unit}");
-    let headings: Vec<String> = std::iter::once(String::new()).chain(COLUMNS.iter().map(name)).collect();
-    let headings = pick(&headings);
-    render(
-        &headings.iter().map(String::as_str).collect::<Vec<_>>(),
-        &rows.iter().map(|row| pick(row)).collect::<Vec<_>>(),
-    )
+pub fn of_run(result: &RunResult) -> Table {
+    let columns = std::iter::once(("", "", "")).chain(COLUMNS);
+    Table::new(columns, rows(result)).without_empty()
 }
 
 /// The columns of a table of completion times.
-pub(crate) const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
+const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("size", "bytes", "Size of the flow."),
     ("flows", "finished", "Flows that ended in time."),
     ("time", "mean ms", "From the start to the last byte at the receiver."),
@@ -160,7 +95,7 @@ pub(crate) const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
 ];
 
 /// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after the contender's name.
-pub(crate) fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
+fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
     let of = |label: &str, completions: &Completions| -> Vec<Vec<String>> {
         let classes = completions.classes.iter().filter(|class| class.flows > 0);
         let row = |(i, class): (usize, &crate::result::SizeClass)| {
@@ -186,16 +121,14 @@ pub(crate) fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
 }
 
 /// The table of completion times; nothing where no flow ends by itself.
-pub fn of_completions(result: &RunResult) -> Option<String> {
+pub fn of_completions(result: &RunResult) -> Option<Table> {
+    let columns = std::iter::once(("", "", "")).chain(COMPLETION_COLUMNS);
     let rows = completion_rows(result);
-    let headings =
-        std::iter::once(String::new()).chain(COMPLETION_COLUMNS.iter().map(|(h, unit, _)| format!("{h}\n{unit}")));
-    let headings: Vec<String> = headings.collect();
-    (!rows.is_empty()).then(|| render(&headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+    (!rows.is_empty()).then(|| Table::new(columns, rows))
 }
 
-/// What second loops did: headings, and a row for each contender that has one.
-pub(crate) fn second_loops(result: &RunResult) -> Option<([&'static str; 7], Vec<Vec<String>>)> {
+/// What second loops did, a row for each contender that has one; nothing where the transport has none.
+pub fn of_second_loops(result: &RunResult) -> Option<Table> {
     let rows = result.contenders.iter().filter_map(|c| {
         let f = c.figures.second_loop.as_ref()?;
         // Goodput is a mean over seeds, the second loop's bytes are of all of them.
@@ -230,46 +163,5 @@ pub(crate) fn second_loops(result: &RunResult) -> Option<([&'static str; 7], Vec
         "did not arrive\nsegments",
         "stopped\nflows, why",
     ];
-    (!rows.is_empty()).then_some((headings, rows))
-}
-
-/// The table of what second loops did; nothing where the transport has none.
-pub fn of_second_loops(result: &RunResult) -> Option<String> {
-    second_loops(result).map(|(headings, rows)| render(&headings, &rows))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_heading_may_have_two_lines() {
-        let table = render(
-            &["", "goodput\nMbit/s", "p50"],
-            &[vec!["reno".into(), "9.5".into(), "10.25".into()]],
-        );
-        assert_eq!(
-            table,
-            "      goodput    p50\n       Mbit/s\n────────────────────\nreno      9.5  10.25\n"
-        );
-    }
-
-    #[test]
-    fn paragraphs_keep_their_words_and_their_breaks() {
-        assert_eq!(wrap("one two three\n\nfour", 7), "one two\nthree\n\nfour\n");
-        assert_eq!(wrap("incomprehensible it is", 5), "incomprehensible\nit is\n");
-    }
-
-    #[test]
-    fn columns_line_up_and_numbers_stand_to_the_right() {
-        let rows = vec![
-            vec!["reno".into(), "95.1".into()],
-            vec!["native:reno".into(), "5.0".into()],
-        ];
-        let table = render(&["", "goodput"], &rows);
-        assert_eq!(
-            table,
-            "             goodput\n────────────────────\nreno            95.1\nnative:reno      5.0\n"
-        );
-    }
+    (!rows.is_empty()).then(|| Table::new(headings, rows))
 }

@@ -422,7 +422,7 @@ bulk = {{ bytes = "20MB" }}
         )
     };
     let of = |result: &RunResult| {
-        let table = ccplane_lab::table::of_second_loops(result).unwrap();
+        let table = ccplane_lab::table::of_second_loops(result).unwrap().text();
         (result.contenders[0].figures.second_loop.clone().unwrap(), table)
     };
     let told = |strip: &str| of(&simulate(&text(strip)));

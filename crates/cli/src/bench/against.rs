@@ -12,7 +12,9 @@ use ccplane_agent::bench;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{Aim, Figures};
+use ccplane_report::Aim;
+
+use super::Figures;
 use crate::exit::{Failure, Kind};
 
 /// Rounds in turns. Each gives a ratio; a verdict is undecided where they disagree.

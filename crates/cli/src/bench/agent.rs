@@ -5,7 +5,9 @@ use std::time::Duration;
 use ccplane_agent::bench::{Load, client, throughput};
 
 use super::against::{AgainstArgs, ROUNDS, Who};
-use super::{Aim, Figures};
+use ccplane_report::Aim;
+
+use super::Figures;
 use crate::exit::{Failure, Kind};
 
 /// Reports that the mock datapath puts into a datagram, as CCP's messages allow.

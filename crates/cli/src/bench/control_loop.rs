@@ -2,9 +2,10 @@
 
 use ccplane_agent::bench::{ControlLoop, Latencies, client, control_loop};
 use ccplane_agent::link::Waiting;
+use ccplane_report::Aim;
 
+use super::Figures;
 use super::against::{AgainstArgs, ROUNDS, Who};
-use super::{Aim, Figures};
 use crate::doctor;
 use crate::exit::{Failure, Kind};
 

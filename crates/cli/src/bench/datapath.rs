@@ -7,7 +7,9 @@ use ccplane_datapath::{Capabilities, Command, Flow, Limits, ProgramTable, Signal
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Aim, Figures};
+use ccplane_report::Aim;
+
+use super::Figures;
 use crate::exit::{Failure, Kind};
 
 const RENO: &str = include_str!("programs/reno_10ms.ccp");

@@ -4,11 +4,12 @@ use ccplane_agent::Agent;
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_lab::bench_dx::{self, Options};
+use ccplane_report::Aim;
 use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{Aim, Figures};
+use super::Figures;
 use crate::Registry;
 use crate::exit::{Failure, Kind};
 use crate::run::{failure, percent_bar};

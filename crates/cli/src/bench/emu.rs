@@ -1,9 +1,10 @@
 //! `ccplane bench emu`: the emulator's ceiling, rate, delay and lateness, on namespaces of its own, in both modes of timing.
 
 use ccplane_emu::{EmuReport, Gso, Timing, bench};
+use ccplane_report::Aim;
 use ccplane_units::{Duration, Rate};
 
-use super::{Aim, Figures};
+use super::Figures;
 use crate::doctor;
 use crate::exit::{Failure, Kind};
 

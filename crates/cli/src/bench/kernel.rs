@@ -1,10 +1,11 @@
 //! `ccplane bench kernel`: loopback TCP in a namespace of its own, ccp_reno against the kernel's Reno, in turns.
 
 use ccplane_lab::bench_kernel::{self, Options};
+use ccplane_report::Aim;
 use ccplane_units::Duration;
 use clap::Args;
 
-use super::{Aim, Figures};
+use super::Figures;
 use crate::Registry;
 use crate::exit::{Failure, Kind};
 use crate::run::{failure, percent_bar};

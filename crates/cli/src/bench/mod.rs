@@ -13,8 +13,7 @@ mod kernel;
 mod sim;
 mod transport;
 
-use ccplane_lab::provenance::{self, Provenance};
-use ccplane_lab::verdict::{Verdict, judge};
+use ccplane_report::{Aim, Provenance, Table, Verdict, provenance};
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
@@ -73,30 +72,6 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
     Ok(())
 }
 
-/// Whether a figure should be small or large.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Aim {
-    /// At most this.
-    AtMost(f64),
-    /// At least this.
-    AtLeast(f64),
-}
-
-impl Aim {
-    /// What keeps to it.
-    fn range(self) -> (f64, f64) {
-        match self {
-            Aim::AtMost(most) => (f64::NEG_INFINITY, most),
-            Aim::AtLeast(least) => (least, f64::INFINITY),
-        }
-    }
-
-    fn keeps(self, value: f64) -> bool {
-        let (least, most) = self.range();
-        (least..=most).contains(&value)
-    }
-}
-
 /// What a benchmark found.
 #[derive(Default)]
 pub struct Figures {
@@ -133,13 +108,7 @@ impl Figures {
             unit,
             aim,
             interval: None,
-            verdict: aim.map(|aim| {
-                if aim.keeps(value) {
-                    Verdict::Met
-                } else {
-                    Verdict::Missed
-                }
-            }),
+            verdict: aim.map(|aim| aim.judge(value)),
             reference,
         });
     }
@@ -160,7 +129,7 @@ impl Figures {
             unit,
             aim: Some(aim),
             interval,
-            verdict: Some(judge(interval, aim.range())),
+            verdict: Some(aim.judge_interval(interval)),
             reference,
         });
     }
@@ -210,17 +179,12 @@ impl Figures {
             .rows
             .iter()
             .map(|r| {
-                let aim = match r.aim {
-                    Some(Aim::AtMost(a)) => format!("<= {}", number(a)),
-                    Some(Aim::AtLeast(a)) => format!(">= {}", number(a)),
-                    None => String::new(),
-                };
                 let between = |(low, high)| format!(" ({} to {})", number(low), number(high));
                 vec![
                     r.key.clone(),
                     number(r.value) + &r.interval.map_or(String::new(), between),
                     r.unit.to_owned(),
-                    aim,
+                    r.aim.map_or(String::new(), |aim| aim.to_string()),
                     match r.verdict {
                         Some(Verdict::Missed) => "MISSED".to_owned(),
                         verdict => verdict.map_or(String::new(), |verdict| verdict.to_string()),
@@ -229,7 +193,7 @@ impl Figures {
                 ]
             })
             .collect();
-        let mut text = ccplane_lab::table::render(&["figure", "measured", "unit", "aim", "", "reference"], &rows);
+        let mut text = Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).text();
         for note in &self.notes {
             text.push_str(note);
             text.push('\n');

@@ -7,7 +7,9 @@ use ccplane_sim::{PACKET_BYTES, STEERED_FLOW_EXTRA_BYTES, SimError};
 use ccplane_units::Time;
 use clap::Args;
 
-use super::{Aim, Figures};
+use ccplane_report::Aim;
+
+use super::Figures;
 use crate::exit::{Failure, Kind};
 
 /// What to run.

@@ -14,7 +14,9 @@ use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
 use ccplane_transport::{Config, Connection, Native, Side, Tail};
 use ccplane_units::{Duration, Rate, Time};
 
-use super::{Aim, Figures};
+use ccplane_report::Aim;
+
+use super::Figures;
 use crate::exit::{Failure, Kind};
 use crate::transfer::cpu_seconds;
 

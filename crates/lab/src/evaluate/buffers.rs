@@ -1,8 +1,10 @@
 //! Deep buffers and shallow ones: how long a queue it keeps, and what it can do without one.
 
+use ccplane_report::Table;
+use ccplane_report::chart::{Axis, Chart, Line};
+
 use super::sketch::{RATE, RTT, Sketch, word};
 use super::{Answer, Outcomes, Plan, Question, Setting, Verdict};
-use crate::svg::{Axis, Chart, Line};
 
 /// One flow and up to ten BDP of buffer.
 pub(super) const BUFFERBLOAT: Question = Question {
@@ -63,7 +65,7 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 ]
             })
             .collect(),
-        table: (
+        table: Table::new(
             vec![
                 "buffer",
                 "delay\nmean ms",
@@ -189,7 +191,7 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 ]
             })
             .collect(),
-        table: (
+        table: Table::new(
             vec![
                 "buffer",
                 "link use\n%",

@@ -4,10 +4,12 @@
 //! other one loses to the newcomer, compared with what it loses to another one of its own kind in the same place. An
 //! algorithm that takes no more than that changes nothing for those who are there already.
 
+use ccplane_report::Table;
+use ccplane_report::chart::{Axis, Chart, Line};
+
 use super::measured::mean;
 use super::sketch::{RATE, RTT, Sketch, word};
 use super::{Answer, Outcomes, Plan, Question, Setting, Verdict};
-use crate::svg::{Axis, Chart, Line};
 
 /// Beside Cubic.
 pub(super) const CUBIC: Question = Question {
@@ -168,7 +170,7 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
         verdict: harm.max(own),
         finding,
         figures,
-        table: (
+        table: Table::new(
             vec![
                 "buffer",
                 "share of ours\n%",

@@ -1,9 +1,11 @@
 //! Beginnings, short flows, and applications that do not always have data.
 
+use ccplane_report::Table;
+use ccplane_report::chart::{Axis, Chart, Line};
+
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, both, ratio};
 use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
-use crate::svg::{Axis, Chart, Line};
 
 /// The first seconds.
 pub(super) const START_UP: Question = Question {
@@ -170,7 +172,7 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
             })
             .chain([("long_own_mbit".to_owned(), outcomes.of("own-own").goodput(0, 0.2, 1.0))])
             .collect(),
-        table: (
+        table: Table::new(
             vec![
                 "short flows",
                 "slowdown to 10 kB\np99",

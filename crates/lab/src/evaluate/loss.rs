@@ -1,9 +1,10 @@
 //! Losses that are not the algorithm's doing.
 
+use ccplane_report::chart::Axis;
+
 use super::sketch::{RATE, RTT, Sketch, word};
 use super::sweep::{self, CUBIC, Case, RENO, Sweep, least, ratio};
 use super::{Measured, Plan, Question, Setting, Verdict};
-use crate::svg::Axis;
 
 /// Random loss from 0 to 10 %.
 pub(super) const RANDOM: Question = Question {

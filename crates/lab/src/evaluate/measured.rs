@@ -1,11 +1,11 @@
 //! What a run leaves for its judge: figures, and courses of a few hundred points.
 
+use ccplane_report::chart::Axis;
 use serde::{Deserialize, Serialize};
 
 use super::sketch::LOOKS;
 use crate::metrics;
 use crate::result::{ContenderResult, Figures, RunResult, Sample};
-use crate::svg::Axis;
 
 /// The figures and courses of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -20,13 +20,14 @@ mod run;
 mod sketch;
 mod sweep;
 
+use ccplane_report::chart::Chart;
+use ccplane_report::{Table, wrap};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::experiment::Contender;
 use crate::report::round;
 use crate::scenario::Scenario;
-use crate::svg::Chart;
 
 pub use measured::Measured;
 pub use page::page;
@@ -186,8 +187,8 @@ pub struct Answer {
     pub finding: String,
     /// The figures that a script reads, by name; units are in the names. One that is not finite is null in JSON.
     pub figures: Vec<(String, f64)>,
-    /// Headings and rows; the first column is text.
-    pub table: (Vec<&'static str>, Vec<Vec<String>>),
+    /// The figures in a table.
+    pub table: Table,
     /// The picture.
     pub charts: Vec<Chart>,
 }
@@ -198,7 +199,7 @@ impl Answer {
             verdict: Verdict::Unanswered,
             finding,
             figures: Vec::new(),
-            table: (Vec::new(), Vec::new()),
+            table: Table::default(),
             charts: Vec::new(),
         }
     }
@@ -284,7 +285,7 @@ impl Evaluation {
                 question.name,
                 question.title
             );
-            for line in crate::table::wrap(&answer.finding, 92).lines() {
+            for line in wrap(&answer.finding, 92).lines() {
                 out += &format!("{:27} {line}\n", "");
             }
         }

@@ -1,11 +1,13 @@
 //! Among themselves: fairness, unequal round-trip times, and far too many.
 
+use ccplane_report::Table;
+use ccplane_report::chart::{Axis, Chart, Line};
+
 use super::measured::mean;
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, Case, RENO, Sweep, ratio};
 use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
 use crate::metrics;
-use crate::svg::{Axis, Chart, Line};
 
 /// Many flows of itself.
 pub(super) const FAIRNESS: Question = Question {
@@ -68,7 +70,7 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
         verdict: Verdict::at_least(least, 0.9, 0.7).max(speed),
         finding: format!("Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."),
         figures,
-        table: (
+        table: Table::new(
             vec![
                 "flows",
                 "Jain\nindex",
@@ -190,7 +192,7 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 ]
             })
             .collect(),
-        table: (
+        table: Table::new(
             vec![
                 "round trips",
                 "at 20 ms\nMbit/s",

@@ -1,5 +1,6 @@
 //! Paths that are not a plain link.
 
+use ccplane_report::chart::Axis;
 use ccplane_units::{Duration, Rate};
 
 use super::sketch::{RATE, RTT, Sketch};
@@ -7,7 +8,6 @@ use super::sweep::{self, CUBIC, Case, Pair, Sweep, least, ratio};
 use super::{Measured, Plan, Question, Verdict};
 use crate::cellular::Cellular;
 use crate::scenario::Topology;
-use crate::svg::Axis;
 
 /// Packets that overtake each other.
 pub(super) const REORDERING: Question = Question {

@@ -1,9 +1,10 @@
 //! From 50 µs to 600 ms, from 100 kbit/s to 100 Gbit/s.
 
+use ccplane_report::chart::Axis;
+
 use super::sketch::Sketch;
 use super::sweep::{self, CUBIC, Case, Sweep, least, ratio};
 use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
-use crate::svg::Axis;
 
 /// Round-trip times.
 pub(super) const DELAYS: Question = Question {

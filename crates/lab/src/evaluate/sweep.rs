@@ -1,8 +1,10 @@
 //! The form of most questions: one flow in several places, and a reference in the same places.
 
+use ccplane_report::Table;
+use ccplane_report::chart::{Axis, Chart, Line};
+
 use super::sketch::Sketch;
 use super::{Answer, Measured, Outcomes, Run, Setting, Verdict};
-use crate::svg::{Axis, Chart, Line};
 
 /// One place.
 #[derive(Clone, Debug)]
@@ -146,7 +148,7 @@ impl Sweep<'_> {
             verdict: places.iter().map(|place| place.3).max().unwrap_or(Verdict::Unanswered),
             finding: finding(&places),
             figures,
-            table: (headings.collect(), rows),
+            table: Table::new(headings, rows),
             charts: self.charts(setting, &places, pair),
         }
     }

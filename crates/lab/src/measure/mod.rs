@@ -7,10 +7,10 @@
 pub mod envelope;
 mod page;
 
+use ccplane_report::{Table, wrap};
 use ccplane_transport::measure::{Exchange, Measured, Tally};
 use serde_json::{Value, json};
 
-use crate::table;
 use envelope::{Clocks, Envelope, Point};
 pub use page::page;
 
@@ -298,16 +298,16 @@ impl Findings {
 
     /// For a terminal.
     pub fn text(&self) -> String {
-        let mut out = table::render(&HEADINGS, &self.rows());
+        let mut out = self.table().text();
         for line in self.remarks() {
             out += "\n";
-            out += table::wrap(&line, 100).trim_end();
+            out += wrap(&line, 100).trim_end();
         }
         out + "\n"
     }
 
-    /// Rows under [`HEADINGS`].
-    fn rows(&self) -> Vec<Vec<String>> {
+    /// The figures.
+    fn table(&self) -> Table {
         let (there, back) = (&self.there, &self.back);
         let mut rows = vec![there.queue.row("queue there"), back.queue.row("queue back")];
         if there.stamped {
@@ -322,7 +322,7 @@ impl Findings {
             rows.push(self.other.receive.row("the other's, receiving"));
             rows.push(self.other.send.row("the other's, sending"));
         }
-        rows
+        Table::new(HEADINGS, rows)
     }
 
     /// Everything that is no row.

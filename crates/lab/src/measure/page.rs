@@ -1,10 +1,10 @@
 //! The delay meter's page: figures and pictures in one file, without a script.
 
-use std::fmt::Write;
+use ccplane_report::Page;
+use ccplane_report::chart::{self, Axis, Chart, Line};
+use ccplane_report::html::note;
 
-use super::{Distribution, Findings, HEADINGS, Way};
-use crate::report::html::{escape, table_html};
-use crate::svg::{self, Axis, Chart, Line};
+use super::{Distribution, Findings, Way};
 
 /// Points of a distribution's curve: a pixel is a fifth of a percent.
 const SHARES: usize = 500;
@@ -15,26 +15,17 @@ const PIECES: usize = 300;
 
 /// The page.
 pub fn page(found: &Findings) -> String {
-    let title = escape(&format!("One-way delay to {}", found.setup.to));
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{title} · ccplane</title>\n<style>{}</style>\n<style>{}</style>\n\
-         </head>\n<body>\n<main>\n<header><div><h1>{title}</h1><p class=\"muted\">{} probes of {} bytes, {} a second on average, over \
-         {:.1} s{}.</p></div></header>\n",
-        include_str!("../../assets/report.css"),
-        style(),
+    let subtitle = format!(
+        "{} probes of {} bytes, {} a second on average, over {:.1} s{}.",
         found.tally.sent,
         found.setup.size,
         found.setup.rate,
         found.seconds,
         if found.interrupted { "; ended early" } else { "" },
     );
-    out += "<section><h2>Figures</h2>";
-    out += &table_html(&HEADINGS, &found.rows());
-    for line in found.remarks() {
-        let _ = write!(out, "<p class=\"note\">{}</p>", escape(&line));
-    }
-    out += "</section>\n";
+    let mut page = Page::new(&format!("One-way delay to {}", found.setup.to), &subtitle);
+    let remarks: String = found.remarks().iter().map(|line| note(line)).collect();
+    page.section("Figures", &(found.table().html() + &remarks));
     let ways = [("there", &found.there), ("back", &found.back)];
     let pictures = [
         (
@@ -54,30 +45,14 @@ pub fn page(found: &Findings) -> String {
         ),
     ];
     for (title, described, charts) in pictures {
-        let _ = writeln!(
-            out,
-            "<section><h2>{title}</h2><div class=\"pictures\">{}</div></section>",
-            svg::inline(&charts, described)
-        );
+        let picture = chart::inline(&charts, described);
+        page.section(title, &format!("<div class=\"pictures\">{picture}</div>"));
     }
-    let _ = writeln!(
-        out,
-        "<section><h2>How to see it again</h2><pre>{}</pre><p class=\"note\">docs/measure.md says what each figure is, and how far it is to \
-         be believed.</p></section>\n<footer>Made by ccplane {}.</footer>\n</main>\n</body>\n</html>",
-        escape(&found.setup.command),
-        env!("CARGO_PKG_VERSION")
+    page.again(
+        &found.setup.command,
+        "docs/measure.md says what each figure is, and how far it is to be believed.",
     );
-    out
-}
-
-fn style() -> String {
-    let dark = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; --guide: #75808c;";
-    format!(
-        ":root {{ {} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} {} }} }}\n{}.pictures {{ max-width: 820px; margin: 12px 0; }}\n",
-        svg::LIGHT,
-        svg::DARK,
-        svg::STYLE,
-    )
+    page.finish("")
 }
 
 /// What is below a tenth of a microsecond is drawn there: a logarithm has no zero.

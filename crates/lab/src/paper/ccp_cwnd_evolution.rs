@@ -6,17 +6,18 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
 use super::link::{LOOK, Link, OneRun, SEED, Summary, on_kernel};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::stats::jackknife;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::Distribution;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-cwnd-evolution",

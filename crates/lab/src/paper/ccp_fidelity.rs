@@ -8,11 +8,13 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
 use super::ccp_fct::cdf;
 use super::link::{Link, OneRun, SEED, Summary, on_kernel};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::stats::{distance, distance_of_all, distance_within, jackknife};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::cellular::Cellular;
@@ -20,7 +22,6 @@ use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::{self, Distribution};
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-fidelity",

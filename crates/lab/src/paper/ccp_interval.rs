@@ -1,16 +1,17 @@
 //! CCP, SIGCOMM 2018, section 2.2, table 1: what a report for every ACK costs a single flow over loopback, and one every 10 ms.
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-interval",

@@ -11,14 +11,15 @@ mod local;
 use ccplane_agent::bench::{ControlLoop, control_loop_times};
 use ccplane_agent::link::Waiting;
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use serde::{Deserialize, Serialize};
 
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
 use crate::metrics::Distribution;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub use echo::{COMMAND as ECHO_COMMAND, serve as echo};
 

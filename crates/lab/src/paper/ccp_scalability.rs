@@ -5,17 +5,18 @@
 //! CPU that the same traffic takes.
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
 use super::loopback::{Measured, Turns};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::bench_kernel::{Load, Run, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 use crate::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

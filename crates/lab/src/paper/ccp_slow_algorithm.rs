@@ -8,17 +8,18 @@
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions};
 use ccplane_datapath::Capabilities;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::run::Progress;
 use crate::stats::Ratio;
-use crate::svg::{Axis, Chart, Line};
 use crate::traffic::monotonic_ns;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -132,7 +133,7 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
                 ratio,
                 "",
                 // Beside a native run that has all CPUs: what is left then is the machine's.
-                Aim::None,
+                None,
             );
             points.extend(ratio.map(|ratio| (at as f64, ratio.value)));
         }

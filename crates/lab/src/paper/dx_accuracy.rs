@@ -7,19 +7,20 @@ mod probes;
 mod stamped;
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use self::direct::Direct;
 use self::ladder::{Ladder, STEPS};
 use self::probes::Probes;
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::Distribution;
 use crate::parts::Disturbed;
 use crate::run::Progress;
 use crate::scenario::Stamps;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-accuracy",
@@ -115,21 +116,21 @@ fn stack(findings: &mut Findings, direct: &Direct) {
         "the stack's RTT, most above least, µs",
         above(1.0),
         &format!("{SLIDE_SPREAD_US} (slide 8)"),
-        Aim::None,
+        None,
     );
     findings.compare(
         "stack_rtt_spread_packets",
         "the same in packets at 10 Gbit/s",
         above(1.0).map(|us| us / PACKET_10G_US),
         "592 (slide 8)",
-        Aim::None,
+        None,
     );
     findings.compare(
         "stack_rtt_p99_us",
         "its 99th percentile above its least, µs",
         above(0.99),
         "",
-        Aim::None,
+        None,
     );
     findings.figure("stack_rtt_least_us", Some(least));
     findings.figure("stack_rtt_p50_us", above(0.5));
@@ -219,7 +220,7 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
 /// Slides 18 to 20.
 fn known_queue(findings: &mut Findings, measured: &Measured) {
     for (name, probes) in &measured.simulated {
-        let aim = if *name == "exact" { Aim::AtMost(0.0) } else { Aim::None };
+        let aim = (*name == "exact").then_some(Aim::AtMost(0.0));
         findings.compare(
             &format!("accuracy_sim_{name}_p50_packets"),
             &format!("error of the queueing delay, packets of 1 Gbit/s, median, simulated, {name} stamps"),

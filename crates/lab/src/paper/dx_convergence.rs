@@ -1,16 +1,16 @@
 //! DX, slide 26 (title only): flows join one after the other, and leave; how soon does each have its share?
 
 use ccplane_algorithms::Registry;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-convergence",
@@ -87,7 +87,7 @@ fn findings(results: &[(&ManyToOne, &Seen)], apart: Duration) -> Findings {
             &format!("ms until the index is {FAIR} after a change, median, {}", who.label()),
             all.quantile(0.5),
             "",
-            Aim::None,
+            None,
         );
         rows.push(vec![
             who.label().to_owned(),

@@ -1,16 +1,17 @@
 //! DX, slide 26 (title only): fairness, and how stable the throughput of a flow is.
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-fairness",

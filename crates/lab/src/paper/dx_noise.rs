@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_sim::{JitterShape, StampModel};
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::pool::Job;
 use super::who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-noise",

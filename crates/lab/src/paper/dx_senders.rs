@@ -1,15 +1,16 @@
 //! DX, slide 26 (title only): queueing delay and use of the link with 10, 20 and 30 senders.
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-senders",

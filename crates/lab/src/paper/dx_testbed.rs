@@ -6,15 +6,16 @@
 mod real;
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, Seen, Senders};
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::who::{Who, marking_threshold};
 use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-testbed",

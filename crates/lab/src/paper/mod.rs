@@ -41,11 +41,11 @@ use std::path::PathBuf;
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::LineSpec;
+use ccplane_report::provenance::Provenance;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::parts::Parts;
-use crate::provenance::Provenance;
 use crate::run::Progress;
 use crate::stats;
 

@@ -4,16 +4,14 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use ccplane_report::chart::{self, Chart};
+use ccplane_report::html::{self, escape};
+use ccplane_report::{Aim, Page, Table, provenance, wrap};
 use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
 use crate::error::Error;
-use crate::provenance;
-use crate::report::html::{escape, table_html};
 use crate::stats::Ratio;
-use crate::svg::{self, Chart};
-use crate::table;
-use crate::verdict::judge;
 
 /// A figure with so many digits after the point in a table, or a dash where there is none.
 pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
@@ -34,59 +32,10 @@ pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) struct Findings {
     figures: Map<String, Value>,
     compared: Vec<Vec<String>>,
-    tables: Vec<Table>,
+    tables: Vec<(String, Table)>,
     pictures: Vec<(String, String)>,
     remarks: Vec<String>,
     deviations: Vec<String>,
-}
-
-struct Table {
-    title: String,
-    headings: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-/// What we aim at, for the verdict beside a figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Aim {
-    /// No more than this.
-    AtMost(f64),
-    /// No less than this.
-    AtLeast(f64),
-    /// Between these.
-    Within(f64, f64),
-    /// It is what it is.
-    None,
-}
-
-impl Aim {
-    fn met(self, value: f64) -> Option<bool> {
-        match self {
-            Aim::AtMost(most) => Some(value <= most),
-            Aim::AtLeast(least) => Some(value >= least),
-            Aim::Within(low, high) => Some((low..=high).contains(&value)),
-            Aim::None => None,
-        }
-    }
-
-    /// What keeps to it, where something does not.
-    fn range(self) -> Option<(f64, f64)> {
-        match self {
-            Aim::AtMost(most) => Some((f64::NEG_INFINITY, most)),
-            Aim::AtLeast(least) => Some((least, f64::INFINITY)),
-            Aim::Within(low, high) => Some((low, high)),
-            Aim::None => None,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Aim::AtMost(most) => format!("≤ {most}"),
-            Aim::AtLeast(least) => format!("≥ {least}"),
-            Aim::Within(low, high) => format!("{low} to {high}"),
-            Aim::None => "–".to_owned(),
-        }
-    }
 }
 
 impl Findings {
@@ -116,7 +65,7 @@ impl Findings {
     }
 
     /// A figure that stands beside the paper's. `paper` is what the paper itself says, or nothing.
-    pub fn compare(&mut self, key: &str, what: &str, value: Option<f64>, paper: &str, aim: Aim) {
+    pub fn compare(&mut self, key: &str, what: &str, value: Option<f64>, paper: &str, aim: impl Into<Option<Aim>>) {
         self.compare_within(key, what, value, None, paper, aim);
     }
 
@@ -128,7 +77,7 @@ impl Findings {
         value: Option<f64>,
         interval: Option<(f64, f64)>,
         paper: &str,
-        aim: Aim,
+        aim: impl Into<Option<Aim>>,
     ) {
         // A ratio to nothing is no figure.
         let value = value.filter(|v| v.is_finite());
@@ -139,29 +88,35 @@ impl Findings {
             self.figure(format!("{key}_high"), Some(high));
             let _ = write!(ours, " ({low:.3} to {high:.3})");
         }
-        let verdict = match value.and_then(|v| aim.met(v)) {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "–",
-        };
+        let aim = aim.into();
+        let verdict = aim.zip(value).map(|(aim, value)| aim.judge(value));
+        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| Table::NOTHING.to_owned());
         self.compared.push(vec![
             what.to_owned(),
             ours,
             if paper.is_empty() { "–" } else { paper }.to_owned(),
-            aim.text(),
-            verdict.to_owned(),
+            or_nothing(aim.map(|aim| aim.to_string())),
+            or_nothing(verdict.map(|verdict| verdict.to_string())),
         ]);
     }
 
     /// A ratio of runs on real packets, judged by its whole interval: without one, or with one on both sides of what is aimed
     /// at, it is undecided.
-    pub fn compare_ratio(&mut self, key: &str, what: &str, ratio: Option<Ratio>, paper: &str, aim: Aim) {
+    pub fn compare_ratio(
+        &mut self,
+        key: &str,
+        what: &str,
+        ratio: Option<Ratio>,
+        paper: &str,
+        aim: impl Into<Option<Aim>>,
+    ) {
+        let aim = aim.into();
         let interval = ratio.and_then(|ratio| ratio.interval);
         self.compare_within(key, what, ratio.map(|ratio| ratio.value), interval, paper, aim);
-        let Some(range) = aim.range().filter(|_| ratio.is_some()) else {
+        let Some(aim) = aim.filter(|_| ratio.is_some()) else {
             return;
         };
-        let verdict = judge(interval, range).to_string();
+        let verdict = aim.judge_interval(interval).to_string();
         self.fact(format!("{key}_verdict"), verdict.clone());
         if let Some(shown) = self.compared.last_mut().and_then(|row| row.last_mut()) {
             *shown = verdict;
@@ -170,17 +125,14 @@ impl Findings {
 
     /// A table. Headings of two lines have a line break.
     pub fn table(&mut self, title: impl Into<String>, headings: &[&str], rows: Vec<Vec<String>>) {
-        self.tables.push(Table {
-            title: title.into(),
-            headings: headings.iter().map(|h| (*h).to_owned()).collect(),
-            rows,
-        });
+        self.tables
+            .push((title.into(), Table::new(headings.iter().copied(), rows)));
     }
 
     /// Charts, one below the other, and what they are.
     pub fn picture(&mut self, caption: impl Into<String>, charts: &[Chart]) {
         let caption = caption.into();
-        let picture = svg::inline(charts, &caption);
+        let picture = chart::inline(charts, &caption);
         self.pictures.push((caption, picture));
     }
 
@@ -236,7 +188,7 @@ impl Findings {
             escape(experiment.source)
         );
         if !self.compared.is_empty() {
-            out += &table_html(&COMPARED, &self.compared);
+            out += &self.comparison().html();
         }
         for (caption, picture) in &self.pictures {
             let _ = write!(
@@ -245,38 +197,36 @@ impl Findings {
                 escape(caption)
             );
         }
-        for table in &self.tables {
-            let _ = write!(out, "<h3>{}</h3>", escape(&table.title));
-            out += &table_html(&table.headings, &table.rows);
+        for (title, table) in &self.tables {
+            let _ = write!(out, "<h3>{}</h3>{}", escape(title), table.html());
         }
         for remark in &self.remarks {
             let _ = write!(out, "<p>{}</p>", escape(remark));
         }
-        out += "<h3>Where this deviates from the paper</h3><ul>";
-        for deviation in &self.deviations {
-            let _ = write!(out, "<li>{}</li>", escape(deviation));
-        }
-        out + "</ul></section>"
+        let deviations = html::list(&self.deviations);
+        out + "<h3>Where this deviates from the paper</h3>" + &deviations + "</section>"
+    }
+
+    /// Our figures beside the paper's.
+    fn comparison(&self) -> Table {
+        Table::new(COMPARED, self.compared.clone())
     }
 
     fn text(&self) -> String {
         let mut out = String::new();
         if !self.compared.is_empty() {
-            out += &table::render(&COMPARED, &self.compared);
+            out += &self.comparison().text();
             out += "\n";
         }
-        for table in &self.tables {
-            out += &format!("{}\n\n", table.title);
-            let headings: Vec<&str> = table.headings.iter().map(String::as_str).collect();
-            out += &table::render(&headings, &table.rows);
-            out += "\n";
+        for (title, table) in &self.tables {
+            let _ = writeln!(out, "{title}\n\n{}", table.text());
         }
         let mut words = self.remarks.join("\n");
         words += "\nWhere this deviates from the paper:\n";
         for deviation in &self.deviations {
             let _ = writeln!(words, "- {deviation}");
         }
-        out + &table::wrap(words.trim_start(), 100)
+        out + &wrap(words.trim_start(), 100)
     }
 }
 
@@ -299,18 +249,16 @@ pub(super) fn write(
         .sum();
     provenance.attempts = attempts.max(1);
     figures.insert(provenance::MEMBER.into(), provenance.json());
-    let page = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
-         initial-scale=1\"><title>{0}</title><style>{1}{2}:root {{ {light} }}</style></head><body><main><h1>{0}</h1>{body}<section><h2>Again</h2>\
-         <pre>{3}</pre><p class=\"note\">ccplane {4}; {5}</p></section></main></body></html>\n",
-        escape(title),
-        include_str!("../../assets/report.css"),
-        svg::STYLE,
-        escape(&options.command),
-        env!("CARGO_PKG_VERSION"),
-        escape(&provenance.line()),
-        light = svg::LIGHT
+    let mut page = Page::new(
+        title,
+        "A published experiment, run again: our figures beside the paper's.",
     );
+    page.add(body);
+    page.again(
+        &options.command,
+        "The figures are in <code>figures.json</code>, next to this page.",
+    );
+    page.provenance(&provenance);
     let put = |name: &str, text: String| {
         let path = options.directory.join(name);
         let written = std::fs::write(&path, text);
@@ -322,14 +270,15 @@ pub(super) fn write(
     };
     let text = serde_json::to_string_pretty(figures).unwrap_or_default();
     put(FIGURES, text + "\n")?;
-    put("report.html", page)
+    put("report.html", page.finish(""))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_report::provenance::{Build, Provenance};
+
     use crate::parts::{Disturbed, Parts};
-    use crate::provenance::{Build, Provenance};
 
     #[test]
     fn a_figure_is_judged_by_its_aim() {
@@ -337,7 +286,7 @@ mod tests {
         findings.compare("a", "one", Some(0.97), "", Aim::AtLeast(0.95));
         findings.compare("b", "two", Some(1.2), "1.1", Aim::AtMost(1.15));
         findings.compare("c", "three", None, "", Aim::Within(0.9, 1.1));
-        findings.compare_within("d", "four", Some(1.0), Some((0.9, 1.123_456)), "", Aim::None);
+        findings.compare_within("d", "four", Some(1.0), Some((0.9, 1.123_456)), "", None);
         let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
         assert_eq!(verdicts, ["met", "missed", "–", "–"]);
         assert_eq!(findings.figures["c"], Value::Null);

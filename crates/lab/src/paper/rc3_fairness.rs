@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::pool::{self, Job};
 use super::rc3_theory::reduction;
 use super::rc3_who::{Control, Start, shared};
@@ -317,7 +317,7 @@ fn findings(results: &Results, counts: &[u64]) -> Findings {
             &format!("Jain's index of the long flows' bytes of lower classes, {most} flows, {what}"),
             results.mean(Start::Rc3, most, mixed, |shared| shared.jain(LONG, 1..CLASSES)),
             "",
-            Aim::None,
+            None,
         );
     }
     findings.figure(

@@ -1,16 +1,17 @@
 //! RC3, figure 2: how much time RC3 and larger initial windows save by the model, and by the simulator.
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{AUTHORS, PAYLOAD, Path, WINDOW, reduction};
 use super::rc3_who::{Control, Start};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-model",

@@ -18,8 +18,8 @@ const ECDF_POINTS: usize = 1_001;
 /// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers and time stamps.
 const SEGMENT: f64 = 1448.0;
 
-/// All of it, as JSON for a script element.
-pub(super) fn data(result: &RunResult) -> String {
+/// All of it.
+pub(super) fn data(result: &RunResult) -> Value {
     let setup = &result.setup;
     let bins = result
         .contenders
@@ -58,7 +58,7 @@ pub(super) fn data(result: &RunResult) -> String {
             "delay": thin(c.series.delay_ms.iter().map(|v| v.map_or(Value::Null, |v| round(v, 4))).collect()),
         })
     };
-    let value = json!({
+    json!({
         "setup": {
             "flows": setup.flows,
             "rate_mbit": setup.rate_mbit,
@@ -70,9 +70,7 @@ pub(super) fn data(result: &RunResult) -> String {
         "flow_s": (0..flow_bins).map(|i| round((i as f64 + 0.5) * flow_bin, 4)).collect::<Vec<_>>(),
         "bin_s": (0..bins).step_by(bin_step).map(|i| round((i as f64 + 0.5) * setup.bin_ms / 1e3, 4)).collect::<Vec<_>>(),
         "contenders": result.contenders.iter().map(contender).collect::<Vec<_>>(),
-    });
-    // Inside a script element only this could end it early.
-    value.to_string().replace('<', "\\u003c")
+    })
 }
 
 /// The empirical distribution function as its values at up to [`ECDF_POINTS`] evenly spaced shares, the smallest and

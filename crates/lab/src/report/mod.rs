@@ -4,13 +4,13 @@
 //! drawn in the browser by uPlot, kept in `assets/` with its licence, from JSON in the page.
 
 mod data;
-pub(crate) mod html;
-
 use std::fmt::Write;
+
+use ccplane_report::html::{definitions, escape, note, number, warning};
+use ccplane_report::{Page, Table};
 
 pub(crate) use self::data::round;
 use self::data::{SMOOTH_REACH, data, delay, flow_bin_s, throughput};
-use self::html::{definitions, escape, number, table_html, table_rows};
 use crate::metrics;
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::table;
@@ -18,60 +18,96 @@ use crate::table;
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
 const MAX_FLOWS: usize = 16;
 
+/// What else there is, for the foot of the page.
+const FILES: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
+                     <code>bins.csv</code> and <code>flows.csv</code>, and what the algorithms heard in <code>reports.csv</code>, next \
+                     to this page. Drawn with uPlot (MIT licence, © 2022 Leon Sorokin).";
+
 /// The page.
 pub fn page(result: &RunResult) -> String {
-    let setup = &result.setup;
-    let mut page = String::new();
-    // One pass over the template: what is put in is never searched for further marks.
-    let mut rest = include_str!("../../assets/report.html");
-    while let Some((text, (mark, after))) = rest
-        .split_once("{{")
-        .and_then(|(text, tail)| Some((text, tail.split_once("}}")?)))
-    {
-        page += text;
-        page += &fill(mark, result, setup);
-        rest = after;
+    let mut page = Page::new(&title(result), &subtitle(&result.setup));
+    page.style(include_str!("../../assets/uPlot-1.6.32.min.css"));
+    page.beside_title("<button class=\"theme\" type=\"button\">Dark</button>");
+    if !result.note.is_empty() {
+        page.add(&format!("<p>{}</p>", escape(&result.note)));
     }
-    page + rest
+    page.add(&warnings(result));
+    page.add("<div class=\"keys\" aria-label=\"Contenders: press to hide or show\"></div>");
+    page.add(&format!(
+        "<section id=\"contenders\">{}<p class=\"note\">{}</p></section>",
+        table::of_run(result).html(),
+        table_note(result)
+    ));
+    page.add(
+        "<noscript><p class=\"warning\">The pictures need JavaScript (all of it is inside this file); the figures above and below do \
+         not.</p></noscript>",
+    );
+    courses(&mut page, &result.setup);
+    one_way(&mut page, result);
+    second_loops(&mut page, result);
+    completions(&mut page, result);
+    flows(&mut page, result);
+    links(&mut page, result);
+    measured(&mut page, result);
+    page.again(&result.command, &again(result));
+    page.script(include_str!("../../assets/uPlot-1.6.32.iife.min.js"));
+    page.data("data", &data(result));
+    page.script(include_str!("../../assets/report.js"));
+    page.finish(FILES)
 }
 
-fn fill(mark: &str, result: &RunResult, setup: &Setup) -> String {
-    match mark {
-        "title" => escape(&title(result)),
-        "subtitle" => escape(&subtitle(setup)),
-        "note" if result.note.is_empty() => String::new(),
-        "note" => format!("<p>{}</p>", escape(&result.note)),
-        "warnings" => warnings(result),
-        "table" => figures_table(result),
-        "table_note" => table_note(result),
-        "flow_charts" if setup.flows < 2 => String::new(),
-        "flow_charts" => format!(
-            "<section><h2>Goodput of each flow</h2><p class=\"note\">Bytes that each receiving application read, in bins of \
-             {} ms. Guide: an equal share of the link.</p><div class=\"row\" data-chart=\"flows\"></div></section>",
-            number(flow_bin_s(setup) * 1e3)
+/// Where the script draws the charts of that name.
+fn row(name: &str) -> String {
+    format!("<div class=\"row\" data-chart=\"{name}\"></div>")
+}
+
+/// What happened over time, and how it is distributed.
+fn courses(page: &mut Page, setup: &Setup) {
+    let bin = number(setup.bin_ms);
+    page.section(
+        "Congestion window",
+        &format!(
+            "<p class=\"note\">Each flow's window as its socket had it every {} ms. Guides: what the path holds without a queue (BDP), and \
+             with the queue full.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>{}",
+            number(setup.sample_ms),
+            row("cwnd")
         ),
-        "flows" => flows_table(result),
-        "completions" => completions(result),
-        "one_way" => one_way(result),
-        "second_loops" => second_loops(result),
-        "links" => links_table(result),
-        "audit_title" if simulated(result) => "The simulation's audit of itself".into(),
-        "audit_title" => "The emulator's audit of itself".into(),
-        "again" => again(result),
-        "parameters" => parameters(setup),
-        "audit" => audit(result),
-        "command" => escape(&result.command),
-        "version" => escape(&result.version),
-        "sample_ms" => number(setup.sample_ms),
-        "bin_ms" => number(setup.bin_ms),
-        "smooth_bins" => (2 * SMOOTH_REACH + 1).to_string(),
-        "data" => data(result),
-        "css" => include_str!("../../assets/report.css").into(),
-        "js" => include_str!("../../assets/report.js").into(),
-        "uplot_css" => include_str!("../../assets/uPlot-1.6.32.min.css").into(),
-        "uplot_js" => include_str!("../../assets/uPlot-1.6.32.iife.min.js").into(),
-        unknown => format!("{{{{{unknown}}}}}"),
+    );
+    if setup.flows >= 2 {
+        let about = format!(
+            "Bytes that each receiving application read, in bins of {} ms. Guide: an equal share of the link.",
+            number(flow_bin_s(setup) * 1e3)
+        );
+        page.section("Goodput of each flow", &(note(&about) + &row("flows")));
     }
+    let about = format!(
+        "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. Guide: the link's rate.",
+        2 * SMOOTH_REACH + 1
+    );
+    page.section("Throughput", &(note(&about) + &row("throughput")));
+    let about = format!(
+        "Mean time at the bottleneck (waiting and transmission) of the packets that left it in each bin of {bin} ms, from the link's own \
+         log. Guide: a full queue."
+    );
+    page.section("Queueing delay", &(note(&about) + &row("delay")));
+    let about = format!(
+        "Share of the {bin} ms bins (throughput, not smoothed) and of the same bins' mean queueing delay at or below each value; slow \
+         start included."
+    );
+    page.section("Distributions", &(note(&about) + &row("cdf")));
+}
+
+/// Parameters, and the audit of who carried the packets.
+fn measured(page: &mut Page, result: &RunResult) {
+    let who = if simulated(result) { "simulation" } else { "emulator" };
+    page.section(
+        "How it was measured",
+        &format!(
+            "<div class=\"columns\"><div><h3>Parameters</h3>{}</div><div><h3>The {who}'s audit of itself</h3>{}</div></div>",
+            parameters(&result.setup),
+            audit(result)
+        ),
+    );
 }
 
 fn title(result: &RunResult) -> String {
@@ -119,41 +155,8 @@ fn subtitle(setup: &Setup) -> String {
 }
 
 fn warnings(result: &RunResult) -> String {
-    let mut items = String::new();
-    for (label, text) in result.complaints() {
-        let _ = write!(items, "<li><b>{}</b>: {}</li>", escape(label), escape(text));
-    }
-    if items.is_empty() {
-        return items;
-    }
-    format!("<div class=\"warning\" role=\"alert\">Read these figures with care:<ul>{items}</ul></div>")
-}
-
-fn figures_table(result: &RunResult) -> String {
-    let rows = table::rows(result);
-    let shown = |column: usize| rows.iter().any(|row| row.get(column).is_some_and(|cell| cell != "–"));
-    let mut out = String::from("<table class=\"figures\"><thead><tr><th scope=\"col\"></th>");
-    for (_, (heading, unit, meaning)) in table::COLUMNS.iter().enumerate().filter(|(i, _)| shown(i + 1)) {
-        let _ = write!(
-            out,
-            "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>",
-            escape(meaning)
-        );
-    }
-    out += "</tr></thead><tbody>";
-    for (i, row) in rows.iter().enumerate() {
-        out += "<tr>";
-        for (column, cell) in row.iter().enumerate().filter(|(c, _)| *c == 0 || shown(*c)) {
-            let mark = if column == 0 {
-                format!(" data-contender=\"{i}\"")
-            } else {
-                String::new()
-            };
-            let _ = write!(out, "<td{mark}>{}</td>", escape(cell));
-        }
-        out += "</tr>";
-    }
-    out + "</tbody></table>"
+    let complaints: Vec<(&str, &str)> = result.complaints().collect();
+    warning("Read these figures with care:", &complaints, usize::MAX, "")
 }
 
 fn table_note(result: &RunResult) -> String {
@@ -192,9 +195,9 @@ fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &Contend
     })
 }
 
-fn flows_table(result: &RunResult) -> String {
+fn flows(page: &mut Page, result: &RunResult) {
     if result.setup.flows < 2 {
-        return String::new();
+        return;
     }
     let mut rows = Vec::new();
     for c in &result.contenders {
@@ -217,14 +220,11 @@ fn flows_table(result: &RunResult) -> String {
         "cwnd\nmean segments",
         "srtt\nmean ms",
     ];
-    let mut out = format!("<section><h2>Flows</h2>{}", table_html(&headings, &rows));
+    let mut out = Table::new(headings, rows).html();
     if result.setup.flows > MAX_FLOWS {
-        let _ = write!(
-            out,
-            "<p class=\"note\">The first {MAX_FLOWS} of each; all are in flows.csv.</p>"
-        );
+        out += &note(&format!("The first {MAX_FLOWS} of each; all are in flows.csv."));
     }
-    out + "</section>"
+    page.section("Flows", &out);
 }
 
 fn parameters(s: &Setup) -> String {
@@ -279,45 +279,27 @@ fn simulated(result: &RunResult) -> bool {
 }
 
 /// Completion times: the table, and where the script draws their distributions.
-fn completions(result: &RunResult) -> String {
-    let rows = table::completion_rows(result);
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut out = String::from(
-        "<section><h2>Completion times</h2><div class=\"scroll\"><table class=\"figures\"><thead><tr><th scope=\"col\"></th>",
+fn completions(page: &mut Page, result: &RunResult) {
+    let Some(table) = table::of_completions(result) else {
+        return;
+    };
+    let mut out = table.html();
+    out += &note(
+        "Flows that ended in time, from their start to their last byte at the receiver. Slowdown: over what the flow would have taken \
+         alone (its bytes at the path's lowest rate, and one round trip).",
     );
-    for (heading, unit, meaning) in table::COMPLETION_COLUMNS {
-        let _ = write!(
-            out,
-            "<th scope=\"col\" title=\"{}\">{heading}<small>{unit}</small></th>",
-            escape(meaning)
-        );
-    }
-    out += "</tr></thead><tbody>";
-    out += &table_rows(&rows);
-    out += "</tbody></table></div><p class=\"note\">Flows that ended in time, from their start to their last byte at the \
-            receiver. Slowdown: over what the flow would have taken alone (its bytes at the path's lowest rate, and one round \
-            trip).</p><div class=\"row\" data-chart=\"fct\" style=\"--columns: 2\"></div>";
+    out += &row("fct");
     for c in &result.contenders {
-        let unfinished = c
-            .figures
-            .completions
-            .as_ref()
-            .map_or(0, |completions| completions.unfinished);
+        let unfinished = c.figures.completions.as_ref().map_or(0, |all| all.unfinished);
         if unfinished > 0 {
-            let _ = write!(
-                out,
-                "<p class=\"note\">{}: {unfinished} flows did not end in time.</p>",
-                escape(&c.label)
-            );
+            out += &note(&format!("{}: {unfinished} flows did not end in time.", c.label));
         }
     }
-    out + "</section>"
+    page.section("Completion times", &out);
 }
 
 /// Queueing delay from time stamps beside the link's own: the table, and where the script draws the packets.
-fn one_way(result: &RunResult) -> String {
+fn one_way(page: &mut Page, result: &RunResult) {
     let rows: Vec<Vec<String>> = result
         .contenders
         .iter()
@@ -340,7 +322,7 @@ fn one_way(result: &RunResult) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return String::new();
+        return;
     }
     let headings = [
         "",
@@ -355,28 +337,22 @@ fn one_way(result: &RunResult) -> String {
         "no room",
         "malformed",
     ];
-    format!(
-        "<section><h2>One-way queueing delay</h2>{}<p class=\"note\">Queueing delay of each full packet, from the time stamps \
-         of both its ends and from the link's own log, each above its least. All of them are in stamps.csv.</p>\
-         <div class=\"row\" data-chart=\"stamps\"></div></section>",
-        table_html(&headings, &rows)
-    )
+    let about = "Queueing delay of each full packet, from the time stamps of both its ends and from the link's own log, each above its \
+                 least. All of them are in stamps.csv.";
+    let table = Table::new(headings, rows).html();
+    page.section("One-way queueing delay", &(table + &note(about) + &row("stamps")));
 }
 
-fn second_loops(result: &RunResult) -> String {
-    let Some((headings, rows)) = table::second_loops(result) else {
-        return String::new();
-    };
-    format!(
-        "<section><h2>Second loop</h2>{}<p class=\"note\">RC3: what flows sent from their ends backwards, in classes behind \
-         all other traffic.</p></section>",
-        table_html(&headings, &rows)
-    )
+fn second_loops(page: &mut Page, result: &RunResult) {
+    if let Some(table) = table::of_second_loops(result) {
+        let about = "RC3: what flows sent from their ends backwards, in classes behind all other traffic.";
+        page.section("Second loop", &(table.html() + &note(about)));
+    }
 }
 
-fn links_table(result: &RunResult) -> String {
+fn links(page: &mut Page, result: &RunResult) {
     if result.contenders.iter().all(|c| c.figures.links.is_empty()) {
-        return String::new();
+        return;
     }
     let mut rows = Vec::new();
     for c in &result.contenders {
@@ -402,7 +378,7 @@ fn links_table(result: &RunResult) -> String {
         "marks\npackets",
         "delay\nmean ms",
     ];
-    format!("<section><h2>Links</h2>{}</section>", table_html(&headings, &rows))
+    page.section("Links", &Table::new(headings, rows).html());
 }
 
 fn audit(result: &RunResult) -> String {

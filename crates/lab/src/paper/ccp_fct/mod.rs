@@ -11,9 +11,11 @@ mod kernel;
 mod simulated;
 
 use ccplane_algorithms::{Registry, Reporting};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
-use super::page::{Aim, Findings};
+use super::page::Findings;
 use super::replay::Message;
 use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
@@ -21,7 +23,6 @@ use crate::error::Error;
 use crate::metrics::Distribution;
 use crate::parts::Disturbed;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -301,9 +302,9 @@ fn compare(findings: &mut Findings, all: &[Replayed], place: &str, prefix: &str,
             }
             // What the paper did is not what we aim at, nor is luck.
             let (paper, aim) = match who {
-                Who::NativeAgain => ("", Aim::None),
-                Who::Outside(_) => (statement.paper, Aim::None),
-                _ => (statement.paper, statement.aim),
+                Who::NativeAgain => ("", None),
+                Who::Outside(_) => (statement.paper, None),
+                _ => (statement.paper, Some(statement.aim)),
             };
             findings.compare_ratio(
                 &format!("{prefix}{}_ratio{suffix}", statement.key),

@@ -1,9 +1,11 @@
 //! The incast's figures beside the paper's statements.
 
-use super::super::page::{Aim, Findings};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
+
+use super::super::page::Findings;
 use super::{Point, RATES, ROUND_TRIPS, SIZES, SetUp, Who};
 use crate::metrics::Distribution;
-use crate::svg::{Axis, Chart, Line};
 
 /// Points and the tails of their seeds.
 pub(super) struct Results(pub Vec<(Point, Vec<f64>)>);

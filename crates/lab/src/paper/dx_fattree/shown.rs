@@ -1,10 +1,12 @@
 //! Completion times beside what the slides say.
 
-use super::super::page::{Aim, Findings};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
+
+use super::super::page::Findings;
 use super::super::who::{Who, marking_threshold};
 use super::{CONTENDERS, Cell, Done, FIXED, GBIT, MIN_RTO};
 use crate::metrics::Distribution;
-use crate::svg::{Axis, Chart, Line};
 
 /// Contenders, cells and what became of the flows of each seed.
 pub(super) struct Results<'a>(pub Vec<(Who, Cell, &'a Done)>);

@@ -3,12 +3,13 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_report::Aim;
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::super::Options;
 use super::super::link::Steps;
-use super::super::page::{Aim, Findings};
+use super::super::page::Findings;
 use super::super::who::marking_threshold;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment};
@@ -155,7 +156,7 @@ pub(super) fn write(findings: &mut Findings, all: &[Real]) {
             let what = format!("Real packets, {}: DCTCP's median queueing delay over DX's", link.rate);
             let asked = !link.only_sound || dx.sound && dctcp.sound;
             let ratio = Some(dctcp.waited_p50_us / dx.waited_p50_us).filter(|_| asked);
-            let aim = if asked { Aim::AtLeast(SLIDE) } else { Aim::None };
+            let aim = asked.then_some(Aim::AtLeast(SLIDE));
             let slide = format!("{SLIDE} at 1 Gbit/s (slides 28, 32)");
             findings.compare(&format!("queue_ratio_dctcp{key}"), &what, ratio, &slide, aim);
         }

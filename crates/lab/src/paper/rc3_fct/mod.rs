@@ -7,16 +7,17 @@ mod flow;
 mod packets;
 
 use ccplane_algorithms::Registry;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{PAYLOAD, Path, WIRE, reduction};
 use super::rc3_who::{Control, Start};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-fct",
@@ -206,7 +207,7 @@ fn findings(results: &Results) -> Findings {
         "Cubic beside NewReno, simulated, largest difference over both figures, %: nothing is lost, so that both are in slow start",
         apart.flatten().max_by(f64::total_cmp),
         "practically identical",
-        Aim::None,
+        None,
     );
     let worst = FIGURES.iter().flat_map(|figure| {
         figure.bars.iter().map(|bars| {

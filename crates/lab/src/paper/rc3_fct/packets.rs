@@ -4,11 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::super::Options;
-use super::super::page::{Aim, Findings, cell};
+use super::super::page::{Findings, cell};
 use super::super::rc3_theory::reduction;
 use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
@@ -18,7 +20,6 @@ use crate::machine::Watch;
 use crate::metrics::median;
 use crate::parts::Disturbed;
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 use crate::traffic::{monotonic_ns, wait_until};
 
 /// One set-up.
@@ -223,7 +224,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         ),
         apart.max_by(f64::total_cmp),
         "practically identical",
-        Aim::None,
+        None,
     );
     findings.disturbed(all.iter().filter(|(_, took)| !took.sound).count(), all.len());
     let mut headings = vec!["bytes"];

@@ -1,11 +1,13 @@
 //! Completion times beside the model and beside what the paper says.
 
-use super::super::page::{Aim, Findings, cell};
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
+
+use super::super::page::{Findings, cell};
 use super::super::rc3_theory::{AUTHORS, ELEVEN, PAYLOAD, Path, continuous, expected};
 use super::Results;
 use super::points::Point;
 use super::run::{Both, Run};
-use crate::svg::{Axis, Chart, Line};
 
 /// What there is to show.
 pub(super) struct Plan {
@@ -36,8 +38,7 @@ pub(super) fn findings(results: &Results, plan: &Plan) -> Findings {
 }
 
 fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
-    let near =
-        |model: Option<f64>| model.map_or(Aim::None, |model| Aim::Within(tenth(model - 3.0), tenth(model + 3.0)));
+    let near = |model: Option<f64>| model.map(|model| Aim::Within(tenth(model - 3.0), tenth(model + 3.0)));
     let cases = [
         ("", "every size", plan.base, expected(Path::WAN, continuous())),
         (

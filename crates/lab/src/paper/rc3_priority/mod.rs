@@ -6,16 +6,17 @@ mod simulated;
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::Size;
+use ccplane_report::Aim;
+use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::page::{Aim, Findings, cell};
+use super::page::{Findings, cell};
 use super::rc3_theory::WIRE;
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
 use crate::run::Progress;
-use crate::svg::{Axis, Chart, Line};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-priority",

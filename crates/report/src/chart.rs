@@ -1,10 +1,12 @@
 //! Line charts as SVG text: panels one below the other, for pages without a script and for pictures in the book.
 //!
-//! `report.html` draws in the browser, where a reader zooms; these pictures are the same bytes wherever they are made, and
-//! show in any viewer. Colours come from custom properties with the report's names, so that a picture inside a page
-//! follows the page, and one in a file ([`standalone`]) the reader's preference for light or dark.
+//! These pictures are the same bytes wherever they are made, and show in any viewer. Colours come from custom properties with
+//! the page's names, so that a picture inside a page follows the page, and one in a file ([`standalone`]) the reader's
+//! preference for light or dark.
 
 use std::fmt::Write;
+
+use crate::html::escape;
 
 /// One panel.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +109,7 @@ impl Line {
     }
 }
 
-/// Colours of the palette, which is `report.js`'s.
+/// Colours of the palette: Okabe and Ito's, which the colour-blind can tell apart.
 pub const COLOURS: usize = 6;
 
 /// What a page has to say once for the pictures inside it; the custom properties are the page's.
@@ -413,10 +415,6 @@ fn short(value: f64) -> String {
 fn px(at: f64) -> String {
     let text = format!("{at:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-fn escape(text: &str) -> String {
-    crate::report::html::escape(text)
 }
 
 #[cfg(test)]
