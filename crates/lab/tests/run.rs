@@ -421,6 +421,6 @@ fn one_way_delay_stands_beside_the_links_own() {
     let summary = files::summary(&result).to_string();
     assert!(summary.contains("queue_error_p50_us"), "{summary}");
     let page = report::page(&result, &ccplane_report::Provenance::default());
-    assert!(page.contains("One-way queueing delay") && page.contains("data-chart=\"stamps\""));
+    assert!(page.contains("One-way queueing delay") && page.contains(">time stamps</text>"));
     assert!(left_behind().is_empty());
 }
