@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::evaluate::{self, Options, QUESTIONS, Watch};
 use ccplane_lab::{Contender, Error};
+use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
@@ -77,6 +78,8 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .clone()
         .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
     prepare(&out, args)?;
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command_line(), args.quick);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         algorithm,
@@ -103,7 +106,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     let page = out.join(PAGE);
     let figures = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
     fs::create_dir_all(&out)
-        .and_then(|()| fs::write(&page, evaluate::page(&evaluation)))
+        .and_then(|()| fs::write(&page, evaluate::page(&evaluation, &provenance)))
         .and_then(|()| fs::write(out.join(FIGURES), figures))
         .map_err(|e| unwritable(&out, &e))?;
     // A question that has no runs has kept nothing.

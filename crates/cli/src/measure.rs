@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::{fs, io, thread};
 
 use ccplane_lab::measure::{self as lab, Findings, Setup};
+use ccplane_report::Provenance;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::measure::packet::{HEADER, LONGEST};
 use ccplane_transport::measure::{Counters, MeasureError, Measured, Plan, Service, measure, serve};
@@ -85,6 +86,8 @@ pub fn run(args: &MeasureArgs, json: bool) -> Result<(), Failure> {
             Failure::text(Kind::Usage, format!("{} is there already", path.display())).hint("--force writes over it"),
         );
     }
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command_line(), false);
     let findings = match args.between.as_deref() {
         Some([from, to]) => between(args, (from, to), key, &stop)?,
         _ => {
@@ -105,7 +108,7 @@ pub fn run(args: &MeasureArgs, json: bool) -> Result<(), Failure> {
         .hint("the responder knows us, so its replies do not come through: is --size more than the path carries?"));
     }
     if let Some(path) = &args.html {
-        write(path, &findings)?;
+        write(path, &findings, &provenance)?;
     }
     if json {
         println!("{}", findings.json());
@@ -389,7 +392,7 @@ fn interface_words(to: SocketAddr) -> String {
     text
 }
 
-fn write(path: &Path, findings: &Findings) -> Result<(), Failure> {
-    fs::write(path, lab::page(findings))
+fn write(path: &Path, findings: &Findings, provenance: &Provenance) -> Result<(), Failure> {
+    fs::write(path, lab::page(findings, provenance))
         .map_err(|why| Failure::text(Kind::Failed, format!("{} cannot be written: {why}", path.display())))
 }

@@ -12,6 +12,7 @@ use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
 use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent};
 use ccplane_qdisc::{LossModel, QueueSpec};
+use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -169,11 +170,13 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         &[doctor::Need::Emulator, doctor::Need::KernelTcp]
     };
     doctor::require(needs)?;
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command_line(), false);
     let stop = interrupt::flag()?;
     let mut progress = Bar::new(&experiment, stop);
     let result = ccplane_lab::run_over(carrier, &experiment, registry, &mut progress).map_err(failure)?;
     progress.bar.finish_and_clear();
-    let page = ccplane_lab::files::write(&result, &out).map_err(|e| Failure::new(Kind::Failed, e))?;
+    let page = ccplane_lab::files::write(&result, &out, &provenance).map_err(|e| Failure::new(Kind::Failed, e))?;
     print(&result, &page, json);
     warn(&result);
     Ok(())

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ccplane_report::Provenance;
 use serde_json::json;
 
 use crate::heard;
@@ -20,9 +21,9 @@ pub struct WriteError {
 }
 
 /// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's path.
-pub fn write(result: &RunResult, directory: &Path) -> Result<PathBuf, WriteError> {
+pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> Result<PathBuf, WriteError> {
     write_figures(result, directory)?;
-    put(directory, "report.html", &report::page(result))
+    put(directory, "report.html", &report::page(result, provenance))
 }
 
 /// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,

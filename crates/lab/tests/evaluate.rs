@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ccplane_algorithms::Registry;
 use ccplane_lab::evaluate::{self, Datapath, Evaluation, Options, Verdict, Watch, run};
 use ccplane_lab::{Error, Quiet};
+use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
     Options {
@@ -121,7 +122,12 @@ fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
 fn threads_and_interruptions_change_nothing() {
     let only = ["start-up", "loss", "reno"];
     let parts = std::env::temp_dir().join(format!("ccplane-evaluate-{}", std::process::id()));
-    let both = |evaluation: &Evaluation| (evaluation.json().to_string(), evaluate::page(evaluation));
+    let both = |evaluation: &Evaluation| {
+        (
+            evaluation.json().to_string(),
+            evaluate::page(evaluation, &Provenance::default()),
+        )
+    };
     let with = |threads, parts: Option<&std::path::Path>, watch: &dyn Watch| {
         let options = Options {
             threads,
@@ -152,7 +158,7 @@ fn threads_and_interruptions_change_nothing() {
 
 #[test]
 fn the_page_needs_nothing_from_outside() {
-    let page = evaluate::page(&ask("reno", &["start-up"]));
+    let page = evaluate::page(&ask("reno", &["start-up"]), &Provenance::default());
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && !page.contains("<script"));
     for outside in ["src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");

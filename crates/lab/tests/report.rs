@@ -4,6 +4,7 @@ use ccplane_lab::result::{
     Audit, ContenderResult, EmulatorAudit, Figures, FlowFigures, HostFigures, RunResult, Sample, Series, Setup,
 };
 use ccplane_lab::{report, table};
+use ccplane_report::Provenance;
 
 /// A sawtooth between `low` and `high` segments with a period of `period` s, and what it does to a 96 Mbit/s link.
 fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> ContenderResult {
@@ -125,9 +126,13 @@ fn result(flows: usize) -> RunResult {
     }
 }
 
+fn page(result: &RunResult) -> String {
+    report::page(result, &Provenance::default())
+}
+
 #[test]
 fn the_page_has_every_part_and_needs_nothing_else() {
-    let page = report::page(&result(1));
+    let page = page(&result(1));
     std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.html"), &page).unwrap();
     for part in [
         "<title>reno, cubic against native:reno, native:cubic · ccplane</title>",
@@ -136,9 +141,8 @@ fn the_page_has_every_part_and_needs_nothing_else() {
         "Queueing delay",
         "Distributions",
         "The emulator&#39;s audit",
-        "data-chart=\"cwnd\"",
+        "data-along=\"time\"",
         "ccplane run --alg reno,cubic --vs native:reno,native:cubic",
-        "var uPlot=",
         "droptail:1bdp, which is 240.0 kB",
         "Kolmogorov-Smirnov",
     ] {
@@ -155,51 +159,76 @@ fn the_page_has_every_part_and_needs_nothing_else() {
     assert!(!page.contains("Jain"), "one flow is fair to itself: no column for it");
 }
 
+/// Values along the lines of the pictures whose title ends so: the line's name, and each value with its place.
+fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
+    let between = |text: &str, before: &str, after: &str| -> String {
+        let (_, rest) = text.split_once(before).unwrap();
+        rest.split_once(after).unwrap().0.to_owned()
+    };
+    let numbers = |text: &str| -> Vec<f64> { text.split(' ').map(|word| word.parse().unwrap()).collect() };
+    let titled = |picture: &&str| between(picture, "<text class=\"title\"", "/text>").contains(&format!("{title}<"));
+    let pictures = page.split("<div class=\"live\"").skip(1).filter(titled);
+    let mut found = Vec::new();
+    for picture in pictures {
+        let (x, y) = (
+            numbers(&between(picture, "data-x=\"", "\"")),
+            numbers(&between(picture, "data-y=\"", "\"")),
+        );
+        let plot = between(picture, "class=\"plot\"", ">");
+        let view = numbers(&between(&plot, "viewBox=\"", "\""));
+        for path in picture.split("<path ").skip(1) {
+            let steps = between(path, " d=\"M", "\"");
+            let mut at = (0.0, 0.0);
+            let place = |step: &str| {
+                let step = numbers(step);
+                at = (at.0 + step[0], at.1 + step[1]);
+                let along = x[0] + at.0 / view[2] * (x[1] - x[0]);
+                (along, y[1] - at.1 / view[3] * (y[1] - y[0]))
+            };
+            found.push((
+                between(path, "data-name=\"", "\""),
+                steps.split('l').map(place).collect(),
+            ));
+        }
+    }
+    found
+}
+
 #[test]
-fn the_data_in_the_page_is_what_was_measured() {
-    let page = report::page(&result(1));
-    let (_, rest) = page
-        .split_once("<script id=\"data\" type=\"application/json\">")
-        .unwrap();
-    let (json, _) = rest.split_once("</script>").unwrap();
-    let data: serde_json::Value = serde_json::from_str(json).unwrap();
-    let first = &data["contenders"][0];
-    assert_eq!(first["label"], "reno");
-    assert_eq!(first["cwnd"][0][0], 165);
-    assert_eq!(first["smoothed"].as_array().unwrap().len(), 750);
-    assert_eq!(first["throughput_ecdf"].as_array().unwrap().len(), 750);
-    assert_eq!(
-        (&first["throughput_ecdf"][0], &first["throughput_ecdf"][749]),
-        (&0.0.into(), &96.0.into())
+fn the_pictures_show_what_was_measured() {
+    let page = page(&result(1));
+    let near = |(x, y): (f64, f64), at: f64, value: f64| (x - at).abs() < 0.002 && (y - value).abs() < 0.02;
+    let windows = lines(&page, "cwnd, segments");
+    let names: Vec<&str> = windows.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["reno", "native:reno", "cubic", "native:cubic"]);
+    assert!(near(windows[0].1[0], 0.0, 165.0), "{:?}", windows[0].1[0]);
+    let throughput = &lines(&page, "throughput, Mbit/s")[0].1;
+    assert_eq!(throughput.len(), 750);
+    // A mean over five bins: 60, 95.2, 95, 94.8 and 96.
+    assert!(near(throughput[5], 0.11, 88.2), "{:?}", throughput[5]);
+    assert_eq!(lines(&page, "queueing delay, ms")[0].1.len(), 750);
+    let shares = &lines(&page, "bins by throughput, %")[0].1;
+    // The four bins of the start are left of the edge, and counted.
+    assert!(
+        shares[0].0 > 90.0 && (shares[0].1 - 0.533).abs() < 0.02,
+        "{:?}",
+        shares[0]
     );
-    assert_eq!(data["bin_s"][1], 0.03);
-    assert_eq!(
-        data["bin_s"].as_array().unwrap().len(),
-        first["delay"].as_array().unwrap().len()
-    );
-    assert_eq!(
-        data["sample_s"].as_array().unwrap().len(),
-        first["cwnd"][0].as_array().unwrap().len()
-    );
-    assert_eq!(data["setup"]["full_delay_ms"], 20.0);
+    let (largest, share) = *shares.last().unwrap();
+    assert!(largest > 96.0 && share > 99.9, "{largest} {share}");
+    assert!(page.contains(">full queue</text>") && page.contains(">BDP + queue</text>"));
 }
 
 #[test]
 fn several_flows_get_jain_and_their_own_table() {
-    let page = report::page(&result(3));
+    let page = page(&result(3));
     assert!(page.contains("Jain") && page.contains("0.993") && page.contains("<h2>Flows</h2>"));
-    assert!(page.contains("data-chart=\"flows\"") && !report::page(&result(1)).contains("data-chart=\"flows\""));
+    let goodput = lines(&page, "goodput, Mbit/s");
+    assert!(lines(&report::page(&result(1), &Provenance::default()), "goodput, Mbit/s").is_empty());
     // 11.4 MB/s, as the samples say: 91.2 Mbit/s in every bin of 100 ms.
-    let (_, rest) = page
-        .split_once("<script id=\"data\" type=\"application/json\">")
-        .unwrap();
-    let data: serde_json::Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
-    let goodput = data["contenders"][0]["goodput"][2].as_array().unwrap();
-    assert_eq!(goodput.len(), 150);
-    assert!(
-        goodput.iter().all(|v| (v.as_f64().unwrap() - 91.2).abs() < 0.1),
-        "{goodput:?}"
-    );
+    let (name, values) = &goodput[2];
+    assert_eq!((name.as_str(), values.len()), ("reno 3", 150));
+    assert!(values.iter().all(|(_, mbit)| (mbit - 91.2).abs() < 0.1), "{values:?}");
 }
 
 #[test]
@@ -211,9 +240,9 @@ fn names_cannot_break_out_of_the_page() {
         .audit
         .complaints
         .push("<img onerror=alert(3)>{{css}}".into());
-    let page = report::page(&result);
+    let page = page(&result);
     assert!(!page.contains("<script>alert") && !page.contains("<img onerror"));
-    assert_eq!(page.matches("</script>").count(), 3);
+    assert_eq!(page.matches("</script>").count(), 1);
     assert!(page.contains("Read these figures with care") && page.contains("{{css}}"));
 }
 

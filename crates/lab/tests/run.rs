@@ -128,7 +128,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
                 .as_ref()
                 .map(|tail| (tail.flows, tail.sent_bytes > 1_000_000));
             assert_eq!(told, second_loop.then_some((2, true)), "{}: {f:?}", c.label);
-            let page = report::page(&result);
+            let page = report::page(&result, &ccplane_report::Provenance::default());
             assert!(page.contains("over UDP"));
             assert_eq!(page.contains("<h2>Second loop</h2>"), second_loop);
         }
@@ -190,7 +190,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     }
     assert_eq!(left_behind(), [] as [&str; 0]);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
-    let page = ccplane_lab::files::write(&result, &directory).unwrap();
+    let page = ccplane_lab::files::write(&result, &directory, &ccplane_report::Provenance::default()).unwrap();
     assert!(page.is_file());
     for (file, rows) in [("series.csv", 300), ("bins.csv", 201), ("flows.csv", 5)] {
         let text = std::fs::read_to_string(directory.join(file)).unwrap();
@@ -420,7 +420,7 @@ fn one_way_delay_stands_beside_the_links_own() {
 
     let summary = files::summary(&result).to_string();
     assert!(summary.contains("queue_error_p50_us"), "{summary}");
-    let page = report::page(&result);
-    assert!(page.contains("One-way queueing delay") && page.contains("data-chart=\"stamps\""));
+    let page = report::page(&result, &ccplane_report::Provenance::default());
+    assert!(page.contains("One-way queueing delay") && page.contains(">time stamps</text>"));
     assert!(left_behind().is_empty());
 }

@@ -1,27 +1,25 @@
 //! The shell of every page: one file that opens without a network, in the reader's light or dark.
 
-use std::fmt::Write;
-
 use crate::chart;
 use crate::html::escape;
-use crate::provenance::Provenance;
 
-/// Colours beside those of charts, on a light page and on a dark one.
+/// Colours beside the palette of charts, and its other shades, on a light page and on a dark one.
 const LIGHT: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; --soft: #f4f6f8; --grid: #e9edf1; \
-                     --guide: #8a949e; --warn: #8a4b00; --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b;";
+                     --guide: #8a949e; --warn: #8a4b00; --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; \
+                     --s0: #3aa0dd; --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; --s5: #8b949e;";
 /// See [`LIGHT`].
 const DARK: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; \
-                    --guide: #75808c; --warn: #f2b766; --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f;";
+                    --guide: #75808c; --warn: #f2b766; --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; \
+                    --s0: #9cd3f7; --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; --s5: #8b949e;";
 
 /// A page in the making. What is added stands in the order in which it was added.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
     subtitle: String,
-    beside_title: String,
     style: String,
     body: String,
-    scripts: String,
+    live: bool,
     provenance: String,
 }
 
@@ -31,10 +29,9 @@ impl Page {
         Page {
             title: escape(title),
             subtitle: escape(subtitle),
-            beside_title: String::new(),
             style: String::new(),
             body: String::new(),
-            scripts: String::new(),
+            live: false,
             provenance: String::new(),
         }
     }
@@ -42,11 +39,6 @@ impl Page {
     /// Rules for what only this page has. They may use the custom properties: `--ink`, `--muted`, `--good` and their like.
     pub fn style(&mut self, css: &str) {
         self.style += css;
-    }
-
-    /// A piece of HTML at the right of the title.
-    pub fn beside_title(&mut self, html: &str) {
-        self.beside_title += html;
     }
 
     /// A piece of HTML.
@@ -69,24 +61,15 @@ impl Page {
         );
     }
 
-    /// Where its figures come from, for the foot of the page.
-    pub fn provenance(&mut self, provenance: &Provenance) {
-        self.provenance = format!(" Where the figures come from: {}.", escape(&provenance.line()));
+    /// Where its figures come from, for the foot of the page: of [`Provenance`](crate::Provenance) what holds for them.
+    pub fn provenance(&mut self, provenance: &str) {
+        self.provenance = format!(": {}", escape(provenance));
     }
 
-    /// A JSON object for scripts, as the text of the element `id`.
-    pub fn data(&mut self, id: &str, data: &serde_json::Value) {
-        // Inside a script element only this could end it early.
-        let data = data.to_string().replace('<', "\\u003c");
-        let _ = writeln!(
-            self.scripts,
-            "<script id=\"{id}\" type=\"application/json\">{data}</script>"
-        );
-    }
-
-    /// A script that runs when all of the page is there. It is the page's own: never text from outside.
-    pub fn script(&mut self, script: &str) {
-        let _ = writeln!(self.scripts, "<script>{script}</script>");
+    /// Lets a reader zoom and point into its [live](chart::live) pictures, hide lines by their keys, and choose light or dark.
+    /// A page without it has no script at all.
+    pub fn live(&mut self) {
+        self.live = true;
     }
 
     /// The page. `footer` is a piece of HTML that says what else there is.
@@ -94,13 +77,20 @@ impl Page {
         let Page {
             title,
             subtitle,
-            beside_title,
             style,
             body,
-            scripts,
+            live,
             provenance,
         } = self;
         let css = css();
+        let (button, script) = match live {
+            // It does nothing without the script, which shows it.
+            true => (
+                "<button class=\"theme\" type=\"button\" hidden>Dark</button>\n",
+                format!("<script>\n{}</script>\n", chart::SCRIPT),
+            ),
+            false => ("", String::new()),
+        };
         let version = env!("CARGO_PKG_VERSION");
         let footer = if footer.is_empty() {
             String::new()
@@ -110,20 +100,19 @@ impl Page {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\">\n<title>{title} · ccplane</title>\n<style>\n{css}{style}</style>\n</head>\n\
-             <body>\n<main>\n<header>\n<div>\n<h1>{title}</h1>\n<p class=\"muted\">{subtitle}</p>\n</div>\n{beside_title}</header>\n{body}\
-             <footer>Made by ccplane {version}.{provenance}{footer}</footer>\n</main>\n{scripts}</body>\n</html>\n"
+             <body>\n<main>\n<header>\n<div>\n<h1>{title}</h1>\n<p class=\"muted\">{subtitle}</p>\n</div>\n{button}</header>\n{body}\
+             <footer>Made by ccplane {version}{provenance}.{footer}</footer>\n</main>\n{script}</body>\n</html>\n"
         )
     }
 }
 
 /// The rules of every page. A script may set `data-theme` on the root; else the reader's preference holds, and paper is light.
 fn css() -> String {
+    let dark = format!("{DARK} {}", chart::DARK);
     format!(
-        ":root {{ {LIGHT} {} }}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) {{ {DARK} {} }} }}\n\
-         :root[data-theme=\"dark\"] {{ {DARK} {} }}\n{}{}",
+        ":root {{ {LIGHT} {} }}\n@media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
+         @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n{}{}",
         chart::LIGHT,
-        chart::DARK,
-        chart::DARK,
         include_str!("../assets/page.css"),
         chart::STYLE
     )
@@ -139,7 +128,7 @@ mod tests {
         let mut page = Page::new("a <b>", "of & about");
         page.section("One <", "<p>inside</p>");
         page.again("ccplane run --alg <x>", "the same <em>again</em>");
-        page.provenance(&Provenance::now(Build::default(), String::new(), true));
+        page.provenance(&Build::default().to_string());
         let html = page.finish("More in <code>x.json</code>.");
         for part in [
             "<!doctype html>",
@@ -160,15 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn data_cannot_end_its_element() {
+    fn only_a_live_page_has_a_script() {
         let mut page = Page::new("", "");
-        page.data(
-            "data",
-            &serde_json::json!({ "label": "</script><script>alert(1)</script>" }),
-        );
-        page.script("run();");
+        page.add("<p>text</p>");
+        assert!(!page.clone().finish("").contains("<button"));
+        page.live();
         let html = page.finish("");
-        assert_eq!(html.matches("</script>").count(), 2);
-        assert!(!html.contains("<script>alert"));
+        assert_eq!(html.matches("</script>").count(), 1);
+        assert!(html.contains("class=\"theme\" type=\"button\" hidden"));
     }
 }

@@ -3,7 +3,7 @@
 //! It stands beside figures and is no part of what they are compared or found again by: neither of a digest nor of the
 //! key of a part.
 
-use std::fs;
+use std::{fmt, fs};
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,18 @@ impl Default for Build {
             commit: UNKNOWN.to_owned(),
             dirty: None,
         }
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commit = self.commit.get(..12).unwrap_or(&self.commit);
+        let dirty = match self.dirty {
+            Some(true) => ", changed since",
+            Some(false) => "",
+            None => ", perhaps changed since",
+        };
+        write!(f, "commit {commit}{dirty}")
     }
 }
 
@@ -75,24 +87,31 @@ impl Provenance {
         }
     }
 
-    /// One line, for a page or a terminal.
-    pub fn line(&self) -> String {
-        let commit = self.commit.get(..12).unwrap_or(&self.commit);
-        let dirty = match self.dirty {
-            Some(true) => ", changed since",
-            Some(false) => "",
-            None => ", perhaps changed since",
-        };
+    /// The program alone: all that figures in virtual time depend on.
+    pub fn build(&self) -> Build {
+        Build {
+            commit: self.commit.clone(),
+            dirty: self.dirty,
+        }
+    }
+
+    /// Day, program and machine, for a page.
+    pub fn place(&self) -> String {
         let [one, ..] = self.load;
         format!(
-            "{}, commit {commit}{dirty}; Linux {}, {}, {} CPUs, load {one:.2}; {}, {} attempts",
+            "{}, {}; Linux {}, {}, {} CPUs, load {one:.2}",
             self.day,
+            self.build(),
             self.kernel,
             self.cpu,
             self.cores,
-            if self.quick { "quick" } else { "full" },
-            self.attempts
         )
+    }
+
+    /// All of it in one line, for a page or a terminal.
+    pub fn line(&self) -> String {
+        let version = if self.quick { "quick" } else { "full" };
+        format!("{}; {version}, {} attempts", self.place(), self.attempts)
     }
 
     /// For an object of figures.
@@ -175,5 +194,7 @@ mod tests {
         let here = Provenance::now(Build::default(), "ccplane paper x".to_owned(), true);
         assert_eq!((here.commit.as_str(), here.dirty, here.quick), ("unknown", None, true));
         assert!(here.cores >= 1 && here.line().contains("quick"));
+        assert_eq!(here.build(), Build::default());
+        assert_eq!(Build::default().to_string(), "commit unknown, perhaps changed since");
     }
 }

@@ -23,7 +23,7 @@ impl From<&str> for Column {
     }
 }
 
-/// See [`Column::from<&str>`](#impl-From<%26str>-for-Column).
+/// As of a `&str`.
 impl From<String> for Column {
     fn from(heading: String) -> Column {
         heading.as_str().into()

@@ -9,6 +9,7 @@ use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::sim::{self, Options, Watch};
 use ccplane_lab::{Contender, Error, files};
+use ccplane_report::Provenance;
 use ccplane_units::Duration;
 use indicatif::ProgressBar;
 
@@ -28,6 +29,8 @@ pub fn run(args: &RunArgs, registry: &Registry, json: bool) -> Result<(), Failur
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let command = command_line();
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command.clone(), false);
     let options = Options {
         seeds,
         threads: threads.max(1),
@@ -51,7 +54,7 @@ pub fn run(args: &RunArgs, registry: &Registry, json: bool) -> Result<(), Failur
         );
     }
     let unwritable = |e| Failure::new(Kind::Failed, e);
-    let page = files::write(&result, &args.out).map_err(unwritable)?;
+    let page = files::write(&result, &args.out, &provenance).map_err(unwritable)?;
     files::write_scenario(&scenario.text, &args.out).map_err(unwritable)?;
     print(&result, &page, json);
     if !json {

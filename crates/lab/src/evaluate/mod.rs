@@ -26,7 +26,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::experiment::Contender;
-use crate::report::round;
 use crate::scenario::Scenario;
 
 pub use measured::Measured;
@@ -294,6 +293,12 @@ impl Evaluation {
         }
         out + &format!("\n{}: {}\n", self.algorithm, self.counts())
     }
+}
+
+/// For a file of figures; null for what is no number.
+fn round(value: f64, digits: u32) -> Value {
+    let scale = f64::from(10u32.pow(digits));
+    json!((value * scale).round() / scale)
 }
 
 #[cfg(test)]

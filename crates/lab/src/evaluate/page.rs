@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ccplane_report::html::{definitions, escape, note, warning};
-use ccplane_report::{Page, chart};
+use ccplane_report::{Page, Provenance, chart};
 
 use super::{Answer, Evaluation, Question, Verdict};
 
@@ -21,7 +21,7 @@ section a { color: inherit; } h2 .verdict { margin-left: 8px; vertical-align: 2p
 const MOST_COMPLAINTS: usize = 20;
 
 /// The page.
-pub fn page(evaluation: &Evaluation) -> String {
+pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
     let quick = if evaluation.quick { ", in short (--quick)" } else { "" };
     let subtitle = format!(
         "{} Asked what RFC 9743 asks of a new congestion control{quick}; {}, {} s of traffic.",
@@ -37,8 +37,10 @@ pub fn page(evaluation: &Evaluation) -> String {
         page.add(&section(question, answer));
     }
     let again = if evaluation.datapath == "simulator" {
+        page.provenance(&provenance.build().to_string());
         "Virtual time: the same program gives the same page, to the last byte, on any number of threads."
     } else {
+        page.provenance(&provenance.place());
         "Real packets and a real clock: two evaluations agree in their distributions, not in every packet."
     };
     page.again(

@@ -391,6 +391,8 @@ const HEADINGS: [&str; 8] = ["µs", "packets", "median", "p90", "p99", "p99.9", 
 
 #[cfg(test)]
 mod tests {
+    use ccplane_report::Provenance;
+
     use super::*;
 
     fn setup(one_clock: bool) -> Setup {
@@ -510,7 +512,7 @@ mod tests {
         let found = evaluate(&nothing, setup(false), false);
         assert_eq!((found.headroom(), found.clocks, found.min_rtt), (None, None, None));
         assert!(found.json()["there"]["p50_us"].is_null());
-        assert!(page(&found).contains("<svg"));
+        assert!(page(&found, &Provenance::default()).contains("<svg"));
         assert!(!found.text().is_empty());
     }
 

@@ -1,8 +1,8 @@
 //! The delay meter's page: figures and pictures in one file, without a script.
 
-use ccplane_report::Page;
 use ccplane_report::chart::{self, Axis, Chart, Line};
 use ccplane_report::html::note;
+use ccplane_report::{Page, Provenance};
 
 use super::{Distribution, Findings, Way};
 
@@ -14,7 +14,7 @@ const FINE: f64 = 10.0;
 const PIECES: usize = 300;
 
 /// The page.
-pub fn page(found: &Findings) -> String {
+pub fn page(found: &Findings, provenance: &Provenance) -> String {
     let subtitle = format!(
         "{} probes of {} bytes, {} a second on average, over {:.1} s{}.",
         found.tally.sent,
@@ -52,6 +52,7 @@ pub fn page(found: &Findings) -> String {
         &found.setup.command,
         "docs/measure.md says what each figure is, and how far it is to be believed.",
     );
+    page.provenance(&provenance.place());
     page.finish("")
 }
 

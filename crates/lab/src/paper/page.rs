@@ -249,16 +249,13 @@ pub(super) fn write(
         .sum();
     provenance.attempts = attempts.max(1);
     figures.insert(provenance::MEMBER.into(), provenance.json());
-    let mut page = Page::new(
-        title,
-        "A published experiment, run again: our figures beside the paper's.",
-    );
+    let mut page = Page::new(title, "Published figures, run again: ours beside the paper's.");
     page.add(body);
     page.again(
         &options.command,
         "The figures are in <code>figures.json</code>, next to this page.",
     );
-    page.provenance(&provenance);
+    page.provenance(&provenance.line());
     let put = |name: &str, text: String| {
         let path = options.directory.join(name);
         let written = std::fs::write(&path, text);

@@ -1,16 +1,15 @@
 //! `report.html`: one page with the run's pictures, figures, parameters, audit and command line, everything inside.
 //!
-//! Text and tables are written here, so that they are there without JavaScript and in a search; the pictures are
-//! drawn in the browser by uPlot, kept in `assets/` with its licence, from JSON in the page.
+//! All of it is there without a script, which lets a reader zoom, point and choose.
 
-mod data;
+mod charts;
+
 use std::fmt::Write;
 
 use ccplane_report::html::{definitions, escape, note, number, warning};
-use ccplane_report::{Page, Table};
+use ccplane_report::{Page, Provenance, Table};
 
-pub(crate) use self::data::round;
-use self::data::{SMOOTH_REACH, data, delay, flow_bin_s, throughput};
+use self::charts::{Charts, SMOOTH_REACH, delay, flow_bin_s, throughput};
 use crate::metrics;
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::table;
@@ -21,48 +20,40 @@ const MAX_FLOWS: usize = 16;
 /// What else there is, for the foot of the page.
 const FILES: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
                      <code>bins.csv</code> and <code>flows.csv</code>, and what the algorithms heard in <code>reports.csv</code>, next \
-                     to this page. Drawn with uPlot (MIT licence, © 2022 Leon Sorokin).";
+                     to this page.";
 
 /// The page.
-pub fn page(result: &RunResult) -> String {
+pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     let mut page = Page::new(&title(result), &subtitle(&result.setup));
-    page.style(include_str!("../../assets/uPlot-1.6.32.min.css"));
-    page.beside_title("<button class=\"theme\" type=\"button\">Dark</button>");
+    let charts = Charts::new(result);
+    page.live();
     if !result.note.is_empty() {
         page.add(&format!("<p>{}</p>", escape(&result.note)));
     }
     page.add(&warnings(result));
-    page.add("<div class=\"keys\" aria-label=\"Contenders: press to hide or show\"></div>");
+    page.add(&charts.keys());
     page.add(&format!(
-        "<section id=\"contenders\">{}<p class=\"note\">{}</p></section>",
+        "<section class=\"keyed\">{}<p class=\"note\">{}</p></section>",
         table::of_run(result).html(),
         table_note(result)
     ));
-    page.add(
-        "<noscript><p class=\"warning\">The pictures need JavaScript (all of it is inside this file); the figures above and below do \
-         not.</p></noscript>",
-    );
-    courses(&mut page, &result.setup);
-    one_way(&mut page, result);
+    courses(&mut page, &result.setup, &charts);
+    one_way(&mut page, result, &charts);
     second_loops(&mut page, result);
-    completions(&mut page, result);
+    completions(&mut page, result, &charts);
     flows(&mut page, result);
     links(&mut page, result);
     measured(&mut page, result);
     page.again(&result.command, &again(result));
-    page.script(include_str!("../../assets/uPlot-1.6.32.iife.min.js"));
-    page.data("data", &data(result));
-    page.script(include_str!("../../assets/report.js"));
+    page.provenance(&match simulated(result) {
+        true => provenance.build().to_string(),
+        false => provenance.place(),
+    });
     page.finish(FILES)
 }
 
-/// Where the script draws the charts of that name.
-fn row(name: &str) -> String {
-    format!("<div class=\"row\" data-chart=\"{name}\"></div>")
-}
-
 /// What happened over time, and how it is distributed.
-fn courses(page: &mut Page, setup: &Setup) {
+fn courses(page: &mut Page, setup: &Setup, charts: &Charts<'_>) {
     let bin = number(setup.bin_ms);
     page.section(
         "Congestion window",
@@ -70,7 +61,7 @@ fn courses(page: &mut Page, setup: &Setup) {
             "<p class=\"note\">Each flow's window as its socket had it every {} ms. Guides: what the path holds without a queue (BDP), and \
              with the queue full.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>{}",
             number(setup.sample_ms),
-            row("cwnd")
+            charts.windows()
         ),
     );
     if setup.flows >= 2 {
@@ -78,23 +69,23 @@ fn courses(page: &mut Page, setup: &Setup) {
             "Bytes that each receiving application read, in bins of {} ms. Guide: an equal share of the link.",
             number(flow_bin_s(setup) * 1e3)
         );
-        page.section("Goodput of each flow", &(note(&about) + &row("flows")));
+        page.section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
     }
     let about = format!(
         "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. Guide: the link's rate.",
         2 * SMOOTH_REACH + 1
     );
-    page.section("Throughput", &(note(&about) + &row("throughput")));
+    page.section("Throughput", &(note(&about) + &charts.throughputs()));
     let about = format!(
         "Mean time at the bottleneck (waiting and transmission) of the packets that left it in each bin of {bin} ms, from the link's own \
          log. Guide: a full queue."
     );
-    page.section("Queueing delay", &(note(&about) + &row("delay")));
+    page.section("Queueing delay", &(note(&about) + &charts.delays()));
     let about = format!(
         "Share of the {bin} ms bins (throughput, not smoothed) and of the same bins' mean queueing delay at or below each value; slow \
          start included."
     );
-    page.section("Distributions", &(note(&about) + &row("cdf")));
+    page.section("Distributions", &(note(&about) + &charts.distributions()));
 }
 
 /// Parameters, and the audit of who carried the packets.
@@ -278,8 +269,8 @@ fn simulated(result: &RunResult) -> bool {
     result.contenders.iter().any(|c| c.audit.simulation.is_some())
 }
 
-/// Completion times: the table, and where the script draws their distributions.
-fn completions(page: &mut Page, result: &RunResult) {
+/// Completion times: the table, and their distributions.
+fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let Some(table) = table::of_completions(result) else {
         return;
     };
@@ -288,7 +279,7 @@ fn completions(page: &mut Page, result: &RunResult) {
         "Flows that ended in time, from their start to their last byte at the receiver. Slowdown: over what the flow would have taken \
          alone (its bytes at the path's lowest rate, and one round trip).",
     );
-    out += &row("fct");
+    out += &charts.completions();
     for c in &result.contenders {
         let unfinished = c.figures.completions.as_ref().map_or(0, |all| all.unfinished);
         if unfinished > 0 {
@@ -298,8 +289,8 @@ fn completions(page: &mut Page, result: &RunResult) {
     page.section("Completion times", &out);
 }
 
-/// Queueing delay from time stamps beside the link's own: the table, and where the script draws the packets.
-fn one_way(page: &mut Page, result: &RunResult) {
+/// Queueing delay from time stamps beside the link's own: the table, and the packets.
+fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let rows: Vec<Vec<String>> = result
         .contenders
         .iter()
@@ -340,7 +331,7 @@ fn one_way(page: &mut Page, result: &RunResult) {
     let about = "Queueing delay of each full packet, from the time stamps of both its ends and from the link's own log, each above its \
                  least. All of them are in stamps.csv.";
     let table = Table::new(headings, rows).html();
-    page.section("One-way queueing delay", &(table + &note(about) + &row("stamps")));
+    page.section("One-way queueing delay", &(table + &note(about) + &charts.stamps()));
 }
 
 fn second_loops(page: &mut Page, result: &RunResult) {

@@ -1,0 +1,285 @@
+//! Panels with their axes, guides and lines.
+
+use std::fmt::Write;
+
+use super::scale::{Scale, px};
+use super::{COLOURS, Chart, DARK, LIGHT, Line, STYLE, live};
+use crate::html::escape;
+
+/// Of each panel: above, for title and key, and below, for the axis.
+const ABOVE: f64 = 24.0;
+const BELOW: f64 = 38.0;
+/// Left, for the values of the vertical axis, and right, for half a number.
+pub(super) const LEFT: f64 = 52.0;
+pub(super) const RIGHT: f64 = 16.0;
+/// What a letter takes at most on average at 12 px; keys are set by it. Too small and they overlap.
+const LETTER: f64 = 6.6;
+
+/// How large a panel is in the picture's own units, which a page scales, and who draws its lines.
+pub(super) struct Layout {
+    /// Of the picture.
+    pub width: f64,
+    /// Height of the drawing itself.
+    pub inside: f64,
+    /// Lines and ticks in elements of their own, which a script moves.
+    pub live: bool,
+}
+
+/// Panels for paper, one below the other.
+const PAPER: Layout = Layout {
+    width: 760.0,
+    inside: 150.0,
+    live: false,
+};
+
+/// The picture for use inside a page that says [`STYLE`] and has the custom properties.
+pub fn inline(charts: &[Chart], described: &str) -> String {
+    let mut out = String::new();
+    picture(&mut out, charts, described, "");
+    out
+}
+
+/// The picture as a file of its own.
+pub fn standalone(charts: &[Chart], described: &str) -> String {
+    let style = format!(
+        "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; --guide: #8a949e; {LIGHT} }}\n\
+         @media (prefers-color-scheme: dark) {{ svg.chart {{ --page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --grid: #252b32; \
+         --guide: #75808c; {DARK} }} }}\n{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n"
+    );
+    let mut out = String::new();
+    picture(&mut out, charts, described, &style);
+    out + "\n"
+}
+
+fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
+    let each = PAPER.height();
+    let (width, height) = (PAPER.width, each * charts.len() as f64);
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+         <title>{}</title>\n{style}",
+        escape(described)
+    );
+    for (i, chart) in charts.iter().enumerate() {
+        panel(out, chart, each * i as f64, &PAPER);
+    }
+    *out += "</svg>";
+}
+
+impl Layout {
+    /// Of a panel.
+    pub fn height(&self) -> f64 {
+        ABOVE + self.inside + BELOW
+    }
+
+    /// The left upper corner of the drawing in a panel that begins at 0.
+    pub fn corner(&self) -> (f64, f64) {
+        (LEFT, ABOVE)
+    }
+
+    /// Where values lie in a panel that begins at `top`: across and upwards.
+    pub fn scales(&self, chart: &Chart, top: f64) -> (Scale, Scale) {
+        let values = || chart.lines.iter().flat_map(|line| &line.points);
+        let guides = chart.guides.iter().map(|(at, _)| *at);
+        let errors = chart.lines.iter().flat_map(|line| &line.errors);
+        let ys = values().filter_map(|(_, y)| *y).chain(guides);
+        let ys = ys.chain(errors.flat_map(|(_, from, to)| [*from, *to]));
+        let top = top + ABOVE;
+        (
+            Scale::new(&chart.x, values().map(|(x, _)| *x), LEFT, self.width - RIGHT, false),
+            Scale::new(&chart.y, ys, top + self.inside, top, true),
+        )
+    }
+}
+
+/// Draws one of them, its title beginning at `top`.
+pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
+    let (x, y) = layout.scales(chart, top);
+    let (top, inside) = (top + ABOVE, layout.inside);
+    let (right, bottom) = (layout.width - RIGHT, top + inside);
+
+    key(out, chart, top, right);
+    for (at, text) in y.ticks() {
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text class=\"soft\" x=\"{1}\" y=\"{2}\" \
+             text-anchor=\"end\">{text}</text>",
+            px(at),
+            px(LEFT - 6.0),
+            px(at + 4.0)
+        );
+    }
+    if layout.live {
+        *out += "<g class=\"along\">";
+    }
+    for (at, text) in x.ticks() {
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" x=\"{0}\" y=\"{3}\" \
+             text-anchor=\"middle\">{text}</text>",
+            px(at),
+            px(top),
+            px(bottom),
+            px(bottom + 14.0)
+        );
+    }
+    if layout.live {
+        *out += "</g>\n";
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        px((LEFT + right) / 2.0),
+        px(bottom + 29.0),
+        escape(&chart.x.label)
+    );
+    let guides = || {
+        chart
+            .guides
+            .iter()
+            .filter_map(|(value, text)| Some((y.at(*value)?, text)))
+    };
+    for (at, _) in guides() {
+        let _ = writeln!(
+            out,
+            "<line class=\"guide\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/>",
+            px(at)
+        );
+    }
+    if layout.live {
+        live::lines(out, chart, top, layout);
+    } else {
+        chart.lines.iter().for_each(|line| draw(out, line, &x, &y));
+    }
+    for (at, text) in guides() {
+        let _ = writeln!(
+            out,
+            "<text class=\"soft halo\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(right - 4.0),
+            px(at - 4.0),
+            escape(text)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<rect class=\"frame\" x=\"{LEFT}\" y=\"{}\" width=\"{}\" height=\"{inside}\"/>",
+        px(top),
+        px(right - LEFT)
+    );
+}
+
+/// The title, and what each colour is.
+fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
+    let base = px(top - 8.0);
+    let _ = writeln!(
+        out,
+        "<text class=\"title\" x=\"{LEFT}\" y=\"{base}\">{}</text>",
+        escape(&chart.title)
+    );
+    let mut right = right;
+    for line in chart.lines.iter().rev().filter(|line| !line.label.is_empty()) {
+        right -= line.label.chars().count() as f64 * LETTER;
+        let dashed = if line.dashed { " dashed" } else { "" };
+        let _ = writeln!(
+            out,
+            "<line class=\"line {0}{dashed}\" x1=\"{1}\" x2=\"{2}\" y1=\"{3}\" y2=\"{3}\"/><text x=\"{4}\" \
+             y=\"{base}\">{5}</text>",
+            class(line),
+            px(right - 22.0),
+            px(right - 5.0),
+            px(top - 12.0),
+            px(right),
+            escape(&line.label)
+        );
+        right -= 34.0;
+    }
+}
+
+/// Its stroke: the palette's colour, or that colour's other shade.
+pub(super) fn class(line: &Line) -> String {
+    format!("{}{}", if line.second { 's' } else { 'c' }, line.colour % COLOURS)
+}
+
+fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
+    let colour = line.colour % COLOURS;
+    let mut path = String::new();
+    let mut dots = String::new();
+    let mut joined = false;
+    for (at, value) in &line.points {
+        let place = x.at(*at).zip(value.and_then(|value| y.at(value)));
+        if let Some((px_x, px_y)) = place.map(|(a, b)| (px(a), px(b))) {
+            let _ = write!(path, "{}{px_x} {px_y}", if joined { "L" } else { "M" });
+            if line.dots {
+                let _ = write!(
+                    dots,
+                    "<circle class=\"f{colour}\" cx=\"{px_x}\" cy=\"{px_y}\" r=\"3\"/>"
+                );
+            }
+        }
+        joined = place.is_some();
+    }
+    for (at, from, to) in &line.errors {
+        if let (Some(at), Some(from), Some(to)) = (x.at(*at), y.at(*from), y.at(*to)) {
+            let _ = writeln!(
+                out,
+                "<path class=\"line c{colour}\" d=\"M{0} {2}H{1}M{0} {3}H{1}M{4} {2}V{3}\"/>",
+                px(at - 3.0),
+                px(at + 3.0),
+                px(from),
+                px(to),
+                px(at)
+            );
+        }
+    }
+    let dashed = if line.dashed { " dashed" } else { "" };
+    if !path.is_empty() {
+        let _ = writeln!(out, "<path class=\"line c{colour}{dashed}\" d=\"{path}\"/>{dots}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Axis;
+    use super::*;
+
+    fn chart() -> Chart {
+        Chart {
+            title: "delay, ms".into(),
+            x: Axis::linear("s"),
+            y: Axis::linear(""),
+            lines: vec![Line::new("a<b", 0, [(0.0, 1.0), (5.0, 20.0), (10.0, 10.0)])],
+            guides: vec![(20.0, "full".into())],
+        }
+    }
+
+    #[test]
+    fn no_values_can_break_a_picture() {
+        for values in [
+            vec![],
+            vec![(0.0, 0.0)],
+            vec![(f64::NAN, 1.0)],
+            vec![(1.0, f64::INFINITY)],
+            vec![(1e300, -1e300)],
+        ] {
+            for log in [false, true] {
+                let mut chart = chart();
+                (chart.x.log, chart.y.log) = (log, log);
+                chart.lines[0].points = values.iter().map(|(x, y)| (*x, Some(*y))).collect();
+                let text = inline(&[chart], "");
+                assert!(text.starts_with("<svg") && text.ends_with("</svg>"));
+                assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_and_gaps_break_the_line() {
+        let mut gap = chart();
+        gap.lines[0].points[1].1 = None;
+        let text = standalone(&[gap, chart()], "two & two");
+        assert!(text.contains("a&lt;b") && text.contains("two &amp; two"));
+        assert_eq!(text.matches("<path").count(), 2);
+        let broken = text.split("<path").nth(1).unwrap();
+        assert_eq!(broken.split("d=\"").nth(1).unwrap().matches('M').count(), 2);
+    }
+}

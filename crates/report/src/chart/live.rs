@@ -1,0 +1,222 @@
+//! Pictures that a reader zooms and points into, and the keys of a page that hide their lines.
+//!
+//! They are there without a script, as any other; the page's script moves what is drawn here and draws nothing of its own
+//! but the ticks of the part that is shown.
+
+use std::fmt::Write;
+
+use super::draw::{LEFT, Layout, RIGHT, class, panel};
+use super::scale::px;
+use super::{COLOURS, Chart, Line, Look};
+use crate::html::escape;
+
+/// What a page runs once for all its live pictures, its keys and its choice of light or dark.
+pub const SCRIPT: &str = include_str!("../../assets/charts.js");
+
+/// Parts of a unit in which lines are drawn. A reader zooms in by as much before corners show.
+const FINE: f64 = 100.0;
+
+/// How much of the page a picture takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Width {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Half of it, with another beside it.
+    Half,
+}
+
+/// What a reader is told who points at a picture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Live {
+    /// How wide it is.
+    pub width: Width,
+    /// Digits after the point, across and upwards.
+    pub digits: (usize, usize),
+    /// Units, across and upwards.
+    pub units: (&'static str, &'static str),
+    /// Pictures of one name, which have the same horizontal axis, are zoomed and pointed at together; one without stands alone.
+    pub along: &'static str,
+}
+
+/// A picture that the script takes up. Both axes are linear, and the horizontal one has a range.
+pub fn live(chart: &Chart, reading: &Live) -> String {
+    let layout = match reading.width {
+        Width::Whole => Layout {
+            width: 940.0,
+            inside: 230.0,
+            live: true,
+        },
+        Width::Half => Layout {
+            width: 560.0,
+            inside: 220.0,
+            live: true,
+        },
+    };
+    let (x, y) = layout.scales(chart, 0.0);
+    let ((from, to), (low, high)) = (x.ends(), y.ends());
+    let (width, height) = (layout.width, layout.height());
+    let names: Vec<&str> = chart.lines.iter().map(name).collect();
+    let mut out = format!(
+        "<div class=\"live\" data-along=\"{}\" data-x=\"{from} {to}\" data-y=\"{low} {high}\" data-digits=\"{} {}\" data-units=\"{},{}\">\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n",
+        reading.along,
+        reading.digits.0,
+        reading.digits.1,
+        escape(reading.units.0),
+        escape(reading.units.1),
+        escape(&format!("{} over {}: {}", chart.title, chart.x.label, names.join(", ")))
+    );
+    panel(&mut out, chart, 0.0, &layout);
+    out + "</svg><div class=\"reading\"></div></div>"
+}
+
+fn name(line: &Line) -> &str {
+    if line.name.is_empty() { &line.label } else { &line.name }
+}
+
+/// The lines, in an element whose view the script narrows, in [`FINE`] parts of a unit.
+pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
+    let (width, height) = (layout.width - LEFT - RIGHT, layout.inside);
+    let _ = writeln!(
+        out,
+        "<svg class=\"plot\" x=\"{LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
+         preserveAspectRatio=\"none\">",
+        px(top),
+        width * FINE,
+        height * FINE
+    );
+    let (x, y) = layout.scales(chart, 0.0);
+    let (left, above) = layout.corner();
+    let fine = |at: f64, from: f64| ((at - from) * FINE).round() as i64;
+    for line in &chart.lines {
+        let of = line.of.map_or(String::new(), |of| format!(" data-of=\"{of}\""));
+        let dashes = match line.dashes {
+            "" => String::new(),
+            dashes => format!(" style=\"stroke-dasharray: {dashes}\""),
+        };
+        let thin = if line.thin { " thin" } else { "" };
+        let places = line.points.iter().map(|(at, value)| {
+            let (x, y) = x.at(*at).zip(value.and_then(|value| y.at(value)))?;
+            Some((fine(x, left), fine(y, above)))
+        });
+        let _ = writeln!(
+            out,
+            "<path class=\"line {}{thin}\"{of}{dashes} data-name=\"{}\" d=\"{}\"/>",
+            class(line),
+            escape(name(line)),
+            path(places)
+        );
+    }
+    *out += "</svg>\n";
+}
+
+/// Steps from one place to the next: half the letters of places, and exact, as places are whole numbers.
+fn path(places: impl Iterator<Item = Option<(i64, i64)>>) -> String {
+    let mut out = String::new();
+    let mut last = None;
+    for place in places {
+        if let Some((x, y)) = place {
+            let _ = match last {
+                None => write!(out, "M{x} {y}"),
+                Some((before_x, before_y)) => write!(out, "l{} {}", x - before_x, y - before_y),
+            };
+        }
+        last = place;
+    }
+    out
+}
+
+/// A key of a page: the line's look and its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// Its name.
+    pub label: &'a str,
+    /// How its lines look.
+    pub look: Look,
+}
+
+/// The keys of a page, which the `n`-th line's [`of`](Line::of) names by their place. With the script they hide lines; without
+/// it they say what is what.
+pub fn keys(keys: &[Key<'_>]) -> String {
+    let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
+    for key in keys {
+        let Look { colour, second, dashes } = key.look;
+        let class = if second { 's' } else { 'c' };
+        let _ = write!(
+            out,
+            "<button type=\"button\" aria-pressed=\"true\"><svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\"><line \
+             class=\"line {class}{}\" x1=\"1\" x2=\"29\" y1=\"5\" y2=\"5\" style=\"stroke-dasharray: {}\"/></svg>{}</button>",
+            colour % COLOURS,
+            if dashes.is_empty() { "none" } else { dashes },
+            escape(key.label)
+        );
+    }
+    out + "</div>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Axis;
+    use super::*;
+
+    fn chart() -> Chart {
+        Chart {
+            title: "window".into(),
+            x: Axis::linear("time, s").from_to(0.0, 10.0),
+            y: Axis::linear("").from_to(0.0, 100.0),
+            lines: vec![Line {
+                name: "a<b".into(),
+                of: Some(1),
+                ..Line::new("", 3, [(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])
+            }],
+            guides: vec![(50.0, "half".into())],
+        }
+    }
+
+    #[test]
+    fn a_line_is_drawn_in_whole_steps_that_say_its_values() {
+        let html = live(&chart(), &Live::default());
+        // 872 by 230 units, in hundredths.
+        assert!(html.contains("viewBox=\"0 0 87200 23000\""), "{html}");
+        assert!(html.contains("d=\"M0 23000l43600 -11500l43600 -11500\""), "{html}");
+        assert!(html.contains("data-x=\"0 10\" data-y=\"0 100\"") && html.contains("data-of=\"1\""));
+        assert!(html.contains("data-name=\"a&lt;b\"") && html.contains("over time, s: a&lt;b</title>"));
+    }
+
+    #[test]
+    fn gaps_break_a_line_and_what_is_outside_is_left_out() {
+        let places = [
+            Some((1, 2)),
+            Some((3, 3)),
+            None,
+            Some((5, 5)),
+            None,
+            None,
+            Some((7, 7)),
+            Some((8, 8)),
+        ];
+        assert_eq!(path(places.into_iter()), "M1 2l2 1M5 5M7 7l1 1");
+        assert_eq!(path([None, None].into_iter()), "");
+        let mut outside = chart();
+        outside.lines[0].points.push((11.0, 1.0.into()));
+        assert_eq!(live(&outside, &Live::default()), live(&chart(), &Live::default()));
+    }
+
+    #[test]
+    fn keys_show_how_lines_look() {
+        let look = Look {
+            colour: 7,
+            second: true,
+            dashes: "7 4",
+        };
+        let html = keys(&[Key {
+            label: "<native>",
+            look,
+        }]);
+        assert!(
+            html.contains("line s1\"") && html.contains("7 4") && html.contains("&lt;native&gt;"),
+            "{html}"
+        );
+    }
+}
