@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_was_low_for_a_moment_is_forgotten_in_a_second() {
-        let now = Time::from_micros(10_000);
+        let now = Time::from_micros(100_000_000);
         let mut pacer = Pacer::default();
         pacer.order(1, UNLIMITED);
         pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
