@@ -24,8 +24,12 @@ pub struct Tables {
     /// By algorithm, in the order in which they were first heard of.
     tables: Vec<(Arc<str>, ProgramTable<MAX_PROGRAMS>)>,
     /// The empty table of flows that have no program yet: it makes them fall back when none comes.
-    nobody: ProgramTable<MAX_PROGRAMS>,
+    nobody: Box<ProgramTable<MAX_PROGRAMS>>,
 }
+
+/// Whoever has a datapath in a value of their own moves it, on the stack of a thread that may be small (2 MiB in Rust): a table of
+/// programs is 90 kB, so that none lies in it directly.
+const _: () = assert!(size_of::<Tables>() <= 64);
 
 /// In which of the [`Tables`] a flow's program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Tables {
     pub fn new(limits: Limits, capabilities: Capabilities) -> Tables {
         Tables {
             tables: Vec::new(),
-            nobody: ProgramTable::new(limits, capabilities),
+            nobody: Box::new(ProgramTable::new(limits, capabilities)),
         }
     }
 
