@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::run::{command_line, failure, percent_bar};
+use crate::run::{command_line, failure, percent_bar, show};
 use crate::{doctor, emu, interrupt};
 
 /// Which experiment.
@@ -116,13 +116,12 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         command: command_line(),
         provenance: Provenance::now(crate::build(), command_line(), args.quick),
     };
-    let mut progress = Bar {
+    let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
-        runs: (0, 1),
     };
-    let outcome = experiment.run(&options, registry, &mut progress);
-    progress.bar.finish_and_clear();
+    let outcome = experiment.run(&options, registry, &shown);
+    shown.bar.finish_and_clear();
     let outcome = outcome.map_err(failure)?;
     if json {
         println!("{}", serde_json::Value::Object(outcome.figures));
@@ -175,22 +174,15 @@ fn list(json: bool) {
     }
 }
 
-struct Bar {
+/// Progress on a terminal, nothing in a pipe.
+struct Shown {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
-    runs: (usize, usize),
 }
 
-impl Progress for Bar {
-    fn begin(&mut self, contender: &str, index: usize, of: usize) {
-        self.runs = (index, of.max(1));
-        self.bar.set_message(contender.to_owned());
-        self.step(0.0, 0.0);
-    }
-    fn step(&mut self, share: f64, _goodput_mbit: f64) {
-        let (index, of) = self.runs;
-        self.bar
-            .set_position(((index as f64 + share) * 100.0 / of as f64) as u64);
+impl Progress for Shown {
+    fn advanced(&self, share: f64, what: &str) {
+        show(&self.bar, share, what);
     }
     fn cancelled(&self) -> bool {
         interrupt::raised(&self.stop)

@@ -20,12 +20,12 @@ use crate::cpu::Reading;
 use crate::diag::TcpInfo;
 use crate::ends::{Ends, inside};
 use crate::error::Error;
-use crate::experiment::{Contender, Experiment, RemoteAgent};
+use crate::experiment::Contender;
 use crate::figures::{audit, figures, series};
 use crate::machine::Watch;
-use crate::metrics;
 use crate::result::{ContenderResult, Figures, HostFigures, Sample, SecondLoop, Setup};
-use crate::run::{NARROWEST_BIN, Progress, path, read};
+use crate::packets::{Path, RemoteAgent, goodput, read};
+use crate::progress::Progress;
 use crate::traffic::{Transfer, monotonic_ns};
 
 /// A host looks around so often where nothing happens.
@@ -37,21 +37,21 @@ const NAME: usize = 2;
 
 /// Runs one contender.
 pub(crate) fn run_one(
-    e: &Experiment,
-    setup: &Setup,
+    path: &Path<'_>,
     contender: &Contender,
-    second_loop: bool,
-    registry: &Registry,
-    progress: &mut dyn Progress,
+    seed: u64,
+    progress: &dyn Progress,
 ) -> Result<ContenderResult, Error> {
-    let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, false))?;
+    let (setup, registry) = (&path.setup, path.registry);
+    let tail = path.scenario.transport.tail;
+    let emulator = Emulator::start(path.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
     let ends = Ends::of(&emulator);
     // An agent in another process may have what is not known here.
-    let wants = match &e.agent {
+    let wants = match path.agent {
         Some(_) => contender.wants(registry).unwrap_or_default(),
         None => contender.wants(registry)?,
     };
-    let options = options(setup, wants, second_loop);
+    let options = options(setup, wants, tail);
     let bind = |namespace: &ccplane_host::Namespace, address| -> Result<Host, Error> {
         let options = Options {
             local: SocketAddr::new(address, 0),
@@ -63,10 +63,10 @@ pub(crate) fn run_one(
     };
     let server = bind(&ends.receiver, ends.address)?;
     let mut client = bind(&ends.sender, emulator.sender_addr())?;
-    let congestion = congestion(contender, e.agent.as_ref(), registry, &mut client)?;
+    let congestion = congestion(contender, path.agent, registry, &mut client)?;
 
     let (before, watch) = (Reading::now(None), Watch::start());
-    let transferred = transfer(client, server, congestion, e, progress);
+    let transferred = transfer(client, server, congestion, path, progress);
     let (after, machine) = (Reading::now(None), watch.finish());
     let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
     if progress.cancelled() {
@@ -77,8 +77,8 @@ pub(crate) fn run_one(
         "a loss near 100% lets no connection through",
     ))?;
     let figures = Figures {
-        second_loop: second_loop.then_some(second_loops),
-        ..figures(e, &transfer, &report)
+        second_loop: tail.map(|_| second_loops),
+        ..figures(&path.link.line, &transfer, &report)
     };
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
     let (process, machine_cpu, _) = after.percent_since(&before);
@@ -98,13 +98,13 @@ pub(crate) fn run_one(
         },
         audit,
         spread: None,
-        series: series(&transfer, &report, e.rtt.max(NARROWEST_BIN), None),
+        series: series(&transfer, &report, path.bin(), None),
         figures,
     })
 }
 
 /// Of both ends' sockets.
-fn options(setup: &Setup, wants: Capabilities, second_loop: bool) -> Options {
+fn options(setup: &Setup, wants: Capabilities, tail: Option<Tail>) -> Options {
     let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
     // All that the path and its queue hold, twice; a queue without limit is taken to hold a second.
     let queue = setup.queue_bytes.unwrap_or((setup.rate_mbit * 125e3) as u64);
@@ -119,7 +119,7 @@ fn options(setup: &Setup, wants: Capabilities, second_loop: bool) -> Options {
             false => Ecn::NotEct,
         },
         stamps,
-        tail: second_loop.then(Tail::default),
+        tail,
         ..Config::default()
     };
     Options {
@@ -177,12 +177,12 @@ fn transfer(
     mut client: Host,
     server: Host,
     congestion: Congestion,
-    e: &Experiment,
-    progress: &mut dyn Progress,
+    path: &Path<'_>,
+    progress: &dyn Progress,
 ) -> io::Result<(Transfer, SecondLoop)> {
     let to = server.local();
     let local = client.local();
-    let received: Vec<AtomicU64> = (0..e.flows).map(|_| AtomicU64::new(0)).collect();
+    let received: Vec<AtomicU64> = (0..path.flows).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
@@ -191,7 +191,7 @@ fn transfer(
             stop.store(true, Ordering::Relaxed);
             taken
         });
-        let sent = send(&mut client, to, &congestion, &received, &stop, e, progress);
+        let sent = send(&mut client, to, &congestion, &received, &stop, path, progress);
         stop.store(true, Ordering::Relaxed);
         let joined = receiving.join();
         // Where both failed it was the receiver's end that did.
@@ -199,7 +199,7 @@ fn transfer(
             .map_err(|_| io::Error::other("the receiver panicked"))?
             .map_err(io::Error::other)?;
         let (mut transfer, second_loops) = sent?;
-        transfer.senders = vec![local; e.flows];
+        transfer.senders = vec![local; path.flows];
         Ok((transfer, second_loops))
     })
 }
@@ -240,11 +240,11 @@ fn send(
     congestion: &Congestion,
     received: &[AtomicU64],
     stop: &AtomicBool,
-    e: &Experiment,
-    progress: &mut dyn Progress,
+    path: &Path<'_>,
+    progress: &dyn Progress,
 ) -> io::Result<(Transfer, SecondLoop)> {
-    let mut ids = Vec::with_capacity(e.flows);
-    for _ in 0..e.flows {
+    let mut ids = Vec::with_capacity(path.flows);
+    for _ in 0..path.flows {
         ids.push(host.connect(to, congestion.clone()).map_err(io::Error::other)?);
     }
     let late = monotonic_ns() + PATIENCE.as_nanos();
@@ -264,7 +264,7 @@ fn send(
         }
     }
     let started_ns = monotonic_ns();
-    let (every, duration) = (e.sample_every.as_nanos().max(1), e.duration.as_nanos());
+    let (every, duration) = (path.scenario.sample_every.as_nanos().max(1), path.scenario.duration.as_nanos());
     let mut flows = vec![vec![Sample::default()]; ids.len()];
     let (mut next, mut seen) = (every, (0, 0));
     let elapsed_ns = loop {
@@ -277,7 +277,7 @@ fn send(
                 host.wrote(*id, room);
             }
         }
-        host.turn(LOOK.min(e.sample_every)).map_err(io::Error::other)?;
+        host.turn(LOOK.min(path.scenario.sample_every)).map_err(io::Error::other)?;
         let at_ns = monotonic_ns().saturating_sub(started_ns);
         if at_ns < next && at_ns < duration {
             continue;
@@ -301,9 +301,9 @@ fn send(
             .filter_map(|f| f.last())
             .map(|sample| sample.received)
             .sum();
-        progress.step(
-            (at_ns as f64 / duration.max(1) as f64).min(1.0),
-            metrics::mbits(total.saturating_sub(seen.1), at_ns.saturating_sub(seen.0)),
+        progress.advanced(
+            at_ns as f64 / duration.max(1) as f64,
+            &goodput(total.saturating_sub(seen.1), at_ns.saturating_sub(seen.0)),
         );
         seen = (at_ns, total);
         if at_ns >= duration || progress.cancelled() || stop.load(Ordering::Relaxed) {

@@ -5,12 +5,11 @@ use ccplane_linux::Counters;
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Time};
 
-use crate::experiment::Experiment;
 use crate::heard::Heard;
 use crate::machine::Machine;
 use crate::metrics::{self, Distribution};
 use crate::result::{Audit, EmulatorAudit, Figures, FlowFigures, Sample, Series, Setup};
-use crate::run::MTU;
+use crate::packets::MTU;
 use crate::traffic::Transfer;
 
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
@@ -70,7 +69,7 @@ pub(crate) fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, hea
 }
 
 /// What the records say.
-pub(crate) fn figures(e: &Experiment, transfer: &Transfer, report: &EmuReport) -> Figures {
+pub(crate) fn figures(line: &LineSpec, transfer: &Transfer, report: &EmuReport) -> Figures {
     let flows: Vec<FlowFigures> = transfer
         .flows
         .iter()
@@ -81,7 +80,7 @@ pub(crate) fn figures(e: &Experiment, transfer: &Transfer, report: &EmuReport) -
     let delays = Distribution::new(link().map(|(_, in_queue, _)| in_queue as f64 / 1e6));
     let delivered: u64 = link().map(|(_, _, bytes)| bytes).sum();
     let begin = Duration::from_nanos(transfer.started_ns.saturating_sub(report.epoch.as_nanos()));
-    let capacity = capacity(&e.line, begin, Duration::from_nanos(transfer.elapsed_ns));
+    let capacity = capacity(line, begin, Duration::from_nanos(transfer.elapsed_ns));
     let at = |p| delays.quantile(p).unwrap_or(0.0);
     Figures {
         goodput_mbit: goodputs.iter().sum(),

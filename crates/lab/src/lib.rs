@@ -1,7 +1,7 @@
-//! Experiments on real packets: orchestration, metrics, result files, the report page, published figures.
+//! Runs of scenarios: in the simulator, on kernel TCP, over UDP; figures, result files, the report page, evaluation.
 //!
-//! [`run`] takes an [`Experiment`] and gives a [`RunResult`](result::RunResult); [`files::write`] makes the result
-//! directory of it, [`table::of_run`] the table for a terminal.
+//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and gives a [`RunResult`](result::RunResult);
+//! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
 pub mod behaviour;
@@ -9,21 +9,24 @@ pub mod bench_dx;
 pub mod bench_kernel;
 mod burner;
 pub mod cellular;
+mod experiment;
 mod cpu;
 mod datagrams;
 mod diag;
 mod ends;
 mod error;
 pub mod evaluate;
-mod experiment;
 mod figures;
 pub mod files;
 mod heard;
+mod jobs;
 mod machine;
 pub mod measure;
 pub mod metrics;
 pub mod paper;
+mod packets;
 mod parts;
+mod progress;
 pub mod report;
 pub mod result;
 mod run;
@@ -38,5 +41,8 @@ mod wire;
 
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
-pub use experiment::{BadContender, Contender, Experiment, RemoteAgent, suggestions};
-pub use run::{Carrier, Progress, Quiet, run, run_over};
+pub use experiment::{BadContender, Contender, suggestions};
+pub use packets::{Kernel, RemoteAgent, Udp};
+pub use progress::{Progress, Quiet, Step};
+pub use run::{Options, Place, Prepared, run};
+pub use sim::Sim;

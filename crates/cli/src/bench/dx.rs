@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Figures;
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::run::{failure, percent_bar};
+use crate::run::{failure, percent_bar, show};
 use crate::{doctor, interrupt};
 
 /// How much to measure.
@@ -58,8 +58,7 @@ pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
     let stop = interrupt::flag()?;
     let bar = percent_bar();
     let measured = bench_dx::run(&options, registry, |share, next| {
-        bar.set_message(next.to_owned());
-        bar.set_position((share * 100.0) as u64);
+        show(&bar, share, next);
         !interrupt::raised(&stop)
     });
     bar.finish_and_clear();

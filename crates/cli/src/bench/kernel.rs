@@ -8,7 +8,7 @@ use clap::Args;
 use super::Figures;
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::run::{failure, percent_bar};
+use crate::run::{failure, percent_bar, show};
 use crate::{doctor, interrupt};
 
 /// How much to measure.
@@ -36,8 +36,7 @@ pub fn run(args: &KernelArgs, registry: &Registry) -> Result<Figures, Failure> {
     let stop = interrupt::flag()?;
     let bar = percent_bar();
     let outcome = bench_kernel::run(&options, registry, |share, next| {
-        bar.set_message(next.to_owned());
-        bar.set_position((share * 100.0) as u64);
+        show(&bar, share, next);
         !interrupt::raised(&stop)
     });
     bar.finish_and_clear();

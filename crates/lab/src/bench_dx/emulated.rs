@@ -6,16 +6,20 @@ use ccplane_units::Duration;
 
 use super::{Figures, Options, QUEUE, RATE};
 use crate::error::Error;
-use crate::experiment::{Contender, Experiment};
-use crate::run::{Quiet, waited_us};
+use crate::experiment::Contender;
+use crate::packets::{Kernel, waited_us};
+use crate::progress::Quiet;
+use crate::run;
+use crate::scenario::Scenario;
 
 const RTT: Duration = Duration::from_micros(200);
 
 pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
     let contenders = vec![options.contender.clone(), Contender::native("cubic")];
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
-    let experiment = Experiment::over(contenders, RATE, RTT, queue, options.run);
-    let result = crate::run::run(&experiment, registry, &mut Quiet)?;
+    let scenario = Scenario::over(contenders, RATE, RTT, queue, options.run);
+    let once = run::Options::once(1, "ccplane bench dx");
+    let result = run::run(&Kernel::default(), &scenario, registry, &once, &Quiet)?;
     let queue_us = |at: usize| {
         let figures = result.contenders.get(at).map(|c| &c.figures);
         figures.map_or(f64::NAN, |f| waited_us(f.delay_p50_ms, RATE))

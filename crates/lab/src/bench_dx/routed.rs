@@ -137,7 +137,7 @@ fn one(
     let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &crate::run::read(parameters), 0)?)
+            Some(Steered::start(registry, name, &crate::packets::read(parameters), 0)?)
         }
     };
     let congestion = steered
@@ -152,7 +152,7 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = crate::run::open(ends, &congestion, wants, 1, BUFFER)?;
+    let (senders, receivers, diag) = crate::packets::open(ends, &congestion, wants, 1, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);

@@ -7,7 +7,7 @@ use super::{
     ccp_cwnd_evolution, ccp_fct, ccp_fidelity, ccp_incast, ccp_interval, ccp_ipc, ccp_scalability, ccp_slow_algorithm,
 };
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp",
@@ -31,6 +31,6 @@ const PARTS: [&Experiment; 8] = [
     &ccp_slow_algorithm::EXPERIMENT,
 ];
 
-fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     together::run(&EXPERIMENT, &PARTS, options, registry, progress)
 }

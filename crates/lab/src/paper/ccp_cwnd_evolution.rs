@@ -17,7 +17,7 @@ use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::Distribution;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-cwnd-evolution",
@@ -49,7 +49,7 @@ fn link() -> Link {
     }
 }
 
-fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let link = link();
     let duration = Duration::from_secs(if options.quick { 10 } else { 60 });
     let pairs = options.repeats(PAIRS, 2);
@@ -73,7 +73,7 @@ fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress
             })
             .collect();
         let summaries = match on {
-            Datapath::Sim => pool::run(&runs, options.threads, &options.parts(), progress)?,
+            Datapath::Sim => jobs::kept(&runs, options.threads, &options.parts(), progress)?,
             Datapath::Linux => on_kernel(&runs, options, progress)?,
         };
         let of = |native: bool| -> Vec<&Summary> {

@@ -21,7 +21,7 @@ use crate::cellular::Cellular;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::{self, Distribution};
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-fidelity",
@@ -95,7 +95,7 @@ struct Runs {
     duration: Duration,
 }
 
-fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let links = links(options)?;
     let size = |on: Datapath| match (options.quick, on) {
         (quick, Datapath::Sim) => Runs {
@@ -118,7 +118,7 @@ fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress)
     {
         let runs = schedule(&links, size(on), on, registry);
         let summaries = match on {
-            Datapath::Sim => pool::run(&runs, options.threads, &options.parts(), progress)?,
+            Datapath::Sim => jobs::kept(&runs, options.threads, &options.parts(), progress)?,
             Datapath::Linux => on_kernel(&runs, options, progress)?,
         };
         let results = Results(
@@ -409,7 +409,7 @@ mod tests {
                 assert_eq!(numbers(&Contender::ccplane(algorithm)), [1]);
             }
         }
-        let mut names: Vec<String> = runs.iter().map(pool::Job::name).collect();
+        let mut names: Vec<String> = runs.iter().map(Job::name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), runs.len(), "no part overwrites another");
@@ -439,7 +439,7 @@ mod tests {
                     };
                     let seeds = if link.name == "drop" { 10 } else { 1 };
                     (1..=seeds)
-                        .map(|seed| pool::Job::run(&run(seed)).unwrap().delay)
+                        .map(|seed| Job::run(&run(seed)).unwrap().delay)
                         .collect()
                 };
                 let native = delays(&Contender::native(algorithm));
@@ -477,7 +477,7 @@ mod tests {
                 on: Datapath::Sim,
                 registry: &registry,
             };
-            pool::Job::run(&one).unwrap()
+            Job::run(&one).unwrap()
         };
         let (native, ours) = (run(Contender::native("reno")), run(Contender::ccplane("reno")));
         assert!(native.dropped > 0 && ours.dropped > 0);

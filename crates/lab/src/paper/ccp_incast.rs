@@ -22,11 +22,11 @@ use rand_pcg::rand_core::Rng;
 
 use self::shown::Results;
 use super::outside::{self, Outside};
-use super::pool::{self, Job};
+use super::pool;
 use super::replay::{Message, Replay};
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-incast",
@@ -303,7 +303,7 @@ const RATES: [u64; 2] = [10, 40];
 /// The paper's text has 20 µs, and calls 500 µs 50 round trips and 100 µs 10, which makes one 10 µs.
 const ROUND_TRIPS: [u64; 2] = [20, 10];
 
-fn incast(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     // The paper's 50 seeds for the figures beside its own; the other set-ups, to see what depends on them, with fewer.
     let (first, others, intervals) = if options.quick {
         (5, 5, &QUICK_INTERVALS[..])
@@ -315,7 +315,7 @@ fn incast(options: &Options, _registry: &Registry, progress: &mut dyn Progress) 
         .enumerate()
         .flat_map(|(n, set_up)| points(set_up, intervals, if n == 0 { first } else { others }, n == 0))
         .collect();
-    let tails = pool::run(&points, options.threads, &options.parts(), progress)?;
+    let tails = jobs::kept(&points, options.threads, &options.parts(), progress)?;
     let results = Results(points.iter().copied().zip(tails).collect());
     shown::findings(&results, intervals, SET_UPS).finish(&EXPERIMENT, options)
 }

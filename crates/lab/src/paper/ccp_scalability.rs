@@ -16,7 +16,7 @@ use crate::bench_kernel::{Load, Run, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::run::Progress;
+use crate::progress::Progress;
 use crate::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -48,7 +48,7 @@ fn contenders(algorithm: &str) -> [Contender; 3] {
     ]
 }
 
-fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn scalability(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (flows, length) = if options.quick {
         (&QUICK_FLOWS[..], Duration::from_secs(1))
     } else {

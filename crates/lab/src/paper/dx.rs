@@ -5,7 +5,7 @@ use ccplane_algorithms::Registry;
 use super::{Datapath, Experiment, Options, Outcome, together};
 use super::{dx_accuracy, dx_convergence, dx_fairness, dx_fattree, dx_noise, dx_senders, dx_testbed};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx",
@@ -28,6 +28,6 @@ const PARTS: [&Experiment; 7] = [
     &dx_fairness::EXPERIMENT,
 ];
 
-fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     together::run(&EXPERIMENT, &PARTS, options, registry, progress)
 }

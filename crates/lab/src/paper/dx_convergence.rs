@@ -10,7 +10,7 @@ use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-convergence",
@@ -31,7 +31,7 @@ const BIN: Duration = Duration::from_millis(1);
 const FAIR: f64 = 0.95;
 const LOOKS: usize = 5;
 
-fn convergence(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn convergence(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (seeds, apart) = if options.quick {
         (1, Duration::from_millis(30))
     } else {
@@ -50,7 +50,7 @@ fn convergence(options: &Options, registry: &Registry, progress: &mut dyn Progre
             ..ManyToOne::of(registry, EXPERIMENT.name)
         })
         .collect();
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results, apart).finish(&EXPERIMENT, options)
 }

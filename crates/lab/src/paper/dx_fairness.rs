@@ -11,7 +11,7 @@ use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-fairness",
@@ -31,7 +31,7 @@ const BIN: Duration = Duration::from_millis(1);
 const SPANS: [usize; 3] = [1, 10, 100];
 const WARM: Duration = Duration::from_millis(100);
 
-fn fairness(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fairness(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (seeds, measured) = if options.quick {
         (1, Duration::from_millis(100))
     } else {
@@ -44,7 +44,7 @@ fn fairness(options: &Options, registry: &Registry, progress: &mut dyn Progress)
         ..ManyToOne::of(registry, EXPERIMENT.name)
     };
     let jobs = one.crossed(&SENDERS, &CONTENDERS, seeds);
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results).finish(&EXPERIMENT, options)
 }
@@ -179,7 +179,7 @@ mod tests {
             bin: BIN,
             ..ManyToOne::of(&registry, EXPERIMENT.name)
         };
-        let mut seen = pool::Job::run(&job).unwrap();
+        let mut seen = Job::run(&job).unwrap();
         seen.rates = vec![turns(0), turns(1)];
         assert_eq!((index(&seen, 1), index(&seen, 10)), (Some(0.5), Some(1.0)));
         assert_eq!((variation(&seen, 1), variation(&seen, 10)), (Some(1.0), Some(0.0)));

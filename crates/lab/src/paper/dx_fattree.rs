@@ -15,11 +15,11 @@ use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
 use self::shown::Results;
-use super::pool::{self, Job};
+use super::pool;
 use super::who::{Who, marking_threshold};
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-fattree",
@@ -244,7 +244,7 @@ fn offered(load: u64, payload: u64) -> Rate {
     Rate::from_bits_per_sec(bits / elsewhere * all / PACKET * payload)
 }
 
-fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fattree(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (delays, loads, seeds, flows) = if options.quick {
         (&[FIXED.delay][..], &[20, FIXED.load][..], 2, 600)
     } else {
@@ -271,7 +271,7 @@ fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
             }));
         }
     }
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(
         jobs.iter()
             .zip(&done)

@@ -10,11 +10,11 @@ use ccplane_units::Duration;
 
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
 use super::page::Findings;
-use super::pool::Job;
+use crate::jobs::Job;
 use super::who;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-noise",
@@ -91,7 +91,7 @@ impl Job for Noisy<'_> {
     }
 }
 
-fn noise(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn noise(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (seeds, measured) = if options.quick {
         (1, Duration::from_millis(50))
     } else {
@@ -114,7 +114,7 @@ fn noise(options: &Options, registry: &Registry, progress: &mut dyn Progress) ->
             headroom_ns,
         })
         .collect();
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&Noisy, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results).finish(&EXPERIMENT, options)
 }

@@ -10,7 +10,7 @@ use super::page::Findings;
 use super::who::Who;
 use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-senders",
@@ -26,7 +26,7 @@ const SENDERS: [u32; 3] = [10, 20, 30];
 const CONTENDERS: [Who; 3] = [Who::Dx, Who::Dctcp, Who::Swift];
 const WARM: Duration = Duration::from_millis(50);
 
-fn senders(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn senders(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (seeds, measured) = if options.quick {
         (1, Duration::from_millis(100))
     } else {
@@ -38,7 +38,7 @@ fn senders(options: &Options, registry: &Registry, progress: &mut dyn Progress) 
         ..ManyToOne::of(registry, EXPERIMENT.name)
     };
     let jobs = one.crossed(&SENDERS, &CONTENDERS, seeds);
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results).finish(&EXPERIMENT, options)
 }
@@ -122,7 +122,7 @@ fn findings(results: &[(&ManyToOne, &Seen)]) -> Findings {
 
 #[cfg(test)]
 mod tests {
-    use super::pool::Job;
+    use crate::jobs::Job;
     use super::*;
 
     /// Our aim, for the goal that slides 21 and 22 state: next to no queue, and a link that is full after every decrease.

@@ -15,7 +15,7 @@ use super::page::Findings;
 use super::who::{Who, marking_threshold};
 use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-testbed",
@@ -43,7 +43,7 @@ fn contenders(gbit: u64) -> Vec<Who> {
     all
 }
 
-fn testbed(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn testbed(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = Findings::default();
     if options.on(Datapath::Sim) {
         simulated(&mut findings, options, registry, progress)?;
@@ -58,7 +58,7 @@ fn simulated(
     findings: &mut Findings,
     options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<(), Error> {
     let (seeds, measured, round_trips) = if options.quick {
         (2, Duration::from_millis(200), &ROUND_TRIPS[..1])
@@ -83,7 +83,7 @@ fn simulated(
             }));
         }
     }
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&seen).collect());
     tell(findings, &results, round_trips, options.quick);
     Ok(())
@@ -246,7 +246,7 @@ fn words(findings: &mut Findings, quick: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::pool::Job;
+    use crate::jobs::Job;
     use super::*;
 
     fn run(gbit: u64, who: Who) -> Seen {

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::pool::{self, Job};
+use super::pool;
 use super::who::{Who, marking_threshold};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};

@@ -46,7 +46,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::parts::Parts;
-use crate::run::Progress;
+use crate::progress::Progress;
 use crate::stats;
 
 /// One published figure or table.
@@ -63,7 +63,7 @@ pub struct Experiment {
     pub on: &'static [Datapath],
     /// How often its full version makes every run on kernel TCP; `None` where [`Options::repeats`] does not change it.
     pub repeats: Option<usize>,
-    run: fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>,
+    run: fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>,
 }
 
 /// Where packets run.
@@ -196,7 +196,7 @@ const MARK: &str = "experiment";
 
 impl Experiment {
     /// Runs it, or what of it is not there yet.
-    pub fn run(&self, options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+    pub fn run(&self, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
         if let Some(repeats) = options.repeats
             && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
         {
@@ -260,8 +260,8 @@ mod tests {
         };
         let [some, none] = ["ccp-interval", "ccp-incast"].map(|name| by_name(name).unwrap());
         for (experiment, datapath, repeats) in [(some, None, 0), (some, Some(Datapath::Sim), 3), (none, None, 3)] {
-            let (options, mut progress) = (options(datapath, repeats), crate::run::Quiet);
-            let refused = experiment.run(&options, &Registry::builtin(), &mut progress);
+            let options = options(datapath, repeats);
+            let refused = experiment.run(&options, &Registry::builtin(), &crate::progress::Quiet);
             assert!(matches!(refused, Err(Error::Bad { .. })), "{}", experiment.name);
         }
         assert_eq!(options(None, 4).repeats(10, 2), 4);

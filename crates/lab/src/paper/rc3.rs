@@ -5,7 +5,7 @@ use ccplane_algorithms::Registry;
 use super::{Datapath, Experiment, Options, Outcome, together};
 use super::{rc3_fairness, rc3_fct, rc3_internet2, rc3_model, rc3_priority};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3",
@@ -26,7 +26,7 @@ const PARTS: [&Experiment; 5] = [
     &rc3_fairness::EXPERIMENT,
 ];
 
-fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     // What runs on real packets as well takes its time, and privileges: `paper rc3-fct` and `paper rc3-priority` do.
     let simulated = Options {
         datapath: Some(Datapath::Sim),

@@ -13,13 +13,13 @@ use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::page::{Findings, cell};
-use super::pool::{self, Job};
+use super::pool;
 use super::rc3_theory::reduction;
 use super::rc3_who::{Control, Start, shared};
 use super::{Datapath, Experiment, Options, Outcome};
 use crate::error::Error;
 use crate::metrics::{self, Distribution};
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-fairness",
@@ -272,7 +272,7 @@ impl Shared {
     }
 }
 
-fn fairness(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fairness(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (counts, seeds) = match options.quick {
         true => (&[2, 10, 60][..], 1),
         false => (&[2, 10, 30, 60, 100][..], 5),
@@ -290,7 +290,7 @@ fn fairness(options: &Options, _registry: &Registry, progress: &mut dyn Progress
             seed,
         })
         .collect();
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&done).collect());
     findings(&results, counts).finish(&EXPERIMENT, options)
 }

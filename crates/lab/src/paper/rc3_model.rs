@@ -11,7 +11,7 @@ use super::rc3_theory::{AUTHORS, PAYLOAD, Path, WINDOW, reduction};
 use super::rc3_who::{Control, Start};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-model",
@@ -27,7 +27,7 @@ const STARTS: [Start; 4] = [Start::Tcp, Start::Rc3, Start::Window(10), Start::Wi
 /// Beyond the authors' sizes: flows that the path does not hold, packets.
 const LARGER: [u64; 3] = [5_000, 10_000, 50_000];
 
-fn model(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn model(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let sizes: Vec<u64> = AUTHORS.iter().map(|(packets, _)| *packets).chain(LARGER).collect();
     let jobs: Vec<Lone> = sizes
         .iter()
@@ -43,7 +43,7 @@ fn model(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -
             acks: Acks::Each,
         })
         .collect();
-    let took = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let took = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&Lone, &Took)> = jobs.iter().zip(&took).collect();
     findings(&Simulated(results), &sizes).finish(&EXPERIMENT, options)
 }
@@ -198,7 +198,7 @@ fn chart(simulated: &Simulated, sizes: &[u64]) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::pool::Job;
+    use crate::jobs::Job;
 
     fn took(start: Start, packets: u64) -> Took {
         let job = Lone {

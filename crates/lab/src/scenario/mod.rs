@@ -6,8 +6,8 @@
 
 mod check;
 mod file;
+mod over;
 mod problem;
-mod real;
 mod stamps;
 mod text;
 mod topology;

@@ -15,13 +15,13 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-use super::Watch;
 use super::plan::Plan;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::{capacity, flow_figures};
 use crate::heard::{self, Heard};
 use crate::metrics::{self, Distribution};
+use crate::progress::Progress;
 use crate::result::{
     Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, SecondLoop, Series, SimulationAudit,
     TcpInfo,
@@ -37,10 +37,9 @@ const NO_SSTHRESH: u32 = 0x7fff_ffff;
 /// What all runs of a scenario share.
 pub(super) struct Job<'s> {
     pub(super) scenario: &'s Scenario,
-    pub(super) plan: &'s Plan,
+    pub(super) plan: Plan,
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
-    pub(super) watch: &'s dyn Watch,
     /// Where each run leaves a log of the drawn link's packets.
     pub(super) packet_logs: Option<&'s Path>,
 }
@@ -58,12 +57,17 @@ struct Compared {
 
 impl Job<'_> {
     /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
-    pub(super) fn run(&self, contender: Option<&Contender>, seed: u64) -> Result<ContenderResult, Error> {
+    pub(super) fn simulate(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
         let options = SimOptions::seeded(seed);
         let network = self.plan.network.clone();
         let Some(folder) = self.packet_logs else {
             let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
-            return Ok(self.drive(sim, contender, seed)?.0);
+            return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
         let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
         let path = folder.join(format!("{}-{seed}.pcapng", label.replace([':', '/', ' '], "-")));
@@ -75,7 +79,7 @@ impl Job<'_> {
         let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
         let log = PacketLog::new(writer, &network, &[self.plan.main]).map_err(|error| unwritten(&error))?;
         let sim = Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
-        let (result, sim) = self.drive(sim, contender, seed)?;
+        let (result, sim) = self.drive(sim, contender, seed, progress)?;
         sim.into_tracer().finish().map_err(|error| unwritten(&error))?;
         Ok(result)
     }
@@ -86,6 +90,7 @@ impl Job<'_> {
         mut sim: Simulation<T>,
         contender: Option<&Contender>,
         seed: u64,
+        progress: &dyn Progress,
     ) -> Result<(ContenderResult, Simulation<T>), Error> {
         let begun = crate::traffic::monotonic_ns();
         let told = |error: SimError| self.told(error);
@@ -98,7 +103,7 @@ impl Job<'_> {
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared)?.into_iter().unzip();
+        let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared, progress)?.into_iter().unzip();
         let heard = controls.heard(&sim, &flows);
         let result = self.result(&sim, contender, seed, &compared, samples, heard, begun)?;
         Ok((result, sim))
@@ -171,6 +176,7 @@ impl Job<'_> {
         &self,
         sim: &mut Simulation<T>,
         compared: &Compared,
+        progress: &dyn Progress,
     ) -> Result<Vec<(FlowId, Vec<Sample>)>, Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
         let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
@@ -194,8 +200,8 @@ impl Job<'_> {
                 return Ok(sampled);
             }
             let next = (now + step).min(end);
-            self.watch.advanced(Duration::from_nanos(next - now));
-            if self.watch.cancelled() {
+            progress.advanced(next as f64 / end.max(1) as f64, "");
+            if progress.cancelled() {
                 return Err(Error::Interrupted);
             }
             now = next;
@@ -564,7 +570,7 @@ impl<'j> Controls<'j> {
 }
 
 /// What should not happen; who ran with which seed is added where it is known.
-pub(super) fn broken(what: String) -> Error {
+pub(crate) fn broken(what: String) -> Error {
     Error::Broken {
         contender: String::new(),
         seed: 0,

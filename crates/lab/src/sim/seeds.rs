@@ -8,7 +8,7 @@ use ccplane_units::Bytes;
 
 /// One contender's results, in the order of the seeds, as one. The first keeps its series; nothing else of the others
 /// has to be there but their bins and completions.
-pub(super) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Option<ContenderResult> {
+pub(crate) fn together(mut all: Vec<ContenderResult>, bounds: &[Bytes]) -> Option<ContenderResult> {
     if all.len() < 2 {
         return all.pop();
     }

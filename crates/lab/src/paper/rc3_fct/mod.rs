@@ -17,7 +17,7 @@ use super::rc3_theory::{PAYLOAD, Path, WIRE, reduction};
 use super::rc3_who::{Control, Start};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-fct",
@@ -94,7 +94,7 @@ pub(super) const FIGURES: [Figure; 2] = [
 /// How a flow is sent and acknowledged.
 type Way = (Start, Control, Acks);
 
-fn fct(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fct(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = match options.on(Datapath::Sim) {
         true => simulate(options, progress)?,
         false => Findings::default(),
@@ -105,13 +105,13 @@ fn fct(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> 
     findings.finish(&EXPERIMENT, options)
 }
 
-fn simulate(options: &Options, progress: &mut dyn Progress) -> Result<Findings, Error> {
+fn simulate(options: &Options, progress: &dyn Progress) -> Result<Findings, Error> {
     let jobs: Vec<Lone> = FIGURES
         .iter()
         .flat_map(|figure| figure.bars.iter().map(move |bars| (figure.gbit, bars.bytes)))
         .flat_map(|(gbit, bytes)| ways().into_iter().map(move |way| lone(gbit, bytes, way)))
         .collect();
-    let took = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let took = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&took).collect());
     Ok(findings(&results))
 }
@@ -361,7 +361,7 @@ fn words(findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::pool::Job;
+    use crate::jobs::Job;
 
     fn ms(gbit: u64, way: Way) -> f64 {
         lone(gbit, LARGEST, way).run().unwrap().seconds * 1e3

@@ -16,7 +16,7 @@ use self::run::{Both, Done, Run};
 use super::rc3_who::Start;
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use crate::error::Error;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "rc3-internet2",
@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: internet2,
 };
 
-fn internet2(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (measured, swept) = match options.quick {
         true => (Duration::from_millis(300), Duration::from_millis(100)),
         false => (Duration::from_secs(3), Duration::from_secs(1)),
@@ -55,7 +55,7 @@ fn internet2(options: &Options, _registry: &Registry, progress: &mut dyn Progres
             }
         }
     }
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&done).collect());
     shown::findings(&results, &plan).finish(&EXPERIMENT, options)
 }

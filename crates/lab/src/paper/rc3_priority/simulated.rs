@@ -5,13 +5,13 @@ use ccplane_sim::{FlowSpec, LinkSpec, Network, SimOptions, Simulation};
 use ccplane_units::{Duration, Time};
 
 use super::super::Options;
-use super::super::pool::{self, Job};
+use super::super::pool;
 use super::super::rc3_theory::PAYLOAD;
 use super::super::rc3_who::{Control, Start, shared};
 use super::{BUFFER, Case, DELAY, EXPERIMENT, Order, Place, RATE, Rates, Seen};
 use crate::error::Error;
 use crate::metrics;
-use crate::run::Progress;
+use crate::progress::Progress;
 
 const LOOK: Duration = Duration::from_millis(1_000);
 /// Looks in full and quick; the second flow begins half-way.
@@ -24,10 +24,10 @@ struct Meeting {
     looks: u64,
 }
 
-pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<Seen, Error> {
+pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
     let looks = if options.quick { LOOKS.1 } else { LOOKS.0 };
     let jobs = Case::ALL.map(|case| Meeting { case, looks });
-    let rates = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let rates = jobs::kept(&jobs, options.threads, &options.parts(), progress)?;
     Ok(seen(Case::ALL.into_iter().zip(rates).collect()))
 }
 
