@@ -1,6 +1,6 @@
 //! From the file to the scenario: each quantity against what makes sense, and against those it must agree with.
 
-use std::path::Path;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
@@ -11,8 +11,8 @@ use toml::Spanned;
 use crate::file::{self, File, Q, Word};
 use crate::problem::{Problem, Source};
 use crate::{
-    Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, stamps, topology,
-    workloads,
+    Beside, Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, shipped, stamps,
+    topology, workloads,
 };
 
 /// A packet of the transport's default segment size with its headers; `mss` changes it.
@@ -31,7 +31,7 @@ const MOST_LOOKS: u64 = 1_000_000;
 /// What every check needs: the file, and where it stands.
 pub(crate) struct Context<'t> {
     pub(crate) source: Source<'t>,
-    pub(crate) folder: &'t Path,
+    pub(crate) beside: Beside<'t>,
     /// The largest packet.
     pub(crate) mtu: u32,
 }
@@ -49,8 +49,18 @@ impl Context<'_> {
 
     /// A file that the scenario refers to.
     pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
-        let path = self.folder.join(word.get_ref());
-        read_text(&path).map_err(|error| {
+        let (path, text) = match self.beside {
+            Beside::Folder(folder) => {
+                let path = folder.join(word.get_ref());
+                let text = read_text(&path);
+                (path, text)
+            }
+            Beside::Shipped => {
+                let text = shipped::beside(word.get_ref()).map(str::to_owned);
+                (word.get_ref().into(), text.ok_or_else(|| ErrorKind::NotFound.into()))
+            }
+        };
+        text.map_err(|error| {
             self.problem(
                 word,
                 format!("{} cannot be read: {error}", path.display()),
@@ -160,13 +170,13 @@ impl Context<'_> {
 }
 
 /// Checks a whole file.
-pub(crate) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Problem> {
+pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
     let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
     let context = Context {
         source,
-        folder,
+        beside,
         mtu: mss.saturating_add(HEADERS),
     };
     let topology_span = topology_span(&file);

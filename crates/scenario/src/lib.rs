@@ -12,6 +12,7 @@ mod check;
 mod contender;
 mod file;
 mod problem;
+mod shipped;
 mod stamps;
 mod text;
 mod topology;
@@ -29,6 +30,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender, suggestions};
 pub use problem::{Problem, Source};
+pub use shipped::shipped;
 pub use stamps::{JitterShape, Stamps};
 
 /// A scenario. See docs/scenarios.md for what each part means.
@@ -422,6 +424,21 @@ pub enum ReadError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// Neither a file nor a scenario that comes with ccplane has this name.
+    #[error(
+        "there is no file `{name}`, and no scenario of this name comes with ccplane; {}",
+        if .near.is_empty() {
+            format!("there are `{}`", shipped().collect::<Vec<_>>().join("`, `"))
+        } else {
+            format!("did you mean `{}`?", .near.join("` or `"))
+        }
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What may have been meant.
+        near: Vec<&'static str>,
+    },
     /// The file is wrong.
     #[error(transparent)]
     Problem(Problem),
@@ -442,9 +459,29 @@ impl Scenario {
         Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
+    /// The scenario of this name that comes with ccplane: `02-fairness`. [`shipped`] has the names of all.
+    pub fn shipped(name: &str) -> Result<Scenario, ReadError> {
+        let text = shipped::text(name).ok_or_else(|| ReadError::Unknown {
+            name: name.to_owned(),
+            near: shipped::near(name),
+        })?;
+        check::scenario(Source { file: name, text }, Beside::Shipped).map_err(ReadError::Problem)
+    }
+
+    /// The scenario of this file, or else the one of this name that comes with ccplane. What has a folder or an ending is
+    /// always a file.
+    pub fn find(path: &Path) -> Result<Scenario, ReadError> {
+        match path.to_str() {
+            Some(name) if !path.exists() && path.extension().is_none() && path.components().count() == 1 => {
+                Scenario::shipped(name)
+            }
+            _ => Scenario::read(path),
+        }
+    }
+
     /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
-        check::scenario(Source { file, text }, folder)
+        check::scenario(Source { file, text }, Beside::Folder(folder))
     }
 
     /// Where problems point into that show only when the network is built.
@@ -454,6 +491,15 @@ impl Scenario {
             text: &self.text,
         }
     }
+}
+
+/// Where the files are that a scenario refers to.
+#[derive(Clone, Copy, Debug)]
+enum Beside<'t> {
+    /// In this folder.
+    Folder(&'t Path),
+    /// Embedded, as the scenario itself.
+    Shipped,
 }
 
 /// The text of a file of sensible size.
