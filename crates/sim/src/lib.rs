@@ -46,7 +46,7 @@ pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
 };
 pub use ccplane_workload::{
-    Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadError,
+    Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadError,
     WorkloadSpec,
 };
 pub use change::Change;
