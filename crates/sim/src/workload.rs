@@ -115,9 +115,12 @@ impl App for WorkloadApp {
                 Ok(slot) => self
                     .running
                     .received(now, slot as u32, direction == Direction::Backward),
-                Err(_) => self.under_way -= 1,
+                Err(_) => self.under_way = self.under_way.saturating_sub(1),
             },
-            Cause::Failed(flow) => self.under_way -= u64::from(self.followed.binary_search(&flow).is_err()),
+            Cause::Failed(flow) => {
+                let one = u64::from(self.followed.binary_search(&flow).is_err());
+                self.under_way = self.under_way.saturating_sub(one);
+            }
         }
         while let Some(action) = self.running.poll(now) {
             if let Err(error) = self.act(now, me, action, world) {
