@@ -20,11 +20,11 @@ use crate::cpu::Reading;
 use crate::diag::TcpInfo;
 use crate::ends::{Ends, inside};
 use crate::error::Error;
-use crate::experiment::Contender;
+use crate::experiment::{Contender, read, wants};
 use crate::figures::{audit, figures, series};
 use crate::machine::Watch;
 use crate::result::{ContenderResult, Figures, HostFigures, Sample, SecondLoop, Setup};
-use crate::packets::{Path, RemoteAgent, goodput, read};
+use crate::packets::{Path, RemoteAgent, goodput};
 use crate::progress::Progress;
 use crate::traffic::{Transfer, monotonic_ns};
 
@@ -47,11 +47,11 @@ pub(crate) fn run_one(
     let emulator = Emulator::start(path.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
     let ends = Ends::of(&emulator);
     // An agent in another process may have what is not known here.
-    let wants = match path.agent {
-        Some(_) => contender.wants(registry).unwrap_or_default(),
-        None => contender.wants(registry)?,
+    let wanted = match path.agent {
+        Some(_) => wants(contender, registry).unwrap_or_default(),
+        None => wants(contender, registry)?,
     };
-    let options = options(setup, wants, tail);
+    let options = options(setup, wanted, tail);
     let bind = |namespace: &ccplane_host::Namespace, address| -> Result<Host, Error> {
         let options = Options {
             local: SocketAddr::new(address, 0),

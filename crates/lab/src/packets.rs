@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use ccplane_agent::link::AgentAddress;
-use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
+use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig, Timing};
 use ccplane_qdisc::LineSpec;
@@ -15,7 +15,7 @@ use crate::datagrams;
 use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::experiment::{Contender, suggestions};
+use crate::experiment::{Contender, read, suggestions, wants};
 use crate::figures::{audit, figures, series};
 use crate::heard;
 use crate::machine::Watch;
@@ -23,7 +23,7 @@ use crate::metrics;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, HostFigures, Setup};
 use crate::run::{Place, Prepared};
-use crate::scenario::{Kind, Link, Scenario, Topology, TransportOptions};
+use crate::scenario::{Kind, Link, Scenario, Topology, TransportOptions, Until};
 use crate::sim::{self, Plan as Network};
 use crate::stamped::Stamping;
 use crate::steer::Steered;
@@ -232,6 +232,7 @@ fn refused(scenario: &Scenario, carrier: Carrier) -> Vec<String> {
             parts.push(what.to_owned());
         }
     };
+    cannot(scenario.until != Until::Duration, "`until`: real time runs for its duration");
     cannot(!scenario.events.is_empty(), "events");
     cannot(!scenario.routes.is_empty() || scenario.per_packet, "routing");
     let own = TransportOptions {
@@ -344,21 +345,6 @@ fn known(
     }
 }
 
-pub(crate) fn read(parameters: &[(String, String)]) -> Parameters {
-    parameters
-        .iter()
-        .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
-}
-
-/// What one of ccplane's algorithms wants of a path and of the transport over it.
-pub(crate) fn wants(
-    registry: &Registry,
-    name: &str,
-    parameters: &[(String, String)],
-) -> Result<Capabilities, UnknownAlgorithm> {
-    Ok(registry.by_name(name, &read(parameters))?.wants())
-}
-
 /// Runs one contender over kernel TCP, on a path of its own. Nothing is left behind, whatever happens.
 fn kernel(
     path: &Path<'_>,
@@ -375,9 +361,9 @@ fn kernel(
             Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
         }),
     };
-    let wants = match &steered {
+    let wanted = match &steered {
         Some(steered) => steered.wants(),
-        None => contender.wants(registry)?,
+        None => wants(contender, registry)?,
     };
     let kernel_name = steered
         .as_ref()
@@ -396,7 +382,7 @@ fn kernel(
     let (senders, receivers, diag) = open(
         &ends,
         &kernel_name,
-        wants,
+        wanted,
         path.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;

@@ -137,7 +137,7 @@ fn one(
     let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &crate::packets::read(parameters), 0)?)
+            Some(Steered::start(registry, name, &crate::experiment::read(parameters), 0)?)
         }
     };
     let congestion = steered

@@ -4,6 +4,7 @@ mod instant;
 mod one;
 mod plan;
 mod seeds;
+mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use one::Job;
 pub(crate) use one::{broken, native};
 pub(crate) use plan::{Plan, switched_on};
 pub(crate) use seeds::together;
+pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,9 @@
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 
-use super::{
-    Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions, Workload,
+use crate::{
+    Contender, Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions, Until, Workload,
 };
-use crate::experiment::Contender;
 
 /// Between two looks at each flow, unless somebody sets another: no picture shows finer.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -27,6 +26,7 @@ impl Scenario {
             title: None,
             contenders,
             duration,
+            until: Until::Duration,
             seeds: Seeds::one(1),
             sample_every: SAMPLE,
             topology: Topology::Dumbbell {
@@ -89,7 +89,7 @@ impl Scenario {
 }
 
 fn bulk(flows: u32) -> Kind {
-    Kind::Of(ccplane_sim::Workload::Bulk {
+    Kind::Of(ccplane_workload::Workload::Bulk {
         flows,
         bytes: None,
         stagger: Duration::ZERO,
