@@ -14,6 +14,7 @@ mod diag;
 mod ends;
 mod error;
 pub mod evaluate;
+mod experiment;
 mod figures;
 pub mod files;
 mod heard;

@@ -15,7 +15,7 @@ use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, remote_
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
-use crate::experiment::RemoteAgent;
+use crate::packets::RemoteAgent;
 use crate::heard::{Heard, Listener};
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.

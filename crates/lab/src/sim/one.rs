@@ -16,7 +16,7 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Rate, Time};
 
 use super::plan::Plan;
-use super::{Watch, put_stamps};
+use super::put_stamps;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::{capacity, flow_figures};
