@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
-use ccplane_lab::paper::{self, Datapath, Options};
+use ccplane_paper::{self as paper, Datapath, Options};
 use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;

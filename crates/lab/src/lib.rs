@@ -1,4 +1,4 @@
-//! Experiments on real packets: orchestration, metrics, result files, the report page, published figures.
+//! Experiments on real packets: orchestration, metrics, result files, the report page.
 //!
 //! [`run`] takes an [`Experiment`] and gives a [`RunResult`](result::RunResult); [`files::write`] makes the result
 //! directory of it, [`table::of_run`] the table for a terminal.
@@ -12,31 +12,31 @@ pub mod cellular;
 mod cpu;
 mod datagrams;
 mod diag;
-mod ends;
+pub mod ends;
 mod error;
 pub mod evaluate;
 mod experiment;
 mod figures;
 pub mod files;
 mod heard;
-mod machine;
+pub mod machine;
 pub mod measure;
 pub mod metrics;
-pub mod paper;
-mod parts;
+pub mod parts;
 pub mod report;
 pub mod result;
 mod run;
 pub mod scenario;
 pub mod sim;
 mod stamped;
-mod stats;
-mod steer;
+pub mod stats;
+pub mod steer;
 pub mod table;
 pub mod traffic;
-mod wire;
+pub mod wire;
 
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
 pub use experiment::{BadContender, Contender, Experiment, RemoteAgent, suggestions};
-pub use run::{Carrier, Progress, Quiet, run, run_over};
+pub use figures::longest_stall;
+pub use run::{Carrier, Progress, Quiet, open, path, run, run_over, waited_us};

@@ -64,7 +64,7 @@ impl Stamps {
     }
 
     /// Gives these hosts their clocks; whose is which follows from the simulation's seed and the host alone.
-    pub(crate) fn put(&self, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
+    pub fn put(&self, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
         for host in hosts {
             let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
             // From -1 to 1.

@@ -26,7 +26,7 @@ use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::native;
 use plan::Plan;
-pub(crate) use plan::switched_on;
+pub use plan::switched_on;
 
 /// What a caller may show and decide while runs go on; called from every thread.
 pub trait Watch: Sync {

@@ -1,0 +1,33 @@
+//! All of DX's evaluation at once, quickly, on one page: to see that it works, not to quote.
+
+use ccplane_algorithms::Registry;
+
+use super::{Datapath, Experiment, Options, Outcome, together};
+use super::{dx_accuracy, dx_convergence, dx_fairness, dx_fattree, dx_noise, dx_senders, dx_testbed};
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "dx",
+    title: "DX's evaluation, all its experiments in their quick form",
+    source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015",
+    takes: "3 minutes on two cores; --datapath sim needs no privileges",
+    on: &[Datapath::Sim, Datapath::Linux],
+    repeats: None,
+    run: all,
+};
+
+/// In the slides' order.
+const PARTS: [&Experiment; 7] = [
+    &dx_accuracy::EXPERIMENT,
+    &dx_testbed::EXPERIMENT,
+    &dx_fattree::EXPERIMENT,
+    &dx_senders::EXPERIMENT,
+    &dx_convergence::EXPERIMENT,
+    &dx_noise::EXPERIMENT,
+    &dx_fairness::EXPERIMENT,
+];
+
+fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+    together::run(&EXPERIMENT, &PARTS, options, registry, progress)
+}
