@@ -26,6 +26,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) contenders: Vec<Q<Contender>>,
     pub(crate) duration: Q<Duration>,
+    pub(crate) warm: Option<Q<Duration>>,
     pub(crate) seeds: Option<Q<Seeds>>,
     pub(crate) sample: Option<Q<Duration>>,
     pub(crate) topology: Option<Spanned<Topology>>,
@@ -199,6 +200,8 @@ pub(crate) struct Bulk {
     pub(crate) bytes: Option<Q<Bytes>>,
     /// Between the starts of one flow and the next.
     pub(crate) stagger: Option<Q<Duration>>,
+    /// Each flow starts up to so much later, drawn with the run's seed.
+    pub(crate) spread: Option<Q<Duration>>,
 }
 
 #[derive(Deserialize)]

@@ -22,7 +22,7 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 
-pub use problem::Problem;
+pub use problem::{Problem, Source};
 pub use stamps::Stamps;
 
 use crate::experiment::Contender;
@@ -40,6 +40,8 @@ pub struct Scenario {
     pub contenders: Vec<Contender>,
     /// Length of a run, virtual.
     pub duration: Duration,
+    /// Goodput, use of the link and queueing delay count from here on: what comes before is not what is asked about.
+    pub warm: Duration,
     /// The seeds to run with.
     pub seeds: Seeds,
     /// Between two looks at each flow.

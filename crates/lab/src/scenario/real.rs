@@ -31,6 +31,10 @@ impl Scenario {
             self.staleness.is_some(),
             "[steering]: reports take the time that they take",
         );
+        cannot(
+            self.warm > Duration::ZERO,
+            "`warm`: real packets count from the first byte",
+        );
         cannot(self.stamps.is_some(), "[stamps]: clocks are what they are");
         cannot(!self.report.links.is_empty(), "links in [report]: there is one");
         cannot(self.workloads.len() > 1, "several workloads");
@@ -40,6 +44,7 @@ impl Scenario {
                 flows,
                 bytes: None,
                 stagger: Duration::ZERO,
+                spread: Duration::ZERO,
             })) => *flows,
             Some(Kind::Of(Sends::Bulk { bytes: Some(_), .. })) => {
                 cannot(true, "flows of a given size");

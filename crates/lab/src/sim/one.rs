@@ -45,6 +45,12 @@ pub(super) struct Job<'s> {
     pub(super) packet_logs: Option<&'s Path>,
 }
 
+/// A flow, and the looks at it.
+type Looks = (FlowId, Vec<Sample>);
+
+/// Bytes that flows had received at a time.
+type Received = BTreeMap<FlowId, u64>;
+
 /// The workloads that are compared.
 #[derive(Default)]
 struct Compared {
@@ -98,9 +104,10 @@ impl Job<'_> {
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared)?.into_iter().unzip();
+        let (looks, before) = self.advance(&mut sim, &compared)?;
+        let (flows, samples): (Vec<FlowId>, _) = looks.into_iter().unzip();
         let heard = controls.heard(&sim, &flows);
-        let result = self.result(&sim, contender, seed, &compared, samples, heard, begun)?;
+        let result = self.result(&sim, contender, seed, &compared, samples, &before, heard, begun)?;
         Ok((result, sim))
     }
 
@@ -166,14 +173,16 @@ impl Job<'_> {
         Ok(compared)
     }
 
-    /// Lets the time pass, with a look at the first lasting flows at each step.
+    /// Lets the time pass, with a look at the first lasting flows at each step; also gives what every flow had received when
+    /// the counting began.
     fn advance<T: Tracer>(
         &self,
         sim: &mut Simulation<T>,
         compared: &Compared,
-    ) -> Result<Vec<(FlowId, Vec<Sample>)>, Error> {
+    ) -> Result<(Vec<Looks>, Received), Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
         let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
+        let (warm, mut before) = (self.scenario.warm.as_nanos(), None);
         let mut seen = 0;
         let mut now = 0;
         loop {
@@ -191,9 +200,15 @@ impl Job<'_> {
                 }
             }
             if now >= end {
-                return Ok(sampled);
+                return Ok((sampled, before.unwrap_or_default()));
             }
             let next = (now + step).min(end);
+            if warm > 0 && next >= warm && before.is_none() {
+                sim.run_until(Time::from_nanos(warm))
+                    .map_err(|error| self.told(error))?;
+                let views = sim.flows().filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
+                before = Some(views.collect());
+            }
             self.watch.advanced(Duration::from_nanos(next - now));
             if self.watch.cancelled() {
                 return Err(Error::Interrupted);
@@ -210,15 +225,19 @@ impl Job<'_> {
         seed: u64,
         compared: &Compared,
         samples: Vec<Vec<Sample>>,
+        before: &Received,
         heard: Option<Heard>,
         begun: u64,
     ) -> Result<ContenderResult, Error> {
         let elapsed = self.scenario.duration;
         let (end, span) = (Time::ZERO + elapsed, elapsed.as_nanos());
+        let warm = self.scenario.warm;
+        let counted = elapsed.saturating_sub(warm).as_nanos();
         let crossings = sim.crossings(self.plan.main);
         // A departure is known when the packet comes: some lie behind the end.
         let left = || {
-            let inside = crossings.iter().filter(|c| c.left < end);
+            let counts = Time::ZERO + warm..end;
+            let inside = crossings.iter().filter(move |c| counts.contains(&c.left));
             inside.map(|c| (c.left.as_nanos(), c.sojourn.as_nanos() as f64 / 1e6, u64::from(c.bytes)))
         };
         let width = self.bin.as_nanos();
@@ -226,13 +245,23 @@ impl Job<'_> {
         let delivered: u64 = left().map(|(_, _, bytes)| bytes).sum();
         let at = |p| delays.quantile(p).unwrap_or(0.0);
         let link = sim.link(self.plan.main);
-        let capacity = self.could_carry(self.plan.main);
+        let capacity = self.could_carry(self.plan.main, warm);
         let of = |apps: &[AppId]| -> Vec<FlowView> {
-            let views = sim.flows().filter_map(|flow| sim.flow(flow));
+            let views = sim.flows().filter_map(|flow| {
+                let view = sim.flow(flow)?;
+                let uncounted = before.get(&flow).copied().unwrap_or(0);
+                Some(FlowView {
+                    received: view.received - uncounted,
+                    ..view
+                })
+            });
             views.filter(|view| is_of(view, apps)).collect()
         };
         let (views, finite) = (of(&compared.lasting), of(&compared.finite));
-        let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
+        let goodputs: Vec<f64> = views
+            .iter()
+            .map(|view| metrics::mbits(view.received, counted))
+            .collect();
         let all = || views.iter().chain(&finite);
         let completed = self.completed(sim, &finite, &compared.loops, seed)?;
         let unfinished = finite
@@ -247,10 +276,11 @@ impl Job<'_> {
             .iter()
             .filter_map(|app| sim.workload(*app))
             .flat_map(|workload| workload.exchanges())
+            .filter(|exchange| exchange.finished >= Time::ZERO + warm)
             .map(|exchange| exchange.response.get())
             .sum();
         let figures = Figures {
-            goodput_mbit: metrics::mbits(received + exchanged, span),
+            goodput_mbit: metrics::mbits(received + exchanged, counted),
             utilisation: if capacity > 0.0 {
                 delivered as f64 / capacity
             } else {
@@ -323,6 +353,7 @@ impl Job<'_> {
                 flows: samples,
                 heard: heard.unwrap_or_default(),
                 completed,
+                delay_thousandths_ms: (0..=1_000).map(|n| at(f64::from(n) / 1e3)).collect(),
                 ..Series::default()
             },
             label,
@@ -385,8 +416,8 @@ impl Job<'_> {
         Ok(completed)
     }
 
-    /// Bytes that a link could carry in the whole run: at each time with the line that it then had, nothing while down.
-    fn could_carry(&self, link: LinkId) -> f64 {
+    /// Bytes that a link could carry from then to the end: at each time with the line that it then had, nothing while down.
+    fn could_carry(&self, link: LinkId, from: Duration) -> f64 {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
         };
@@ -406,11 +437,13 @@ impl Job<'_> {
                 _ => continue,
             };
             if up {
+                let since = since.max(from);
                 bytes += capacity(&line, since, at.saturating_sub(since));
             }
             (line, up, since) = (next, runs, at);
         }
         if up {
+            let since = since.max(from);
             bytes += capacity(&line, since, self.scenario.duration.saturating_sub(since));
         }
         bytes
@@ -419,7 +452,7 @@ impl Job<'_> {
     fn links(&self, sim: &World) -> Vec<LinkFigures> {
         let one = |link: &LinkId| {
             let view = sim.link(*link)?;
-            let capacity = self.could_carry(*link);
+            let capacity = self.could_carry(*link, Duration::ZERO);
             let delivered = view.accepted_bytes.saturating_sub(view.backlog.bytes);
             Some(LinkFigures {
                 name: self.plan.network.link_name(*link),

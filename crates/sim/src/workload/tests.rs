@@ -141,6 +141,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         flows: 2,
         bytes: None,
         stagger: Duration::from_secs(1),
+        spread: Duration::ZERO,
     });
     bulk.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
     bulk.start = seconds(1);
@@ -166,6 +167,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         flows: 2,
         bytes: Some(Bytes::new(5)),
         stagger: Duration::from_secs(1),
+        spread: Duration::ZERO,
     };
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
 }
@@ -439,6 +441,7 @@ fn what_can_never_send_is_refused() {
         flows,
         bytes: bytes.map(Bytes::new),
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let poisson = |arrivals| Workload::Poisson {
         arrivals,
@@ -497,6 +500,7 @@ fn any_kind() -> impl Strategy<Value = Workload> {
             flows,
             bytes: bytes.map(Bytes::new),
             stagger,
+            spread: Duration::ZERO,
         }),
         (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced { rate, duty, carrier }),
         (1.0_f64..2_000.0, table.clone(), prop::option::of(1_u64..500)).prop_map(|(n, sizes, flows)| {
