@@ -2,10 +2,7 @@
 
 use ccplane_algorithms::Registry;
 
-use super::{Datapath, Experiment, Options, Outcome, together};
-use super::{
-    ccp_cwnd_evolution, ccp_fct, ccp_fidelity, ccp_incast, ccp_interval, ccp_ipc, ccp_scalability, ccp_slow_algorithm,
-};
+use super::{Datapath, Experiment, Options, Outcome, Run, together};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -16,19 +13,19 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "5 minutes; 2 with --datapath sim",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: all,
+    run: Run::Code(all),
 };
 
 /// In the paper's order.
-const PARTS: [&Experiment; 8] = [
-    &ccp_cwnd_evolution::EXPERIMENT,
-    &ccp_fidelity::EXPERIMENT,
-    &ccp_fct::EXPERIMENT,
-    &ccp_ipc::EXPERIMENT,
-    &ccp_interval::EXPERIMENT,
-    &ccp_scalability::EXPERIMENT,
-    &ccp_incast::EXPERIMENT,
-    &ccp_slow_algorithm::EXPERIMENT,
+const PARTS: [&str; 8] = [
+    "ccp-cwnd-evolution",
+    "ccp-fidelity",
+    "ccp-fct",
+    "ccp-ipc",
+    "ccp-interval",
+    "ccp-scalability",
+    "ccp-incast",
+    "ccp-slow-algorithm",
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {

@@ -2,8 +2,7 @@
 
 use ccplane_algorithms::Registry;
 
-use super::{Datapath, Experiment, Options, Outcome, together};
-use super::{dx_accuracy, dx_convergence, dx_fairness, dx_fattree, dx_noise, dx_senders, dx_testbed};
+use super::{Datapath, Experiment, Options, Outcome, Run, together};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -14,18 +13,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "3 minutes on two cores; --datapath sim needs no privileges",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: all,
+    run: Run::Code(all),
 };
 
 /// In the slides' order.
-const PARTS: [&Experiment; 7] = [
-    &dx_accuracy::EXPERIMENT,
-    &dx_testbed::EXPERIMENT,
-    &dx_fattree::EXPERIMENT,
-    &dx_senders::EXPERIMENT,
-    &dx_convergence::EXPERIMENT,
-    &dx_noise::EXPERIMENT,
-    &dx_fairness::EXPERIMENT,
+const PARTS: [&str; 7] = [
+    "dx-accuracy",
+    "dx-testbed",
+    "dx-fattree",
+    "dx-senders",
+    "dx-convergence",
+    "dx-noise",
+    "dx-fairness",
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {

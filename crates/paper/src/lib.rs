@@ -1,5 +1,8 @@
-//! Published experiments: one file a figure. Each runs it, sets its numbers beside the paper's, and says where it
-//! deviates from the published set-up.
+//! Published experiments: each runs what a paper reports, sets its numbers beside the paper's, and says where it deviates from
+//! the published set-up.
+//!
+//! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and anybody's own runs like them. What a
+//! table of results cannot say is code, a file here for each figure.
 #![forbid(unsafe_code)]
 
 mod ccp;
@@ -14,11 +17,9 @@ mod ccp_slow_algorithm;
 mod dx;
 mod dx_accuracy;
 mod dx_convergence;
-mod dx_fairness;
 mod dx_fattree;
-mod dx_noise;
-mod dx_senders;
 mod dx_testbed;
+mod file;
 mod link;
 mod loopback;
 mod many_to_one;
@@ -50,21 +51,33 @@ use ccplane_lab::Progress;
 use ccplane_lab::parts::Parts;
 use ccplane_lab::stats;
 
+pub use file::{Paper, ReadError};
+
 /// One published figure or table.
-pub struct Experiment {
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment<'p> {
     /// What `ccplane paper` calls it.
-    pub name: &'static str,
+    pub name: &'p str,
     /// What it shows, in a line.
-    pub title: &'static str,
+    pub title: &'p str,
     /// Where it was published.
-    pub source: &'static str,
+    pub source: &'p str,
     /// How long it takes, in full and with `--quick`.
-    pub takes: &'static str,
+    pub takes: &'p str,
     /// Where it can run; without a choice it runs on all of them.
-    pub on: &'static [Datapath],
+    pub on: &'p [Datapath],
     /// How often its full version makes every run on kernel TCP; `None` where [`Options::repeats`] does not change it.
     pub repeats: Option<usize>,
-    run: fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>,
+    run: Run<'p>,
+}
+
+/// What runs an experiment.
+#[derive(Clone, Copy, Debug)]
+enum Run<'p> {
+    /// Code of its own.
+    Code(fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>),
+    /// A file.
+    File(&'p Paper),
 }
 
 /// Where packets run.
@@ -74,6 +87,16 @@ pub enum Datapath {
     Sim,
     /// This host's kernel TCP, in real time, as root; for figures it wants an idle machine.
     Linux,
+}
+
+impl Datapath {
+    /// For a person.
+    fn label(self) -> &'static str {
+        match self {
+            Datapath::Sim => "simulator",
+            Datapath::Linux => "kernel TCP",
+        }
+    }
 }
 
 impl std::fmt::Display for Datapath {
@@ -157,8 +180,8 @@ pub struct Outcome {
     body: String,
 }
 
-/// Every experiment there is.
-pub const ALL: &[Experiment] = &[
+/// Those that are code.
+const CODE: &[Experiment] = &[
     ccp_cwnd_evolution::EXPERIMENT,
     ccp_fidelity::EXPERIMENT,
     ccp_fct::EXPERIMENT,
@@ -170,10 +193,7 @@ pub const ALL: &[Experiment] = &[
     ccp::EXPERIMENT,
     dx_accuracy::EXPERIMENT,
     dx_testbed::EXPERIMENT,
-    dx_senders::EXPERIMENT,
-    dx_noise::EXPERIMENT,
     dx_convergence::EXPERIMENT,
-    dx_fairness::EXPERIMENT,
     dx_fattree::EXPERIMENT,
     dx::EXPERIMENT,
     rc3_model::EXPERIMENT,
@@ -184,9 +204,24 @@ pub const ALL: &[Experiment] = &[
     rc3::EXPERIMENT,
 ];
 
+/// Every experiment there is: those that are code, and the files that are part of the program. A paper's stand together.
+pub fn all() -> impl Iterator<Item = Experiment<'static>> {
+    let files = file::embedded().iter().map(Paper::experiment);
+    let mut all: Vec<Experiment<'static>> = CODE.iter().copied().chain(files).collect();
+    let paper = |experiment: &Experiment<'_>| {
+        let family = experiment.name.split('-').next().unwrap_or_default();
+        ["ccp", "dx", "rc3"]
+            .iter()
+            .position(|known| *known == family)
+            .unwrap_or(usize::MAX)
+    };
+    all.sort_by_key(paper);
+    all.into_iter()
+}
+
 /// The experiment of that name.
-pub fn by_name(name: &str) -> Option<&'static Experiment> {
-    ALL.iter().find(|experiment| experiment.name == name)
+pub fn by_name(name: &str) -> Option<Experiment<'static>> {
+    all().find(|experiment| experiment.name == name)
 }
 
 /// The other end of an echo over a Unix socket: a command of its own name, hidden from people, calls it.
@@ -195,7 +230,7 @@ pub use ccp_ipc::{ECHO_COMMAND, echo};
 /// The file by which a directory of results says whose they are.
 const MARK: &str = "experiment";
 
-impl Experiment {
+impl Experiment<'_> {
     /// Runs it, or what of it is not there yet.
     pub fn run(&self, options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
         if let Some(repeats) = options.repeats
@@ -208,7 +243,10 @@ impl Experiment {
             });
         }
         self.claim(options)?;
-        (self.run)(options, registry, progress)
+        match self.run {
+            Run::Code(run) => run(options, registry, progress),
+            Run::File(paper) => file::run(paper, self, options, registry, progress),
+        }
     }
 
     /// Takes the directory, unless it holds something else: the full version, for the quick one.
@@ -239,7 +277,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_found() {
-        for experiment in ALL {
+        for experiment in all() {
             assert_eq!(by_name(experiment.name).map(|e| e.title), Some(experiment.title));
         }
         assert!(by_name("fig-99").is_none());
@@ -317,7 +355,7 @@ mod tests {
             command: String::new(),
             provenance: Provenance::default(),
         };
-        let [one, other] = [&ALL[0], &ALL[1]];
+        let [one, other] = [&CODE[0], &CODE[1]];
         one.claim(&options(false)).unwrap();
         one.claim(&options(false)).unwrap();
         assert!(matches!(other.claim(&options(false)), Err(Error::Occupied { .. })));

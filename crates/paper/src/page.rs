@@ -337,7 +337,7 @@ mod tests {
         };
         part(false, false);
         part(true, true);
-        let outcome = Findings::default().finish(&super::super::ALL[0], &options).unwrap();
+        let outcome = Findings::default().finish(&super::super::CODE[0], &options).unwrap();
         let text = std::fs::read_to_string(directory.join(FIGURES)).unwrap();
         let written: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(written["provenance"], outcome.figures["provenance"]);
@@ -359,7 +359,7 @@ mod tests {
         let mut findings = Findings::default();
         findings.table("a < b", &["x\n<y>"], vec![vec!["1 & 2".into()]]);
         findings.deviation("<script>");
-        let html = findings.html(&super::super::ALL[0]);
+        let html = findings.html(&super::super::CODE[0]);
         assert!(html.contains("1 &amp; 2") && html.contains("&lt;script&gt;") && !html.contains("<script>"));
         assert!(html.contains("x<small>&lt;y&gt;</small>"));
     }

@@ -2,8 +2,7 @@
 
 use ccplane_algorithms::Registry;
 
-use super::{Datapath, Experiment, Options, Outcome, together};
-use super::{rc3_fairness, rc3_fct, rc3_internet2, rc3_model, rc3_priority};
+use super::{Datapath, Experiment, Options, Outcome, Run, together};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -14,17 +13,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "3 minutes on two cores",
     on: &[Datapath::Sim],
     repeats: None,
-    run: all,
+    run: Run::Code(all),
 };
 
 /// In the paper's order.
-const PARTS: [&Experiment; 5] = [
-    &rc3_model::EXPERIMENT,
-    &rc3_internet2::EXPERIMENT,
-    &rc3_fct::EXPERIMENT,
-    &rc3_priority::EXPERIMENT,
-    &rc3_fairness::EXPERIMENT,
-];
+const PARTS: [&str; 5] = ["rc3-model", "rc3-internet2", "rc3-fct", "rc3-priority", "rc3-fairness"];
 
 fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
     // What runs on real packets as well takes its time, and privileges: `paper rc3-fct` and `paper rc3-priority` do.

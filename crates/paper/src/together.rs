@@ -5,15 +5,15 @@ use std::time::Duration as Wall;
 use ccplane_algorithms::Registry;
 use serde_json::{Map, Value};
 
-use super::{Experiment, Options, Outcome, page};
+use super::{Experiment, Options, Outcome, by_name, page};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::traffic::monotonic_ns;
 
-/// Runs all parts and writes the whole's page.
+/// Runs all parts, by their names, and writes the whole's page.
 pub(super) fn run(
     whole: &Experiment,
-    parts: &[&Experiment],
+    parts: &[&str],
     options: &Options,
     registry: &Registry,
     progress: &mut dyn Progress,
@@ -22,7 +22,8 @@ pub(super) fn run(
     let (mut unsound, mut attempts) = (0, Map::new());
     let begun = monotonic_ns();
     // An experiment that runs nowhere else is left out where only the simulator is asked for.
-    for part in parts.iter().filter(|part| part.on.iter().any(|on| options.on(*on))) {
+    let parts = parts.iter().filter_map(|name| by_name(name));
+    for part in parts.filter(|part| part.on.iter().any(|on| options.on(*on))) {
         let own = Options {
             quick: true,
             directory: options.directory.join(part.name),
