@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::Registry;
 
-use super::{Datapath, Experiment, Options, Outcome, Run, together};
+use super::{Datapath, Experiment, Options, Outcome, together};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "5 minutes; 2 with --datapath sim",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(all),
+    run: super::Run::Code(all),
 };
 
 /// In the paper's order.

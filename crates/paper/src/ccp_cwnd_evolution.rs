@@ -13,7 +13,7 @@ use ccplane_units::{Duration, Rate};
 use super::link::{LOOK, Link, OneRun, SEED, Summary, on_kernel};
 use super::page::Findings;
 use super::stats::jackknife;
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "7 minutes; half a minute with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: Some(PAIRS),
-    run: Run::Code(evolution),
+    run: super::Run::Code(evolution),
 };
 
 /// Runs of native and of ccplane.

@@ -16,7 +16,7 @@ use super::ccp_fct::cdf;
 use super::link::{Link, OneRun, SEED, Summary, on_kernel};
 use super::page::Findings;
 use super::stats::{distance, distance_of_all, distance_within, jackknife};
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "4 hours, which may be interrupted (a minute with --datapath sim); two minutes with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: Some(REPEATS),
-    run: Run::Code(fidelity),
+    run: super::Run::Code(fidelity),
 };
 
 const ALGORITHMS: [&str; 2] = ["reno", "cubic"];

@@ -24,7 +24,7 @@ use self::shown::Results;
 use super::outside::{self, Outside};
 use super::pool::{self, Job};
 use super::replay::{Message, Replay};
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -35,7 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "5 minutes on two cores; half a minute with --quick",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(incast),
+    run: super::Run::Code(incast),
 };
 
 /// Who sends to one.

@@ -7,7 +7,7 @@ use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
 use super::page::{Findings, cell};
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "5 minutes; 15 seconds with --quick",
     on: &[Datapath::Linux],
     repeats: Some(ROUNDS),
-    run: Run::Code(interval),
+    run: super::Run::Code(interval),
 };
 
 const ROUNDS: usize = 10;

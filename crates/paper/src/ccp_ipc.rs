@@ -16,7 +16,7 @@ use ccplane_report::chart::{Axis, Chart, Line};
 use serde::{Deserialize, Serialize};
 
 use super::page::Findings;
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "a minute; ten seconds with --quick",
     on: &[Datapath::Linux],
     repeats: None,
-    run: Run::Code(ipc),
+    run: super::Run::Code(ipc),
 };
 
 /// A way, and how it is measured: so many exchanges, with so many threads that compute.

@@ -11,7 +11,7 @@ use ccplane_units::{Duration, Rate};
 
 use super::loopback::{Measured, Turns};
 use super::page::Findings;
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "11 hours (ten runs of 30 s of each, as the paper); a minute and a half with --quick",
     on: &[Datapath::Linux],
     repeats: Some(ROUNDS),
-    run: Run::Code(scalability),
+    run: super::Run::Code(scalability),
 };
 
 /// As the paper: ten runs of 30 s.

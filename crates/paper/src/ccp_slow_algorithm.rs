@@ -14,7 +14,7 @@ use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
 use super::page::Findings;
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "5 minutes; 20 seconds with --quick",
     on: &[Datapath::Linux],
     repeats: Some(ROUNDS),
-    run: Run::Code(slow),
+    run: super::Run::Code(slow),
 };
 
 const ROUNDS: usize = 5;

@@ -15,7 +15,7 @@ use self::direct::Direct;
 use self::ladder::{Ladder, STEPS};
 use self::probes::Probes;
 use super::page::Findings;
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "2 minutes; 20 seconds with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(accuracy),
+    run: super::Run::Code(accuracy),
 };
 
 /// Slide 8: what the stack's round trip varies by, µs, and the packets of 1,500 bytes at 10 Gbit/s that it says that is.

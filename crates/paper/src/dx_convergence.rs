@@ -7,7 +7,7 @@ use ccplane_units::Duration;
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
 use super::page::{Findings, cell};
 use super::who::Who;
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "1 minute on two cores; 10 seconds with --quick",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(convergence),
+    run: super::Run::Code(convergence),
 };
 
 const FLOWS: u32 = 5;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use self::shown::Results;
 use super::pool::{self, Job};
 use super::who::{Who, marking_threshold};
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "15 minutes on two cores; 1 minute with --quick",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(fattree),
+    run: super::Run::Code(fattree),
 };
 
 /// Of the capacity of the links that lead from racks upwards, which are the narrow ones, the share that the flows between

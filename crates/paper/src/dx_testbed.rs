@@ -13,7 +13,7 @@ use ccplane_units::Duration;
 use super::many_to_one::{ManyToOne, Seen, Senders};
 use super::page::Findings;
 use super::who::{Who, marking_threshold};
-use super::{Datapath, Experiment, Options, Outcome, Run, page, pool};
+use super::{Datapath, Experiment, Options, Outcome, page, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -24,7 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "3 minutes on two cores; 30 seconds with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(testbed),
+    run: super::Run::Code(testbed),
 };
 
 /// Round trips without a queue, µs; the first is the one whose figures stand beside the slides'. A network of a few

@@ -16,7 +16,7 @@ use super::page::{Findings, cell};
 use super::pool::{self, Job};
 use super::rc3_theory::reduction;
 use super::rc3_who::{Control, Start, shared};
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "1 minute on two cores; 20 seconds with --quick",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(fairness),
+    run: super::Run::Code(fairness),
 };
 
 /// The bottleneck, and its buffer: a round trip of 40 ms, as in the paper.

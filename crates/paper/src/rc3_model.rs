@@ -9,7 +9,7 @@ use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{AUTHORS, PAYLOAD, Path, WINDOW, reduction};
 use super::rc3_who::{Control, Start};
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "a second",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(model),
+    run: super::Run::Code(model),
 };
 
 const STARTS: [Start; 4] = [Start::Tcp, Start::Rc3, Start::Window(10), Start::Window(50)];

@@ -18,7 +18,7 @@ use ccplane_units::{Duration, Rate};
 use super::page::Findings;
 use super::replay::Message;
 use super::stats::{Ratio, paired_ratio};
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
@@ -32,7 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "50 minutes (half a minute of it simulated); under two minutes with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(fct),
+    run: super::Run::Code(fct),
 };
 
 const LINK: Rate = Rate::from_bits_per_sec(192_000_000);

@@ -48,7 +48,7 @@ impl Context<'_> {
     }
 
     fn puts(&self, set: &written::Set) -> Result<Vec<Put>, Problem> {
-        let one = |(path, value): (&Text, &Spanned<Value>)| {
+        let one = |(path, value): (&Text, &Spanned<Value>)| -> Result<Put, Problem> {
             Ok(Put {
                 path: path.get_ref().clone(),
                 at: self.place(path),
@@ -200,7 +200,9 @@ fn scenario(context: &Context, written: &File, raw: &DeTable<'_>) -> Result<(Wor
         let table = DeTable::parse(&text).map_err(|error| other.syntax_of(&error, "docs/scenarios.md"))?;
         below = words::read(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
-        ["contenders", "title"].map(|own| below.remove(own));
+        for own in ["contenders", "title"] {
+            below.remove(own);
+        }
         origins.push(Origin { file, text });
     }
     let own = raw.iter().find(|(key, _)| key.get_ref() == "scenario");
@@ -247,7 +249,7 @@ fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> 
     }
     let values: Vec<Choice> = match (&grid.values, &grid.cells) {
         (Some(values), None) => {
-            let one = |value: &Spanned<Value>| {
+            let one = |value: &Spanned<Value>| -> Result<Choice, Problem> {
                 let Some(key) = key_of(value.get_ref()) else {
                     return Err(context.problem(
                         value,
@@ -255,7 +257,7 @@ fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> 
                         "write `cells`, each with a `key` and what it sets",
                     ));
                 };
-                let puts = grid.sets.as_ref().map(|path| {
+                let puts = grid.sets.as_ref().map(|path| -> Result<Put, Problem> {
                     Ok(Put {
                         path: path.get_ref().clone(),
                         at: context.place(path),
@@ -281,7 +283,7 @@ fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> 
                     "give each of `cells` its own `set = { … }`",
                 ));
             }
-            let one = |cell: &written::Cell| {
+            let one = |cell: &written::Cell| -> Result<Choice, Problem> {
                 let key = cell.key.get_ref();
                 Ok(Choice {
                     x: cell.x,

@@ -110,7 +110,7 @@ fn on_real_packets(runs: &[One<'_>], options: &Options, progress: &mut dyn Progr
 }
 
 /// Runs a scenario's contender once with this seed.
-fn run_scenario(
+pub(super) fn run_scenario(
     scenario: &Scenario,
     on: Datapath,
     seed: u64,

@@ -3,6 +3,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_lab::Quiet;
 use ccplane_report::Provenance;
+use ccplane_units::Duration;
 
 use super::*;
 use crate::{Options, by_name};
@@ -160,4 +161,50 @@ fn a_paper_of_ones_own_runs() {
     let page = std::fs::read_to_string(outcome.page).unwrap();
     assert!(page.contains("<svg") && page.contains("waits"));
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from `warm` to `until`, ms.
+fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
+    let paper = embedded().iter().find(|paper| paper.name == name).unwrap();
+    let only = keys.iter().map(|(dim, key)| {
+        let at = paper.dims.iter().position(|of| of.name == *dim).unwrap();
+        let value = paper.dims[at].values.iter().position(|value| value.key == *key).unwrap();
+        (at, vec![value])
+    });
+    let meant = Meant {
+        only: only.collect(),
+        each: Vec::new(),
+    };
+    let mut scenario = paper.scenario(&paper.expand(&meant)[0], false).unwrap();
+    (scenario.warm, scenario.duration) = (Duration::from_millis(warm), Duration::from_millis(until));
+    let (registry, mut progress) = (Registry::builtin(), Quiet);
+    let result = run::run_scenario(&scenario, Datapath::Sim, 1, name, &registry, &mut progress).unwrap();
+    let run = measure::Run {
+        warm: scenario.warm,
+        duration: scenario.duration,
+        sample_every: scenario.sample_every,
+        packet_us: 1.2,
+        result: &result.contenders[0],
+    };
+    Measure::read(measure).unwrap().of(&run).unwrap()
+}
+
+/// Our aim, for the goal that DX's slides 21 and 22 state: next to no queue, and a link that is full after every decrease.
+#[test]
+fn the_link_is_full_and_the_queue_short_with_many_senders() {
+    for senders in ["10", "30"] {
+        let of = |who, measure| short("dx-senders", &[("senders", senders), ("contender", who)], (100, 150), measure);
+        let used = of("dx", "utilisation");
+        assert!(used >= 0.99, "{senders} senders: {used}");
+        let (dx, dctcp) = (of("dx", "delay_p50_ms"), of("dctcp", "delay_p50_ms"));
+        assert!(dx < dctcp / 2.0, "{senders} senders: {dx} {dctcp}");
+    }
+}
+
+/// Noise without headroom leaves the link unused, and headroom above the noise fills it.
+#[test]
+fn headroom_cures_noise() {
+    let used = |headroom| short("dx-noise", &[("noise", "1000ns"), ("headroom", headroom)], (10, 30), "utilisation");
+    let (bare, covered) = (used("0ns"), used("19200ns"));
+    assert!(covered > 0.9 && bare < covered - 0.05, "{bare} {covered}");
 }

@@ -15,7 +15,7 @@ use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{PAYLOAD, Path, WIRE, reduction};
 use super::rc3_who::{Control, Start};
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "15 minutes on real packets, two with --quick; a second of it simulated",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(fct),
+    run: super::Run::Code(fct),
 };
 
 const RTT: Duration = Duration::from_millis(20);

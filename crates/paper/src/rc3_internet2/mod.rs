@@ -14,7 +14,7 @@ use ccplane_units::Duration;
 
 use self::run::{Both, Done, Run};
 use super::rc3_who::Start;
-use super::{Datapath, Experiment, Options, Outcome, Run, pool};
+use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "45 minutes on a core and a half; 2 minutes on two with --quick",
     on: &[Datapath::Sim],
     repeats: None,
-    run: Run::Code(internet2),
+    run: super::Run::Code(internet2),
 };
 
 fn internet2(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::page::{Findings, cell};
 use super::rc3_theory::WIRE;
-use super::{Datapath, Experiment, Options, Outcome, Run};
+use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: "two minutes, half a minute with --quick; 10 seconds of it simulated, or 3",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: None,
-    run: Run::Code(priority),
+    run: super::Run::Code(priority),
 };
 
 /// Those who repeated it had links of 100 Mbit/s and 2 ms.
