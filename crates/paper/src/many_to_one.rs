@@ -1,12 +1,8 @@
 //! Hosts that send to one over a bottleneck, in the simulator: what packets wait there, how full it is, who gets how much.
 
-use std::sync::Arc;
-
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, LinkSpec, SimError, SimOptions, Simulation, World, settings, topology,
-};
+use ccplane_sim::{Config, FlowId, FlowSpec, LinkSpec, SimError, SimOptions, Simulation, settings, topology};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -58,21 +54,6 @@ impl<'r> ManyToOne<'r> {
             bin: Duration::from_millis(10),
             seed: 1,
         }
-    }
-
-    /// The same run with each of these numbers of senders, all the time, under each of the contenders, with so many seeds.
-    pub fn crossed(&self, senders: &[u32], contenders: &[Who], seeds: u64) -> Vec<ManyToOne<'r>> {
-        let points = senders
-            .iter()
-            .flat_map(|count| contenders.iter().map(|who| (*count, *who)));
-        let seeded = points.flat_map(|(count, who)| (1..=seeds).map(move |seed| (count, who, seed)));
-        let one = |(count, who, seed)| ManyToOne {
-            who,
-            senders: Senders::Always(count),
-            seed,
-            ..self.clone()
-        };
-        seeded.map(one).collect()
     }
 }
 
@@ -179,18 +160,8 @@ impl Job for ManyToOne<'_> {
     }
 
     fn run(&self) -> Result<Seen, Error> {
-        self.run_under(&self.name(), &|sim, own| self.who.join(sim, self.registry, own))
-    }
-}
-
-/// Brings a congestion control into a simulation, for a transport with these settings: it, and the settings that it wants.
-pub(super) type Join<'a> = &'a dyn Fn(&mut World, Config) -> Result<(Congestion, Arc<Config>), Error>;
-
-impl ManyToOne<'_> {
-    /// Runs it under whatever `join` brings in, which is called `name` where something is wrong.
-    pub fn run_under(&self, name: &str, join: Join<'_>) -> Result<Seen, Error> {
-        let broken = pool::broken(name, self.seed, self.experiment);
-        let (mut sim, flows) = self.make(join, &broken)?;
+        let broken = pool::broken(&self.name(), self.seed, self.experiment);
+        let (mut sim, flows) = self.make(&broken)?;
         let bottleneck = sim.network().link_named("bottleneck");
         let bottleneck = bottleneck.ok_or_else(|| broken(SimError::Shape("no bottleneck".to_owned())))?;
         sim.observe(bottleneck).map_err(&broken)?;
@@ -248,7 +219,7 @@ impl ManyToOne<'_> {
     }
 
     /// The network, and the flows to come.
-    fn make(&self, join: Join<'_>, broken: &dyn Fn(SimError) -> Error) -> Result<(Simulation, Vec<FlowSpec>), Error> {
+    fn make(&self, broken: &dyn Fn(SimError) -> Error) -> Result<(Simulation, Vec<FlowSpec>), Error> {
         let limit = Size::Packets(BUFFER);
         let queue = if self.who.heeds_marks() {
             let threshold = Size::Packets(marking_threshold(self.gbit));
@@ -273,7 +244,7 @@ impl ManyToOne<'_> {
             ack_every: 1,
             ..Config::clone(&settings())
         };
-        let (congestion, transport) = join(&mut sim, own)?;
+        let (congestion, transport) = self.who.join(&mut sim, self.registry, own)?;
         let mut random = Pcg64::new(u128::from(self.seed), STREAM);
         let flows = hosts.into_iter().zip(0u64..).map(|(from, n)| {
             let jitter = Duration::from_nanos(random.next_u64() % SPREAD_NS);

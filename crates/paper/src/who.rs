@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::Ecn;
-use ccplane_sim::{Config, Congestion, Native, SimError, StampModel, SteerOptions, World};
+use ccplane_sim::{Config, Congestion, Native, SteerOptions, World};
 
 use super::pool;
 use ccplane_lab::Error;
@@ -106,14 +106,8 @@ impl Who {
     }
 }
 
-/// Gives all hosts such stamps.
-pub(super) fn stamp_all(sim: &mut World, model: StampModel) -> Result<(), SimError> {
-    let hosts: Vec<_> = sim.network().hosts().collect();
-    hosts.into_iter().try_for_each(|host| sim.set_stamps(host, model))
-}
-
 /// Brings an algorithm of ccplane's into a simulation, and what it wants of the transport.
-pub(super) fn steered(
+fn steered(
     sim: &mut World,
     registry: &Registry,
     own: Config,

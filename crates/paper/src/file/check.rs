@@ -392,7 +392,7 @@ impl Names<'_> {
     }
 
     fn only(&self, only: &written::Only) -> Result<Vec<(usize, Vec<usize>)>, Problem> {
-        let one = |(name, keys): (&Text, &Spanned<written::OneOrMore>)| {
+        let one = |(name, keys): (&Text, &Spanned<written::OneOrMore>)| -> Result<(usize, Vec<usize>), Problem> {
             let dim = self.dim(name)?;
             let values = keys.get_ref().0.iter().map(|key| self.value(dim, key, keys));
             Ok((dim, values.collect::<Result<_, Problem>>()?))
@@ -437,9 +437,13 @@ impl Names<'_> {
 
     fn fixed(&self, of: Option<&Text>, on: Option<&Text>) -> Result<Vec<(usize, usize)>, Problem> {
         let contenders = self.contenders();
-        let of = of.map(|of| Ok((contenders, self.value(contenders, of.get_ref(), of)?)));
-        let on = on.map(|on| Ok((contenders + 1, self.value(contenders + 1, on.get_ref(), on)?)));
-        of.into_iter().chain(on).collect()
+        let named = of
+            .map(|of| (contenders, of))
+            .into_iter()
+            .chain(on.map(|on| (contenders + 1, on)));
+        named
+            .map(|(dim, key)| Ok((dim, self.value(dim, key.get_ref(), key)?)))
+            .collect()
     }
 
     fn figure(&self, at: &Spanned<written::Figure>) -> Result<Figure, Problem> {

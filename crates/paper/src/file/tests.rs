@@ -168,7 +168,11 @@ fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: 
     let paper = embedded().iter().find(|paper| paper.name == name).unwrap();
     let only = keys.iter().map(|(dim, key)| {
         let at = paper.dims.iter().position(|of| of.name == *dim).unwrap();
-        let value = paper.dims[at].values.iter().position(|value| value.key == *key).unwrap();
+        let value = paper.dims[at]
+            .values
+            .iter()
+            .position(|value| value.key == *key)
+            .unwrap();
         (at, vec![value])
     });
     let meant = Meant {
@@ -193,7 +197,14 @@ fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: 
 #[test]
 fn the_link_is_full_and_the_queue_short_with_many_senders() {
     for senders in ["10", "30"] {
-        let of = |who, measure| short("dx-senders", &[("senders", senders), ("contender", who)], (100, 150), measure);
+        let of = |who, measure| {
+            short(
+                "dx-senders",
+                &[("senders", senders), ("contender", who)],
+                (100, 150),
+                measure,
+            )
+        };
         let used = of("dx", "utilisation");
         assert!(used >= 0.99, "{senders} senders: {used}");
         let (dx, dctcp) = (of("dx", "delay_p50_ms"), of("dctcp", "delay_p50_ms"));
@@ -204,7 +215,14 @@ fn the_link_is_full_and_the_queue_short_with_many_senders() {
 /// Noise without headroom leaves the link unused, and headroom above the noise fills it.
 #[test]
 fn headroom_cures_noise() {
-    let used = |headroom| short("dx-noise", &[("noise", "1000ns"), ("headroom", headroom)], (10, 30), "utilisation");
+    let used = |headroom| {
+        short(
+            "dx-noise",
+            &[("noise", "1000ns"), ("headroom", headroom)],
+            (10, 30),
+            "utilisation",
+        )
+    };
     let (bare, covered) = (used("0ns"), used("19200ns"));
     assert!(covered > 0.9 && bare < covered - 0.05, "{bare} {covered}");
 }
