@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
-use ccplane_lab::paper::{self, Datapath, Options};
+use ccplane_paper::{self as paper, Datapath, Experiment, Options, Paper, ReadError};
 use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -18,7 +18,7 @@ use crate::{doctor, emu, interrupt};
 /// Which experiment.
 #[derive(Args)]
 pub struct PaperArgs {
-    /// Its name, or `list`.
+    /// Its name, or a file of your own (`mine.toml`; docs/papers.md), or `list`.
     name: String,
     /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
     #[arg(long)]
@@ -74,13 +74,27 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         list(json);
         return Ok(());
     }
+    if args.name.ends_with(".toml") {
+        let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
+            ReadError::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
+            error => Failure::new(Kind::Usage, error),
+        })?;
+        return of(&paper.experiment(), args, registry, json);
+    }
     let Some(experiment) = paper::by_name(&args.name) else {
-        let known: Vec<&str> = paper::ALL.iter().map(|e| e.name).collect();
+        let known: Vec<&str> = paper::all().map(|e| e.name).collect();
         return Err(
-            Failure::text(Kind::Usage, format!("there is no experiment `{}`", args.name))
-                .hint(format!("there are: {}", known.join(", "))),
+            Failure::text(Kind::Usage, format!("there is no experiment `{}`", args.name)).hint(format!(
+                "there are: {}; a file of your own ends in .toml",
+                known.join(", ")
+            )),
         );
     };
+    of(&experiment, args, registry, json)
+}
+
+/// Runs an experiment.
+fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = args.datapath.map(Datapath::from);
     if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
         let name = experiment.name;
@@ -146,27 +160,26 @@ pub fn echo() -> Result<(), Failure> {
 }
 
 /// `sim, linux`.
-fn places(experiment: &paper::Experiment) -> String {
+fn places(experiment: &Experiment<'_>) -> String {
     let all: Vec<String> = experiment.on.iter().map(Datapath::to_string).collect();
     all.join(", ")
 }
 
 fn list(json: bool) {
     if json {
-        let all: Vec<_> = paper::ALL
-            .iter()
-            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(e), "repeats": e.repeats }))
+        let all: Vec<_> = paper::all()
+            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(&e), "repeats": e.repeats }))
             .collect();
         println!("{}", serde_json::json!({ "experiments": all }));
         return;
     }
-    for e in paper::ALL {
+    for e in paper::all() {
         println!(
             "{}\n    {}\n    {}\n    on {}; takes {}{}",
             e.name,
             e.title,
             e.source,
-            places(e),
+            places(&e),
             e.takes,
             e.repeats
                 .map_or(String::new(), |n| format!("; repeats runs on kernel TCP {n} times")),

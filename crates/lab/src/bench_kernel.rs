@@ -87,7 +87,7 @@ const WAKE_AT: usize = 1 << 20;
 const BUFFER: usize = 16 << 20;
 
 /// The buffer of each of so many flows on this host.
-pub(crate) fn buffer(flows: usize) -> usize {
+pub fn buffer(flows: usize) -> usize {
     buffer_each(
         flows,
         &std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default(),
@@ -124,7 +124,8 @@ const FIXED_FLOWS: usize = 4;
 
 /// One run's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Run {
+pub struct Run {
+    /// Of all flows, Gbit/s.
     pub goodput_gbit: f64,
     /// The same in each interval between two looks.
     pub goodputs_gbit: Vec<f64>,
@@ -134,6 +135,7 @@ pub(crate) struct Run {
     pub machine_cpu_s_per_gb: f64,
     /// CPU of everything on the machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
+    /// Reports that the agent heard.
     pub reports_per_s: f64,
     /// CPU of other processes, in percent of one CPU.
     pub others_cpu_percent: f64,
@@ -158,8 +160,10 @@ impl Run {
 
 /// How to run once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub struct Load {
+    /// Connections.
     pub flows: usize,
+    /// For how long they send.
     pub length: Duration,
     /// Between two looks at all flows. Hundreds of sockets a hundred times a second would be work of its own.
     pub look_every: Duration,
@@ -265,7 +269,7 @@ fn check(options: &Options) -> Result<(), Error> {
 }
 
 /// One run: everybody sends as fast as may be.
-pub(crate) fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) -> Result<Run, Error> {
+pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) -> Result<Run, Error> {
     let steered = match contender {
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters

@@ -23,7 +23,7 @@ const LONGEST_STALL: f64 = 0.25;
 const SHORTEST_STALL: Duration = Duration::from_millis(2);
 
 /// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever runs.
-pub(crate) fn longest_stall(rtt_ms: f64) -> Duration {
+pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
 }
 

@@ -421,6 +421,10 @@ pub struct Series {
     pub heard: Heard,
     /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
+    /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not exceed, from none to all;
+    /// of a simulation.
+    #[serde(default)]
+    pub delay_thousandths_ms: Vec<f64>,
     /// Flows that ended, in the order in which they began.
     #[serde(default)]
     pub completed: Vec<Completion>,

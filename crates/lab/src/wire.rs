@@ -13,8 +13,8 @@ use ccplane_units::Rate;
 use crate::ends::Ends;
 use crate::error::Error;
 
-/// Private networks of two (RFC 1918) that are nowhere but in the namespaces.
-pub(crate) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+/// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the namespaces, as those that follow.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
@@ -23,7 +23,7 @@ const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 pub(crate) const DEVICES: [&str; 2] = ["wire0", "wire3"];
 
 /// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
-pub(crate) fn make(rate: Option<Rate>) -> Result<Ends, Error> {
+pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
     let made = rate.unwrap_or_default().bytes_per_sec();
     let ends = Ends {
         sender: namespace("wire-snd", made)?,
@@ -103,7 +103,7 @@ fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
 }
 
 /// A pair of devices, one in each, with addresses.
-pub(crate) fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
+pub fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
     let [near, far] = devices;
     let peer = inside[1].name();
     let make = ["link", "add", near, "type", "veth", "peer", "name", far, "netns", peer];
@@ -124,7 +124,7 @@ fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(),
 }
 
 /// Runs a program of iproute2 in a namespace.
-pub(crate) fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
+pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new(program);
     command.args(arguments);
     let confined = inside

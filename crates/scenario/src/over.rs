@@ -27,6 +27,7 @@ impl Scenario {
             contenders,
             duration,
             until: Until::Duration,
+            warm: Duration::ZERO,
             seeds: Seeds::one(1),
             sample_every: SAMPLE,
             topology: Topology::Dumbbell {
@@ -93,5 +94,6 @@ fn bulk(flows: u32) -> Kind {
         flows,
         bytes: None,
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     })
 }

@@ -22,7 +22,8 @@ use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::{broken, native};
-pub(crate) use plan::{Plan, switched_on};
+pub(crate) use plan::Plan;
+pub use plan::switched_on;
 pub(crate) use seeds::together;
 pub use stamps::put_stamps;
 
