@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
-pub use ccplane_scenario::{BadContender, Contender, suggestions};
+pub use ccplane_scenario::{Contender, suggestions};
 
 /// What has to be switched on for a contender: its connections offer ECN, or carry time stamps. Of those that are no
 /// algorithms of ours, kernel's or transport's, only DCTCP wants anything, ECN.

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 
 /// Does the jobs `order` names, in that order, on so many threads. `done` takes each result as it comes, on this thread; its errors
 /// end the work as those of a job do. Of several errors the one of the first job in `order` is given.
-pub(crate) fn each<T: Send>(
+pub fn each<T: Send>(
     order: &[usize],
     threads: usize,
     work: impl Fn(usize) -> Result<T, Error> + Sync,
@@ -56,7 +56,7 @@ pub(crate) fn each<T: Send>(
 }
 
 /// A job whose result is kept.
-pub(crate) trait Job: Sync {
+pub trait Job: Sync {
     /// What it gives.
     type Result: Serialize + DeserializeOwned + Send;
 
@@ -71,7 +71,7 @@ pub(crate) trait Job: Sync {
 }
 
 /// Does every job whose result is not kept in `parts` yet, and gives all results in the order of the jobs.
-pub(crate) fn kept<J: Job>(
+pub fn kept<J: Job>(
     jobs: &[J],
     threads: usize,
     parts: &Parts,

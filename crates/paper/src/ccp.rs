@@ -28,6 +28,6 @@ const PARTS: [&str; 8] = [
     "ccp-slow-algorithm",
 ];
 
-fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     together::run(&EXPERIMENT, &PARTS, options, registry, progress)
 }

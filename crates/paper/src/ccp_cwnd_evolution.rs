@@ -49,7 +49,7 @@ fn link() -> Link {
     }
 }
 
-fn evolution(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let link = link();
     let duration = Duration::from_secs(if options.quick { 10 } else { 60 });
     let pairs = options.repeats(PAIRS, 2);

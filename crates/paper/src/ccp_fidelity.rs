@@ -95,7 +95,7 @@ struct Runs {
     duration: Duration,
 }
 
-fn fidelity(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let links = links(options)?;
     let size = |on: Datapath| match (options.quick, on) {
         (quick, Datapath::Sim) => Runs {

@@ -303,7 +303,7 @@ const RATES: [u64; 2] = [10, 40];
 /// The paper's text has 20 µs, and calls 500 µs 50 round trips and 100 µs 10, which makes one 10 µs.
 const ROUND_TRIPS: [u64; 2] = [20, 10];
 
-fn incast(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     // The paper's 50 seeds for the figures beside its own; the other set-ups, to see what depends on them, with fewer.
     let (first, others, intervals) = if options.quick {
         (5, 5, &QUICK_INTERVALS[..])

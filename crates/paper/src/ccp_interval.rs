@@ -33,7 +33,7 @@ fn contenders() -> [Contender; 3] {
     ]
 }
 
-fn interval(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn interval(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let contenders = contenders();
     let length = Duration::from_secs(if options.quick { 1 } else { 10 });
     let rounds = options.repeats(ROUNDS, 3);

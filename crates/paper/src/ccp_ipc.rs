@@ -97,13 +97,14 @@ impl Quantiles {
     }
 }
 
-fn ipc(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn ipc(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let exchanges = if options.quick { 5_000 } else { 100_000 };
     let (parts, key) = (options.parts(), exchanges.to_string());
     let mut measured = Vec::new();
     for (n, way) in WAYS.iter().enumerate() {
         for (hogs, load) in HOGS {
-            progress.begin(&format!("{}, {load}", way.name), 2 * n + hogs.min(1), 2 * WAYS.len());
+            let done = (2 * n + hogs.min(1)) as f64;
+            progress.advanced(done / (2 * WAYS.len()) as f64, &format!("{}, {load}", way.name));
             if progress.cancelled() {
                 return Err(Error::Interrupted);
             }

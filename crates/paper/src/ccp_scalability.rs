@@ -48,7 +48,7 @@ fn contenders(algorithm: &str) -> [Contender; 3] {
     ]
 }
 
-fn scalability(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn scalability(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (flows, length) = if options.quick {
         (&QUICK_FLOWS[..], Duration::from_secs(1))
     } else {

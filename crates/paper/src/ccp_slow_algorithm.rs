@@ -40,7 +40,7 @@ const FLOWS: [usize; 2] = [1, 8];
 const MATCHED: usize = 3;
 const NAME: &str = "slow_reno";
 
-fn slow(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn slow(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let contenders = contenders();
     let length = Duration::from_secs(if options.quick { 1 } else { 5 });
     let rounds = options.repeats(ROUNDS, 1);

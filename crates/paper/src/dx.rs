@@ -27,6 +27,6 @@ const PARTS: [&str; 7] = [
     "dx-fairness",
 ];
 
-fn all(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     together::run(&EXPERIMENT, &PARTS, options, registry, progress)
 }

@@ -47,11 +47,11 @@ struct Measured {
     emulated: Option<Probes>,
 }
 
-fn accuracy(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn accuracy(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (quick, parts) = (options.quick, options.parts());
     let mut measured = Measured::default();
-    let mut step = |name: &str, index| {
-        progress.begin(name, index, 4);
+    let step = |name: &str, index: u8| {
+        progress.advanced(f64::from(index) / 4.0, name);
         if progress.cancelled() {
             Err(Error::Interrupted)
         } else {

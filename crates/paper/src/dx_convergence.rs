@@ -31,7 +31,7 @@ const BIN: Duration = Duration::from_millis(1);
 const FAIR: f64 = 0.95;
 const LOOKS: usize = 5;
 
-fn convergence(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn convergence(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (seeds, apart) = if options.quick {
         (1, Duration::from_millis(30))
     } else {

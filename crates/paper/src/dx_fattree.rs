@@ -244,7 +244,7 @@ fn offered(load: u64, payload: u64) -> Rate {
     Rate::from_bits_per_sec(bits / elsewhere * all / PACKET * payload)
 }
 
-fn fattree(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fattree(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (delays, loads, seeds, flows) = if options.quick {
         (&[FIXED.delay][..], &[20, FIXED.load][..], 2, 600)
     } else {

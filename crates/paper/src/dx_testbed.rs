@@ -43,7 +43,7 @@ fn contenders(gbit: u64) -> Vec<Who> {
     all
 }
 
-fn testbed(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn testbed(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = Findings::default();
     if options.on(Datapath::Sim) {
         simulated(&mut findings, options, registry, progress)?;
@@ -58,7 +58,7 @@ fn simulated(
     findings: &mut Findings,
     options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<(), Error> {
     let (seeds, measured, round_trips) = if options.quick {
         (2, Duration::from_millis(200), &ROUND_TRIPS[..1])

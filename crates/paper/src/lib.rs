@@ -75,7 +75,7 @@ pub struct Experiment<'p> {
 #[derive(Clone, Copy, Debug)]
 enum Run<'p> {
     /// Code of its own.
-    Code(fn(&Options, &Registry, &mut dyn Progress) -> Result<Outcome, Error>),
+    Code(fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>),
     /// A file.
     File(&'p Paper),
 }
@@ -232,7 +232,7 @@ const MARK: &str = "experiment";
 
 impl Experiment<'_> {
     /// Runs it, or what of it is not there yet.
-    pub fn run(&self, options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+    pub fn run(&self, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
         if let Some(repeats) = options.repeats
             && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
         {

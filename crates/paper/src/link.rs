@@ -3,7 +3,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::pool::Job;
@@ -12,9 +12,8 @@ use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::scenario::{Scenario, Seeds, Topology};
-use ccplane_lab::sim;
-use ccplane_lab::{Progress, Quiet, run};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Kernel, Options as RunOptions, Place, Progress, Quiet, Sim, Step, run};
 
 /// The bottleneck.
 #[derive(Clone, Debug)]
@@ -161,58 +160,26 @@ impl Job for OneRun<'_> {
     }
 
     fn run(&self) -> Result<Summary, Error> {
-        self.simulate()
+        self.run_on(&Sim::default(), &Quiet)
     }
 }
 
 impl OneRun<'_> {
-    fn simulate(&self) -> Result<Summary, Error> {
-        let text = format!(
-            "contenders = [\"{}\"]\nduration = \"{}\"\nsample = \"{LOOK}\"\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"{}\"\nqueue = \"{}\"\nloss = \
-             \"{}\"\n[[workload]]\nbulk = {{}}\n",
-            self.contender, self.duration, self.link.rtt, self.link.queue, self.link.loss
-        );
-        let folder = std::path::Path::new(".");
-        let mut scenario = Scenario::parse("the paper's link", &text, folder).map_err(Error::Scenario)?;
-        if let Topology::Dumbbell { bottleneck, .. } = &mut scenario.topology {
-            bottleneck.line = self.link.line.clone();
-            bottleneck.line_name.clone_from(&self.link.line_name);
-        }
-        let options = sim::Options {
-            seeds: Seeds::one(self.seed),
-            threads: 1,
-            command: String::new(),
-            repeat: "ccplane paper --datapath sim".to_owned(),
-            packet_logs: None,
-        };
-        let result = sim::run(&scenario, self.registry, &options, &Quiet)?;
-        result
-            .contenders
-            .into_iter()
-            .next()
-            .map(|contender| Summary::of(&contender, self.course))
-            .ok_or(Error::NoContender)
-    }
-
-    fn experiment(&self, options: &Options) -> ccplane_lab::Experiment {
-        ccplane_lab::Experiment {
-            contenders: vec![self.contender.clone()],
-            line: self.link.line.clone(),
-            line_name: self.link.line_name.clone(),
-            rtt: self.link.rtt,
-            queue: self.link.queue,
-            queue_name: self.link.queue.to_string(),
-            loss: self.link.loss,
-            jitter: Duration::ZERO,
-            reorder: false,
-            timing: Timing::Precise,
-            seed: self.seed,
-            flows: 1,
-            duration: self.duration,
-            sample_every: LOOK,
-            agent: None,
-            command: options.command.clone(),
-        }
+    /// There, where it is to run.
+    fn run_on(&self, place: &dyn Place, progress: &dyn Progress) -> Result<Summary, Error> {
+        let Link { rtt, queue, .. } = *self.link;
+        let contenders = vec![self.contender.clone()];
+        let scenario = Scenario::over(contenders, Rate::from_bytes_per_sec(0), rtt, queue, self.duration)
+            .sampled(LOOK)
+            .with_bottleneck(|bottleneck| {
+                bottleneck.line = self.link.line.clone();
+                bottleneck.line_name.clone_from(&self.link.line_name);
+                bottleneck.loss = self.link.loss;
+            });
+        let once = RunOptions::once(self.seed, "ccplane paper --datapath sim");
+        let result = run(place, &scenario, self.registry, &once, progress)?;
+        let contender = result.contenders.first().ok_or(Error::NoContender)?;
+        Ok(Summary::of(contender, self.course))
     }
 }
 
@@ -221,25 +188,19 @@ impl OneRun<'_> {
 pub(super) fn on_kernel(
     runs: &[OneRun<'_>],
     options: &Options,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<Vec<Summary>, Error> {
     let file = |one: &OneRun<'_>| (format!("{}.json", one.name()), one.key());
     let parts = options.parts_of::<Summary>(runs.iter().map(file));
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
-        let mut steps = Steps {
-            inner: progress,
-            index,
-            of: runs.len(),
+        let step = Step::begin(progress, index, runs.len(), &one.contender.to_string());
+        let place = Kernel {
+            timing: Timing::Precise,
+            agent: None,
         };
-        let run = || {
-            let result = run(&one.experiment(options), one.registry, &mut steps)?;
-            let contender = result.contenders.into_iter().next();
-            contender
-                .map(|contender| Summary::of(&contender, one.course))
-                .ok_or(Error::NoContender)
-        };
+        let run = || one.run_on(&place, &step);
         summaries.push(parts.part(
             &name,
             &key,
@@ -248,28 +209,6 @@ pub(super) fn on_kernel(
         )?);
     }
     Ok(summaries)
-}
-
-/// Places each run among all, for a progress bar.
-pub(super) struct Steps<'a> {
-    pub inner: &'a mut dyn Progress,
-    pub index: usize,
-    pub of: usize,
-}
-
-impl Progress for Steps<'_> {
-    fn begin(&mut self, contender: &str, _index: usize, _of: usize) {
-        self.inner.begin(contender, self.index, self.of);
-    }
-    fn step(&mut self, share: f64, goodput_mbit: f64) {
-        self.inner.step(share, goodput_mbit);
-    }
-    fn end(&mut self, result: &ContenderResult) {
-        self.inner.end(result);
-    }
-    fn cancelled(&self) -> bool {
-        self.inner.cancelled()
-    }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Turns<'_> {
         ends: &Ends,
         options: &Options,
         registry: &Registry,
-        progress: &mut dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Measured, Error> {
         let order = self.order();
         let file = |(flows, round, who): &(usize, usize, &Contender)| {
@@ -75,11 +75,8 @@ impl Turns<'_> {
         let (mut measured, mut matched) = (Vec::new(), Vec::new());
         for (done, turn) in order.iter().enumerate() {
             let (flows, round, contender) = *turn;
-            progress.begin(
-                &format!("{flows} flows, {contender}, round {}", round + 1),
-                done,
-                order.len(),
-            );
+            let what = format!("{flows} flows, {contender}, round {}", round + 1);
+            progress.advanced(done as f64 / order.len() as f64, &what);
             if progress.cancelled() {
                 return Err(Error::Interrupted);
             }

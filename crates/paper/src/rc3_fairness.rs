@@ -272,7 +272,7 @@ impl Shared {
     }
 }
 
-fn fairness(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fairness(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (counts, seeds) = match options.quick {
         true => (&[2, 10, 60][..], 1),
         false => (&[2, 10, 30, 60, 100][..], 5),

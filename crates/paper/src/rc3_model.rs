@@ -27,7 +27,7 @@ const STARTS: [Start; 4] = [Start::Tcp, Start::Rc3, Start::Window(10), Start::Wi
 /// Beyond the authors' sizes: flows that the path does not hold, packets.
 const LARGER: [u64; 3] = [5_000, 10_000, 50_000];
 
-fn model(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn model(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let sizes: Vec<u64> = AUTHORS.iter().map(|(packets, _)| *packets).chain(LARGER).collect();
     let jobs: Vec<Lone> = sizes
         .iter()

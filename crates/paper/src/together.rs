@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Experiment, Options, Outcome, by_name, page};
 use ccplane_lab::Error;
-use ccplane_lab::Progress;
+use ccplane_lab::{Progress, Step};
 use ccplane_lab::traffic::monotonic_ns;
 
 /// Runs all parts, by their names, and writes the whole's page.
@@ -16,20 +16,22 @@ pub(super) fn run(
     parts: &[&str],
     options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
     let (mut figures, mut text, mut body) = (Map::new(), String::new(), String::new());
     let (mut unsound, mut attempts) = (0, Map::new());
     let begun = monotonic_ns();
     // An experiment that runs nowhere else is left out where only the simulator is asked for.
     let parts = parts.iter().filter_map(|name| by_name(name));
-    for part in parts.filter(|part| part.on.iter().any(|on| options.on(*on))) {
+    let asked: Vec<_> = parts.filter(|part| part.on.iter().any(|on| options.on(*on))).collect();
+    for (n, part) in asked.iter().enumerate() {
         let own = Options {
             quick: true,
             directory: options.directory.join(part.name),
             ..options.clone()
         };
-        let outcome = part.run(&own, registry, progress)?;
+        let step = Step::begin(progress, n, asked.len(), part.name);
+        let outcome = part.run(&own, registry, &step)?;
         unsound += outcome
             .figures
             .get(page::UNSOUND)

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_emu::{Emulator, Timing};
-use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_qdisc::{LineSpec, QueueSpec};
 use ccplane_units::Duration;
 
-use super::super::Options;
 use super::super::replay::Message;
 use super::draw::CONNECTIONS;
 use super::{LINK, RTT, Who};
@@ -20,7 +19,7 @@ use ccplane_lab::longest_stall;
 use ccplane_lab::machine::Watch;
 use ccplane_lab::steer::Steered;
 use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
-use ccplane_lab::{Progress, open, path};
+use ccplane_lab::{MTU, Progress, open};
 
 /// From the threads' start to the list's: all of them wait then.
 const LEAD: Duration = Duration::from_millis(500);
@@ -36,9 +35,8 @@ pub(super) type Run = (Vec<u64>, Vec<String>, u64);
 pub(super) fn run(
     list: &[Message],
     who: Who,
-    options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<Run, Error> {
     let steered = match who {
         Who::Native | Who::NativeAgain | Who::Outside(_) => None,
@@ -49,7 +47,7 @@ pub(super) fn run(
     };
     let kernel_name = steered.as_ref().map_or("reno", Steered::kernel_name).to_owned();
     let bpf = steered.is_some();
-    let emulator = Emulator::start(path(&experiment(options))).map_err(|e| Error::from_emulator(e, bpf))?;
+    let emulator = Emulator::start(path()).map_err(|e| Error::from_emulator(e, bpf))?;
     let idle = emulator
         .sender_ns()
         .set_sysctl("net/ipv4/tcp_slow_start_after_idle", "0");
@@ -82,24 +80,23 @@ pub(super) fn run(
 }
 
 /// The path.
-fn experiment(options: &Options) -> ccplane_lab::Experiment {
-    ccplane_lab::Experiment {
-        contenders: Vec::new(),
-        line: LineSpec::Constant(LINK),
-        line_name: LINK.to_string(),
-        rtt: RTT,
-        queue: QueueSpec::DropTail(Size::MilliBdp(1_000)),
-        queue_name: "droptail:1bdp".to_owned(),
-        loss: LossModel::NONE,
-        jitter: Duration::ZERO,
-        reorder: false,
-        timing: Timing::Balanced,
-        seed: 1,
-        flows: CONNECTIONS as usize,
-        duration: Duration::ZERO,
-        sample_every: RTT,
-        agent: None,
-        command: options.command.clone(),
+fn path() -> Config {
+    let there = Duration::from_nanos(RTT.as_nanos() / 2);
+    Config {
+        forward: LinkConfig {
+            line: LineSpec::Constant(LINK),
+            delay: there,
+            queue: QueueSpec::ONE_BDP,
+            seed: 1,
+            ..LinkConfig::default()
+        },
+        reverse: LinkConfig {
+            line: LineSpec::Unlimited,
+            delay: RTT.saturating_sub(there),
+            ..LinkConfig::default()
+        },
+        mtu: MTU,
+        ..Config::default()
     }
 }
 
@@ -108,7 +105,7 @@ fn replay(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
     list: &[Message],
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> io::Result<Vec<Option<u64>>> {
     let begin = monotonic_ns() + LEAD.as_nanos();
     let span = list.last().map_or(Duration::ZERO, |message| message.at);
@@ -147,7 +144,7 @@ fn replay(
         }
         while open.load(Ordering::Relaxed) > 0 {
             let gone = Duration::from_nanos(monotonic_ns().saturating_sub(begin));
-            progress.step((gone.as_secs_f64() / span.as_secs_f64().max(0.1)).min(1.0), 0.0);
+            progress.advanced(gone.as_secs_f64() / span.as_secs_f64().max(0.1), "");
             if progress.cancelled() || gone > span + PATIENCE {
                 break;
             }
@@ -253,7 +250,7 @@ mod tests {
             message(10, 0, 1),
             message(20, 1, 77),
         ];
-        let took = replay(senders, receivers, &list, &mut Quiet).unwrap();
+        let took = replay(senders, receivers, &list, &Quiet).unwrap();
         assert!(took.iter().all(|us| us.is_some_and(|us| us < 5_000_000)), "{took:?}");
     }
 }

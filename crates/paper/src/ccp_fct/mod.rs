@@ -20,7 +20,7 @@ use super::replay::Message;
 use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
-use ccplane_lab::Progress;
+use ccplane_lab::{Progress, Step};
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
@@ -116,7 +116,7 @@ struct Replayed {
     took: Vec<(Who, Vec<u64>)>,
 }
 
-fn fct(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fct(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = Findings::default();
     let simulated = match options.on(Datapath::Sim) {
         true => Some(simulate(options, progress)?),
@@ -155,7 +155,7 @@ fn fct(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> R
     findings.finish(&EXPERIMENT, options)
 }
 
-fn simulate(options: &Options, progress: &mut dyn Progress) -> Result<Vec<Replayed>, Error> {
+fn simulate(options: &Options, progress: &dyn Progress) -> Result<Vec<Replayed>, Error> {
     let (seeds, flows) = if options.quick {
         (4, QUICK_FLOWS.0)
     } else {
@@ -184,7 +184,7 @@ fn simulate(options: &Options, progress: &mut dyn Progress) -> Result<Vec<Replay
 fn replay(
     options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<(Vec<Replayed>, usize, u64), Error> {
     let (seeds, flows) = if options.quick {
         (2, QUICK_FLOWS.1)
@@ -200,8 +200,8 @@ fn replay(
         for who in order {
             let name = format!("kernel-{seed}-{}.json", who.name());
             let key = format!("{flows} flows, {LINK}, {RTT}");
-            progress.begin(&format!("seed {seed}, {}", who.name()), done, seeds * order.len());
-            let run = || kernel::run(&list, who, options, registry, progress);
+            let step = Step::begin(progress, done, seeds * order.len(), &format!("seed {seed}, {}", who.name()));
+            let run = || kernel::run(&list, who, registry, &step);
             let judge = |(_, disturbed, _): &kernel::Run| Disturbed::from(disturbed);
             let (times, disturbed, fell_back) = options.parts().part(&name, &key, judge, run)?;
             done += 1;

@@ -8,15 +8,15 @@ use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::super::Options;
-use super::super::link::Steps;
 use super::super::page::Findings;
 use super::super::who::marking_threshold;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::traffic;
-use ccplane_lab::{Contender, Experiment};
-use ccplane_lab::{Progress, waited_us};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Contender, Kernel};
+use ccplane_lab::{Options as RunOptions, Progress, Step, run, waited_us};
 
 /// An emulated link.
 struct Link {
@@ -47,7 +47,7 @@ const LINKS: [Link; 2] = [
 ];
 /// Loss-based peers fill it.
 const FILLED: Size = Size::Packets(250);
-const SENDERS: usize = 2;
+const SENDERS: u32 = 2;
 /// The slides' ratio of median queueing delays at 1 Gbit/s.
 const SLIDE: f64 = 5.33;
 
@@ -69,7 +69,7 @@ pub(super) struct Real {
 }
 
 /// Runs each, and keeps what it did; one that the machine disturbed is run again.
-pub(super) fn measure(options: &Options, registry: &Registry, progress: &mut dyn Progress) -> Result<Vec<Real>, Error> {
+pub(super) fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Real>, Error> {
     let length = Duration::from_secs(if options.quick { 3 } else { 20 });
     let droptail = QueueSpec::DropTail(FILLED);
     let marking = QueueSpec::Ecn {
@@ -92,16 +92,11 @@ pub(super) fn measure(options: &Options, registry: &Registry, progress: &mut dyn
         let name = format!("real-{mbit}-{}.json", contender.to_string().replace(':', "-"));
         let key = format!("{contender} {mbit} Mbit/s {} {queue} {length}", link.rtt);
         let run = || {
-            let experiment = Experiment {
-                flows: SENDERS,
-                ..Experiment::over(vec![contender.clone()], link.rate, link.rtt, *queue, length)
-            };
-            let mut steps = Steps {
-                inner: &mut *progress,
-                index,
-                of,
-            };
-            let result = ccplane_lab::run(&experiment, registry, &mut steps)?;
+            let contenders = vec![contender.clone()];
+            let scenario = Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
+            let step = Step::begin(progress, index, of, &contender.to_string());
+            let once = RunOptions::once(1, "ccplane paper dx-testbed --datapath linux");
+            let result = run(&Kernel::default(), &scenario, registry, &once, &step)?;
             let contender = result.contenders.into_iter().next().ok_or(Error::NoContender)?;
             Ok(Real::of(contender, *queue, link))
         };

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
-use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Error, Progress, Quiet, sim};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Error, Kernel, Options as RunOptions, Place, Progress, Quiet, Sim, Step};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::measure::{self, Measure};
 use super::{Paper, Point, X, shown};
-use crate::link::Steps;
 use crate::pool::{self, Job};
 use crate::{Datapath, Experiment, Options, Outcome};
 
@@ -56,7 +55,7 @@ pub(crate) fn run(
     experiment: &Experiment<'_>,
     options: &Options,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
     let repeats = options.repeats(paper.repeats.0, paper.repeats.1) as u64;
     let (mut simulated, mut real) = (Vec::new(), Vec::new());
@@ -92,19 +91,15 @@ pub(crate) fn run(
 }
 
 /// Runs them one after the other, and keeps each. What was disturbed is run again in its time ([`Options::parts_of`]).
-fn on_real_packets(runs: &[One<'_>], options: &Options, progress: &mut dyn Progress) -> Result<Vec<Kept>, Error> {
+fn on_real_packets(runs: &[One<'_>], options: &Options, progress: &dyn Progress) -> Result<Vec<Kept>, Error> {
     let file = |one: &One<'_>| (format!("{}.json", one.name()), one.key());
     let parts = options.parts_of::<Kept>(runs.iter().map(file));
     let mut all = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
-        let mut steps = Steps {
-            inner: progress,
-            index,
-            of: runs.len(),
-        };
+        let step = Step::begin(progress, index, runs.len(), &one.name());
         let judge = |kept: &Kept| Disturbed::from(&kept.disturbed);
-        all.push(parts.part(&name, &key, judge, || one.kept(&mut steps))?);
+        all.push(parts.part(&name, &key, judge, || one.kept(&step))?);
     }
     Ok(all)
 }
@@ -116,26 +111,18 @@ pub(super) fn run_scenario(
     seed: u64,
     paper: &str,
     registry: &Registry,
-    progress: &mut dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
-    let seeds = Seeds::one(seed);
-    match on {
-        Datapath::Sim => {
-            let options = sim::Options {
-                seeds,
-                threads: 1,
-                command: String::new(),
-                repeat: format!("ccplane paper {paper} --datapath sim"),
-                packet_logs: None,
-            };
-            sim::run(scenario, registry, &options, &Quiet)
-        }
-        Datapath::Linux => ccplane_lab::run(&scenario.experiment(seeds, String::new())?, registry, progress),
-    }
+    let place: &dyn Place = match on {
+        Datapath::Sim => &Sim::default(),
+        Datapath::Linux => &Kernel::default(),
+    };
+    let once = RunOptions::once(seed, &format!("ccplane paper {paper} --datapath {on}"));
+    ccplane_lab::run(place, scenario, registry, &once, progress)
 }
 
 impl One<'_> {
-    fn kept(&self, progress: &mut dyn Progress) -> Result<Kept, Error> {
+    fn kept(&self, progress: &dyn Progress) -> Result<Kept, Error> {
         let (scenario, paper) = (&self.scenario, self.paper);
         let result = run_scenario(scenario, self.on, self.seed, &paper.name, self.registry, progress)?;
         let contender = result.contenders.first().ok_or(Error::NoContender)?;
@@ -207,7 +194,7 @@ impl Job for One<'_> {
     }
 
     fn run(&self) -> Result<Kept, Error> {
-        self.kept(&mut Quiet)
+        self.kept(&Quiet)
     }
 }
 

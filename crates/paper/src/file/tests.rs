@@ -148,7 +148,7 @@ fn a_paper_of_ones_own_runs() {
     };
     let outcome = paper
         .experiment()
-        .run(&options, &Registry::builtin(), &mut Quiet)
+        .run(&options, &Registry::builtin(), &Quiet)
         .unwrap();
     let figure = |key: &str| outcome.figures[key].as_f64().unwrap();
     assert!(figure("use_10mbit") > 0.9 && figure("use_20mbit") > 0.9);

@@ -94,7 +94,7 @@ pub(super) const FIGURES: [Figure; 2] = [
 /// How a flow is sent and acknowledged.
 type Way = (Start, Control, Acks);
 
-fn fct(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn fct(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = match options.on(Datapath::Sim) {
         true => simulate(options, progress)?,
         false => Findings::default(),
@@ -105,7 +105,7 @@ fn fct(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> 
     findings.finish(&EXPERIMENT, options)
 }
 
-fn simulate(options: &Options, progress: &mut dyn Progress) -> Result<Findings, Error> {
+fn simulate(options: &Options, progress: &dyn Progress) -> Result<Findings, Error> {
     let jobs: Vec<Lone> = FIGURES
         .iter()
         .flat_map(|figure| figure.bars.iter().map(move |bars| (figure.gbit, bars.bytes)))

@@ -80,10 +80,10 @@ struct Took {
 }
 
 /// Runs all of it, and adds what was found.
-pub(super) fn complete(options: &Options, findings: &mut Findings, progress: &mut dyn Progress) -> Result<(), Error> {
+pub(super) fn complete(options: &Options, findings: &mut Findings, progress: &dyn Progress) -> Result<(), Error> {
     let mut charts = Vec::new();
     for (n, setup) in SETUPS.iter().enumerate() {
-        progress.begin(setup.name, n, SETUPS.len());
+        progress.advanced(n as f64 / SETUPS.len() as f64, setup.name);
         let all = run(setup, options, progress)?;
         report(findings, setup, &all);
         charts.push(chart(setup, &all));
@@ -107,7 +107,7 @@ pub(super) fn complete(options: &Options, findings: &mut Findings, progress: &mu
 /// Between two looks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-fn run(setup: &Setup, options: &Options, progress: &mut dyn Progress) -> Result<Vec<(Who, Took)>, Error> {
+fn run(setup: &Setup, options: &Options, progress: &dyn Progress) -> Result<Vec<(Who, Took)>, Error> {
     let stop = AtomicBool::new(false);
     let one = |who: Who| measured(setup, who, options, &stop).map(|took| (who, took));
     thread::scope(|scope| {

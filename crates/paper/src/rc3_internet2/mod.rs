@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: super::Run::Code(internet2),
 };
 
-fn internet2(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let (measured, swept) = match options.quick {
         true => (Duration::from_millis(300), Duration::from_millis(100)),
         false => (Duration::from_secs(3), Duration::from_secs(1)),

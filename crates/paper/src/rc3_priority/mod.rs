@@ -144,7 +144,7 @@ fn mean(rates: &[f64]) -> Option<f64> {
     Distribution::new(rates.iter().copied()).mean()
 }
 
-fn priority(options: &Options, _registry: &Registry, progress: &mut dyn Progress) -> Result<Outcome, Error> {
+fn priority(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     let mut findings = Findings::default();
     if options.on(Datapath::Sim) {
         tell(&mut findings, &simulated::meet(options, progress)?);

@@ -15,7 +15,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::super::Options;
 use super::{BUFFER, Case, DELAY, Order, Place, RATE, Rates, Seen};
 use ccplane_lab::Error;
-use ccplane_lab::Progress;
+use ccplane_lab::{Progress, Step};
 use ccplane_lab::ends::inside;
 use ccplane_lab::longest_stall;
 use ccplane_lab::machine::Watch;
@@ -29,11 +29,11 @@ const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs all four cases.
-pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<Seen, Error> {
+pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
     let lasts = if options.quick { LONG.1 } else { LONG.0 };
     let mut cases = Vec::new();
     for (n, case) in Case::ALL.into_iter().enumerate() {
-        progress.step(n as f64 / Case::ALL.len() as f64, 0.0);
+        let step = Step::begin(progress, n, Case::ALL.len(), &case.key());
         if progress.cancelled() {
             return Err(Error::Interrupted);
         }
@@ -42,7 +42,7 @@ pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<See
             &name,
             &made,
             |rates: &Rates| Disturbed::from(&rates.disturbed),
-            || together(case, lasts, progress),
+            || together(case, lasts, &step),
         )?;
         cases.push((case, rates));
     }
@@ -67,7 +67,7 @@ pub(super) fn how() -> String {
 }
 
 /// Both flows meet on the link.
-fn together(case: Case, lasts: Duration, progress: &mut dyn Progress) -> Result<Rates, Error> {
+fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rates, Error> {
     let link = LinkConfig {
         line: LineSpec::Constant(RATE),
         delay: DELAY,
@@ -146,7 +146,7 @@ fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
 }
 
 /// The first stream sends from the start, the second from half-time on; Mbit/s of each between looks, until told to stop.
-fn run(streams: Vec<(TcpStream, TcpStream)>, lasts: Duration, progress: &mut dyn Progress) -> [Vec<f64>; 2] {
+fn run(streams: Vec<(TcpStream, TcpStream)>, lasts: Duration, progress: &dyn Progress) -> [Vec<f64>; 2] {
     let (stop, counts) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
     let begin = monotonic_ns();
     thread::scope(|scope| {
@@ -167,7 +167,7 @@ fn run(streams: Vec<(TcpStream, TcpStream)>, lasts: Duration, progress: &mut dyn
                 last[n] = now;
             }
             let total: f64 = rates.iter().filter_map(|rates| rates.last()).sum();
-            progress.step(look as f64 / looks as f64, total);
+            progress.advanced(look as f64 / looks as f64, &format!("{total:7.1} Mbit/s"));
             if progress.cancelled() {
                 break;
             }

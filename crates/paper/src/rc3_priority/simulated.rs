@@ -24,7 +24,7 @@ struct Meeting {
     looks: u64,
 }
 
-pub(super) fn meet(options: &Options, progress: &mut dyn Progress) -> Result<Seen, Error> {
+pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
     let looks = if options.quick { LOOKS.1 } else { LOOKS.0 };
     let jobs = Case::ALL.map(|case| Meeting { case, looks });
     let rates = pool::run(&jobs, options.threads, &options.parts(), progress)?;
