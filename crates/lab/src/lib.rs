@@ -24,6 +24,8 @@ pub mod measure;
 pub mod metrics;
 pub mod paper;
 mod parts;
+mod record;
+mod repeats;
 pub mod report;
 pub mod result;
 mod run;

@@ -14,7 +14,7 @@ use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, Experiment, suggestions};
-use crate::figures::{audit, figures, series};
+use crate::figures::{audit, record};
 use crate::heard;
 use crate::machine::Watch;
 use crate::metrics;
@@ -326,8 +326,9 @@ fn run_one(
 
     let (counters, heard) = steered.map(Steered::finish).transpose()?.unzip();
 
-    let mut series = series(&transfer, &report, e.rtt.max(NARROWEST_BIN), heard);
-    let mut figures = figures(e, &transfer, &report);
+    let told = record(&e.line, contender, &transfer, &report).told(e.rtt.max(NARROWEST_BIN), &[]);
+    let (mut series, mut figures) = (told.series, told.figures);
+    series.heard = heard.unwrap_or_default().in_order_of(&transfer.senders);
     if let Some(measured) = stamping.map(|stamping| stamping.finish(&report, &transfer)) {
         figures.one_way = measured.figures();
         series.stamped = measured.packets;
@@ -348,9 +349,9 @@ fn run_one(
             wall_s: None,
         },
         audit: audit(&report, &figures, setup, &machine, counters),
-        spread: None,
         figures,
         series,
+        ..ContenderResult::default()
     })
 }
 

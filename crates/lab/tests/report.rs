@@ -89,7 +89,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         label,
         algorithm: algorithm.to_owned(),
         native,
-        spread: None,
+        ..ContenderResult::default()
     }
 }
 

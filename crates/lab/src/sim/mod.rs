@@ -4,9 +4,9 @@
 //! changes when a result is there, and not what it is.
 
 mod instant;
+mod look;
 mod one;
 mod plan;
-mod seeds;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ use ccplane_units::{Duration, Rate};
 
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::result::{ContenderResult, RunResult, Series, Setup};
+use crate::repeats::{self, Runs};
+use crate::result::{ContenderResult, RunResult, Setup};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::native;
@@ -143,16 +144,12 @@ pub fn run(scenario: &Scenario, registry: &Registry, options: &Options, watch: &
         }
     }
     let classes = &scenario.report.size_classes;
-    let together = columns.into_iter().filter_map(|all| seeds::together(all, classes));
+    let together = columns.into_iter().filter_map(|all| {
+        let runs = seeds.iter().copied().zip(all).collect();
+        repeats::together(runs, Runs::Seeds, classes)
+    });
     let mut result = finish(scenario, options, setup, together.collect());
-    if several {
-        result.note = format!(
-            "Means over {} seeds with their 95 % confidence intervals. The distributions are of all seeds; what is drawn \
-             over time, and the flows and links, are of seed {}.",
-            seeds.len(),
-            options.seeds.first()
-        );
-    }
+    result.note = repeats::note(&result.contenders, Runs::Seeds, options.seeds.first());
     Ok(result)
 }
 
@@ -177,12 +174,7 @@ fn guarded(job: &Job, contender: Option<&Contender>, seed: u64, options: &Option
 
 /// Keeps of a run's records what distributions need.
 fn forget(result: &mut ContenderResult) {
-    let series = std::mem::take(&mut result.series);
-    result.series = Series {
-        pooled: Some((series.throughputs(), series.delays())),
-        completed: series.completed,
-        ..Series::default()
-    };
+    result.series = std::mem::take(&mut result.series).without_courses();
 }
 
 fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<ContenderResult>) -> RunResult {
@@ -271,6 +263,6 @@ fn setup(scenario: &Scenario, plan: &Plan, seeds: Seeds) -> Setup {
         seeds: (seeds.count() > 1).then(|| seeds.to_string()),
         bin_ms: bin.as_nanos() as f64 / 1e6,
         sample_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
-        socket_buffer_bytes: None,
+        ..Setup::default()
     }
 }
