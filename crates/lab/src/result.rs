@@ -19,7 +19,7 @@ pub(crate) use workloads::Listed;
 pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Version of ccplane that made it.
     pub version: String,
