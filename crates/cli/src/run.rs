@@ -432,6 +432,9 @@ impl Progress for Shown<'_> {
     }
 }
 
+/// Letters in a line of text beside tables.
+const NOTE: usize = 100;
+
 fn print(result: &RunResult, page: &std::path::Path, json: bool) {
     let page = std::fs::canonicalize(page).unwrap_or_else(|_| page.to_owned());
     if json {
@@ -439,12 +442,11 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         object["report"] = page.display().to_string().into();
         println!("{object}");
     } else {
-        println!("{}", ccplane_lab::table::of_run(result).text());
-        if let Some(completions) = ccplane_lab::table::of_completions(result) {
-            println!("{}", completions.text());
+        for table in ccplane_lab::table::all(result) {
+            println!("{}", table.text());
         }
-        if let Some(second_loops) = ccplane_lab::table::of_second_loops(result) {
-            println!("{}", second_loops.text());
+        if !result.note.is_empty() {
+            println!("{}", ccplane_report::wrap(&result.note, NOTE));
         }
         println!("report: {}", page.display());
     }

@@ -21,7 +21,7 @@ use crate::diag::TcpInfo;
 use crate::ends::{Ends, inside};
 use crate::error::Error;
 use crate::experiment::{Contender, read, wants};
-use crate::figures::{audit, figures, series};
+use crate::figures::{audit, record};
 use crate::machine::Watch;
 use crate::result::{ContenderResult, Figures, HostFigures, Sample, SecondLoop, Setup};
 use crate::packets::{Path, RemoteAgent, goodput};
@@ -76,9 +76,10 @@ pub(crate) fn run_one(
         "send over the path",
         "a loss near 100% lets no connection through",
     ))?;
+    let told = record(&path.link.line, contender, &transfer, &report).told(path.bin(), &[]);
     let figures = Figures {
         second_loop: tail.map(|_| second_loops),
-        ..figures(&path.link.line, &transfer, &report)
+        ..told.figures
     };
     let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
     let (process, machine_cpu, _) = after.percent_since(&before);
@@ -97,9 +98,9 @@ pub(crate) fn run_one(
             wall_s: None,
         },
         audit,
-        spread: None,
-        series: series(&transfer, &report, path.bin(), None),
+        series: told.series,
         figures,
+        ..ContenderResult::default()
     })
 }
 

@@ -25,6 +25,8 @@ pub mod metrics;
 mod packets;
 pub mod parts;
 mod progress;
+mod record;
+mod repeats;
 pub mod report;
 pub mod result;
 mod run;

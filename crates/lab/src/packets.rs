@@ -16,7 +16,7 @@ use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, read, suggestions, wants};
-use crate::figures::{audit, figures, series};
+use crate::figures::{audit, record};
 use crate::heard;
 use crate::machine::Watch;
 use crate::metrics;
@@ -419,8 +419,9 @@ fn kernel(
 
     let (counters, heard) = steered.map(Steered::finish).transpose()?.unzip();
 
-    let mut series = series(&transfer, &report, path.bin(), heard);
-    let mut figures = figures(&path.link.line, &transfer, &report);
+    let told = record(&path.link.line, contender, &transfer, &report).told(path.bin(), &[]);
+    let (mut series, mut figures) = (told.series, told.figures);
+    series.heard = heard.unwrap_or_default().in_order_of(&transfer.senders);
     if let Some(measured) = stamping.map(|stamping| stamping.finish(&report, &transfer)) {
         figures.one_way = measured.figures();
         series.stamped = measured.packets;
@@ -441,9 +442,9 @@ fn kernel(
             wall_s: None,
         },
         audit: audit(&report, &figures, setup, &machine, counters),
-        spread: None,
         figures,
         series,
+        ..ContenderResult::default()
     })
 }
 

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::experiment::Contender;
 use crate::jobs;
 use crate::progress::{Pieces, Progress};
-use crate::result::{ContenderResult, RunResult, Series, Setup};
+use crate::repeats::{self, Runs};
+use crate::result::{ContenderResult, RunResult, Setup};
 use crate::scenario::{Scenario, Seeds, Workload};
-use crate::sim::together;
 
 /// Where a scenario runs.
 pub trait Place: Sync {
@@ -131,17 +131,14 @@ pub fn run(
             column.extend(result);
         }
     }
+    let of_what = if place.is_real() { Runs::Repeats } else { Runs::Seeds };
     let classes = &scenario.report.size_classes;
-    let all = columns.into_iter().filter_map(|all| together(all, classes));
+    let all = columns.into_iter().filter_map(|all| {
+        let runs = seeds.iter().copied().zip(all).collect();
+        repeats::together(runs, of_what, classes)
+    });
     let mut result = finish(scenario, options, setup, all.collect());
-    if several {
-        result.note = format!(
-            "Means over {} seeds with their 95 % confidence intervals. The distributions are of all seeds; what is drawn \
-             over time, and the flows and links, are of seed {}.",
-            seeds.len(),
-            options.seeds.first()
-        );
-    }
+    result.note = repeats::note(&result.contenders, of_what, options.seeds.first());
     Ok(result)
 }
 
@@ -163,12 +160,7 @@ fn placed(error: Error, contender: Option<&Contender>, scenario: &Scenario, seed
 
 /// Keeps of a run's records what distributions need.
 fn forget(result: &mut ContenderResult) {
-    let series = std::mem::take(&mut result.series);
-    result.series = Series {
-        pooled: Some((series.throughputs(), series.delays())),
-        completed: series.completed,
-        ..Series::default()
-    };
+    result.series = std::mem::take(&mut result.series).without_courses();
 }
 
 fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<ContenderResult>) -> RunResult {

@@ -81,7 +81,7 @@ fn threads_and_repetition_change_nothing() {
     assert_eq!(summary(one.clone()), summary(run("1..4", 3)));
     assert_ne!(one.digest, run("2..5", 2).digest);
     let spread = one.contenders[0].spread.unwrap();
-    assert!(spread.seeds == 4 && spread.goodput_mbit > 0.0, "{spread:?}");
+    assert!(spread.seeds == 4 && spread.half.goodput_mbit > 0.0, "{spread:?}");
     assert_eq!(one.setup.seeds.as_deref(), Some("1..4"));
     assert_eq!(one.contenders[0].series.throughputs().len(), 4 * 100);
     assert!(one.note.contains("4 seeds"));

@@ -1,9 +1,9 @@
 //! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed alone.
 
 mod instant;
+mod look;
 mod one;
 mod plan;
-mod seeds;
 mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -24,7 +24,6 @@ use one::Job;
 pub(crate) use one::{broken, native};
 pub(crate) use plan::Plan;
 pub use plan::switched_on;
-pub(crate) use seeds::together;
 pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.
