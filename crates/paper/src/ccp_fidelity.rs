@@ -20,7 +20,7 @@ use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::cellular::Cellular;
+use ccplane_lab::scenario::Cellular;
 use ccplane_lab::metrics::{self, Distribution};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::pool;
+use super::pool::{self, Job};
 use super::who::{Who, marking_threshold};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::{self, Distribution};

@@ -4,7 +4,7 @@ use ccplane_sim::{Config, FlowSpec, LinkSpec, Network, SimError, SimOptions, Sim
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use super::pool;
+use super::pool::{self, Job};
 use super::rc3_who::{Control, Start, shared};
 use ccplane_lab::Error;
 

@@ -11,7 +11,7 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Time};
 
 use super::super::outside::{self, Outside};
-use super::super::pool;
+use super::super::pool::{self, Job};
 use super::super::replay::{Message, Replay};
 use super::draw::{self, CONNECTIONS};
 use super::{EXPERIMENT, LINK, RTT, Who};

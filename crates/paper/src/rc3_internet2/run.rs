@@ -4,7 +4,7 @@ use ccplane_sim::{AppId, Arrivals, Pairs, SimError, SimOptions, Simulation, Size
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use super::super::pool;
+use super::super::pool::{self, Job};
 use super::super::rc3_theory::{ELEVEN, MOST_PACKETS, Means, PAYLOAD, WIRE, reduction};
 use super::super::rc3_who::{Control, Start, shared};
 use super::net::{Net, Queues};
