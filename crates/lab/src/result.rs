@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
 pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
-pub(crate) use workloads::Listed;
 pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
