@@ -75,7 +75,8 @@ impl Reading {
     }
 }
 
-fn process_ns() -> u64 {
+/// CPU time of this process so far, all threads, user and system, nanoseconds.
+pub fn process_ns() -> u64 {
     // Cannot fail for the calling process.
     getrusage(UsageWho::RUSAGE_SELF)
         .map(|usage| [usage.user_time(), usage.system_time()])

@@ -5,20 +5,20 @@
 #![forbid(unsafe_code)]
 
 pub mod behaviour;
-pub mod bench_dx;
-pub mod bench_kernel;
 mod burner;
 pub mod cellular;
-mod cpu;
+pub mod control_loop;
+pub mod cpu;
 mod datagrams;
 mod diag;
-mod ends;
+pub mod ends;
 mod error;
 pub mod evaluate;
 mod experiment;
 mod figures;
 pub mod files;
 mod heard;
+pub mod loopback;
 mod machine;
 pub mod measure;
 pub mod metrics;
@@ -29,14 +29,14 @@ pub mod result;
 mod run;
 pub mod scenario;
 pub mod sim;
-mod stamped;
-mod stats;
-mod steer;
+pub mod stamped;
+pub mod stats;
+pub mod steer;
 pub mod table;
 pub mod traffic;
-mod wire;
+pub mod wire;
 
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
 pub use experiment::{BadContender, Contender, Experiment, RemoteAgent, suggestions};
-pub use run::{Carrier, Progress, Quiet, run, run_over};
+pub use run::{Carrier, Progress, Quiet, open, run, run_over, waited_us};

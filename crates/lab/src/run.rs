@@ -49,7 +49,7 @@ pub(crate) const MTU: u32 = 1500;
 
 /// For how long a full packet waited, µs, whose sojourn at a link of this rate was so many ms: what it takes on the wire itself is
 /// no queue.
-pub(crate) fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
+pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
     let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
     (sojourn_ms * 1e3 - wire_us).max(0.0)
 }
@@ -357,7 +357,7 @@ fn run_one(
 /// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends
 /// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
 /// stamp.
-pub(crate) fn open(
+pub fn open(
     ends: &Ends,
     congestion: &str,
     wants: Capabilities,

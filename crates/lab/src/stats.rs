@@ -15,21 +15,23 @@ const STREAM: u128 = 0x73_7461_7473;
 
 /// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ratio {
+pub struct Ratio {
+    /// The ratio.
     pub value: f64,
+    /// From here to there.
     pub interval: Option<(f64, f64)>,
 }
 
 /// The geometric mean of paired ratios, with the percentile interval of a bootstrap over the pairs (Efron and Tibshirani
 /// 1993, section 13.3). With a handful of pairs it is somewhat too narrow, as such intervals are.
-pub(crate) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
     bootstrapped(&logs, |values| values.mean())
 }
 
 /// The median of paired ratios, with the same interval: one disturbed pair moves it little.
-pub(crate) fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
     bootstrapped(&logs, |values| median(values.values()))
@@ -61,7 +63,7 @@ fn bootstrapped(logs: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) 
 
 /// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
 /// [`CHOICES`] drawn ones.
-pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);
     let pairs: Vec<(Vec<usize>, Vec<usize>)> = match (choices(ours.len(), n), choices(native.len(), n)) {
@@ -79,7 +81,7 @@ pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
 /// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run at a time (Efron and
 /// Tibshirani 1993, chapter 11). A bootstrap would draw the same run twice, and find two sides alike that share it. Without an
 /// interval where a side has one run.
-pub(crate) fn jackknife<A: Clone, B: Clone>(
+pub fn jackknife<A: Clone, B: Clone>(
     ours: &[A],
     native: &[B],
     statistic: impl Fn(&[A], &[B]) -> Option<f64>,
@@ -109,13 +111,13 @@ pub(crate) fn jackknife<A: Clone, B: Clone>(
 }
 
 /// The distance between all runs of either side.
-pub(crate) fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+pub fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
     all(ours).ks(&all(native))
 }
 
 /// The mean distance, as [`distance`], between the two halves of one side's runs.
-pub(crate) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
+pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
     let mut random = Pcg64::new(3, STREAM);
     let halves = match choices(runs.len(), n) {

@@ -8,7 +8,6 @@
 mod echo;
 mod local;
 
-use ccplane_agent::bench::{ControlLoop, control_loop_times};
 use ccplane_agent::link::Waiting;
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
+use crate::control_loop::{self, ControlLoop};
 use crate::error::Error;
 use crate::metrics::Distribution;
 use crate::run::Progress;
@@ -190,7 +190,7 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
         hogs,
         waiting: Waiting::default(),
     };
-    control_loop_times(&options)
+    control_loop::times(&options)
         .map_err(|error| Error::traffic("time the control loop", "")(std::io::Error::other(error)))
 }
 

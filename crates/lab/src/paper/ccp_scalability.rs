@@ -12,10 +12,10 @@ use ccplane_units::{Duration, Rate};
 use super::loopback::{Measured, Turns};
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
-use crate::bench_kernel::{Load, Run, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
+use crate::loopback::{Load, Run, one};
 use crate::run::Progress;
 use crate::wire;
 

@@ -5,10 +5,10 @@ use ccplane_units::Duration;
 
 use super::Options;
 use super::page::Findings;
-use crate::bench_kernel::{Load, Run, buffer, one};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::Contender;
+use crate::loopback::{Load, Run, buffer, one};
 use crate::metrics::Distribution;
 use crate::parts::Disturbed;
 use crate::run::Progress;
