@@ -4,13 +4,11 @@
 use std::hint::black_box;
 
 use ccplane_datapath::{Capabilities, Command, Flow, Limits, ProgramTable, Signals, Transport};
+use ccplane_lab::cpu::this_thread_ns;
 use ccplane_units::{Duration, Time};
-use nix::time::{ClockId, clock_gettime};
 
-use ccplane_report::Aim;
-
-use super::Figures;
-use crate::exit::{Failure, Kind};
+use crate::rounds::{Turns, median};
+use crate::{Error, Figures};
 
 const RENO: &str = include_str!("programs/reno_10ms.ccp");
 const PROBE_BW: &str = include_str!("programs/bbr_probe_bw.ccp");
@@ -24,65 +22,46 @@ const MANY: usize = 10_000;
 const ACK_GAP: Duration = Duration::from_micros(125);
 
 /// Runs the benchmark.
-pub fn run() -> Result<Figures, Failure> {
+pub fn run() -> Result<Figures, Error> {
     let mut figures = Figures::default();
     let reno = ns_per_ack(RENO, 1)?;
-    let reference = "libccp 239 on such a VM";
-    figures.add("reno_10ms_ns", reno, "ns an ACK", Some(Aim::AtMost(30.0)), reference);
+    figures
+        .add("reno_10ms_ns", reno, "ns an ACK")
+        .at_most(30.0)
+        .beside("libccp 239 on such a VM");
     let bbr = ns_per_ack(PROBE_BW, 1)?;
-    figures.add(
-        "bbr_probe_bw_ns",
-        bbr,
-        "ns an ACK",
-        Some(Aim::AtMost(45.0)),
-        "libccp 324 on such a VM",
-    );
-    let bytes = size_of::<Flow<16>>() as f64;
-    figures.add(
-        "flow_bytes",
-        bytes,
-        "bytes",
-        Some(Aim::AtMost(512.0)),
-        "libccp 3224 (priv_state and connection)",
-    );
-    // In turns, so that both meet the same machine.
-    let mut ratios = Vec::new();
-    for _ in 0..5 {
-        let one = ns_per_ack(RENO, 1)?;
-        ratios.push(ns_per_ack(RENO, MANY)? / one);
-    }
-    let reference = "libccp 1.0 with 1000 flows, at 239 ns";
-    figures.add(
-        "flows_10000_ratio",
-        median(&mut ratios),
-        "x one flow",
-        Some(Aim::AtMost(1.5)),
-        reference,
-    );
-    let compile = compile_us(RENO)?;
-    figures.add(
-        "compile_reno_us",
-        compile,
-        "us",
-        Some(Aim::AtMost(10.0)),
-        "portus 20.5 on such a VM",
-    );
+    figures
+        .add("bbr_probe_bw_ns", bbr, "ns an ACK")
+        .at_most(45.0)
+        .beside("libccp 324 on such a VM");
+    figures
+        .add("flow_bytes", size_of::<Flow<16>>() as f64, "bytes")
+        .at_most(512.0)
+        .beside("libccp 3224 (priv_state and connection)");
+    let turns = Turns::take(5, &[1, MANY], |_, count| ns_per_ack(RENO, count))?;
+    figures
+        .add("flows_10000_ratio", median(turns.ratios(MANY, 1, |ns| *ns)), "x one flow")
+        .at_most(1.5)
+        .beside("libccp 1.0 with 1000 flows, at 239 ns");
+    figures
+        .add("compile_reno_us", compile_us(RENO)?, "us")
+        .at_most(10.0)
+        .beside("portus 20.5 on such a VM");
     figures.note(format!(
         "CPU time, medians of {RUNS} runs of {ACKS} ACKs; the interpreter, with Flow::on_ack around it"
     ));
     Ok(figures)
 }
 
-/// A flow of each program's own, ready to take ACKs.
-fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Failure> {
-    let program =
-        ccplane_lang::compile(source, &Default::default()).map_err(|e| Failure::diagnostic(Kind::Failed, e))?;
+/// Flows under the program, ready to take ACKs.
+fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Error> {
+    let program = ccplane_lang::compile(source, &Default::default())?;
     let limits = Limits {
         fallback_after: Duration::MAX,
         ..Limits::default()
     };
     let mut table = ProgramTable::new(limits, Capabilities(u64::MAX));
-    let refused = |e| Failure::text(Kind::Failed, format!("the engine refuses the program: {e}"));
+    let refused = |e| Error::failed(format!("the engine refuses the program: {e}"));
     table.install(program.code().with_uid(1)).map_err(refused)?;
     table.heartbeat(Time::ZERO);
     let mut flow = Flow::new(Time::ZERO, 14_480);
@@ -91,7 +70,7 @@ fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Fa
     Ok((table, vec![flow; count]))
 }
 
-fn ns_per_ack(source: &str, count: usize) -> Result<f64, Failure> {
+fn ns_per_ack(source: &str, count: usize) -> Result<f64, Error> {
     let (table, mut flows) = flows(source, count)?;
     let order = shuffled(count);
     let gap_ns = ACK_GAP.as_nanos();
@@ -111,7 +90,7 @@ fn ns_per_ack(source: &str, count: usize) -> Result<f64, Failure> {
     let (mut acks, mut reports) = (0u64, 0u64);
     let mut samples = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
-        let begun = cpu_ns();
+        let begun = this_thread_ns();
         for _ in 0..ACKS.div_ceil(count) {
             for &at in &order {
                 acks += 1;
@@ -132,29 +111,27 @@ fn ns_per_ack(source: &str, count: usize) -> Result<f64, Failure> {
                 let _ = black_box(outcome);
             }
         }
-        samples.push((cpu_ns() - begun) as f64 / (ACKS.div_ceil(count) * count) as f64);
+        samples.push((this_thread_ns() - begun) as f64 / (ACKS.div_ceil(count) * count) as f64);
     }
     if reports == 0 {
-        return Err(Failure::text(
-            Kind::Failed,
+        return Err(Error::failed(
             "the benchmark's program never reported: its figure would mean nothing",
         ));
     }
-    Ok(median(&mut samples))
+    Ok(median(samples))
 }
 
-fn compile_us(source: &str) -> Result<f64, Failure> {
+fn compile_us(source: &str) -> Result<f64, Error> {
     let mut samples = Vec::new();
     for _ in 0..RUNS {
         const EACH: u64 = 300;
-        let begun = cpu_ns();
+        let begun = this_thread_ns();
         for _ in 0..EACH {
-            let program = ccplane_lang::compile(black_box(source), &Default::default());
-            black_box(program.map_err(|e| Failure::diagnostic(Kind::Failed, e))?);
+            black_box(ccplane_lang::compile(black_box(source), &Default::default())?);
         }
-        samples.push((cpu_ns() - begun) as f64 / EACH as f64 / 1e3);
+        samples.push((this_thread_ns() - begun) as f64 / EACH as f64 / 1e3);
     }
-    Ok(median(&mut samples))
+    Ok(median(samples))
 }
 
 /// 0 to `count` in an order that no prefetcher guesses (Fisher-Yates over an LCG of Knuth's), the same each time.
@@ -168,16 +145,4 @@ fn shuffled(count: usize) -> Vec<u32> {
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
     order
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-fn cpu_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map(|t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
-        .expect("every Linux has a CPU clock for the calling thread")
-}
-
-fn median(samples: &mut [f64]) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
 }

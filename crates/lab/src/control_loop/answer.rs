@@ -1,13 +1,12 @@
 //! The algorithm that is measured: it does as little as one that answers every report can do.
 
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_units::Bytes;
-
-use crate::{Algorithm, Control, FlowInfo, Programs, Report};
 
 pub(super) const NAME: &str = "answer";
 
 /// What it reports, as `examples/portus` has it too.
-pub(super) const PROGRAM: &str =
+pub const PROGRAM: &str =
     "(def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
      (volatile rtt 0) (volatile inflight 0)))
  (when true
@@ -20,11 +19,13 @@ pub(super) const PROGRAM: &str =
      (report))";
 
 /// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
-pub(super) struct Answer {
+pub struct Answer {
+    /// Whether it answers.
     pub updates: bool,
 }
 
-pub(super) struct AnswerFlow {
+/// What it knows of a flow.
+pub struct AnswerFlow {
     cwnd: u64,
     mss: u64,
 }

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ccplane_agent::link::{Clock, Spinner};
 use ccplane_wire::v1;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
 
 use super::answer::NAME;
-use super::{BenchError, a_path};
-use crate::link::{Clock, Spinner};
+use super::{LoopError, fresh_path};
 
 /// Longer and the agent is taken for dead.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A CCP datapath without traffic.
-pub(super) struct Mock {
+pub struct Datapath {
     socket: UnixDatagram,
     path: PathBuf,
     agent: UnixAddr,
@@ -29,14 +29,14 @@ pub(super) struct Mock {
     buffer: Vec<u8>,
 }
 
-impl Mock {
+impl Datapath {
     /// Announces itself, takes the agent's program and opens its flows.
-    pub fn new(agent: &Path, flows: u32) -> Result<Mock, BenchError> {
-        let path = a_path("datapath");
+    pub fn new(agent: &Path, flows: u32) -> Result<Datapath, LoopError> {
+        let path = fresh_path("datapath");
         let socket = UnixDatagram::bind(&path)?;
         socket.set_read_timeout(Some(SILENCE))?;
         let agent = UnixAddr::new(agent).map_err(io::Error::from)?;
-        let mut mock = Mock {
+        let mut datapath = Datapath {
             socket,
             path,
             agent,
@@ -44,9 +44,9 @@ impl Mock {
             out: Vec::new(),
             buffer: vec![0; 65_536],
         };
-        v1::ready(&mut mock.out, 1);
-        mock.send_all()?;
-        mock.wait_for(|message| matches!(message, v1::Message::Install(_)))?;
+        v1::ready(&mut datapath.out, 1);
+        datapath.send_all()?;
+        datapath.wait_for(|message| matches!(message, v1::Message::Install(_)))?;
         let zero = ([0, 0, 0, 0], 0).into();
         let create = v1::Create {
             init_cwnd: 14_480,
@@ -56,33 +56,35 @@ impl Mock {
             algorithm: NAME,
         };
         for flow in 1..=flows {
-            v1::create(&mut mock.out, flow, &create).map_err(io::Error::other)?;
-            mock.send_all()?;
+            v1::create(&mut datapath.out, flow, &create).map_err(io::Error::other)?;
+            datapath.send_all()?;
             let mut program = 1;
-            mock.wait_for(|message| match message {
+            datapath.wait_for(|message| match message {
                 v1::Message::ChangeProgram { program: number, .. } => {
                     program = *number;
                     true
                 }
                 _ => false,
             })?;
-            mock.program = program;
+            datapath.program = program;
         }
-        Ok(mock)
+        Ok(datapath)
     }
 
+    /// Adds a report of this flow to the next datagram.
     pub fn add_report(&mut self, flow: u32) {
         // Six fields always fit.
         let _ = v1::measure(&mut self.out, flow, self.program, &[1448, 0, 0, 0, 20_000, 10]);
     }
 
-    pub fn report(&mut self, flow: u32, count: usize) -> Result<(), BenchError> {
+    /// Sends `count` reports of this flow as one datagram.
+    pub fn report(&mut self, flow: u32, count: usize) -> Result<(), LoopError> {
         (0..count).for_each(|_| self.add_report(flow));
         self.send_all().map(|_| ())
     }
 
     /// Sends what was added as one datagram, and takes updates while there is no room; how many.
-    pub fn send_all(&mut self) -> Result<u64, BenchError> {
+    pub fn send_all(&mut self) -> Result<u64, LoopError> {
         let mut updates = 0;
         let start = Instant::now();
         loop {
@@ -99,7 +101,8 @@ impl Mock {
         Ok(updates)
     }
 
-    pub fn take_updates(&mut self) -> Result<u64, BenchError> {
+    /// Takes what has arrived; how many updates there were.
+    pub fn take_updates(&mut self) -> Result<u64, LoopError> {
         let mut updates = 0;
         loop {
             match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
@@ -116,7 +119,7 @@ impl Mock {
     }
 
     /// Looks for an update, then sleeps, as the agent does.
-    pub fn wait_for_update(&mut self, clock: Clock, spinner: &mut Spinner) -> Result<(), BenchError> {
+    pub fn wait_for_update(&mut self, clock: Clock, spinner: &mut Spinner) -> Result<(), LoopError> {
         while self.take_updates()? == 0 {
             if !spinner.goes_on(false, clock.now()) {
                 self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }))?;
@@ -128,23 +131,23 @@ impl Mock {
     }
 
     /// Asks the kernel for the next datagram until it has an update; `sleeps`: with calls that wait for one.
-    pub fn take_update(&mut self, sleeps: bool) -> Result<(), BenchError> {
+    pub fn take_update(&mut self, sleeps: bool) -> Result<(), LoopError> {
         if sleeps {
             return self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }));
         }
         let start = Instant::now();
         while self.take_updates()? == 0 {
             if start.elapsed() > SILENCE {
-                return Err(BenchError::Silent);
+                return Err(LoopError::Silent);
             }
         }
         Ok(())
     }
 
     /// Sleeps until a message comes that is wanted.
-    fn wait_for(&mut self, mut wanted: impl FnMut(&v1::Message<'_>) -> bool) -> Result<(), BenchError> {
+    fn wait_for(&mut self, mut wanted: impl FnMut(&v1::Message<'_>) -> bool) -> Result<(), LoopError> {
         loop {
-            let length = self.socket.recv(&mut self.buffer).map_err(|_| BenchError::Silent)?;
+            let length = self.socket.recv(&mut self.buffer).map_err(|_| LoopError::Silent)?;
             if v1::messages(&self.buffer[..length])
                 .flatten()
                 .any(|message| wanted(&message))
@@ -155,7 +158,7 @@ impl Mock {
     }
 }
 
-impl Drop for Mock {
+impl Drop for Datapath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

@@ -1,12 +1,11 @@
 //! What a packet costs: two ends of a connection hand each other their segments; of a round's, those beyond a limit are lost,
 //! so that the congestion control swings as behind a short queue.
-//! For `ccplane bench transport` and the example `ns_per_packet`; whoever calls it has the clock.
+//! Whoever calls it has the clock.
 
 use std::sync::Arc;
 
+use ccplane_transport::{Config, Connection, Native, Segment, Side};
 use ccplane_units::{Duration, Time};
-
-use crate::{Config, Connection, Native, Segment, Side};
 
 /// Two ends and a window's worth of segments on their way.
 #[derive(Debug)]
@@ -104,10 +103,5 @@ impl Exchange {
     /// Segments sent again so far.
     pub fn retransmitted(&self) -> u32 {
         self.sender.stats().retransmitted
-    }
-
-    /// Bytes that both ends of the flow take, their controls included.
-    pub fn flow_bytes(&self) -> usize {
-        self.sender.memory_bytes() + self.receiver.memory_bytes() + 2 * size_of::<Native>()
     }
 }

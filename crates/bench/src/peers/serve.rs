@@ -1,4 +1,4 @@
-//! The other ends of [`client`](super::client): our agent, and the least that an agent could do.
+//! The other ends of [`client`](super::client), to be run in processes of their own: our agent, and the least that an agent could do.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -6,18 +6,16 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use ccplane_agent::link::{Clock, Datagram, Spinner, Waiting, serve};
+use ccplane_agent::{Agent, Options};
 use ccplane_datapath::{Target, Update};
+use ccplane_lab::control_loop::{Answer, LoopError, PROGRAM};
 use ccplane_wire::v1::{self, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv, send};
 
-use super::BenchError;
-use super::answer::{Answer, PROGRAM};
-use crate::link::{Clock, Datagram, Spinner, Waiting, serve};
-use crate::{Agent, Options};
-
 /// Serves at `path` with the algorithm that is measured, until `stop`; `updates`: it answers reports.
-pub fn answer(path: &Path, updates: bool, stop: &AtomicBool, bound: impl FnOnce()) -> Result<(), BenchError> {
+pub fn answer(path: &Path, updates: bool, stop: &AtomicBool, bound: impl FnOnce()) -> Result<(), LoopError> {
     let mut link = Datagram::bind(path)?;
     bound();
     let mut agent = Agent::new(Options::default());
@@ -27,7 +25,7 @@ pub fn answer(path: &Path, updates: bool, stop: &AtomicBool, bound: impl FnOnce(
 
 /// Takes what comes at `path` and, where reports are to be answered, sends the same bytes back for each: no agent can do less. It
 /// waits as ours does. It never ends.
-pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), BenchError> {
+pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), LoopError> {
     let socket = UnixDatagram::bind(path)?;
     bound();
     let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default()).map_err(io::Error::other)?;
