@@ -1,4 +1,4 @@
-//! What steering from outside costs the kernel's datapath: TCP over loopback, as fast as the machine goes, under
+//! `ccplane bench kernel`: what steering from outside costs the kernel's datapath: TCP over loopback, as fast as the machine goes, under
 //! `ccp_reno` and under the kernel's own Reno.
 //!
 //! The conditions alternate run by run, so that a disturbance of the machine meets all of them; each ratio is the median
@@ -7,23 +7,16 @@
 
 use std::fmt::Write;
 
-use ccplane_algorithms::{Parameters, Registry};
-use ccplane_report::{Table, wrap};
+use ccplane_algorithms::Registry;
+use ccplane_lab::ends::Ends;
+use ccplane_lab::loopback::{Load, Run, one};
+use ccplane_lab::{Contender, wire};
+use ccplane_report::{Aim, Table, wrap};
 use ccplane_units::{Duration, Rate};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::cpu::Reading;
-use crate::diag::Diag;
-use crate::ends::Ends;
-use crate::error::Error;
-use crate::experiment::Contender;
-use crate::machine::Watch;
-use crate::metrics;
-use crate::stats::{Ratio, median_ratio};
-use crate::steer::Steered;
-use crate::traffic::Plan;
-use crate::{burner::Burner, traffic, wire};
+use crate::rounds::{Turns, median};
+use crate::{Error, Figures};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -34,17 +27,6 @@ pub struct Options {
     pub run: Duration,
     /// Runs of each condition at each number of flows. The median of one run is that run; five ride out a disturbance.
     pub rounds: usize,
-}
-
-impl Default for Options {
-    /// What the paper's figure 13 has on its axis; 2 s and 5 rounds take four minutes.
-    fn default() -> Options {
-        Options {
-            flows: vec![1, 2, 4, 8, 16, 32, 64],
-            run: Duration::from_secs(2),
-            rounds: 5,
-        }
-    }
 }
 
 /// Who decides the window, and how often it hears from the datapath.
@@ -84,68 +66,44 @@ const FIXED: Rate = Rate::from_bits_per_sec(2_000_000_000);
 /// Flows that share it.
 const FIXED_FLOWS: usize = 4;
 
-/// What came out: figures by name, and a table.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// `goodput_ratio_per_ack_N`, `goodput_ratio_10ms_N`, `cpu_ratio_10ms_N` for each N, and what they are made of.
-    pub figures: Map<String, Value>,
-    /// Every run, with what the machine did during it.
-    pub attempts: Vec<Value>,
-    /// For a person.
-    pub text: String,
-}
-
 /// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
-pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &str) -> bool) -> Result<Outcome, Error> {
+pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
     check(options)?;
-    let ends = Ends::loopback()?;
+    let loopback = Ends::loopback()?;
     let below = wire::make(Some(FIXED))?;
+    let saturated = options.flows.iter().map(|flows| (&loopback, *flows, flows.to_string()));
+    let places = saturated.chain([(&below, FIXED_FLOWS, "fixed".to_owned())]);
     let total = (options.flows.len() + 1) * options.rounds * Condition::ALL.len();
-    let mut done = 0;
-    let mut figures = Map::new();
-    let mut rows = Vec::new();
-    let mut attempts = Vec::new();
-    let fixed = std::iter::once((FIXED_FLOWS, true));
-    for (flows, fixed) in options.flows.iter().map(|flows| (*flows, false)).chain(fixed) {
-        let ends = if fixed { &below } else { &ends };
-        let mut runs: [Vec<Run>; 3] = Default::default();
-        for round in 0..options.rounds {
-            for (condition, runs) in Condition::ALL.iter().zip(&mut runs) {
-                let next = format!(
-                    "{flows} flows, round {} of {}, {}",
-                    round + 1,
-                    options.rounds,
-                    condition.name()
-                );
-                if !step(done as f64 / total as f64, &next) {
-                    return Err(Error::Interrupted);
-                }
-                let load = Load::plain(flows, options.run, options.run);
-                let run = one(ends, &condition.contender(), load, registry)?;
-                let place = if fixed { "fixed".to_owned() } else { flows.to_string() };
-                attempts.push(json!({
-                    "flows": place, "round": round + 1, "who": condition.name(), "goodput_gbit": run.goodput_gbit,
-                    "fallbacks": run.fallbacks, "disturbed": run.disturbed,
-                }));
-                runs.push(run);
-                done += 1;
+    let mut figures = Figures::default();
+    let (mut rows, mut attempts) = (Vec::new(), Vec::new());
+    for (ends, flows, place) in places {
+        let turns = Turns::take(options.rounds, &Condition::ALL, |round, who| {
+            let (round, name) = (round + 1, who.name());
+            let next = format!("{flows} flows, round {round} of {}, {name}", options.rounds);
+            if !step(attempts.len() as f64 / total as f64, &next) {
+                return Err(ccplane_lab::Error::Interrupted);
             }
-        }
-        if fixed {
-            below_saturation(&runs, &mut figures);
-        } else {
-            rows.push(summarise(flows, &runs, &mut figures));
+            let load = Load::plain(flows, options.run, options.run);
+            let run = one(ends, &who.contender(), load, registry)?;
+            attempts.push(json!({
+                "flows": place, "round": round, "who": name, "goodput_gbit": run.goodput_gbit,
+                "fallbacks": run.fallbacks, "disturbed": run.disturbed,
+            }));
+            Ok(run)
+        })?;
+        match place.as_str() {
+            "fixed" => below_saturation(&turns, &mut figures),
+            _ => rows.push(summarise(flows, &turns, &mut figures)),
         }
     }
-    Ok(Outcome {
-        attempts,
-        text: text(&rows, options, &figures),
-        figures,
-    })
+    figures.sort();
+    figures.fact("attempts", attempts);
+    figures.note(text(&rows, options, &figures));
+    Ok(figures)
 }
 
-fn check(options: &Options) -> Result<(), Error> {
-    let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
+fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
+    let bad = |what, value: String, fix| Err(ccplane_lab::Error::Bad { what, value, fix });
     if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > MOST_FLOWS) {
         return bad(
             "the number of flows",
@@ -166,99 +124,94 @@ fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// The median over rounds of a run's value over that of the native run beside it.
-fn beside(runs: &[Run], native: &[Run], value: fn(&Run) -> f64) -> Option<Ratio> {
-    let pairs = runs.iter().zip(native).map(|(run, native)| (value(run), value(native)));
-    median_ratio(&pairs.collect::<Vec<_>>())
+/// Adds one's value over that of the native run beside it, as the median over rounds, with what is aimed at; gives it.
+fn add_ratio(
+    figures: &mut Figures,
+    (name, place): (&str, &str),
+    turns: &Turns<Condition, Run>,
+    who: Condition,
+    value: fn(&Run) -> f64,
+) -> f64 {
+    let ratio = turns.ratio(who, Condition::Native, value);
+    let value = ratio.map_or(0.0, |ratio| ratio.value);
+    let (aim, paper) = match name {
+        "goodput_ratio_per_ack" => (Aim::AtLeast(0.95), "CCP's paper: 29 of 43 Gbit/s = 0.67"),
+        "goodput_ratio_10ms" => (Aim::AtLeast(0.99), "CCP's paper: 41 of 43 Gbit/s = 0.95"),
+        "cpu_ratio_10ms" | "fixed_cpu_ratio_10ms" => (Aim::AtMost(1.05), ""),
+        _ => {
+            figures.add(format!("{name}{place}"), value, "");
+            return value;
+        }
+    };
+    let figure = figures.add(format!("{name}{place}"), value, "x native");
+    figure.aim(aim).in_turns(ratio.and_then(|ratio| ratio.interval));
+    if place == "_1" {
+        figure.beside(paper);
+    }
+    value
 }
 
-/// Where there are rounds enough for one.
-fn put_interval(figures: &mut Map<String, Value>, key: &str, ratio: Option<Ratio>) {
-    if let Some((low, high)) = ratio.and_then(|ratio| ratio.interval) {
-        figures.insert(format!("{key}_low"), json!((low * 1e4).round() / 1e4));
-        figures.insert(format!("{key}_high"), json!((high * 1e4).round() / 1e4));
-    }
-}
+const GOODPUT: fn(&Run) -> f64 = |run| run.goodput_gbit;
+const CPU: fn(&Run) -> f64 = |run| run.cpu_s_per_gb;
 
 /// CPU for each byte at a rate that everybody holds: it scatters less than at saturation, where rates differ, too.
-fn below_saturation(runs: &[Vec<Run>; 3], figures: &mut Map<String, Value>) {
-    let [native, per_ack, every_10ms] = runs;
-    let cpu = |run: &Run| run.cpu_s_per_gb;
-    let median = |value: fn(&Run) -> f64| metrics::median(&native.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0);
-    let mut put = |key: &str, value: f64| figures.insert(key.into(), json!((value * 1e4).round() / 1e4));
-    put("fixed_native_gbit", median(|run| run.goodput_gbit));
-    put("fixed_native_cpu_s_per_gb", median(cpu));
-    for (key, runs) in [
-        ("fixed_cpu_ratio_per_ack", per_ack),
-        ("fixed_cpu_ratio_10ms", every_10ms),
+fn below_saturation(turns: &Turns<Condition, Run>, figures: &mut Figures) {
+    figures.add("fixed_native_gbit", turns.median(Condition::Native, GOODPUT), "");
+    figures.add("fixed_native_cpu_s_per_gb", turns.median(Condition::Native, CPU), "");
+    for (name, who) in [
+        ("fixed_cpu_ratio_per_ack", Condition::PerAck),
+        ("fixed_cpu_ratio_10ms", Condition::Every10Ms),
     ] {
-        if let Some(ratio) = beside(runs, native, cpu) {
-            figures.insert(key.into(), json!((ratio.value * 1e4).round() / 1e4));
-            put_interval(figures, key, Some(ratio));
-        }
+        add_ratio(figures, (name, ""), turns, who, CPU);
     }
 }
 
-/// Puts the figures for `flows` in their place and gives the table's row.
-fn summarise(flows: usize, runs: &[Vec<Run>; 3], figures: &mut Map<String, Value>) -> Vec<String> {
-    let [native, per_ack, every_10ms] = runs;
-    let median = |runs: &[Run], value: fn(&Run) -> f64| {
-        metrics::median(&runs.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0)
+/// Adds the figures for `flows` and gives the table's row.
+fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures) -> Vec<String> {
+    use Condition::{Every10Ms, Native, PerAck};
+    let place = format!("_{flows}");
+    let mut ratio = |name, who, value| add_ratio(figures, (name, &place), turns, who, value);
+    let goodputs = [
+        ratio("goodput_ratio_per_ack", PerAck, GOODPUT),
+        ratio("goodput_ratio_10ms", Every10Ms, GOODPUT),
+    ];
+    let cpus = [
+        ratio("cpu_ratio_per_ack", PerAck, CPU),
+        ratio("cpu_ratio_10ms", Every10Ms, CPU),
+    ];
+    ratio("machine_cpu_ratio_10ms", Every10Ms, |run| run.machine_cpu_s_per_gb);
+    let mut add = |name, value| {
+        figures.add(format!("{name}{place}"), value, "");
+        value
     };
-    let beside = |runs: &[Run], value: fn(&Run) -> f64| beside(runs, native, value);
-    let ratio = |runs: &[Run], value: fn(&Run) -> f64| beside(runs, value).map_or(0.0, |ratio| ratio.value);
-    let goodput = |r: &Run| r.goodput_gbit;
-    let (cpu, machine) = (|r: &Run| r.cpu_s_per_gb, |r: &Run| r.machine_cpu_s_per_gb);
-    let reports = |r: &Run| r.reports_per_s;
-    let named = [
-        ("goodput_ratio_per_ack", ratio(per_ack, goodput)),
-        ("goodput_ratio_10ms", ratio(every_10ms, goodput)),
-        ("cpu_ratio_per_ack", ratio(per_ack, cpu)),
-        ("cpu_ratio_10ms", ratio(every_10ms, cpu)),
-        ("machine_cpu_ratio_10ms", ratio(every_10ms, machine)),
-        ("goodput_native_gbit", median(native, goodput)),
-        ("cpu_native_s_per_gb", median(native, cpu)),
-        ("reports_per_s_per_ack", median(per_ack, reports)),
-        ("reports_per_s_10ms", median(every_10ms, reports)),
+    let goodput = add("goodput_native_gbit", turns.median(Native, GOODPUT));
+    let cpu = add("cpu_native_s_per_gb", turns.median(Native, CPU));
+    let mut reports = |name, who| add(name, turns.median(who, |run| run.reports_per_s));
+    let reports = [
+        reports("reports_per_s_per_ack", PerAck),
+        reports("reports_per_s_10ms", Every10Ms),
     ];
-    for (name, value) in named {
-        figures.insert(format!("{name}_{flows}"), json!((value * 1e4).round() / 1e4));
-    }
-    let intervals = [
-        ("goodput_ratio_per_ack", beside(per_ack, goodput)),
-        ("goodput_ratio_10ms", beside(every_10ms, goodput)),
-        ("cpu_ratio_per_ack", beside(per_ack, cpu)),
-        ("cpu_ratio_10ms", beside(every_10ms, cpu)),
+    add("disturbed_runs", turns.all().filter(|run| !run.sound()).count() as f64);
+    let others = median(turns.all().map(|run| run.others_cpu_percent));
+    add("others_cpu_percent", others.round());
+    let sum = |value: fn(&Run) -> u64| turns.all().map(value).sum::<u64>() as f64;
+    add("ring_lost", sum(|run| run.ring_lost));
+    add("fallbacks", sum(|run| run.fallbacks));
+
+    let shown = |digits: usize, values: &[f64]| -> Vec<String> {
+        values.iter().map(|value| format!("{value:.digits$}")).collect()
+    };
+    let cells = [
+        shown(1, &[goodput]),
+        shown(3, &goodputs),
+        shown(3, &[cpu]),
+        shown(3, &cpus),
+        shown(0, &reports),
     ];
-    for (name, ratio) in intervals {
-        put_interval(figures, &format!("{name}_{flows}"), ratio);
-    }
-    let all: Vec<Run> = runs.iter().flatten().cloned().collect();
-    let unsound = all.iter().filter(|run| !run.sound()).count();
-    figures.insert(format!("disturbed_runs_{flows}"), json!(unsound));
-    figures.insert(
-        format!("others_cpu_percent_{flows}"),
-        json!(median(&all, |r| r.others_cpu_percent).round()),
-    );
-    let sum = |value: fn(&Run) -> u64| all.iter().map(value).sum::<u64>();
-    figures.insert(format!("ring_lost_{flows}"), json!(sum(|r| r.ring_lost)));
-    figures.insert(format!("fallbacks_{flows}"), json!(sum(|r| r.fallbacks)));
-    let mut row = vec![flows.to_string()];
-    let shown = |digits: usize, value: f64| format!("{value:.digits$}");
-    row.extend([
-        shown(1, median(native, goodput)),
-        shown(3, ratio(per_ack, goodput)),
-        shown(3, ratio(every_10ms, goodput)),
-        shown(3, median(native, cpu)),
-        shown(3, ratio(per_ack, cpu)),
-        shown(3, ratio(every_10ms, cpu)),
-        shown(0, median(per_ack, reports)),
-        shown(0, median(every_10ms, reports)),
-    ]);
-    row
+    std::iter::once(flows.to_string()).chain(cells.into_iter().flatten()).collect()
 }
 
-fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -> String {
+fn text(rows: &[Vec<String>], options: &Options, figures: &Figures) -> String {
     let headings = [
         "flows",
         "native\nGbit/s",
@@ -278,18 +231,18 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Map<String, Value>) -
          table (68 % in its text), 41 every 10 ms.\n",
         options.rounds, options.run
     );
-    let figure = |name: &str| -> Vec<f64> {
-        let of_name = figures.iter().filter(|(key, _)| key.starts_with(name));
-        of_name.filter_map(|(_, value)| value.as_f64()).collect()
+    let sum = |name: &str| -> f64 {
+        let each = options.flows.iter().filter_map(|flows| figures.get(&format!("{name}_{flows}")));
+        each.sum()
     };
-    let disturbed: f64 = figure("disturbed_runs_").iter().sum();
+    let disturbed = sum("disturbed_runs");
     if disturbed > 0.0 {
         let _ = writeln!(
             words,
             "The machine disturbed {disturbed} runs, which count all the same (`attempts` says how); run it on an idle machine."
         );
     }
-    let fallbacks: f64 = figure("fallbacks_").iter().sum();
+    let fallbacks = sum("fallbacks");
     if fallbacks > 0.0 {
         let _ = writeln!(
             words,
@@ -305,51 +258,48 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_over_rounds() {
-        let run = |goodput_gbit, cpu_s_per_gb| Run {
+        let run = |(goodput_gbit, cpu_s_per_gb): (f64, f64)| Run {
             goodput_gbit,
             cpu_s_per_gb,
             ..Run::default()
         };
-        let runs = [
-            vec![run(40.0, 0.5), run(10.0, 9.0), run(40.0, 0.5)],
-            vec![run(38.0, 0.6), run(38.0, 0.6), run(1.0, 7.0)],
-            vec![run(39.6, 0.51), run(39.6, 0.51), run(39.6, 0.51)],
-        ];
-        let mut figures = Map::new();
-        summarise(4, &runs, &mut figures);
-        assert_eq!(figures["goodput_ratio_per_ack_4"], 0.95);
-        assert_eq!(figures["goodput_ratio_10ms_4"], 0.99);
-        assert_eq!(figures["cpu_ratio_10ms_4"], 1.02);
-        assert!(figures["goodput_ratio_10ms_4_low"].as_f64().unwrap() <= 0.99);
-        below_saturation(&runs, &mut figures);
-        assert_eq!(figures["fixed_cpu_ratio_10ms"], 1.02);
+        let turns = Turns::take(3, &Condition::ALL, |round, who| {
+            let runs = match who {
+                Condition::Native => [(40.0, 0.5), (10.0, 9.0), (40.0, 0.5)],
+                Condition::PerAck => [(38.0, 0.6), (38.0, 0.6), (1.0, 7.0)],
+                Condition::Every10Ms => [(39.6, 0.51); 3],
+            };
+            Ok::<_, Error>(run(runs[round]))
+        })
+        .unwrap();
+        let mut figures = Figures::default();
+        let row = summarise(4, &turns, &mut figures);
+        assert_eq!(row[..4], ["4", "40.0", "0.950", "0.990"]);
+        below_saturation(&turns, &mut figures);
+        for (key, value) in [
+            ("goodput_ratio_per_ack_4", 0.95),
+            ("goodput_ratio_10ms_4", 0.99),
+            ("cpu_ratio_10ms_4", 1.02),
+            ("fixed_cpu_ratio_10ms", 1.02),
+        ] {
+            assert!((figures.get(key).unwrap() - value).abs() < 1e-9, "{key}");
+        }
+        let json = figures.to_json(&Default::default());
+        assert!(json["goodput_ratio_10ms_4_low"].as_f64().unwrap() <= 0.99);
+        assert!(json.get("cpu_ratio_per_ack_4_low").is_none(), "nothing is aimed at with it");
     }
 
     #[test]
     fn nonsense_is_refused_before_anything_is_made() {
-        let base = Options::default();
-        for options in [
-            Options {
-                flows: vec![],
-                ..base.clone()
-            },
-            Options {
-                flows: vec![0],
-                ..base.clone()
-            },
-            Options {
-                rounds: 0,
-                ..base.clone()
-            },
-            Options {
-                run: Duration::ZERO,
-                ..base
-            },
+        let run = Duration::from_secs(2);
+        for (flows, run, rounds) in [
+            (vec![], run, 5),
+            (vec![0], run, 5),
+            (vec![1], run, 0),
+            (vec![1], Duration::ZERO, 5),
         ] {
-            assert!(matches!(
-                run(&options, &Registry::builtin(), |_, _| true),
-                Err(Error::Bad { .. })
-            ));
+            let refused = super::run(&Options { flows, run, rounds }, &Registry::builtin(), |_, _| true);
+            assert!(matches!(refused, Err(Error::Lab(ccplane_lab::Error::Bad { .. }))));
         }
     }
 }

@@ -1,30 +1,28 @@
 //! DX and Cubic in turns through the emulator, whose log says what each packet waited.
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::{Contender, Error, Experiment, Quiet, waited_us};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_units::Duration;
 
-use super::{Figures, Options, QUEUE, RATE};
-use crate::error::Error;
-use crate::experiment::{Contender, Experiment};
-use crate::run::{Quiet, waited_us};
+use super::{Options, QUEUE, RATE, Round};
 
 const RTT: Duration = Duration::from_micros(200);
 
-pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
+pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
     let contenders = vec![options.contender.clone(), Contender::native("cubic")];
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
     let experiment = Experiment::over(contenders, RATE, RTT, queue, options.run);
-    let result = crate::run::run(&experiment, registry, &mut Quiet)?;
+    let result = ccplane_lab::run(&experiment, registry, &mut Quiet)?;
     let queue_us = |at: usize| {
         let figures = result.contenders.get(at).map(|c| &c.figures);
         figures.map_or(f64::NAN, |f| waited_us(f.delay_p50_ms, RATE))
     };
     let goodput = |at: usize| result.contenders.get(at).map_or(f64::NAN, |c| c.figures.goodput_mbit);
-    figures.emulated_queue_p50_us = queue_us(0);
-    figures.emulated_queue_cubic_p50_us = queue_us(1);
-    figures.emulated_goodput_ratio = goodput(0) / goodput(1);
+    round.emulated_queue_p50_us = queue_us(0);
+    round.emulated_queue_cubic_p50_us = queue_us(1);
+    round.emulated_goodput_ratio = goodput(0) / goodput(1);
     let one_way = result.contenders.first().and_then(|c| c.figures.one_way.as_ref());
-    figures.queue_error_p50_us = one_way.map_or(f64::NAN, |o| o.queue_error_p50_us);
+    round.queue_error_p50_us = one_way.map_or(f64::NAN, |o| o.queue_error_p50_us);
     Ok(())
 }

@@ -1,160 +1,123 @@
-//! `ccplane bench dx`: DX on kernel TCP over an emulated link of 100 Mbit/s, Cubic in turns with it.
+//! `ccplane bench dx`: DX on kernel TCP over a link of 100 Mbit/s, what its time stamps cost, the queue that it leaves beside the
+//! kernel's Cubic in turns with it, and what it sees of the way there while the way of its ACKs is flooded.
 
-use ccplane_agent::Agent;
-use ccplane_datapath::Capabilities;
+mod emulated;
+mod routed;
+
+use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
-use ccplane_lab::bench_dx::{self, Options};
-use ccplane_report::Aim;
-use ccplane_units::Duration;
-use clap::Args;
+use ccplane_lab::stats::median_ratio;
+use ccplane_units::{Duration, Rate};
 use serde_json::json;
 
-use super::Figures;
-use crate::Registry;
-use crate::exit::{Failure, Kind};
-use crate::run::{failure, percent_bar};
-use crate::{doctor, interrupt};
+use crate::rounds::median;
+use crate::{Error, Figures};
+
+const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
+/// Of the proof's token bucket, bytes.
+const QUEUE: u64 = 400_000;
 
 /// How much to measure.
-#[derive(Args)]
-pub struct DxArgs {
-    /// The algorithm, with parameters: `dx:headroom=200us`.
-    #[arg(long, value_name = "NAME", default_value = "dx")]
-    alg: Contender,
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is measured beside the kernel's Cubic: DX, or something else that is steered.
+    pub contender: Contender,
     /// Length of each run.
-    #[arg(long, default_value = "5s")]
-    duration: Duration,
-    /// Runs of each kind; the figures are medians.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub run: Duration,
+    /// Runs of each kind.
+    pub rounds: usize,
 }
 
-/// The queue is told from time stamps, which the kernel's own controls and those that go without have none of.
-fn check(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
-    let mut agent = Agent::new(ccplane_agent::Options::default());
-    crate::attach::add(&mut agent, alg, registry)?;
-    if agent
-        .hosted()
-        .all(|hosted| hosted.wants.contains(Capabilities::ONE_WAY_DELAY))
-    {
-        return Ok(());
+/// What one round showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// The program that stamps departures, a packet.
+    egress_ns: f64,
+    /// The program that stamps arrivals, a packet.
+    ingress_ns: f64,
+    /// The program at the sockets, a call.
+    option_ns: f64,
+    /// Median queueing delay in the kernel's token bucket under DX, from time stamps.
+    queue_p50_us: f64,
+    /// Under the kernel's Cubic, from its round trips.
+    queue_cubic_p50_us: f64,
+    /// DX's goodput over Cubic's there.
+    goodput_ratio: f64,
+    /// Times that a flow under DX fell back to NewReno there.
+    fallbacks: u64,
+    /// Faults of DX's program there.
+    faults: u64,
+    /// Median queueing delay of the way there, from time stamps, while the way back is flooded.
+    flooded_owd_p50_us: f64,
+    /// TCP's smoothed RTT meanwhile.
+    flooded_rtt_p50_us: f64,
+    /// Median queueing delay at the emulated link under DX, by its log.
+    emulated_queue_p50_us: f64,
+    /// Under the kernel's Cubic.
+    emulated_queue_cubic_p50_us: f64,
+    /// DX's goodput over Cubic's there.
+    emulated_goodput_ratio: f64,
+    /// Median distance of the queueing delay from stamps to the link's own.
+    queue_error_p50_us: f64,
+}
+
+/// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
+pub fn run(options: &Options, registry: &Registry, step: impl FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
+    Ok(figures(&rounds(options, registry, step)?))
+}
+
+fn rounds(
+    options: &Options,
+    registry: &Registry,
+    mut step: impl FnMut(f64, &str) -> bool,
+) -> Result<Vec<Round>, ccplane_lab::Error> {
+    if options.rounds == 0 {
+        return Err(ccplane_lab::Error::Bad {
+            what: "the number of rounds",
+            value: "0".into(),
+            fix: "give at least 1, better 5",
+        });
     }
-    Err(Failure::text(
-        Kind::Usage,
-        format!("`{alg}` asks for no time stamps, from which the queue is told"),
-    )
-    .hint("give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay"))
+    let mut rounds = Vec::new();
+    for number in 0..options.rounds {
+        let mut go = |part: usize, what: &str| {
+            let share = (5 * number + part) as f64 / (5 * options.rounds) as f64;
+            step(share, what).then_some(()).ok_or(ccplane_lab::Error::Interrupted)
+        };
+        let mut round = Round::default();
+        go(0, "DX and Cubic in turns, in the kernel")?;
+        routed::in_turns(options, registry, &mut round)?;
+        go(2, "the ACK path flooded")?;
+        routed::flooded(options, registry, &mut round)?;
+        go(3, "DX and Cubic in turns, emulated")?;
+        emulated::in_turns(options, registry, &mut round)?;
+        rounds.push(round);
+    }
+    Ok(rounds)
 }
 
-/// Runs the benchmark.
-pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
-    check(&args.alg, registry)?;
-    doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
-    let options = Options {
-        contender: args.alg.clone(),
-        run: args.duration,
-        rounds: args.rounds,
-    };
-    let stop = interrupt::flag()?;
-    let bar = percent_bar();
-    let measured = bench_dx::run(&options, registry, |share, next| {
-        bar.set_message(next.to_owned());
-        bar.set_position((share * 100.0) as u64);
-        !interrupt::raised(&stop)
-    });
-    bar.finish_and_clear();
-    let measured = measured.map_err(failure)?;
-    let m = &measured.medians;
+/// Medians over the rounds.
+fn figures(rounds: &[Round]) -> Figures {
     let mut figures = Figures::default();
-    let at_most = |us: f64| Some(Aim::AtMost(us));
-    figures.add(
-        "egress_ns",
-        m.egress_ns,
-        "ns a packet",
-        at_most(400.0),
-        "our proof: 457",
-    );
-    figures.add(
-        "ingress_ns",
-        m.ingress_ns,
-        "ns a packet",
-        at_most(400.0),
-        "our proof: 504",
-    );
-    figures.add(
-        "option_ns",
-        m.option_ns,
-        "ns a call",
-        None,
-        "reserving, writing and reading the option",
-    );
-    figures.add(
-        "kernel_queue_p50_us",
-        m.queue_p50_us,
-        "us",
-        at_most(200.0),
-        "our proof, veth and TBF: 164; a packet takes 120",
-    );
-    figures.add(
-        "kernel_queue_cubic_p50_us",
-        m.queue_cubic_p50_us,
-        "us",
-        None,
-        "our proof, veth and TBF: 28357",
-    );
-    figures.add_ratio(
-        "goodput_ratio",
-        m.goodput_ratio,
-        "x cubic",
-        measured.goodput_interval,
-        Aim::AtLeast(0.97),
-        "our proof: 0.972",
-    );
+    let mut add = |key, unit, reference, of: fn(&Round) -> f64| {
+        figures.add(key, median(rounds.iter().map(of)), unit).beside(reference)
+    };
+    add("egress_ns", "ns a packet", "our proof: 457", |r| r.egress_ns).at_most(400.0);
+    add("ingress_ns", "ns a packet", "our proof: 504", |r| r.ingress_ns).at_most(400.0);
+    add("option_ns", "ns a call", "reserving, writing and reading the option", |r| r.option_ns);
+    add("kernel_queue_p50_us", "us", "our proof, veth and TBF: 164; a packet takes 120", |r| r.queue_p50_us).at_most(200.0);
+    add("kernel_queue_cubic_p50_us", "us", "our proof, veth and TBF: 28357", |r| r.queue_cubic_p50_us);
+    let goodputs: Vec<(f64, f64)> = rounds.iter().map(|round| (round.goodput_ratio, 1.0)).collect();
+    add("goodput_ratio", "x cubic", "our proof: 0.972", |r| r.goodput_ratio).at_least(0.97).in_turns(median_ratio(&goodputs).and_then(|ratio| ratio.interval));
     // Unmoved: no more than what the queue may be without anything on the way back.
-    figures.add(
-        "flooded_owd_p50_us",
-        m.flooded_owd_p50_us,
-        "us",
-        at_most(200.0),
-        "our proof: 7.9",
-    );
-    figures.add(
-        "flooded_rtt_p50_us",
-        m.flooded_rtt_p50_us,
-        "us",
-        None,
-        "our proof: 29186",
-    );
-    figures.add(
-        "emulated_queue_p50_us",
-        m.emulated_queue_p50_us,
-        "us",
-        None,
-        "the emulator's log",
-    );
-    figures.add(
-        "emulated_queue_cubic_p50_us",
-        m.emulated_queue_cubic_p50_us,
-        "us",
-        None,
-        "the emulator's log",
-    );
-    figures.add(
-        "emulated_goodput_ratio",
-        m.emulated_goodput_ratio,
-        "x cubic",
-        None,
-        "a packet waits for the emulator's thread too",
-    );
-    figures.add(
-        "queue_error_p50_us",
-        m.queue_error_p50_us,
-        "us",
-        None,
-        "stamps against the emulator's log",
-    );
+    add("flooded_owd_p50_us", "us", "our proof: 7.9", |r| r.flooded_owd_p50_us).at_most(200.0);
+    add("flooded_rtt_p50_us", "us", "our proof: 29186", |r| r.flooded_rtt_p50_us);
+    add("emulated_queue_p50_us", "us", "the emulator's log", |r| r.emulated_queue_p50_us);
+    add("emulated_queue_cubic_p50_us", "us", "the emulator's log", |r| r.emulated_queue_cubic_p50_us);
+    add("emulated_goodput_ratio", "x cubic", "a packet waits for the emulator's thread too", |r| r.emulated_goodput_ratio);
+    add("queue_error_p50_us", "us", "stamps against the emulator's log", |r| r.queue_error_p50_us);
     // Of the way in the kernel: whoever failed, every round counts.
-    let round = |round: &bench_dx::Figures| {
+    let round = |round: &Round| {
         json!({
             "goodput_ratio": round.goodput_ratio,
             "kernel_queue_p50_us": round.queue_p50_us,
@@ -162,7 +125,7 @@ pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
             "faults": round.faults,
         })
     };
-    figures.fact("rounds", measured.rounds.iter().map(round).collect::<Vec<_>>());
+    figures.fact("rounds", rounds.iter().map(round).collect::<Vec<_>>());
     figures.note(
         "One flow, 100 Mbit/s, a queue of 400 kB. In the kernel: virtual devices and a router with a token bucket (TBF); kernel_queue is \
          what packets took from device to device above the least of them, kernel_queue_cubic the round trip that TCP measured \
@@ -170,5 +133,5 @@ pub fn run(args: &DxArgs, registry: &Registry) -> Result<Figures, Failure> {
          from time stamps, flooded_rtt what TCP itself measured. Emulated: 200 us through the emulator, queues of the link's own log, above the \
          time of a packet on the wire. Costs are the kernel's bpf_stats, with their own overhead.",
     );
-    Ok(figures)
+    figures
 }

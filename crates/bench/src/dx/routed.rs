@@ -4,21 +4,19 @@ use std::fs;
 use std::net::IpAddr;
 use std::thread;
 
-use ccplane_algorithms::Registry;
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_lab::metrics::{self, Distribution};
+use ccplane_lab::stamped::Stamping;
+use ccplane_lab::steer::Steered;
+use ccplane_lab::traffic::{self, Plan, Transfer};
+use ccplane_lab::wire::{self, Bucket, Routed};
+use ccplane_lab::{Contender, Diag, Error};
 use ccplane_linux::Counters;
 use ccplane_linux::stamp::Cost;
 use ccplane_units::Duration;
 
-use super::{Figures, Options, QUEUE, RATE};
-use crate::diag::Diag;
-use crate::error::Error;
-use crate::experiment::Contender;
-use crate::metrics::{self, Distribution};
-use crate::stamped::Stamping;
-use crate::steer::Steered;
-use crate::traffic::{self, Plan, Transfer};
-use crate::wire::{self, Bucket, Routed};
+use super::{Options, QUEUE, RATE, Round};
 
 /// Two frames and a half: what the kernel's timer is late, it makes good.
 const BURST: u64 = 4_000;
@@ -82,7 +80,7 @@ impl Seen {
     }
 }
 
-pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
+pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
     let ours = one(
         &wire::routed(bucket(), None)?,
         &options.contender,
@@ -97,30 +95,30 @@ pub(super) fn in_turns(options: &Options, registry: &Registry, figures: &mut Fig
         options.run,
         registry,
     )?;
-    figures.queue_p50_us = ours.waited_p50_us();
+    round.queue_p50_us = ours.waited_p50_us();
     let rtts = native.rtts();
-    figures.queue_cubic_p50_us = rtts.quantile(0.5).unwrap_or(f64::NAN) - rtts.quantile(0.0).unwrap_or(f64::NAN);
-    figures.goodput_ratio = ours.goodput_mbit() / native.goodput_mbit();
-    figures.fallbacks = ours.counters.fallbacks;
-    figures.faults = ours.counters.faults;
+    round.queue_cubic_p50_us = rtts.quantile(0.5).unwrap_or(f64::NAN) - rtts.quantile(0.0).unwrap_or(f64::NAN);
+    round.goodput_ratio = ours.goodput_mbit() / native.goodput_mbit();
+    round.fallbacks = ours.counters.fallbacks;
+    round.faults = ours.counters.faults;
     Ok(())
 }
 
 /// DX one way, Cubic the other, each over a bucket that the other one's ACKs share.
-pub(super) fn flooded(options: &Options, registry: &Registry, figures: &mut Figures) -> Result<(), Error> {
+pub(super) fn flooded(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
     let counting = Counting::start();
     let path = wire::routed(bucket(), Some(bucket()))?;
     let seen = one(&path, &options.contender, true, options.run, registry)?;
     drop(counting);
-    figures.flooded_owd_p50_us = seen.waited_p50_us();
-    figures.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
+    round.flooded_owd_p50_us = seen.waited_p50_us();
+    round.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
     let each = |program: &str| {
         let cost = seen.costs.iter().find(|cost| cost.program == program);
         cost.map_or(f64::NAN, |cost| cost.ns as f64 / cost.calls as f64)
     };
-    figures.egress_ns = each("depart_ether");
-    figures.ingress_ns = each("arrive_ether");
-    figures.option_ns = each("option");
+    round.egress_ns = each("depart_ether");
+    round.ingress_ns = each("arrive_ether");
+    round.option_ns = each("option");
     Ok(())
 }
 
@@ -137,7 +135,9 @@ fn one(
     let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
-            Some(Steered::start(registry, name, &crate::run::read(parameters), 0)?)
+            let parameters = parameters.iter();
+            let parameters = parameters.fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+            Some(Steered::start(registry, name, &parameters, 0)?)
         }
     };
     let congestion = steered
@@ -152,7 +152,7 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = crate::run::open(ends, &congestion, wants, 1, BUFFER)?;
+    let (senders, receivers, diag) = ccplane_lab::open(ends, &congestion, wants, 1, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);
