@@ -1,9 +1,11 @@
-//! Prints what `ccplane_agent::bench` measures.
+//! The agent beside other waiting and other loads than `ccplane bench agent` and `control-loop` have, for work on it.
 
 use std::time::Duration;
 
-use ccplane_agent::bench::{ControlLoop, Load, control_loop, throughput};
 use ccplane_agent::link::Waiting;
+use ccplane_bench::agent::{Load, throughput};
+use ccplane_bench::control_loop::percentiles_us;
+use ccplane_lab::control_loop::{self, ControlLoop};
 
 fn main() {
     let quiet = Waiting {
@@ -15,12 +17,13 @@ fn main() {
         ("2 hogs, sleeping", 2, quiet),
         ("2 hogs, looking", 2, Waiting::default()),
     ] {
-        let times = control_loop(&ControlLoop {
+        let times = control_loop::times(&ControlLoop {
             exchanges: 5_000,
             hogs,
             waiting,
         });
-        println!("{name}: {times:?}");
+        let times = times.map(|times| percentiles_us(&times));
+        println!("{name}: 50, 95 and 99 of 100 within {times:?} us");
     }
     for (flows, updates, reports_per_datagram) in [
         (1, false, 1),

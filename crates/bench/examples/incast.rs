@@ -2,7 +2,8 @@
 //!
 //! `incast [milliseconds] [steered]`: run it for two spans and take the difference.
 
-use ccplane_sim::{SimError, bench};
+use ccplane_bench::sim::incast;
+use ccplane_sim::SimError;
 use ccplane_units::Time;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn run(milliseconds: u64, steered: bool) -> Result<String, SimError> {
-    let mut sim = bench::incast(50, 250, steered)?;
+    let mut sim = incast(50, 250, steered)?;
     sim.run_until(Time::from_micros(milliseconds * 1_000))?;
     let counters = sim.counters();
     Ok(format!(

@@ -40,7 +40,11 @@ pub fn run() -> Result<Figures, Error> {
         .beside("libccp 3224 (priv_state and connection)");
     let turns = Turns::take(5, &[1, MANY], |_, count| ns_per_ack(RENO, count))?;
     figures
-        .add("flows_10000_ratio", median(turns.ratios(MANY, 1, |ns| *ns)), "x one flow")
+        .add(
+            "flows_10000_ratio",
+            median(turns.ratios(MANY, 1, |ns| *ns)),
+            "x one flow",
+        )
         .at_most(1.5)
         .beside("libccp 1.0 with 1000 flows, at 239 ns");
     figures

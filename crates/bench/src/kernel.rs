@@ -208,7 +208,9 @@ fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures)
         shown(3, &cpus),
         shown(0, &reports),
     ];
-    std::iter::once(flows.to_string()).chain(cells.into_iter().flatten()).collect()
+    std::iter::once(flows.to_string())
+        .chain(cells.into_iter().flatten())
+        .collect()
 }
 
 fn text(rows: &[Vec<String>], options: &Options, figures: &Figures) -> String {
@@ -232,7 +234,10 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Figures) -> String {
         options.rounds, options.run
     );
     let sum = |name: &str| -> f64 {
-        let each = options.flows.iter().filter_map(|flows| figures.get(&format!("{name}_{flows}")));
+        let each = options
+            .flows
+            .iter()
+            .filter_map(|flows| figures.get(&format!("{name}_{flows}")));
         each.sum()
     };
     let disturbed = sum("disturbed_runs");
@@ -286,7 +291,10 @@ mod tests {
         }
         let json = figures.to_json(&Default::default());
         assert!(json["goodput_ratio_10ms_4_low"].as_f64().unwrap() <= 0.99);
-        assert!(json.get("cpu_ratio_per_ack_4_low").is_none(), "nothing is aimed at with it");
+        assert!(
+            json.get("cpu_ratio_per_ack_4_low").is_none(),
+            "nothing is aimed at with it"
+        );
     }
 
     #[test]

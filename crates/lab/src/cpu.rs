@@ -94,7 +94,8 @@ pub fn process_ns() -> u64 {
 #[expect(clippy::disallowed_methods, reason = "it is what measurements of cost are made of")]
 pub fn this_thread_ns() -> u64 {
     // Cannot fail for the calling thread.
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
 /// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every distribution sets.

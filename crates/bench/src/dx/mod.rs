@@ -99,23 +99,55 @@ fn rounds(
 /// Medians over the rounds.
 fn figures(rounds: &[Round]) -> Figures {
     let mut figures = Figures::default();
-    let mut add = |key, unit, reference, of: fn(&Round) -> f64| {
-        figures.add(key, median(rounds.iter().map(of)), unit).beside(reference)
-    };
-    add("egress_ns", "ns a packet", "our proof: 457", |r| r.egress_ns).at_most(400.0);
-    add("ingress_ns", "ns a packet", "our proof: 504", |r| r.ingress_ns).at_most(400.0);
-    add("option_ns", "ns a call", "reserving, writing and reading the option", |r| r.option_ns);
-    add("kernel_queue_p50_us", "us", "our proof, veth and TBF: 164; a packet takes 120", |r| r.queue_p50_us).at_most(200.0);
-    add("kernel_queue_cubic_p50_us", "us", "our proof, veth and TBF: 28357", |r| r.queue_cubic_p50_us);
+    let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value));
+    figures
+        .add("egress_ns", of(|r| r.egress_ns), "ns a packet")
+        .at_most(400.0)
+        .beside("our proof: 457");
+    figures
+        .add("ingress_ns", of(|r| r.ingress_ns), "ns a packet")
+        .at_most(400.0)
+        .beside("our proof: 504");
+    figures
+        .add("option_ns", of(|r| r.option_ns), "ns a call")
+        .beside("reserving, writing and reading the option");
+    figures
+        .add("kernel_queue_p50_us", of(|r| r.queue_p50_us), "us")
+        .at_most(200.0)
+        .beside("our proof, veth and TBF: 164; a packet takes 120");
+    figures
+        .add("kernel_queue_cubic_p50_us", of(|r| r.queue_cubic_p50_us), "us")
+        .beside("our proof, veth and TBF: 28357");
     let goodputs: Vec<(f64, f64)> = rounds.iter().map(|round| (round.goodput_ratio, 1.0)).collect();
-    add("goodput_ratio", "x cubic", "our proof: 0.972", |r| r.goodput_ratio).at_least(0.97).in_turns(median_ratio(&goodputs).and_then(|ratio| ratio.interval));
+    figures
+        .add("goodput_ratio", of(|r| r.goodput_ratio), "x cubic")
+        .at_least(0.97)
+        .in_turns(median_ratio(&goodputs).and_then(|ratio| ratio.interval))
+        .beside("our proof: 0.972");
     // Unmoved: no more than what the queue may be without anything on the way back.
-    add("flooded_owd_p50_us", "us", "our proof: 7.9", |r| r.flooded_owd_p50_us).at_most(200.0);
-    add("flooded_rtt_p50_us", "us", "our proof: 29186", |r| r.flooded_rtt_p50_us);
-    add("emulated_queue_p50_us", "us", "the emulator's log", |r| r.emulated_queue_p50_us);
-    add("emulated_queue_cubic_p50_us", "us", "the emulator's log", |r| r.emulated_queue_cubic_p50_us);
-    add("emulated_goodput_ratio", "x cubic", "a packet waits for the emulator's thread too", |r| r.emulated_goodput_ratio);
-    add("queue_error_p50_us", "us", "stamps against the emulator's log", |r| r.queue_error_p50_us);
+    figures
+        .add("flooded_owd_p50_us", of(|r| r.flooded_owd_p50_us), "us")
+        .at_most(200.0)
+        .beside("our proof: 7.9");
+    figures
+        .add("flooded_rtt_p50_us", of(|r| r.flooded_rtt_p50_us), "us")
+        .beside("our proof: 29186");
+    figures
+        .add("emulated_queue_p50_us", of(|r| r.emulated_queue_p50_us), "us")
+        .beside("the emulator's log");
+    figures
+        .add(
+            "emulated_queue_cubic_p50_us",
+            of(|r| r.emulated_queue_cubic_p50_us),
+            "us",
+        )
+        .beside("the emulator's log");
+    figures
+        .add("emulated_goodput_ratio", of(|r| r.emulated_goodput_ratio), "x cubic")
+        .beside("a packet waits for the emulator's thread too");
+    figures
+        .add("queue_error_p50_us", of(|r| r.queue_error_p50_us), "us")
+        .beside("stamps against the emulator's log");
     // Of the way in the kernel: whoever failed, every round counts.
     let round = |round: &Round| {
         json!({

@@ -6,13 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
+use ccplane_agent::link::Clock;
+use ccplane_emu::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
 use ccplane_host::Namespace;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_units::{Duration, Rate, Time};
 use nix::sys::socket::{setsockopt, sockopt};
-
-use crate::clock::Clock;
-use crate::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
 
 /// A full packet is this much of UDP payload and the IPv4 and UDP headers.
 const PAYLOAD: usize = 1_472;
@@ -23,34 +22,17 @@ const HEADERS: u64 = 28;
 pub struct Throughput {
     /// What the receiving application got, Gbit/s.
     pub gbps: f64,
-    /// What the emulator did. A link at its limit is late, that is what the limit is.
-    pub report: EmuReport,
-}
-
-/// What comes out of a link that is always busy.
-#[derive(Debug)]
-pub struct RateError {
-    /// The rate asked for.
-    pub asked: Rate,
-    /// Bytes per second that came out, IP headers included.
-    pub measured: f64,
-    /// How far the second is from the first, in per cent of the first.
-    pub error_pct: f64,
-    /// What the emulator did.
+    /// What the emulator did. A link at its limit is late: that is what the limit is.
     pub report: EmuReport,
 }
 
 /// Round trips through links that only delay.
 #[derive(Debug)]
 pub struct RttError {
-    /// The round-trip time asked for.
-    pub asked: Duration,
-    /// Median distance from it.
+    /// Median distance from the round-trip time asked for.
     pub p50: Duration,
     /// 99th percentile of the distance.
     pub p99: Duration,
-    /// Round trips measured.
-    pub samples: usize,
     /// What the emulator did.
     pub report: EmuReport,
 }
@@ -87,7 +69,7 @@ fn bulk(
         namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 134217728")?;
         namespace.set_sysctl("net/ipv4/tcp_wmem", "4096 131072 134217728")?;
     }
-    let clock = Clock::start();
+    let clock = Clock::new();
     let done = AtomicBool::new(false);
     let listener = inside(emulator.receiver_ns(), || {
         TcpListener::bind((emulator.receiver_addr(), 0))
@@ -117,8 +99,9 @@ fn bulk(
     })
 }
 
-/// The rate of a link that is offered half as much again as it can carry, by UDP, for `length`.
-pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateError, Error> {
+/// How far the rate of a link that is offered half as much again as it can carry, by UDP, for `length`, is from what was asked for: in
+/// per cent of that, IP headers included.
+pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f64, Error> {
     // Long enough to keep the link busy while a busy machine keeps the sender waiting.
     let queue = QueueSpec::DropTail(Size::Bytes(asked.bytes_in(Duration::from_millis(250)).get()));
     let emulator = start(
@@ -132,7 +115,7 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
     // The receiver may be kept waiting by a busy machine, for 100 ms at 1 Gbit/s; the kernel counts memory, not payload.
     setsockopt(&sink, sockopt::RcvBufForce, &(32 << 20)).map_err(|e| failed(e.into()))?;
     let to = sink.local_addr().map_err(failed)?;
-    let clock = Clock::start();
+    let clock = Clock::new();
     let done = AtomicBool::new(false);
     let measured = thread::scope(|scope| {
         scope.spawn(|| in_time(|| offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done)));
@@ -141,13 +124,9 @@ pub fn rate_error(timing: Timing, asked: Rate, length: Duration) -> Result<RateE
         measured
     })
     .map_err(failed)?;
-    let asked_rate = asked.bytes_per_sec() as f64;
-    Ok(RateError {
-        asked,
-        measured,
-        error_pct: (measured - asked_rate).abs() / asked_rate * 100.0,
-        report: emulator.finish()?,
-    })
+    emulator.finish()?;
+    let asked = asked.bytes_per_sec() as f64;
+    Ok((measured - asked).abs() / asked * 100.0)
 }
 
 /// Round trips of small datagrams, `samples` of them, almost 200 a second, with nothing else on the path.
@@ -155,7 +134,7 @@ pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result
     let emulator = start(timing, Gso::Auto, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
     let (source, echo) = udp_pair(&emulator)?;
     let to = echo.local_addr().map_err(failed)?;
-    let clock = Clock::start();
+    let clock = Clock::new();
     let mut errors = thread::scope(|scope| {
         scope.spawn(|| in_time(|| send_back(&echo)));
         let sent = scope.spawn(|| in_time(|| send_stamps(&source, to, samples, &clock)));
@@ -170,10 +149,8 @@ pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result
         Duration::from_nanos(errors.get(index).copied().unwrap_or(0))
     };
     Ok(RttError {
-        asked,
         p50: quantile(50),
         p99: quantile(99),
-        samples: errors.len(),
         report: emulator.finish()?,
     })
 }

@@ -86,7 +86,10 @@ mod tests {
                 if updates {
                     for waits in [Waits::Sleeping, Waits::Looking] {
                         let times = times(&path, waits, 100).unwrap();
-                        assert!(times.len() == 100 && times.iter().all(|time| !time.is_zero()), "{times:?}");
+                        assert!(
+                            times.len() == 100 && times.iter().all(|time| !time.is_zero()),
+                            "{times:?}"
+                        );
                     }
                 }
                 stop.store(true, Ordering::Relaxed);

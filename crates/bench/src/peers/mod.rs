@@ -80,9 +80,11 @@ impl<const N: usize> Rounds<N> {
         if ratios.is_empty() {
             return;
         }
-        let range = ratios.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ratio| {
-            (low.min(*ratio), high.max(*ratio))
-        });
+        let range = ratios
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ratio| {
+                (low.min(*ratio), high.max(*ratio))
+            });
         let (suffix, unit) = match other {
             Who::Portus => ("portus", "x portus"),
             _ => ("bound", "x bound"),

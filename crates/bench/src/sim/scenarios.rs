@@ -1,102 +1,16 @@
-//! What the simulator costs: the scenarios of `facts/simulators.md`, timed. `ccplane bench sim` prints the figures.
-//!
-//! A hop is one packet over one link, data and acknowledgements alike. Times are processor time of the one thread that
-//! simulates, so that what else the machine does counts little, and the median of several runs of which each simulates
-//! the same; making the network and its flows is not counted.
-
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+//! What is simulated for it: the scenarios of `facts/simulators.md`.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{Ecn, QueueSpec, Size};
+use ccplane_sim::{
+    Config, Congestion, FLOW_BYTES, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation,
+    SteerOptions, settings, topology,
+};
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
-use nix::time::ClockId;
-
-use crate::end::End;
-use crate::flow::Flow;
-use crate::{
-    Config, Congestion, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation, SteerOptions, parallel,
-    settings, topology,
-};
-
-/// What runs of one scenario came to.
-#[derive(Clone, Copy, Debug)]
-pub struct Cost {
-    /// Wall-clock time of the median run, s.
-    pub wall_s: f64,
-    /// Processor time of the median run, s.
-    pub cpu_s: f64,
-    /// Hops of one run.
-    pub hops: u64,
-    /// Events of one run.
-    pub events: u64,
-    /// Bytes that the simulation took at the end of a run.
-    pub memory: usize,
-    /// What every run came to; they have to agree.
-    pub digest: u64,
-}
-
-impl Cost {
-    /// Nanoseconds a hop.
-    pub fn ns_per_hop(&self) -> f64 {
-        self.cpu_s * 1e9 / self.hops.max(1) as f64
-    }
-
-    /// Events a hop.
-    pub fn events_per_hop(&self) -> f64 {
-        self.events as f64 / self.hops.max(1) as f64
-    }
-
-    /// Hops in a second of processor time.
-    pub fn hops_per_s(&self) -> f64 {
-        self.hops as f64 / self.cpu_s
-    }
-}
-
-/// Processor time of this thread so far, s.
-fn cpu_s() -> f64 {
-    let now = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
-    now.map_or(0.0, |now| now.tv_sec() as f64 + now.tv_nsec() as f64 * 1e-9)
-}
-
-/// How many runs a figure is the median of.
-pub const RUNS: usize = 5;
-
-/// Times a scenario from `warm` to `end`: what comes before, slow start and cold caches, is not counted. With
-/// [`Time::ZERO`] everything is.
-pub fn cost(
-    runs: usize,
-    warm: Time,
-    end: Time,
-    make: impl Fn() -> Result<Simulation, SimError>,
-) -> Result<Cost, SimError> {
-    let mut all = Vec::with_capacity(runs);
-    for _ in 0..runs.max(1) {
-        let mut sim = make()?;
-        if warm > Time::ZERO {
-            sim.run_until(warm)?;
-        }
-        let before = sim.counters();
-        let (began, began_cpu) = (Instant::now(), cpu_s());
-        sim.run_until(end)?;
-        let (wall_s, cpu_s) = (began.elapsed().as_secs_f64(), cpu_s() - began_cpu);
-        let after = sim.counters();
-        all.push(Cost {
-            wall_s,
-            cpu_s,
-            hops: after.hops - before.hops,
-            events: after.events - before.events,
-            memory: sim.memory(),
-            digest: sim.digest(),
-        });
-    }
-    all.sort_by(|a, b| a.cpu_s.total_cmp(&b.cpu_s));
-    Ok(all[all.len() / 2])
-}
 
 /// `senders` to one, 10 Gbit/s, 20 µs round-trip time, drop-tail of so many packets. `steered`: under Cubic of an agent
 /// in the simulation that hears of each flow once an RTT; otherwise under native Cubic.
@@ -186,34 +100,7 @@ pub fn idle_flow_bytes() -> Result<usize, SimError> {
         sim.add_flow(idle.clone())?;
     }
     sim.run_until(Time::from_micros(5_000_000))?;
-    let heap = sim.connection_heap_bytes(1..11) / 10;
-    Ok(2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>() + heap)
-}
-
-/// How many times faster 50 seeds of the dumbbell (10 s each) are on two threads than on one.
-pub fn parallel_speedup() -> Result<f64, SimError> {
-    let one = |seed| -> Result<u64, SimError> {
-        let mut sim = dumbbell(160, seed)?;
-        sim.run_until(Time::from_micros(10_000_000))?;
-        Ok(sim.digest())
-    };
-    let timed = |threads| -> Result<(f64, Vec<u64>), SimError> {
-        let began = Instant::now();
-        let digests: Result<Vec<u64>, SimError> = parallel::run(1..51, threads, one).into_iter().collect();
-        Ok((began.elapsed().as_secs_f64(), digests?))
-    };
-    let mut ratios = Vec::new();
-    for _ in 0..RUNS {
-        let ((one, first), (two, second)) = (timed(1)?, timed(2)?);
-        if first != second {
-            return Err(SimError::Shape(
-                "a result depends on the number of threads; please report it".into(),
-            ));
-        }
-        ratios.push(one / two);
-    }
-    ratios.sort_by(f64::total_cmp);
-    Ok(ratios[RUNS / 2])
+    Ok(FLOW_BYTES + sim.connection_heap_bytes(1..11) / 10)
 }
 
 fn ends(network: &Network) -> Result<(NodeId, NodeId), SimError> {
