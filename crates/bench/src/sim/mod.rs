@@ -7,7 +7,7 @@ mod scenarios;
 
 use std::process::Command;
 
-use ccplane_sim::{PACKET_BYTES, STEERED_FLOW_EXTRA_BYTES, SimError};
+use ccplane_sim::{PACKET_BYTES, STEERED_FLOW_EXTRA_BYTES};
 use ccplane_units::Time;
 
 use crate::{Error, Figures};
