@@ -5,10 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod behaviour;
-pub mod bench_dx;
-pub mod bench_kernel;
 mod burner;
-mod cpu;
+pub mod control_loop;
+pub mod cpu;
 mod datagrams;
 mod diag;
 pub mod ends;
@@ -19,6 +18,7 @@ mod figures;
 pub mod files;
 mod heard;
 pub mod jobs;
+pub mod loopback;
 pub mod machine;
 pub mod measure;
 pub mod metrics;
@@ -31,7 +31,7 @@ pub mod report;
 pub mod result;
 mod run;
 pub mod sim;
-mod stamped;
+pub mod stamped;
 pub mod stats;
 pub mod steer;
 pub mod table;

@@ -18,7 +18,7 @@ use crate::traffic::Transfer;
 const FULL: f64 = 0.98;
 
 /// Stamps at both ends of a path, and the packets that arrived with them.
-pub(crate) struct Stamping {
+pub struct Stamping {
     stamps: Stamps,
     arrivals: Vec<Arrival>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Stamping {
 impl Stamping {
     /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives. The sender's device is
     /// the first.
-    pub(crate) fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
+    pub fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
             stamps.confine(namespace).map_err(Error::Kernel)?;
             let attached = namespace
@@ -42,18 +42,18 @@ impl Stamping {
     }
 
     /// Keeps what arrived since the last call.
-    pub(crate) fn collect(&mut self) {
+    pub fn collect(&mut self) {
         let Stamping { stamps, arrivals } = self;
         stamps.arrivals(|arrival| arrivals.push(arrival));
     }
 
     /// What the programs have cost so far, where the kernel counts.
-    pub(crate) fn costs(&self) -> Vec<Cost> {
+    pub fn costs(&self) -> Vec<Cost> {
         self.stamps.costs()
     }
 
     /// What the senders' full packets took above the least of them, ns, of those that left while bytes were counted.
-    pub(crate) fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
+    pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
         let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);

@@ -158,7 +158,7 @@ impl Steered {
     }
 
     /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants none, or the second time.
-    pub(crate) fn take_stamps(&mut self) -> Option<Stamps> {
+    pub fn take_stamps(&mut self) -> Option<Stamps> {
         self.stamps.take()
     }
 

@@ -20,7 +20,7 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 
 /// The device at the sender's end, and the one at the receiver's.
-pub(crate) const DEVICES: [&str; 2] = ["wire0", "wire3"];
+pub const DEVICES: [&str; 2] = ["wire0", "wire3"];
 
 /// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
 pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
@@ -40,7 +40,8 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
 
 /// A token bucket (TBF) and its queue, on a device of the router.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
+    /// At which it fills and lets pass.
     pub rate: Rate,
     /// Bytes that leave at once where none left for long. Less than a frame and nothing passes; less than the rate brings while the
     /// kernel's timer is late and the rate is not reached; all that fits in it does not wait, so that a queue is shorter by it.
@@ -52,14 +53,15 @@ pub(crate) struct Bucket {
 /// Two namespaces and a router between them, which limits what it forwards.
 ///
 /// The limit is not at the sender's own device, where TCP counts what waits as its own queue and stops at a few packets.
-pub(crate) struct Routed {
+pub struct Routed {
+    /// Sender and receiver, on either side of the router.
     pub ends: Ends,
     /// It goes when this goes.
     _router: Namespace,
 }
 
 /// Makes them: a bucket on the way there, and where given on the way back.
-pub(crate) fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
+pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
     let rate = there.rate.bytes_per_sec();
     let ends = Ends {
         sender: namespace("wire-snd", rate)?,

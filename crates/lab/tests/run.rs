@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, bench_kernel, files, report};
+use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_transport::Tail;
 use ccplane_units::{Duration, Rate};
@@ -283,45 +283,6 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     assert!(
         !ccplane_lab::traffic::available().iter().any(|name| name == "ccp_reno"),
         "it stayed registered"
-    );
-    assert_eq!(left_behind(), [] as [&str; 0]);
-}
-
-#[test]
-fn loopback_is_measured_under_every_condition() {
-    if !steers("loopback_is_measured_under_every_condition") {
-        return;
-    }
-    let _turn = alone();
-    let _host = registers();
-    let options = bench_kernel::Options {
-        flows: vec![2],
-        run: Duration::from_millis(300),
-        rounds: 1,
-    };
-    let mut steps = Vec::new();
-    let outcome = bench_kernel::run(&options, &Registry::builtin(), |share, next| {
-        steps.push((share, next.to_owned()));
-        true
-    })
-    .unwrap();
-    // Saturated, and at a fixed rate.
-    assert_eq!(steps.len(), 6);
-    for key in [
-        "goodput_ratio_per_ack_2",
-        "goodput_ratio_10ms_2",
-        "cpu_ratio_10ms_2",
-        "goodput_native_gbit_2",
-        "fixed_cpu_ratio_10ms",
-    ] {
-        let value = outcome.figures[key].as_f64().unwrap();
-        assert!(value > 0.05 && value < 200.0, "{key} is {value}");
-    }
-    let reports = |key: &str| outcome.figures[key].as_f64().unwrap();
-    assert!(
-        reports("reports_per_s_per_ack_2") > 2.0 * reports("reports_per_s_10ms_2"),
-        "{:?}",
-        outcome.figures
     );
     assert_eq!(left_behind(), [] as [&str; 0]);
 }

@@ -8,7 +8,6 @@
 mod echo;
 mod local;
 
-use ccplane_agent::bench::{ControlLoop, control_loop_times};
 use ccplane_agent::link::Waiting;
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
@@ -19,6 +18,7 @@ use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
+use ccplane_lab::control_loop::{self, ControlLoop};
 use ccplane_lab::metrics::Distribution;
 
 pub use echo::{COMMAND as ECHO_COMMAND, serve as echo};
@@ -191,7 +191,7 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
         hogs,
         waiting: Waiting::default(),
     };
-    control_loop_times(&options)
+    control_loop::times(&options)
         .map_err(|error| Error::traffic("time the control loop", "")(std::io::Error::other(error)))
 }
 

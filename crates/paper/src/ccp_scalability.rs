@@ -15,8 +15,8 @@ use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::bench_kernel::{Load, Run, one};
 use ccplane_lab::ends::Ends;
+use ccplane_lab::loopback::{Load, Run, one};
 use ccplane_lab::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
