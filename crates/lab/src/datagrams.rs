@@ -324,7 +324,7 @@ fn send(
 }
 
 /// In the terms of Linux TCP; what the transport does not count is 0.
-fn tcp(stats: &Stats, mss: u64, phase: Phase) -> TcpInfo {
+pub(crate) fn tcp(stats: &Stats, mss: u64, phase: Phase) -> TcpInfo {
     let segments = |bytes: u64| u32::try_from(bytes / mss.max(1)).unwrap_or(u32::MAX);
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     TcpInfo {

@@ -25,6 +25,8 @@ pub(super) enum Role {
     Finite,
     /// Connections that carry requests and responses.
     Exchanges,
+    /// Connections that carry messages, one after the other.
+    Messages,
     /// Datagrams.
     Datagrams,
 }
@@ -39,9 +41,12 @@ impl Role {
             } => Role::Datagrams,
             Workload::Paced { .. } => Role::Lasting,
             Workload::Requests { .. } => Role::Exchanges,
-            Workload::Bulk { .. } | Workload::Poisson { .. } | Workload::Bursts { .. } | Workload::Trace { .. } => {
-                Role::Finite
-            }
+            Workload::Messages { .. } => Role::Messages,
+            Workload::Bulk { .. }
+            | Workload::Poisson { .. }
+            | Workload::Bursts { .. }
+            | Workload::List { .. }
+            | Workload::Trace { .. } => Role::Finite,
         }
     }
 }
@@ -53,6 +58,8 @@ struct Machine {
     role: Role,
     /// Flows by their slots.
     slots: Vec<u32>,
+    /// Flows with an end that have not come to it.
+    pending: u64,
     /// Bytes on the wire of datagrams that arrived.
     datagrams: Arc<AtomicU64>,
 }
@@ -78,6 +85,11 @@ impl Flow {
     /// Whether its workload hears of it and may write more.
     pub fn follows(&self) -> bool {
         self.slot.is_some()
+    }
+
+    /// Whether it has an end of its own that it has not come to.
+    fn is_pending(&self) -> bool {
+        self.slot.is_none() && self.bytes.is_some() && self.finished.is_none() && !self.failed
     }
 }
 
@@ -130,6 +142,7 @@ impl Account {
                 running,
                 role: Role::of(&workload.spec.kind),
                 slots: Vec::new(),
+                pending: 0,
                 datagrams: Arc::default(),
             })
         };
@@ -170,11 +183,13 @@ impl Account {
     pub fn open(&mut self, now: Time, opening: Opening) -> u32 {
         let number = self.flows.len() as u32;
         let mut slot = None;
-        if opening.follow
-            && let Some(machine) = self.machines.get_mut(opening.workload)
-        {
-            slot = Some(machine.slots.len() as u32);
-            machine.slots.push(number);
+        if let Some(machine) = self.machines.get_mut(opening.workload) {
+            if opening.follow {
+                slot = Some(machine.slots.len() as u32);
+                machine.slots.push(number);
+            } else {
+                machine.pending += u64::from(opening.bytes.is_some());
+            }
         }
         self.flows.push(Flow {
             workload: opening.workload,
@@ -211,20 +226,34 @@ impl Account {
         let Some(flow) = self.flows.get_mut(number as usize) else {
             return;
         };
+        let ends = flow.is_pending() && !back;
         if !back {
             flow.finished.get_or_insert(at);
         }
-        if let (Some(slot), Some(machine)) = (flow.slot, self.machines.get_mut(flow.workload)) {
-            machine.running.received(self.now, slot, back);
+        if let Some(machine) = self.machines.get_mut(flow.workload) {
+            machine.pending -= u64::from(ends);
+            if let Some(slot) = flow.slot {
+                machine.running.received(self.now, slot, back);
+            }
         }
     }
 
     /// A flow has ended before its time.
     pub fn failed(&mut self, number: u32) {
         if let Some(flow) = self.flows.get_mut(number as usize) {
+            let ends = flow.is_pending();
             // What broke once everything had arrived has done its work.
             flow.failed |= flow.finished.is_none() || flow.slot.is_some();
+            if let Some(machine) = self.machines.get_mut(flow.workload) {
+                machine.pending -= u64::from(ends);
+            }
         }
+    }
+
+    /// Whether all flows of these workloads have ended and no more will come; never where there are none.
+    pub fn over(&self, workloads: &[usize]) -> bool {
+        let mut all = workloads.iter().filter_map(|which| self.machines.get(*which));
+        !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
     }
 
     /// What became of every workload in so many nanoseconds.
@@ -263,6 +292,10 @@ impl Account {
                     record.completed = self.exchanges(machine, plan.seed, alone);
                     record.received = record.completed.iter().map(|response| response.bytes).sum();
                 }
+                Role::Messages => {
+                    record.completed = self.messages(machine, plan.seed, alone);
+                    record.unfinished = machine.running.unfinished();
+                }
                 Role::Datagrams => record.received = machine.datagrams.load(Ordering::Relaxed),
             }
             record
@@ -280,10 +313,28 @@ impl Account {
                 started_ns: exchange.started.as_nanos(),
                 bytes: exchange.response.get(),
                 took_ns: exchange.finished.since(exchange.started).as_nanos(),
+                waited_ns: 0,
                 alone_ns: alone.takes(flow.side.other(), exchange.response.get()),
             })
         };
         machine.running.exchanges().iter().filter_map(one).collect()
+    }
+
+    /// Messages that arrived: from when their sender had them.
+    fn messages(&self, machine: &Machine, seed: u64, alone: &Alone) -> Vec<Completion> {
+        let one = |message: &ccplane_workload::Message| {
+            let flow = machine.slots.get(message.connection as usize);
+            let flow = self.flow(*flow?)?;
+            Some(Completion {
+                seed,
+                started_ns: message.arrived.as_nanos(),
+                bytes: message.bytes.get(),
+                took_ns: message.finished.since(message.arrived).as_nanos(),
+                waited_ns: message.started.since(message.arrived).as_nanos(),
+                alone_ns: alone.takes(flow.side, message.bytes.get()),
+            })
+        };
+        machine.running.messages().iter().filter_map(one).collect()
     }
 }
 
@@ -294,6 +345,7 @@ fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
         started_ns: flow.started.as_nanos(),
         bytes,
         took_ns: finished.since(flow.started).as_nanos(),
+        waited_ns: 0,
         alone_ns: alone.takes(flow.side, bytes),
     })
 }

@@ -47,8 +47,10 @@ pub(crate) struct RealPlan {
     /// In the scenario's order, which decides their random numbers.
     pub workloads: Vec<RealWorkload>,
     pub seed: u64,
-    /// For how long.
+    /// For how long, at most.
     pub duration: Duration,
+    /// Workloads that the run waits for: it is over once all their flows have ended. None: it takes its whole duration.
+    pub until: Vec<usize>,
     /// Between two looks at the flows that last.
     pub sample_every: Duration,
     pub events: Vec<LinkEvent>,

@@ -157,6 +157,10 @@ impl<'r> Openers<'r> {
         let mut ready = [EpollEvent::empty(); EVENTS];
         loop {
             let now = self.act_until_now()?;
+            if self.account.over(&self.plan.until) {
+                self.shared.stop.store(true, Ordering::Relaxed);
+                self.shared.orders.wake();
+            }
             if now >= end || self.shared.stop.load(Ordering::Relaxed) {
                 return Ok(self.end());
             }
