@@ -10,7 +10,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
-use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent};
+use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent, on_real_packets};
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -25,7 +25,8 @@ use crate::{doctor, emu, interrupt};
 /// The experiment.
 #[derive(Args)]
 pub struct RunArgs {
-    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below.
+    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below; or the
+    /// name of one that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Where the packets run. Without it a scenario runs in the simulator, `--transport rc3` over UDP, everything else on kernel TCP.
@@ -201,7 +202,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
         let scenario = scenario(file, &args)?;
         let seeds = args.seeds.unwrap_or(scenario.seeds);
         let timing = args.timing.into();
-        let experiment = scenario.experiment(seeds, command_line()).map_err(failure)?;
+        let experiment = on_real_packets(&scenario, seeds, command_line()).map_err(failure)?;
         return Ok(Experiment { timing, ..experiment });
     }
     let seeds = args.seeds.unwrap_or(Seeds::one(1));
@@ -240,7 +241,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
 
 /// The scenario of a file, with the contenders of the command line where it has some.
 fn scenario(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
-    let mut scenario = Scenario::read(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
+    let mut scenario = Scenario::find(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
     let given: Vec<Contender> = args.alg.iter().chain(&args.vs).cloned().collect();
     if !given.is_empty() {
         if scenario.contenders.is_empty() {

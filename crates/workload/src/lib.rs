@@ -1,11 +1,14 @@
-//! Workloads: who sends what to whom, and when.
+//! Workloads: who sends what to whom, and when, as state machines.
 //!
-//! A [`WorkloadSpec`] says what is wanted; the machine made of it is told the time and what arrived, and answers with
-//! flows to open, bytes to write and datagrams to send ([`Action`]). It knows no simulation. Its random numbers are its
-//! own: the same seed and the same place among the workloads give the same flows, whatever else the simulation does.
+//! A [`WorkloadSpec`] says what is wanted; the machine made of it, [`Running`], is told the time and what arrived, and
+//! answers with flows to open, bytes to write and datagrams to send ([`Action`]). It knows no clock, no socket and no
+//! simulation: the simulator and real packets drive the same machines. Their random numbers are their own: the same seed
+//! and the same place among the workloads give the same flows, at the same times and of the same sizes, whatever else
+//! happens.
+#![forbid(unsafe_code)]
 
-mod app;
 mod draw;
+mod messages;
 mod open;
 mod paced;
 mod pairs;
@@ -17,12 +20,23 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::NodeId;
-
-pub use app::WorkloadApp;
+pub use messages::Message;
 pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
+
+/// A host, by the number that its network gives it.
+///
+/// A workload does not look at it: it names hosts as its pairs do, and who drives it knows which hosts these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Nodes are numbered from 0 in the order in which they were added to their network.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A workload: a kind of demand, for some pairs of hosts, over some time.
 #[derive(Clone, Debug)]
@@ -82,6 +96,18 @@ pub enum Workload {
         /// The pause between a response and the next request.
         think: Pause,
     },
+    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random, over connections that
+    /// persist. A connection serves one message at a time; a message that finds all of its pair's busy waits.
+    Messages {
+        /// Connections a pair.
+        connections: u32,
+        /// How many messages there are.
+        arrivals: Arrivals,
+        /// How large they are.
+        sizes: SizeTable,
+        /// No more than so many.
+        messages: Option<u64>,
+    },
     /// Incast: at one moment every pair starts a flow, and some time later again.
     Bursts {
         /// How large the flows are.
@@ -90,6 +116,11 @@ pub enum Workload {
         every: Duration,
         /// No more than so many bursts.
         bursts: Option<u64>,
+    },
+    /// Each pair: flows of these sizes at these times.
+    List {
+        /// When, from the workload's start on, and how large; in the order of their times.
+        flows: Vec<(Duration, Bytes)>,
     },
     /// Flows one by one, in the order of their times.
     Trace {
@@ -195,11 +226,15 @@ pub enum WorkloadError {
         /// How many there may be.
         limit: u64,
     },
-    /// A trace that is not in order.
-    #[error("the workload `{name}`: flow {index} of the trace starts before the one above it; sort the trace by time")]
+    /// A trace or list that is not in order.
+    #[error(
+        "the workload `{name}`: flow {index} of the {what} starts before the one above it; sort the {what} by time"
+    )]
     Backwards {
         /// The workload.
         name: String,
+        /// `trace` or `list`.
+        what: &'static str,
         /// The flow, from 0.
         index: usize,
     },
@@ -208,35 +243,72 @@ pub enum WorkloadError {
 /// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in the transport.
 const MOST_CONNECTIONS: u64 = 1 << 24;
 
-/// What a workload wants done. A flow is named by its slot: the number of flows opened with `follow` before it.
+/// Exchanges or messages of which a record is kept: 40 bytes each, 670 MB in all. Later ones happen, without a record.
+const MOST_RECORDS: usize = 1 << 24;
+
+/// What a workload wants done.
+///
+/// A flow is named by its slot: the number of flows that were opened with `follow` before it. Flows without `follow` have
+/// none; nobody refers to them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Open a connection and write so many bytes, or without end.
     Open {
+        /// Who opens it and sends.
         from: NodeId,
+        /// Who accepts it and receives.
         to: NodeId,
+        /// Bytes to write at once, perhaps 0; `None`: as many as the connection takes, without end.
         bytes: Option<u64>,
-        /// Nothing is written after these.
+        /// Nothing is written after these: the sender ends its stream.
         finish: bool,
-        /// The workload wants to hear of it or to write more.
+        /// The flow gets the next slot: the workload wants to hear of it or to write more.
         follow: bool,
     },
     /// Write to a flow, from its opener or back to it.
     Write {
+        /// Which flow.
         slot: u32,
+        /// From the host that accepted it to the one that opened it.
         back: bool,
+        /// How many bytes; 0 only where it finishes.
         bytes: u64,
+        /// These are the last of this direction.
         finish: bool,
     },
-    /// Give a flow up.
-    Abandon { slot: u32 },
-    /// Send a packet.
-    Datagram { from: NodeId, to: NodeId, bytes: u32 },
+    /// Give a flow up, whatever is under way.
+    Abandon {
+        /// Which flow.
+        slot: u32,
+    },
+    /// Send a packet without a connection.
+    Datagram {
+        /// From here.
+        from: NodeId,
+        /// To there.
+        to: NodeId,
+        /// Bytes on the wire, headers included.
+        bytes: u32,
+    },
 }
 
 /// A workload at work.
+///
+/// Who drives it (a simulation, threads with sockets) keeps to these verbs, with a time that never goes back:
+///
+/// 1. [`new`](Running::new), and then wait for [`next_time`](Running::next_time).
+/// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it gives nothing more,
+///    and do each [`Action`] in this order. Then ask for `next_time` again. A driver that is late loses nothing: actions
+///    come as they were due.
+/// 3. [`received`](Running::received) for a flow with a slot, each time when all that was written so far in one direction
+///    has been read by the other end, and something was. Nothing else is to be told: a flow that fails is one of which
+///    nothing more is heard, and a write to it is dropped.
+///
+/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) are what came of it, where the workload itself
+/// keeps account; of all other flows the driver knows size, start and end. A run that is to last until all is done is over
+/// when the workload has [`ended`](Running::ended) and each of its flows with a `finish` has arrived or failed.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     pairs: Pairs,
     machine: Machine,
 }
@@ -246,10 +318,11 @@ enum Machine {
     Open(open::OpenLoop),
     Paced(paced::Paced),
     Requests(requests::Requests),
+    Messages(messages::Messages),
 }
 
 impl Running {
-    /// The `which`-th workload of a simulation with this seed.
+    /// The `which`-th workload of a run with this seed, counted from 0. Seed and place decide all random numbers.
     pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
         let WorkloadSpec {
             name,
@@ -292,12 +365,34 @@ impl Running {
                     random,
                 ))
             }
+            Workload::Messages {
+                connections,
+                arrivals,
+                sizes,
+                messages,
+            } => {
+                let places = pairs.places() as u64;
+                room(&name, "connections", places.saturating_mul(u64::from(connections)))?;
+                if connections == 0 {
+                    return Err(nothing("it has no connections; give at least one"));
+                }
+                if messages == Some(0) {
+                    return Err(nothing("it has no messages; give at least one"));
+                }
+                let gap = open::gap(arrivals, &sizes).map_err(nothing)?;
+                Machine::Messages(messages::Messages::new(
+                    connections,
+                    gap,
+                    sizes,
+                    messages,
+                    &pairs,
+                    span,
+                    random,
+                ))
+            }
             kind => {
-                if let Workload::Trace { flows } = &kind
-                    && let Some(index) = flows.windows(2).position(|pair| pair[1].at < pair[0].at)
-                {
-                    let index = index + 1;
-                    return Err(WorkloadError::Backwards { name, index });
+                if let Some((what, index)) = backwards(&kind) {
+                    return Err(WorkloadError::Backwards { name, what, index });
                 }
                 if let Workload::Bulk { flows, .. } = &kind {
                     room(
@@ -312,28 +407,35 @@ impl Running {
         Ok(Running { pairs, machine })
     }
 
-    /// What is to be done by now; to be asked until it is nothing more.
+    /// What is to be done by now; to be asked until it is nothing more, at each [`next_time`](Running::next_time) and after
+    /// each [`received`](Running::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             Machine::Open(open) => open.poll(now, &self.pairs),
             Machine::Paced(paced) => paced.poll(now, &self.pairs),
             Machine::Requests(requests) => requests.poll(now, &self.pairs),
+            Machine::Messages(messages) => messages.poll(now, &self.pairs),
         }
     }
 
-    /// When there is something to be done next, if nothing arrives before.
+    /// When there is something to be done next, if nothing arrives before; it may have passed. `None`: never, unless
+    /// something arrives.
     pub fn next_time(&self) -> Option<Time> {
         match &self.machine {
             Machine::Open(open) => open.next_time(),
             Machine::Paced(paced) => paced.next_time(),
             Machine::Requests(requests) => requests.next_time(),
+            Machine::Messages(messages) => messages.next_time(),
         }
     }
 
-    /// All that was written to a flow in one direction has arrived.
+    /// All that was written to a flow in one direction has arrived, `back` being the way to its opener. Of flows whose
+    /// workload does not care, and of slots that there are not, nothing follows.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
-        if let Machine::Requests(requests) = &mut self.machine {
-            requests.received(now, slot, back);
+        match &mut self.machine {
+            Machine::Requests(requests) => requests.received(now, slot, back),
+            Machine::Messages(messages) => messages.received(now, slot, back),
+            Machine::Open(_) | Machine::Paced(_) => {}
         }
     }
 
@@ -342,6 +444,34 @@ impl Running {
         match &self.machine {
             Machine::Requests(requests) => requests.done(),
             _ => &[],
+        }
+    }
+
+    /// The messages that have arrived, in the order of their ends.
+    pub fn messages(&self) -> &[Message] {
+        match &self.machine {
+            Machine::Messages(messages) => messages.done(),
+            _ => &[],
+        }
+    }
+
+    /// Requests without their responses, and messages that wait or are under way.
+    pub fn unfinished(&self) -> u64 {
+        match &self.machine {
+            Machine::Requests(requests) => requests.unfinished(),
+            Machine::Messages(messages) => messages.unfinished(),
+            Machine::Open(_) | Machine::Paced(_) => 0,
+        }
+    }
+
+    /// Whether it opens no flow with an end any more, and nothing of which it keeps account is under way. One that sends
+    /// without end, as a paced source, has none: it ended before it began.
+    pub fn ended(&self) -> bool {
+        match &self.machine {
+            Machine::Open(open) => open.ended(),
+            Machine::Paced(_) => true,
+            Machine::Requests(requests) => requests.ended(),
+            Machine::Messages(messages) => messages.ended(),
         }
     }
 }
@@ -358,6 +488,16 @@ impl Span {
     fn over(self, at: Time) -> bool {
         self.stop.is_some_and(|stop| at >= stop)
     }
+}
+
+/// The first flow of a trace or list that starts before the one above it, and which of the two it is.
+fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
+    let (what, index) = match kind {
+        Workload::Trace { flows } => ("trace", flows.windows(2).position(|pair| pair[1].at < pair[0].at)),
+        Workload::List { flows } => ("list", flows.windows(2).position(|pair| pair[1].0 < pair[0].0)),
+        _ => return None,
+    };
+    Some((what, index? + 1))
 }
 
 fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {
