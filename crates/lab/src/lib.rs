@@ -23,7 +23,11 @@ pub mod measure;
 pub mod metrics;
 pub mod paper;
 mod parts;
+#[allow(dead_code, reason = "what places of real packets run")]
+mod real;
 mod real_packets;
+#[allow(dead_code, reason = "what places of real packets fill")]
+mod record;
 pub mod report;
 pub mod result;
 mod run;

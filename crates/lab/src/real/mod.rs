@@ -19,6 +19,7 @@ mod events;
 mod hosts;
 mod mail;
 mod openers;
+mod plan;
 mod refuses;
 mod socket;
 pub(crate) mod tcp;
@@ -38,6 +39,7 @@ use crate::record::WorkloadRecord;
 pub(crate) use controls::Controls;
 pub(crate) use events::{LinkChange, LinkEvent, could_carry};
 pub(crate) use hosts::{Hosts, Side};
+pub(crate) use plan::link_events;
 pub(crate) use refuses::{Over, refuses};
 
 /// What is to run.

@@ -98,7 +98,7 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
 
 /// As a dumbbell's links are called.
 const BOTTLENECK: &str = "bottleneck";
-const REVERSE: &str = "reverse";
+pub(super) const REVERSE: &str = "reverse";
 
 fn too_fast(rate: Rate) -> String {
     format!("a rate of {rate}: the emulator moves packets one by one, up to {FASTEST}, and beyond this machine would be measured")

@@ -26,7 +26,7 @@ use crate::result::{ContenderResult, RunResult, Series, Setup};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::native;
-use plan::Plan;
+pub(crate) use plan::Plan;
 pub(crate) use plan::switched_on;
 pub use stamps::put_stamps;
 
