@@ -66,7 +66,7 @@ impl Controls {
     pub(crate) fn wants(&self, contender: &Contender, registry: &Registry) -> Result<Capabilities, Error> {
         match self.steered(contender) {
             Some(steered) => Ok(steered.wants()),
-            None => Ok(contender.wants(registry)?),
+            None => Ok(crate::wants(contender, registry)?),
         }
     }
 
