@@ -53,7 +53,9 @@ impl Controls {
 
     /// All of them.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut Steered)> {
-        self.steered.iter_mut().map(|(contender, steered)| (&*contender, steered))
+        self.steered
+            .iter_mut()
+            .map(|(contender, steered)| (&*contender, steered))
     }
 
     /// What the sockets choose that it controls.

@@ -257,7 +257,13 @@ impl Account {
     }
 
     /// What became of every workload in so many nanoseconds.
-    pub fn records(&self, plan: &RealPlan, elapsed_ns: u64, sampled: Vec<Sampled>, alone: &Alone) -> Vec<WorkloadRecord> {
+    pub fn records(
+        &self,
+        plan: &RealPlan,
+        elapsed_ns: u64,
+        sampled: Vec<Sampled>,
+        alone: &Alone,
+    ) -> Vec<WorkloadRecord> {
         let mut sampled: Vec<Sampled> = sampled;
         let each = self.machines.iter().zip(&plan.workloads).enumerate();
         each.map(|(which, (machine, workload))| {

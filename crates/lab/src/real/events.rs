@@ -49,7 +49,7 @@ impl Events {
             .filter_map(|way| {
                 let line = control.link(way).line;
                 let course = matches!(line, LineSpec::Trace(_) | LineSpec::Piecewise(_));
-                course.then(|| LinkEvent {
+                course.then_some(LinkEvent {
                     at: Time::ZERO,
                     way,
                     change: LinkChange::Line(line),
@@ -146,7 +146,7 @@ mod tests {
         let carried = |events: &[LinkEvent]| could_carry(&line(1_000_000), Way::Forward, events, second);
         assert_eq!(carried(&[]), 1e6);
         let half = event(500, Way::Forward, LinkChange::Line(line(500_000)));
-        assert_eq!(carried(&[half.clone()]), 750_000.0);
+        assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);
         // Out of order, and another direction's.
         let events = [
             event(400, Way::Forward, LinkChange::Up(true)),

@@ -165,7 +165,11 @@ mod tests {
             .map(|name| (*name).to_owned())
             .collect();
         let hosts = Hosts::named((0..).map(NodeId).zip(names.iter().map(String::as_str)));
-        let at = |node| hosts.get(NodeId(node)).map(|host| (host.side, host.address.to_string()));
+        let at = |node| {
+            hosts
+                .get(NodeId(node))
+                .map(|host| (host.side, host.address.to_string()))
+        };
         assert_eq!(at(0), None);
         assert_eq!(at(2), Some((Side::Left, "10.78.0.1".to_owned())));
         assert_eq!(at(5), Some((Side::Right, "10.79.0.2".to_owned())));
@@ -177,10 +181,7 @@ mod tests {
     fn a_side_has_room_for_its_network_and_no_more() {
         let hosts = Hosts::new((0..70_000).map(NodeId), []);
         let last = MOST_HOSTS as u32 - 1;
-        assert_eq!(
-            hosts.get(NodeId(last)).unwrap().address.to_string(),
-            "10.78.255.254"
-        );
+        assert_eq!(hosts.get(NodeId(last)).unwrap().address.to_string(), "10.78.255.254");
         assert_eq!(hosts.get(NodeId(last + 1)), None);
         assert_eq!(hosts.get(NodeId(256)).unwrap().address.to_string(), "10.78.1.1");
     }

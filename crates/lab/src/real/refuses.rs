@@ -41,9 +41,7 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
                 parts.push("`access_rate`: hosts reach the bottleneck as fast as this machine can".to_owned());
             }
             if *pairs as usize > MOST_HOSTS {
-                parts.push(format!(
-                    "{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"
-                ));
+                parts.push(format!("{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"));
             }
             link(bottleneck, &mut parts);
         }
@@ -70,7 +68,11 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     if scenario.stamps.is_some() {
         parts.push("[stamps]: clocks are what they are".to_owned());
     }
-    let drawn = scenario.report.link.as_ref().is_some_and(|link| link.text != BOTTLENECK);
+    let drawn = scenario
+        .report
+        .link
+        .as_ref()
+        .is_some_and(|link| link.text != BOTTLENECK);
     if drawn || !scenario.report.links.is_empty() {
         parts.push("links in [report]: there is one".to_owned());
     }
@@ -85,7 +87,10 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
             _ => {}
         }
     }
-    scenario.workloads.iter().for_each(|one| workload(scenario, one, &mut parts));
+    scenario
+        .workloads
+        .iter()
+        .for_each(|one| workload(scenario, one, &mut parts));
     algorithms(scenario, over, &mut parts);
     let mut told: Vec<String> = Vec::new();
     for part in parts {
@@ -101,7 +106,9 @@ const BOTTLENECK: &str = "bottleneck";
 pub(super) const REVERSE: &str = "reverse";
 
 fn too_fast(rate: Rate) -> String {
-    format!("a rate of {rate}: the emulator moves packets one by one, up to {FASTEST}, and beyond this machine would be measured")
+    format!(
+        "a rate of {rate}: the emulator moves packets one by one, up to {FASTEST}, and beyond this machine would be measured"
+    )
 }
 
 fn link(link: &Link, parts: &mut Vec<String>) {
@@ -150,14 +157,18 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
 fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
     let own: Vec<&Contender> = scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()).collect();
     for contender in scenario.contenders.iter().chain(own.iter().copied()) {
-        let Contender::Native { name } = contender else { continue };
+        let Contender::Native { name } = contender else {
+            continue;
+        };
         match over {
             Over::Tcp if !traffic::exists(name) => parts.push(format!(
                 "native:{name}: this kernel has no such congestion control; it has {}",
                 traffic::available().join(", ")
             )),
             Over::Udp if crate::sim::known_control(name).is_err() => {
-                parts.push(format!("native:{name}: ccplane's transport has no such congestion control"));
+                parts.push(format!(
+                    "native:{name}: ccplane's transport has no such congestion control"
+                ));
             }
             _ => {}
         }
@@ -229,7 +240,7 @@ mod tests {
                  [topology.dumbbell]\nrate = \"4gbit\"\nrtt = \"20ms\"\naccess_rate = \"10gbit\"\n\
                  [transport]\npacing = false\n\
                  [[workload]]\nbulk = {}\n[[workload]]\nbulk = {}\nalgorithm = \"copa:delta=0.1\"\n\
-                 [[workload]]\ndatagrams = { rate = \"1mbit\", bytes = 9000 }\n\
+                 [[workload]]\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
                  [[event]]\nat = \"100ms\"\nlink = \"left1->left\"\nup = false\n",
             ),
             Over::Tcp,
@@ -239,7 +250,7 @@ mod tests {
             "a rate of 4gbit",
             "[transport]",
             "an event of the link `left1->left`",
-            "datagrams of 9000 bytes",
+            "datagrams of 20 bytes",
             "native:no_such",
             "`copa:delta=0.1` beside `copa`",
         ];

@@ -51,12 +51,7 @@ fn set_buffers(fd: &impl AsFd, bytes: usize) -> io::Result<()> {
 
 fn stream() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socket(
-        AddressFamily::Inet,
-        SockType::Stream,
-        flags,
-        SockProtocol::Tcp,
-    )?)
+    Ok(socket(AddressFamily::Inet, SockType::Stream, flags, SockProtocol::Tcp)?)
 }
 
 /// A socket that accepts connections to any address of its namespace, on a port of its own. Where it is given one, connections that it

@@ -50,7 +50,11 @@ pub(crate) fn run(
     hosts::settle(emulator)?;
     for side in Side::BOTH {
         // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with some stops of 40 ms.
-        if plan.workloads.iter().any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY)) {
+        if plan
+            .workloads
+            .iter()
+            .any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY))
+        {
             let network = side.other().network();
             let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE]);
         }
@@ -197,7 +201,9 @@ fn targets(
             for side in Side::BOTH {
                 let open = || socket::sink(plan.buffer);
                 let sink = inside(side.namespace(emulator), "take datagrams in a namespace", open)?;
-                let address = sink.local_addr().map_err(Error::traffic("read a socket's address", ""))?;
+                let address = sink
+                    .local_addr()
+                    .map_err(Error::traffic("read a socket's address", ""))?;
                 target.sinks[side.index()] = address.port();
                 sinks.push((sink, account.datagrams(which)));
             }
@@ -283,15 +289,14 @@ impl<'r> Watching<'r> {
                 return Ok(());
             }
             self.sample(at_ns)?;
-            if !look(
-                Duration::from_nanos(at_ns),
-                self.shared.total.load(Ordering::Relaxed),
-            ) {
+            if !look(Duration::from_nanos(at_ns), self.shared.total.load(Ordering::Relaxed)) {
                 self.shared.stop.store(true, Ordering::Relaxed);
                 return Ok(());
             }
             // On the grid even when a look came late; a missed one is skipped, not made up for.
-            next = (next + every).max(monotonic_ns().saturating_sub(started_ns)).min(duration);
+            next = (next + every)
+                .max(monotonic_ns().saturating_sub(started_ns))
+                .min(duration);
             wait_until(started_ns + next);
         }
     }
@@ -339,7 +344,6 @@ impl<'r> Watching<'r> {
     }
 
     /// All samples, the last of them at the end: of which workload, and from where.
-    #[expect(clippy::type_complexity, reason = "two lists of the same flows")]
     fn finish(mut self, elapsed_ns: u64, ended: &Ended) -> (Vec<std::net::SocketAddr>, Vec<(usize, Vec<Sample>)>) {
         let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
         for watched in all.get(self.flows.len()..).unwrap_or_default() {

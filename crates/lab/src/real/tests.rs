@@ -171,7 +171,11 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
         );
         assert_eq!(workload.failed, 0, "{}", workload.name);
         for samples in &workload.flows {
-            assert!(samples.windows(2).all(|two| two[0].at_ns <= two[1].at_ns && two[0].received <= two[1].received));
+            assert!(
+                samples
+                    .windows(2)
+                    .all(|two| two[0].at_ns <= two[1].at_ns && two[0].received <= two[1].received)
+            );
         }
         for one in &workload.completed {
             assert!(one.took_ns > 0 && one.started_ns < recorded.elapsed_ns, "{one:?}");
@@ -179,8 +183,11 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
     }
 }
 
-/// When the flows of each workload begin in the simulator, and how large they are; Cubic controls them all.
-fn simulated(scenario: &Scenario) -> Vec<Vec<(Time, u64)>> {
+/// A flow in the simulator: when it began, its size, what it took.
+type Simulated = (Time, u64, Option<Duration>);
+
+/// The flows of each workload in the simulator; Cubic controls them all.
+fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
     let seed = scenario.seeds.first();
     let contender = Contender::native("cubic");
     let plan = plan(scenario, Some(&contender), seed, 0);
@@ -199,21 +206,40 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<(Time, u64)>> {
         let views = sim.flows().filter_map(|flow| sim.flow(flow));
         views
             .filter(|view| view.app == Some(app))
-            .map(|view| (view.started, view.bytes.unwrap_or(0)))
+            .map(|view| {
+                let took = view.finished.map(|finished| finished.since(view.started));
+                (view.started, view.bytes.unwrap_or(0), took)
+            })
             .collect()
     };
     apps.into_iter().map(of).collect()
 }
 
 /// The finite flows are those of the simulator, as many and of the same sizes, and each began within 20 ms of when it should.
-fn same_flows(real: &WorkloadRecord, simulated: &[(Time, u64)]) {
+fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
     assert_eq!(real.completed.len() as u64 + real.unfinished, simulated.len() as u64);
     if real.unfinished == 0 {
-        for (real, (started, bytes)) in real.completed.iter().zip(simulated) {
+        for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
             assert_eq!(real.bytes, *bytes);
-            assert!(real.started_ns.abs_diff(started.as_nanos()) < 20_000_000, "{real:?}, {started:?}");
+            assert!(
+                real.started_ns.abs_diff(started.as_nanos()) < 20_000_000,
+                "{real:?}, {started:?}"
+            );
         }
     }
+}
+
+/// Median completion time, ms: real, then simulated.
+fn medians(real: &WorkloadRecord, simulated: &[Simulated]) -> (f64, f64) {
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    };
+    let real = median(real.completed.iter().map(|one| one.took_ns as f64 / 1e6).collect());
+    let took = simulated.iter().filter_map(|(_, _, took)| *took);
+    let simulated = median(took.map(|took| took.as_secs_f64() * 1e3).collect());
+    println!("median of completion times: {real:.2} ms, in the simulator {simulated:.2} ms");
+    (real, simulated)
 }
 
 #[test]
@@ -239,7 +265,11 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
         assert!(last.tcp.cwnd > 1 && last.tcp.srtt_us > 39_000, "{last:?}");
     }
     let again = ran.report.forward.queue_drops;
-    assert!(again > 0 && record.retransmitted >= again / 2, "{again} {record:?}", record = record.retransmitted);
+    assert!(
+        again > 0 && record.retransmitted >= again / 2,
+        "{again} {record:?}",
+        record = record.retransmitted
+    );
 }
 
 #[test]
@@ -308,9 +338,17 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
         inside.map(|(_, bytes)| bytes as f64 * 8e-6).sum::<f64>() / (to - from)
     };
     let (first, second, third) = (left(&ran, 0.3, 1.0), left(&ran, 1.0, 2.0), left(&ran, 2.2, 3.0));
-    assert!(first > 40.0 && (22.0..24.5).contains(&second) && third > 36.0, "{first} {second} {third}");
+    assert!(
+        first > 40.0 && (22.0..24.5).contains(&second) && third > 36.0,
+        "{first} {second} {third}"
+    );
     let (config, _) = emulated(&scenario, 1);
-    let carried = could_carry(&config.forward.line, ccplane_emu::Way::Forward, &link_events(&scenario), scenario.duration);
+    let carried = could_carry(
+        &config.forward.line,
+        ccplane_emu::Way::Forward,
+        &link_events(&scenario),
+        scenario.duration,
+    );
     assert!((carried - 15e6).abs() < 3_000.0, "{carried}");
 
     let scenario = shipped(
@@ -320,7 +358,10 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     let ran = on_tcp(&scenario);
     // What had come before still leaves.
     let (before, during, after) = (left(&ran, 0.3, 1.0), left(&ran, 1.06, 1.5), left(&ran, 2.5, 3.0));
-    assert!(before > 40.0 && during == 0.0 && after > 30.0, "{before} {during} {after}");
+    assert!(
+        before > 40.0 && during == 0.0 && after > 30.0,
+        "{before} {during} {after}"
+    );
     assert!(ran.report.forward.losses > 0 && ran.first().goodputs.len() == 2);
 }
 
@@ -337,7 +378,10 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
     let share = ran.first().received as f64 / carried;
     assert!((0.75..0.97).contains(&share), "{share}");
 
-    let scenario = shipped("17-cross-traffic", &[("10s", "3s"), ("\"2s\", off = \"2s\"", "\"1s\", off = \"1s\"")]);
+    let scenario = shipped(
+        "17-cross-traffic",
+        &[("10s", "3s"), ("\"2s\", off = \"2s\"", "\"1s\", off = \"1s\"")],
+    );
     let ran = on_tcp_with(&scenario, Some(&Contender::native("reno")));
     // On for two of three seconds; some are dropped by the queue that the flow fills.
     let cross = ran.goodput("cross");
@@ -356,7 +400,11 @@ fn requests_are_answered_over_connections_that_stay() {
     let ran = on_tcp(&shipped("18-requests", &[("20s", "3s")]));
     let record = ran.first();
     // 32 connections, a response every 90 ms or so.
-    assert!((700..1_100).contains(&record.completed.len()), "{}", record.completed.len());
+    assert!(
+        (700..1_100).contains(&record.completed.len()),
+        "{}",
+        record.completed.len()
+    );
     let mut sorted: Vec<u64> = record.completed.iter().map(|one| one.took_ns).collect();
     sorted.sort_unstable();
     let median = sorted[sorted.len() / 2] as f64 / 1e6;
@@ -373,6 +421,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
     same_flows(ran.first(), &expected[0]);
+    medians(ran.first(), &expected[0]);
     assert_eq!(ran.first().unfinished, 0);
 
     let scenario = read(
@@ -386,10 +435,20 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     for (workload, expected) in ran.recorded.workloads.iter().zip(simulated(&scenario)) {
         same_flows(workload, &expected);
         assert_eq!(workload.unfinished, 0, "{}", workload.name);
-        let bytes: u64 = expected.iter().map(|(_, bytes)| bytes).sum();
+        let (real, simulated) = medians(workload, &expected);
+        assert!(
+            (0.8..1.3).contains(&(real / simulated)),
+            "{}: {real} ms, {simulated} ms",
+            workload.name
+        );
+        let bytes: u64 = expected.iter().map(|(_, bytes, _)| bytes).sum();
         assert_eq!(workload.received, bytes, "{}", workload.name);
         let alone = workload.completed.iter().all(|one| one.took_ns >= one.alone_ns);
-        assert!(alone, "{}: with its handshake a flow takes longer than alone", workload.name);
+        assert!(
+            alone,
+            "{}: with its handshake a flow takes longer than alone",
+            workload.name
+        );
     }
 }
 
@@ -432,14 +491,19 @@ fn paced_sources_and_messages_keep_their_connections() {
     let messages = ran.workload("messages");
     assert_eq!(messages.unfinished, 0);
     // 50 a second, Poisson.
-    assert!((60..150).contains(&messages.completed.len()), "{}", messages.completed.len());
+    assert!(
+        (60..150).contains(&messages.completed.len()),
+        "{}",
+        messages.completed.len()
+    );
     assert_eq!(messages.received, 20_000 * messages.completed.len() as u64);
     assert!(messages.completed.iter().all(|one| one.took_ns >= one.waited_ns));
 }
 
 #[test]
 fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
-    if !privileged("algorithms_of_ours_and_the_kernels_meet_in_one_run") || !Path::new("/sys/kernel/btf/vmlinux").exists()
+    if !privileged("algorithms_of_ours_and_the_kernels_meet_in_one_run")
+        || !Path::new("/sys/kernel/btf/vmlinux").exists()
     {
         return;
     }
@@ -461,7 +525,14 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
     let three = &ran.workload("three").flows[0];
     assert!(three[0].at_ns.abs_diff(1_000_000_000) < 20_000_000, "{:?}", three[0]);
     // Nothing after it was given up.
-    let by = |ns: u64| three.iter().take_while(|sample| sample.at_ns <= ns).last().unwrap().received;
+    let by = |ns: u64| {
+        three
+            .iter()
+            .take_while(|sample| sample.at_ns <= ns)
+            .last()
+            .unwrap()
+            .received
+    };
     assert!(by(2_300_000_000) == three.last().unwrap().received && by(1_900_000_000) > 0);
     assert!(ran.workload("asks").completed.len() > 100);
 }

@@ -185,7 +185,9 @@ impl Loop<'_> {
         }
         let (hosts, named, live) = (&mut self.net.hosts, &self.named, &mut self.live);
         self.nameless.retain(|(place, id)| {
-            let Some(host) = hosts.get_mut(*place) else { return false };
+            let Some(host) = hosts.get_mut(*place) else {
+                return false;
+            };
             let (first, second) = host.arrived(*id);
             let mut begin = first.iter().chain(second).copied();
             let name: Option<Vec<u8>> = (0..NAME).map(|_| begin.next()).collect();
@@ -279,7 +281,6 @@ impl Loop<'_> {
     }
 
     /// A last look, and every connection is gone: senders and samples, workload after workload.
-    #[expect(clippy::type_complexity, reason = "two lists of the same flows")]
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<(usize, Vec<Sample>)>) {
         self.sample(Time::from_nanos(elapsed_ns));
         while !self.live.is_empty() {
@@ -411,7 +412,8 @@ impl Live {
         let connection = hosts.get(place).and_then(|host| host.connection(id));
         let failed = connection.is_none_or(|connection| connection.failure().is_some());
         // What it had to say has arrived, and nobody says anything any more.
-        let said = self.finished[0] && self.left[1] == 0 && self.read[0] >= self.total[0] && self.read[1] >= self.total[1];
+        let said =
+            self.finished[0] && self.left[1] == 0 && self.read[0] >= self.total[0] && self.read[1] >= self.total[1];
         (arrived, said, failed && !said)
     }
 
@@ -461,7 +463,10 @@ impl Net<'_> {
         let Some(wanted) = plan.workloads.get(workload) else {
             return Err(Error::NoContender);
         };
-        let same = plan.workloads.iter().position(|other| other.contender == wanted.contender);
+        let same = plan
+            .workloads
+            .iter()
+            .position(|other| other.contender == wanted.contender);
         let key = (node, same.unwrap_or(workload), accepts);
         if let Some((at, congestion)) = self.places.get(&key) {
             return Ok((*at, congestion.clone()));
@@ -473,11 +478,7 @@ impl Net<'_> {
             ..self.options(contender, wanted.wants)
         };
         let bind = || Host::bind(options).map_err(io::Error::other);
-        let mut bound = inside(
-            host.side.namespace(emulator),
-            "open a UDP socket in a namespace",
-            bind,
-        )?;
+        let mut bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
         let congestion = if accepts {
             bound.listen(MOST).map_err(broken)?;
             Congestion::Native(Native::cubic())
@@ -564,14 +565,21 @@ impl Net<'_> {
                 let sink = socket::sink(self.plan.buffer)?;
                 Ok((sink.local_addr()?, sink))
             };
-            let (_, opened) = inside(there.side.namespace(self.emulator), "take datagrams in a namespace", open)?;
+            let (_, opened) = inside(
+                there.side.namespace(self.emulator),
+                "take datagrams in a namespace",
+                open,
+            )?;
             self.sinks.insert(sink, (opened, counted));
         }
         let key = (workload, from, to);
         if !self.sockets.contains_key(&key)
             && let Some((sink, _)) = self.sinks.get(&sink)
         {
-            let port = sink.local_addr().map_err(Error::traffic("read a socket's address", ""))?.port();
+            let port = sink
+                .local_addr()
+                .map_err(Error::traffic("read a socket's address", ""))?
+                .port();
             let to = SocketAddr::new(there.address, port);
             let open = || socket::datagrams(here.address, to);
             let opened = inside(here.side.namespace(self.emulator), "open a socket for datagrams", open)?;
