@@ -1,34 +1,36 @@
 //! [`Place`]s of real packets: kernel TCP, and our transport over UDP, each through an emulated bottleneck that a run makes and removes.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig, Timing};
+use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
+use ccplane_linux::Counters;
 use ccplane_qdisc::LineSpec;
-use ccplane_sim::Workload as Sends;
 use ccplane_units::{Bytes, Duration, Rate};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
 
 use crate::cpu::Reading;
-use crate::datagrams;
 use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::experiment::{Contender, read, suggestions, wants};
-use crate::figures::{audit, record};
-use crate::heard;
-use crate::machine::Watch;
+use crate::experiment::{Contender, read, suggestions};
+use crate::figures::{audit, link};
+use crate::heard::Heard;
+use crate::machine::{Machine, Watch};
 use crate::metrics;
 use crate::progress::Progress;
+use crate::real::{self, Controls, Over, RealPlan, Recorded, could_carry, refuses};
+use crate::record::{LinkRecord, Record, Told};
 use crate::result::{ContenderResult, HostFigures, Setup};
 use crate::run::{Place, Prepared};
-use crate::scenario::{Kind, Link, Scenario, Topology, TransportOptions, Until};
+use crate::scenario::{Link, Scenario, Topology};
 use crate::sim::{self, Plan as Network};
 use crate::stamped::Stamping;
 use crate::steer::Steered;
-use crate::traffic::{self, Plan};
-use crate::wire;
+use crate::traffic;
 
 /// The largest packet on the emulated path, IP header included.
 pub const MTU: u32 = 1500;
@@ -42,9 +44,6 @@ pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
-
-/// Each flow takes some megabytes of socket buffers.
-const MOST_FLOWS: usize = 1000;
 
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
 /// a slow link holds a handful of packets.
@@ -79,7 +78,7 @@ pub struct Udp {
 
 impl Place for Kernel {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(scenario, registry, Carrier::Tcp, self.timing, self.agent.as_ref())?;
+        let path = Path::of(scenario, registry, Over::Tcp, self.timing, self.agent.as_ref())?;
         Ok(Box::new(path))
     }
 
@@ -90,7 +89,7 @@ impl Place for Kernel {
 
 impl Place for Udp {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(scenario, registry, Carrier::Udp, self.timing, self.agent.as_ref())?;
+        let path = Path::of(scenario, registry, Over::Udp, self.timing, self.agent.as_ref())?;
         Ok(Box::new(path))
     }
 
@@ -99,29 +98,19 @@ impl Place for Udp {
     }
 }
 
-/// What carries the traffic of a run on real packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    /// The kernel's TCP.
-    Tcp,
-    /// ccplane's transport over UDP.
-    Udp,
-}
-
 /// A scenario over an emulated bottleneck.
-pub(crate) struct Path<'s> {
-    pub scenario: &'s Scenario,
-    pub registry: &'s Registry,
-    pub carrier: Carrier,
-    pub timing: Timing,
-    pub agent: Option<&'s RemoteAgent>,
+struct Path<'s> {
+    scenario: &'s Scenario,
+    registry: &'s Registry,
+    over: Over,
+    timing: Timing,
+    agent: Option<&'s RemoteAgent>,
+    network: Network,
     /// The bottleneck.
-    pub link: &'s Link,
+    link: &'s Link,
     /// Without a queue, there and back.
-    pub rtt: Duration,
-    /// Connections, all from the start.
-    pub flows: usize,
-    pub setup: Setup,
+    rtt: Duration,
+    setup: Setup,
 }
 
 impl<'s> Path<'s> {
@@ -129,33 +118,33 @@ impl<'s> Path<'s> {
     fn of(
         scenario: &'s Scenario,
         registry: &'s Registry,
-        carrier: Carrier,
+        over: Over,
         timing: Timing,
         agent: Option<&'s RemoteAgent>,
     ) -> Result<Path<'s>, Error> {
-        let (link, rtt) = bottleneck(scenario, carrier)?;
+        let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        for contender in scenario.contenders.iter().chain(own) {
+            known(contender, over, registry, agent)?;
+        }
+        if let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology {
+            check(scenario, bottleneck, bottleneck.delay + *back)?;
+        }
+        let (link, rtt) = bottleneck(scenario, over)?;
         let network = Network::new(scenario).map_err(Error::Scenario)?;
-        let datapath = match carrier {
-            Carrier::Tcp => "Linux TCP",
-            Carrier::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
-            Carrier::Udp => "ccplane's transport over UDP, with RC3's second loop",
+        let datapath = match over {
+            Over::Tcp => "Linux TCP",
+            Over::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
+            Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
         };
         let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
-        check(scenario, link, &setup, rtt)?;
-        for contender in &scenario.contenders {
-            known(contender, carrier, registry, agent)?;
-        }
-        // A queue without a limit is taken to hold up to a second.
-        let queue = setup.queue_bytes.unwrap_or((setup.rate_mbit * 125e3) as u64);
-        let buffer = || traffic::buffer_for(Bytes::new(setup.bdp_bytes.saturating_add(queue)));
-        setup.socket_buffer_bytes = (carrier == Carrier::Tcp).then(buffer);
+        setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
         Ok(Path {
-            flows: setup.flows,
             scenario,
             registry,
-            carrier,
+            over,
             timing,
             agent,
+            network,
             link,
             rtt,
             setup,
@@ -163,7 +152,7 @@ impl<'s> Path<'s> {
     }
 
     /// The path of a run with this seed.
-    pub fn config(&self, seed: u64) -> Config {
+    fn config(&self, seed: u64) -> Config {
         let there = self.link.delay;
         Config {
             forward: LinkConfig {
@@ -186,9 +175,184 @@ impl<'s> Path<'s> {
         }
     }
 
-    /// Bins of figures over time.
-    pub fn bin(&self) -> Duration {
-        self.rtt.max(NARROWEST_BIN)
+    /// What a run with this seed does. Of several runs each but the first begins its workloads up to a round trip later, as drawn:
+    /// flows that always meet at the same moments would be one run, told several times.
+    fn plan(&self, contender: Option<&Contender>, seed: u64, controls: &Controls) -> Result<RealPlan, Error> {
+        let wants = |contender: &Contender| match (self.agent, controls.wants(contender, self.registry)) {
+            // An agent in another process may have what is not known here.
+            (Some(_), wants) => Ok(wants.unwrap_or_default()),
+            (None, wants) => wants,
+        };
+        let mut plan = RealPlan::of(
+            self.scenario,
+            &self.network,
+            contender,
+            seed,
+            buffer(&self.setup),
+            wants,
+        )?;
+        if seed != self.scenario.seeds.first() {
+            for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
+                let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
+                workload.spec.start = workload.spec.start + Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What the drawn link did.
+    fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
+        let link = link(&self.link.line, report, recorded.started_ns, recorded.elapsed_ns);
+        if plan.events.is_empty() {
+            return link;
+        }
+        let span = Duration::from_nanos(recorded.elapsed_ns);
+        LinkRecord {
+            capacity: could_carry(&self.link.line, Way::Forward, &plan.events, span),
+            ..link
+        }
+    }
+
+    /// Runs it over TCP, on a path of its own. Nothing is left behind, whatever happens.
+    fn over_tcp(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
+        let own = self.scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        let mut controls = Controls::start(contender.into_iter().chain(own), self.registry, self.agent)?;
+        let bpf = controls.all().next().is_some();
+        let plan = self.plan(contender, seed, &controls)?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
+        let ends = Ends::of(&emulator);
+        // One set of stamps: those of the contender, or of the first that wants any.
+        let mut steered: Vec<_> = controls.all().collect();
+        steered.sort_by_key(|(known, _)| Some(*known) != contender);
+        let stamps = steered.into_iter().find_map(|(_, steered)| steered.take_stamps());
+        let mut stamping = stamps
+            .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
+            .transpose()?;
+
+        let mine = contender.and_then(|contender| controls.steered(contender));
+        let (thread, reports) = (mine.map(Steered::thread), || mine.map_or(0, Steered::reports));
+        let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
+        let mut shown = Shown::new(self.scenario.duration, progress);
+        let recorded = real::tcp::run(&emulator, &plan, &controls, |gone, received| {
+            if let Some(stamping) = &mut stamping {
+                stamping.collect();
+            }
+            shown.look(gone, received)
+        })?;
+        let (after, reports) = (Reading::now(thread), reports() - reports_before);
+        let machine = watch.finish();
+        let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let kernel_name = contender.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
+        let told = controls.finish()?;
+        let (counters, heard) = told
+            .into_iter()
+            .find(|(known, ..)| Some(known) == contender)
+            .map(|(_, counters, heard)| (counters, heard))
+            .unzip();
+        let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
+        let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
+        let mut result = self.result(contender, &plan, recorded, &report, &machine, counters, heard);
+        if let Some(measured) = measured {
+            result.figures.one_way = measured.figures();
+            result.series.stamped = measured.packets;
+        }
+        let (process, machine_cpu, agent) = after.percent_since(&before);
+        result.kernel_name = kernel_name;
+        result.host = HostFigures {
+            reports_per_s: counters.map(|_| reports as f64 * 1e9 / elapsed_ns.max(1) as f64),
+            agent_cpu_percent: counters.map(|_| agent),
+            process_cpu_percent: Some(process),
+            machine_cpu_percent: Some(machine_cpu),
+            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
+            wall_s: None,
+        };
+        Ok(result)
+    }
+
+    /// The same over UDP.
+    fn over_udp(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
+        let plan = self.plan(contender, seed, &Controls::none())?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
+        let (before, watch) = (Reading::now(None), Watch::start());
+        let mut shown = Shown::new(self.scenario.duration, progress);
+        let tail = self.scenario.transport.tail;
+        let look = |gone, received| shown.look(gone, received);
+        let (recorded, second_loop) = real::udp::run(&emulator, &plan, self.registry, self.agent, tail, look)?;
+        let (after, machine) = (Reading::now(None), watch.finish());
+        let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let received = received(&recorded);
+        let mut result = self.result(contender, &plan, recorded, &report, &machine, None, None);
+        result.figures.second_loop = second_loop;
+        let (process, machine_cpu, _) = after.percent_since(&before);
+        result.host = HostFigures {
+            process_cpu_percent: Some(process),
+            machine_cpu_percent: Some(machine_cpu),
+            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
+            ..HostFigures::default()
+        };
+        Ok(result)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
+    fn result(
+        &self,
+        contender: Option<&Contender>,
+        plan: &RealPlan,
+        recorded: Recorded,
+        report: &EmuReport,
+        machine: &Machine,
+        counters: Option<Counters>,
+        heard: Option<Heard>,
+    ) -> ContenderResult {
+        let link = self.link(plan, &recorded, report);
+        let senders = in_order(&recorded);
+        let record = Record {
+            span: Duration::from_nanos(recorded.elapsed_ns),
+            warm: Duration::ZERO,
+            started_ns: recorded.started_ns,
+            link,
+            workloads: recorded.workloads,
+        };
+        let Told {
+            figures,
+            workloads,
+            algorithms,
+            mut series,
+            complaints,
+        } = record.told(self.rtt.max(NARROWEST_BIN), &self.scenario.report.size_classes);
+        series.heard = heard.unwrap_or_default().in_order_of(&senders);
+        let mut audit = audit(report, &figures, &self.setup, machine, counters);
+        audit.own.extend(complaints);
+        let label = contender.map_or_else(|| sim::mixture(self.scenario), Contender::to_string);
+        ContenderResult {
+            algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
+            native: contender.is_some_and(Contender::is_native),
+            kernel_name: String::new(),
+            figures,
+            workloads,
+            algorithms,
+            host: HostFigures::default(),
+            audit,
+            spread: None,
+            series,
+            label,
+        }
     }
 }
 
@@ -198,17 +362,67 @@ impl Prepared for Path<'_> {
     }
 
     fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
-        let contender = contender.ok_or(Error::NoContender)?;
-        match self.carrier {
-            Carrier::Tcp => kernel(self, contender, seed, progress),
-            Carrier::Udp => datagrams::run_one(self, contender, seed, progress),
+        match self.over {
+            Over::Tcp => self.over_tcp(contender, seed, progress),
+            Over::Udp => self.over_udp(contender, seed, progress),
         }
     }
 }
 
+/// The stream of random numbers from which a workload's start is drawn; each has the next.
+const STARTS: u128 = 0x73_7461_7274 << 32;
+
+/// Socket buffers for a path and its queue; one without a limit is taken to hold up to a second.
+fn buffer(setup: &Setup) -> usize {
+    let queue = setup.queue_bytes.unwrap_or((setup.rate_mbit * 125e3) as u64);
+    traffic::buffer_for(Bytes::new(setup.bdp_bytes.saturating_add(queue)))
+}
+
+/// Bytes of all workloads together.
+fn received(recorded: &Recorded) -> u64 {
+    recorded.workloads.iter().map(|workload| workload.received).sum()
+}
+
+/// The senders of flows with samples in the order of the result's: compared workloads first.
+fn in_order(recorded: &Recorded) -> Vec<SocketAddr> {
+    let mut rest = recorded.senders.as_slice();
+    let (mut compared, mut others) = (Vec::new(), Vec::new());
+    for workload in &recorded.workloads {
+        let (these, after) = rest.split_at(workload.flows.len().min(rest.len()));
+        rest = after;
+        let list = if workload.compared { &mut compared } else { &mut others };
+        list.extend_from_slice(these);
+    }
+    compared.append(&mut others);
+    compared
+}
+
+/// What a caller sees of a run.
+struct Shown<'p> {
+    length: Duration,
+    progress: &'p dyn Progress,
+    seen: (Duration, u64),
+}
+
+impl<'p> Shown<'p> {
+    fn new(length: Duration, progress: &'p dyn Progress) -> Shown<'p> {
+        let seen = (Duration::ZERO, 0);
+        Shown { length, progress, seen }
+    }
+
+    /// Whether to go on.
+    fn look(&mut self, gone: Duration, received: u64) -> bool {
+        let (span, bytes) = (gone.saturating_sub(self.seen.0), received.saturating_sub(self.seen.1));
+        let goodput = format!("{:7.1} Mbit/s", metrics::mbits(bytes, span.as_nanos()));
+        self.progress.advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
+        self.seen = (gone, received);
+        !self.progress.cancelled()
+    }
+}
+
 /// The bottleneck of a scenario that real packets can run, and the round trip; [`Error::NotOnLinux`] names everything that cannot be.
-fn bottleneck(scenario: &Scenario, carrier: Carrier) -> Result<(&Link, Duration), Error> {
-    let parts = refused(scenario, carrier);
+fn bottleneck(scenario: &Scenario, over: Over) -> Result<(&Link, Duration), Error> {
+    let parts = refuses(scenario, over);
     match &scenario.topology {
         Topology::Dumbbell { bottleneck, back, .. } if parts.is_empty() => Ok((bottleneck, bottleneck.delay + *back)),
         _ => Err(Error::NotOnLinux {
@@ -220,68 +434,12 @@ fn bottleneck(scenario: &Scenario, carrier: Carrier) -> Result<(&Link, Duration)
 
 /// The bottleneck's mean rate, of a scenario that kernel TCP can run.
 pub(crate) fn bottleneck_rate(scenario: &Scenario) -> Option<Rate> {
-    let (link, _) = bottleneck(scenario, Carrier::Tcp).ok()?;
+    let (link, _) = bottleneck(scenario, Over::Tcp).ok()?;
     link.line.mean_rate()
 }
 
-/// What of a scenario cannot run on real packets, each with its reason.
-fn refused(scenario: &Scenario, carrier: Carrier) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    let mut cannot = |when: bool, what: &str| {
-        if when {
-            parts.push(what.to_owned());
-        }
-    };
-    cannot(scenario.until != Until::Duration, "`until`: real time runs for its duration");
-    cannot(!scenario.events.is_empty(), "events");
-    cannot(!scenario.routes.is_empty() || scenario.per_packet, "routing");
-    let own = TransportOptions {
-        tail: scenario.transport.tail.filter(|_| carrier == Carrier::Udp),
-        ..TransportOptions::default()
-    };
-    cannot(
-        scenario.transport != own,
-        "[transport]: what carries real packets has settings of its own",
-    );
-    cannot(
-        scenario.staleness.is_some(),
-        "[steering]: reports take the time that they take",
-    );
-    cannot(scenario.stamps.is_some(), "[stamps]: clocks are what they are");
-    cannot(!scenario.report.links.is_empty(), "links in [report]: there is one");
-    cannot(scenario.workloads.len() > 1, "several workloads");
-    let workload = scenario.workloads.first();
-    match workload.map(|w| &w.kind) {
-        Some(Kind::Of(Sends::Bulk {
-            bytes: None,
-            stagger: Duration::ZERO,
-            ..
-        })) => {}
-        Some(Kind::Of(Sends::Bulk { bytes: Some(_), .. })) => cannot(true, "flows of a given size"),
-        Some(Kind::Of(Sends::Bulk { .. })) => cannot(true, "flows that start one after the other"),
-        _ => cannot(true, "workloads other than `bulk`"),
-    }
-    cannot(
-        workload.is_some_and(|w| w.algorithm.is_some()),
-        "a workload's own algorithm",
-    );
-    cannot(
-        workload.is_some_and(|w| w.start > Duration::ZERO || w.stop.is_some()),
-        "a workload's start and stop",
-    );
-    cannot(
-        workload.is_some_and(|w| !w.from.is_empty() || !w.to.is_empty()),
-        "a choice of hosts: there is one sender and one receiver",
-    );
-    match &scenario.topology {
-        Topology::Dumbbell { access, .. } => cannot(access.is_some(), "`access_rate`"),
-        _ => cannot(true, "networks other than [topology.dumbbell]"),
-    }
-    parts
-}
-
 /// Values with which nothing could be measured.
-fn check(scenario: &Scenario, link: &Link, setup: &Setup, rtt: Duration) -> Result<(), Error> {
+fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
     if link.line.mean_rate().is_none() {
         return bad(
@@ -304,9 +462,6 @@ fn check(scenario: &Scenario, link: &Link, setup: &Setup, rtt: Duration) -> Resu
             "give at least 100 ms, better 15s",
         );
     }
-    if setup.flows > MOST_FLOWS {
-        return bad("the number of flows", setup.flows.to_string(), "give 1 to 1000");
-    }
     if rtt > Duration::from_secs(10) {
         return bad(
             "the round-trip time",
@@ -320,7 +475,7 @@ fn check(scenario: &Scenario, link: &Link, setup: &Setup, rtt: Duration) -> Resu
 /// Whether there is such an algorithm.
 fn known(
     contender: &Contender,
-    carrier: Carrier,
+    over: Over,
     registry: &Registry,
     agent: Option<&RemoteAgent>,
 ) -> Result<(), Error> {
@@ -328,7 +483,7 @@ fn known(
         // An agent in another process knows what it has.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
         Contender::Ccplane { name, parameters } => Ok(drop(registry.by_name(name, &read(parameters))?)),
-        Contender::Native { name } if carrier == Carrier::Udp => sim::native(name).map(drop),
+        Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {
             let known = traffic::available();
@@ -343,114 +498,6 @@ fn known(
             })
         }
     }
-}
-
-/// Runs one contender over kernel TCP, on a path of its own. Nothing is left behind, whatever happens.
-fn kernel(
-    path: &Path<'_>,
-    contender: &Contender,
-    seed: u64,
-    progress: &dyn Progress,
-) -> Result<ContenderResult, Error> {
-    let (scenario, setup, registry) = (path.scenario, &path.setup, path.registry);
-    let bpf = scenario.contenders.iter().any(|c| !c.is_native());
-    let mut steered = match contender {
-        Contender::Native { .. } => None,
-        Contender::Ccplane { name, parameters } => Some(match path.agent {
-            None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
-            Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
-        }),
-    };
-    let wanted = match &steered {
-        Some(steered) => steered.wants(),
-        None => wants(contender, registry)?,
-    };
-    let kernel_name = steered
-        .as_ref()
-        .map_or(contender.algorithm(), Steered::kernel_name)
-        .to_owned();
-    let emulator = Emulator::start(path.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
-    let ends = Ends::of(&emulator);
-    let stamps = steered.as_mut().and_then(Steered::take_stamps);
-    let mut stamping = stamps
-        .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
-        .transpose()?;
-    if stamping.is_some() {
-        // Without iproute2 it goes on, with some stops of 40 ms.
-        let _ = wire::answer_at_once(&ends.receiver, &emulator.sender_addr().to_string(), &["dev", DEVICE]);
-    }
-    let (senders, receivers, diag) = open(
-        &ends,
-        &kernel_name,
-        wanted,
-        path.flows,
-        setup.socket_buffer_bytes.unwrap_or_default(),
-    )?;
-
-    let thread = steered.as_ref().map(Steered::thread);
-    let reports = || steered.as_ref().map_or(0, Steered::reports);
-    let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
-    let mut seen = (0u64, 0u64);
-    let plan = Plan {
-        duration: scenario.duration,
-        sample_every: scenario.sample_every,
-        ahead: true,
-    };
-    let transfer = traffic::transfer(senders, receivers, diag, &plan, |at_ns, flows| {
-        if let Some(stamping) = &mut stamping {
-            stamping.collect();
-        }
-        let received: u64 = flows.iter().filter_map(|f| f.last()).map(|s| s.received).sum();
-        let share = at_ns as f64 / scenario.duration.as_nanos().max(1) as f64;
-        progress.advanced(share, &goodput(received.saturating_sub(seen.1), at_ns.saturating_sub(seen.0)));
-        seen = (at_ns, received);
-        !progress.cancelled()
-    })
-    .map_err(Error::traffic(
-        "observe the connections",
-        "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
-    ))?;
-    let (after, reports) = (Reading::now(thread), reports() - reports_before);
-    let machine = watch.finish();
-    let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
-    if progress.cancelled() {
-        return Err(Error::Interrupted);
-    }
-
-    let (counters, heard) = steered.map(Steered::finish).transpose()?.unzip();
-
-    let told = record(&path.link.line, contender, &transfer, &report).told(path.bin(), &[]);
-    let (mut series, mut figures) = (told.series, told.figures);
-    series.heard = heard.unwrap_or_default().in_order_of(&transfer.senders);
-    if let Some(measured) = stamping.map(|stamping| stamping.finish(&report, &transfer)) {
-        figures.one_way = measured.figures();
-        series.stamped = measured.packets;
-    }
-    let received: u64 = figures.flows.iter().map(|f| f.received_bytes).sum();
-    let (process, machine_cpu, agent) = after.percent_since(&before);
-    Ok(ContenderResult {
-        label: contender.to_string(),
-        algorithm: contender.algorithm().to_owned(),
-        native: contender.is_native(),
-        kernel_name,
-        host: HostFigures {
-            reports_per_s: counters.map(|_| reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64),
-            agent_cpu_percent: counters.map(|_| agent),
-            process_cpu_percent: Some(process),
-            machine_cpu_percent: Some(machine_cpu),
-            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
-            wall_s: None,
-        },
-        audit: audit(&report, &figures, setup, &machine, counters),
-        figures,
-        series,
-        ..ContenderResult::default()
-    })
-}
-
-/// For a progress bar.
-pub(crate) fn goodput(bytes: u64, span_ns: u64) -> String {
-    format!("{:7.1} Mbit/s", metrics::mbits(bytes, span_ns))
 }
 
 /// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends

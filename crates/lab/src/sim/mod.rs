@@ -21,7 +21,7 @@ use crate::result::{ContenderResult, Setup};
 use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
-pub(crate) use one::{broken, native};
+pub(crate) use one::{broken, mixture, native};
 pub(crate) use plan::Plan;
 pub use plan::switched_on;
 pub use stamps::put_stamps;

@@ -50,7 +50,7 @@ impl Job<'_> {
             let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
             return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
-        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
+        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
         let path = folder.join(format!("{}-{seed}.pcapng", label.replace([':', '/', ' '], "-")));
         let unwritten = |error: &dyn std::error::Error| Error::PacketLog {
             path: path.clone(),
@@ -248,7 +248,7 @@ impl Job<'_> {
         let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
         series.heard = heard.unwrap_or_default();
         let counters = sim.counters();
-        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
+        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
         ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
@@ -278,17 +278,6 @@ impl Job<'_> {
             series,
             label,
         }
-    }
-
-    /// What a run is called in which every workload has its own algorithm.
-    fn mixture(&self) -> String {
-        let mut names: Vec<String> = Vec::new();
-        for name in self.scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
-            if !names.contains(&name.to_string()) {
-                names.push(name.to_string());
-            }
-        }
-        names.join(" and ")
     }
 
     /// Bytes that a link could carry between two times: at each with the line that it then had, nothing while down.
@@ -341,6 +330,17 @@ impl Job<'_> {
         };
         self.plan.links.iter().filter_map(one).collect()
     }
+}
+
+/// What a run is called in which every workload has its own algorithm.
+pub(crate) fn mixture(scenario: &Scenario) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
+        if !names.contains(&name.to_string()) {
+            names.push(name.to_string());
+        }
+    }
+    names.join(" and ")
 }
 
 /// What second loops of the compared flows did.
