@@ -28,27 +28,6 @@ pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
 }
 
-/// What is recorded of a transfer under this contender over a link of this line.
-pub(crate) fn record(line: &LineSpec, contender: &Contender, transfer: &Transfer, report: &EmuReport) -> Record {
-    let ends: Vec<Sample> = transfer.flows.iter().filter_map(|flow| flow.last().copied()).collect();
-    Record {
-        span: Duration::from_nanos(transfer.elapsed_ns),
-        warm: Duration::ZERO,
-        started_ns: transfer.started_ns,
-        link: link(line, report, transfer.started_ns, transfer.elapsed_ns),
-        workloads: vec![WorkloadRecord {
-            name: "bulk".to_owned(),
-            contender: Some(contender.clone()),
-            compared: true,
-            received: ends.iter().map(|end| end.received).sum(),
-            retransmitted: Some(ends.iter().map(|end| u64::from(end.tcp.retrans)).sum()),
-            goodputs: ends.iter().map(|end| metrics::mbits(end.received, transfer.elapsed_ns)).collect(),
-            flows: transfer.flows.clone(),
-            ..WorkloadRecord::default()
-        }],
-    }
-}
-
 /// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`).
 pub(crate) fn link(line: &LineSpec, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> LinkRecord {
     // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
