@@ -2,8 +2,7 @@
 
 use ccplane_qdisc::QueueSpecError;
 use ccplane_units::Time;
-
-use crate::workload::WorkloadError;
+use ccplane_workload::WorkloadError;
 
 /// Why a simulation cannot be made, or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

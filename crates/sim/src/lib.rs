@@ -6,8 +6,8 @@
 //! [applications](App) make flows while it runs, and [`run_until`](Simulation::run_until) lets time pass. The same
 //! network, flows and seed give the same bytes of result on every machine.
 //!
-//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`: what is simulated is the
-//! code that runs on real packets.
+//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`, workloads those of
+//! `ccplane-workload`: what is simulated is the code that runs on real packets.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -45,6 +45,10 @@ pub use app::{App, AppId, Cause};
 pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
 };
+pub use ccplane_workload::{
+    Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadError,
+    WorkloadSpec,
+};
 pub use change::Change;
 pub use datagram::DatagramStats;
 pub use digest::Digest;
@@ -60,8 +64,5 @@ pub use stamps::{JitterShape, StampClock, StampModel};
 pub use steer::{AgentId, HeardReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};
 pub use view::{Counters, Path};
-pub use workload::{
-    Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadApp,
-    WorkloadError, WorkloadSpec,
-};
+pub use workload::WorkloadApp;
 pub use world::{SimOptions, World};

@@ -5,23 +5,13 @@ use std::collections::BTreeMap;
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec};
 use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Duration, Rate};
+pub use ccplane_workload::NodeId;
 
 use crate::SimError;
-
-/// A host or a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub(crate) u32);
 
 /// A link, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) u32);
-
-impl NodeId {
-    /// Nodes are numbered from 0 in the order in which they were added.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 impl LinkId {
     /// Links are numbered from 0 in the order in which they were added.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use ccplane_transport::Config;
 use ccplane_units::Time;
+use ccplane_workload::{Action, Exchange, NodeId, Pairs, Running, Workload, WorkloadSpec};
 
-use super::{Action, Exchange, Pairs, Running, Workload, WorkloadSpec};
 use crate::app::{App, AppId, Cause};
 use crate::flow::{Congestion, Direction, FlowId, FlowSpec};
-use crate::network::NodeId;
 use crate::{SimError, World};
 
 /// A workload of a simulation.

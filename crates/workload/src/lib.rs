@@ -1,10 +1,12 @@
-//! Workloads: who sends what to whom, and when.
+//! Workloads: who sends what to whom, and when, as state machines.
 //!
-//! A [`WorkloadSpec`] says what is wanted; the machine made of it is told the time and what arrived, and answers with
-//! flows to open, bytes to write and datagrams to send ([`Action`]). It knows no simulation. Its random numbers are its
-//! own: the same seed and the same place among the workloads give the same flows, whatever else the simulation does.
+//! A [`WorkloadSpec`] says what is wanted; the machine made of it, [`Running`], is told the time and what arrived, and
+//! answers with flows to open, bytes to write and datagrams to send ([`Action`]). It knows no clock, no socket and no
+//! simulation: the simulator and real packets drive the same machines. Their random numbers are their own: the same seed
+//! and the same place among the workloads give the same flows, at the same times and of the same sizes, whatever else
+//! happens.
+#![forbid(unsafe_code)]
 
-mod app;
 mod draw;
 mod open;
 mod paced;
@@ -17,12 +19,22 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::NodeId;
-
-pub use app::WorkloadApp;
 pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
+
+/// A host, by the number that its network gives it.
+///
+/// A workload does not look at it: it names hosts as its pairs do, and who drives it knows which hosts these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Nodes are numbered from 0 in the order in which they were added to their network.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A workload: a kind of demand, for some pairs of hosts, over some time.
 #[derive(Clone, Debug)]
@@ -208,35 +220,68 @@ pub enum WorkloadError {
 /// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in the transport.
 const MOST_CONNECTIONS: u64 = 1 << 24;
 
-/// What a workload wants done. A flow is named by its slot: the number of flows opened with `follow` before it.
+/// What a workload wants done.
+///
+/// A flow is named by its slot: the number of flows that were opened with `follow` before it. Flows without `follow` have
+/// none; nobody refers to them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Open a connection and write so many bytes, or without end.
     Open {
+        /// Who opens it and sends.
         from: NodeId,
+        /// Who accepts it and receives.
         to: NodeId,
+        /// Bytes to write at once, perhaps 0; `None`: as many as the connection takes, without end.
         bytes: Option<u64>,
-        /// Nothing is written after these.
+        /// Nothing is written after these: the sender ends its stream.
         finish: bool,
-        /// The workload wants to hear of it or to write more.
+        /// The flow gets the next slot: the workload wants to hear of it or to write more.
         follow: bool,
     },
     /// Write to a flow, from its opener or back to it.
     Write {
+        /// Which flow.
         slot: u32,
+        /// From the host that accepted it to the one that opened it.
         back: bool,
+        /// How many bytes; 0 only where it finishes.
         bytes: u64,
+        /// These are the last of this direction.
         finish: bool,
     },
-    /// Give a flow up.
-    Abandon { slot: u32 },
-    /// Send a packet.
-    Datagram { from: NodeId, to: NodeId, bytes: u32 },
+    /// Give a flow up, whatever is under way.
+    Abandon {
+        /// Which flow.
+        slot: u32,
+    },
+    /// Send a packet without a connection.
+    Datagram {
+        /// From here.
+        from: NodeId,
+        /// To there.
+        to: NodeId,
+        /// Bytes on the wire, headers included.
+        bytes: u32,
+    },
 }
 
 /// A workload at work.
+///
+/// Who drives it (a simulation, threads with sockets) keeps to these verbs, with a time that never goes back:
+///
+/// 1. [`new`](Running::new), and then wait for [`next_time`](Running::next_time).
+/// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it gives nothing more,
+///    and do each [`Action`] in this order. Then ask for `next_time` again. A driver that is late loses nothing: actions
+///    come as they were due.
+/// 3. [`received`](Running::received) for a flow with a slot, each time when all that was written so far in one direction
+///    has been read by the other end, and something was. Nothing else is to be told: a flow that fails is one of which
+///    nothing more is heard, and a write to it is dropped.
+///
+/// [`exchanges`](Running::exchanges) is what came of it, where the workload itself keeps account; of all other flows the
+/// driver knows size, start and end.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     pairs: Pairs,
     machine: Machine,
 }
@@ -249,7 +294,7 @@ enum Machine {
 }
 
 impl Running {
-    /// The `which`-th workload of a simulation with this seed.
+    /// The `which`-th workload of a run with this seed, counted from 0. Seed and place decide all random numbers.
     pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
         let WorkloadSpec {
             name,
@@ -312,7 +357,8 @@ impl Running {
         Ok(Running { pairs, machine })
     }
 
-    /// What is to be done by now; to be asked until it is nothing more.
+    /// What is to be done by now; to be asked until it is nothing more, at each [`next_time`](Running::next_time) and after
+    /// each [`received`](Running::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             Machine::Open(open) => open.poll(now, &self.pairs),
@@ -321,7 +367,8 @@ impl Running {
         }
     }
 
-    /// When there is something to be done next, if nothing arrives before.
+    /// When there is something to be done next, if nothing arrives before; it may have passed. `None`: never, unless
+    /// something arrives.
     pub fn next_time(&self) -> Option<Time> {
         match &self.machine {
             Machine::Open(open) => open.next_time(),
@@ -330,7 +377,8 @@ impl Running {
         }
     }
 
-    /// All that was written to a flow in one direction has arrived.
+    /// All that was written to a flow in one direction has arrived, `back` being the way to its opener. Of flows whose
+    /// workload does not care, and of slots that there are not, nothing follows.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         if let Machine::Requests(requests) = &mut self.machine {
             requests.received(now, slot, back);

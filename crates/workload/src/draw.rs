@@ -4,8 +4,6 @@ use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use crate::random::mix;
-
 /// The purpose in a workload's seed, so that no other user of the simulation's seed draws the same numbers.
 const PURPOSE: u64 = 0x776f_726b_6c6f_6164;
 
@@ -26,4 +24,13 @@ pub(super) fn exponential(random: &mut Pcg64, mean_ns: f64) -> Duration {
 /// A draw from the whole numbers below `count`, all alike to within 2^-32; 0 where there are none.
 pub(super) fn below(random: &mut Pcg64, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
+}
+
+/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16, with David
+/// Stafford's constants "Mix13").
+const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

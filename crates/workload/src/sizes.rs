@@ -15,7 +15,7 @@ use super::tables::TABLES;
 /// that the same draws give the same sizes on every machine. Cheap to clone.
 ///
 /// ```
-/// use ccplane_sim::SizeTable;
+/// use ccplane_workload::SizeTable;
 ///
 /// let web = SizeTable::named("websearch").expect("a published one");
 /// assert_eq!(web.mean().round(), 1_711_250.0);
