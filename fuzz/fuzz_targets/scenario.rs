@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::Scenario;
+use ccplane_scenario::Scenario;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

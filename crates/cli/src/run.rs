@@ -10,7 +10,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
-use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent};
+use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent, on_real_packets};
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -201,7 +201,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
         let scenario = scenario(file, &args)?;
         let seeds = args.seeds.unwrap_or(scenario.seeds);
         let timing = args.timing.into();
-        let experiment = scenario.experiment(seeds, command_line()).map_err(failure)?;
+        let experiment = on_real_packets(&scenario, seeds, command_line()).map_err(failure)?;
         return Ok(Experiment { timing, ..experiment });
     }
     let seeds = args.seeds.unwrap_or(Seeds::one(1));

@@ -142,7 +142,7 @@ fn transfer(
     let mut options = args.transfer.options(any, Some(to), args.dscp)?;
     options.config.max_rate = args.max_rate;
     options.config.tail = args.rc3.then(Tail::default);
-    let wants = match (args.alg.wants(registry), &args.agent) {
+    let wants = match (ccplane_lab::wants(&args.alg, registry), &args.agent) {
         (Ok(wants), _) => wants,
         // An agent in another process may have what is not known here.
         (Err(_), Some(_)) => Capabilities::default(),

@@ -20,7 +20,7 @@ use crate::cpu::Reading;
 use crate::diag::TcpInfo;
 use crate::ends::{Ends, inside};
 use crate::error::Error;
-use crate::experiment::{Contender, Experiment, RemoteAgent};
+use crate::experiment::{Contender, Experiment, RemoteAgent, wants};
 use crate::figures::{audit, figures, series};
 use crate::machine::Watch;
 use crate::metrics;
@@ -47,11 +47,11 @@ pub(crate) fn run_one(
     let emulator = Emulator::start(path(e)).map_err(|error| Error::from_emulator(error, false))?;
     let ends = Ends::of(&emulator);
     // An agent in another process may have what is not known here.
-    let wants = match &e.agent {
-        Some(_) => contender.wants(registry).unwrap_or_default(),
-        None => contender.wants(registry)?,
+    let wanted = match &e.agent {
+        Some(_) => wants(contender, registry).unwrap_or_default(),
+        None => wants(contender, registry)?,
     };
-    let options = options(setup, wants, second_loop);
+    let options = options(setup, wanted, second_loop);
     let bind = |namespace: &ccplane_host::Namespace, address| -> Result<Host, Error> {
         let options = Options {
             local: SocketAddr::new(address, 0),

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
 use ccplane_qdisc::{Limit, LineSpec};
@@ -13,7 +13,7 @@ use crate::datagrams;
 use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::experiment::{Contender, Experiment, suggestions};
+use crate::experiment::{Contender, Experiment, suggestions, wants};
 use crate::figures::{audit, figures, series};
 use crate::heard;
 use crate::machine::Watch;
@@ -218,15 +218,6 @@ pub(crate) fn read(parameters: &[(String, String)]) -> Parameters {
         .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
 }
 
-/// What one of ccplane's algorithms wants of a path and of the transport over it.
-pub(crate) fn wants(
-    registry: &Registry,
-    name: &str,
-    parameters: &[(String, String)],
-) -> Result<Capabilities, UnknownAlgorithm> {
-    Ok(registry.by_name(name, &read(parameters))?.wants())
-}
-
 pub(crate) fn path(e: &Experiment) -> Config {
     let there = Duration::from_nanos(e.rtt.as_nanos() / 2);
     Config {
@@ -265,9 +256,9 @@ fn run_one(
             Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
         }),
     };
-    let wants = match &steered {
+    let wanted = match &steered {
         Some(steered) => steered.wants(),
-        None => contender.wants(registry)?,
+        None => wants(contender, registry)?,
     };
     let kernel_name = steered
         .as_ref()
@@ -286,7 +277,7 @@ fn run_one(
     let (senders, receivers, diag) = open(
         &ends,
         &kernel_name,
-        wants,
+        wanted,
         e.flows,
         setup.socket_buffer_bytes.unwrap_or_default(),
     )?;

@@ -6,8 +6,7 @@ use ccplane_units::{Duration, Rate};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, least, ratio};
 use super::{Measured, Plan, Question, Verdict};
-use crate::cellular::Cellular;
-use crate::scenario::Topology;
+use crate::scenario::{Cellular, Topology};
 
 /// Packets that overtake each other.
 pub(super) const REORDERING: Question = Question {

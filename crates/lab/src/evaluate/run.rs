@@ -187,7 +187,7 @@ fn real(mut runs: Vec<Run>) -> Option<Vec<Run>> {
     // What it is compared with is the kernel's own there, under the same names.
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
-        let experiment = run.scenario.experiment(Seeds::one(1), String::new()).ok()?;
+        let experiment = crate::on_real_packets(&run.scenario, Seeds::one(1), String::new()).ok()?;
         let mbit = experiment.line.mean_rate()?.bytes_per_sec() as f64 * 8.0 / 1e6;
         if mbit > FASTEST_REAL_MBIT {
             return None;
@@ -308,8 +308,7 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
             },
             meter,
         ),
-        Datapath::Linux => scenario
-            .experiment(Seeds::one(1), String::new())
+        Datapath::Linux => crate::on_real_packets(scenario, Seeds::one(1), String::new())
             .and_then(|experiment| crate::run::run(&experiment, registry, &mut Real(meter))),
     };
     let measured = match result {

@@ -17,11 +17,11 @@ use super::link::{Link, OneRun, SEED, Summary, on_kernel};
 use super::page::Findings;
 use super::stats::{distance, distance_of_all, distance_within, jackknife};
 use super::{Datapath, Experiment, Options, Outcome, pool};
-use crate::cellular::Cellular;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::metrics::{self, Distribution};
 use crate::run::Progress;
+use crate::scenario::Cellular;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-fidelity",

@@ -10,7 +10,7 @@ use ccplane_sim::{Config, Congestion, Native, SimError, StampModel, SteerOptions
 use super::pool;
 use crate::error::Error;
 use crate::scenario::Stamps;
-use crate::sim::switched_on;
+use crate::sim::{put_stamps, switched_on};
 
 /// A congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Who {
     pub fn join(self, sim: &mut World, registry: &Registry, own: Config) -> Result<(Congestion, Arc<Config>), Error> {
         if let Some(stamps) = self.stamps() {
             let hosts: Vec<_> = sim.network().hosts().collect();
-            let put = stamps.put(sim, hosts.into_iter());
+            let put = put_stamps(&stamps, sim, hosts.into_iter());
             put.map_err(pool::broken(self.label(), 0, "dx"))?;
         }
         let Some(name) = self.algorithm() else {

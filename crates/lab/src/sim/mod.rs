@@ -7,6 +7,7 @@ mod instant;
 mod one;
 mod plan;
 mod seeds;
+mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use one::Job;
 pub(crate) use one::native;
 use plan::Plan;
 pub(crate) use plan::switched_on;
+pub use stamps::put_stamps;
 
 /// What a caller may show and decide while runs go on; called from every thread.
 pub trait Watch: Sync {

@@ -15,8 +15,8 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-use super::Watch;
 use super::plan::Plan;
+use super::{Watch, put_stamps};
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::{capacity, flow_figures};
@@ -94,7 +94,7 @@ impl Job<'_> {
             sim.schedule(*at, change.clone()).map_err(told)?;
         }
         if let Some(stamps) = &self.scenario.stamps {
-            stamps.put(&mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
+            put_stamps(stamps, &mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
@@ -550,7 +550,7 @@ impl<'j> Controls<'j> {
     fn wants(&self, own: Option<&Contender>) -> Result<Capabilities, Error> {
         let which = own.or(self.contender);
         Ok(which.map_or(Ok(Capabilities::default()), |contender| {
-            contender.wants(self.job.registry)
+            crate::wants(contender, self.job.registry)
         })?)
     }
 

@@ -23,6 +23,7 @@ use crate::figures::longest_stall;
 use crate::machine::Watch;
 use crate::metrics::Distribution;
 use crate::scenario::Stamps;
+use crate::sim::put_stamps;
 
 /// Between two packets of the second sender (slide 19).
 pub(super) const EVERY: Duration = Duration::from_millis(25);
@@ -84,7 +85,7 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
         waited: Vec::new(),
     };
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), truth)?;
-    stamps.put(&mut sim, [second, receiver].into_iter())?;
+    put_stamps(stamps, &mut sim, [second, receiver].into_iter())?;
     let config = Config::clone(&settings()).stamped();
     let mss = u64::from(config.mss);
     let probes = FlowSpec {

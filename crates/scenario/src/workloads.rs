@@ -1,13 +1,13 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
-use ccplane_sim::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use ccplane_units::{Bytes, Duration};
+use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use toml::Spanned;
 
-use super::check::{Context, name};
-use super::file;
-use super::problem::Problem;
-use super::{Kind, Name, Pairing, TraceFlow, Workload};
+use crate::check::{Context, name};
+use crate::file;
+use crate::problem::Problem;
+use crate::{Kind, Name, Pairing, TraceFlow, Workload};
 
 /// Flows of one kind a pair; beyond, a simulation of anything else would be meant.
 const MOST_FLOWS: u32 = 1_000_000;
@@ -16,7 +16,7 @@ const MOST_FLOWS: u32 = 1_000_000;
 const REQUEST: Bytes = Bytes::new(200);
 
 /// Checks every workload; there is at least one.
-pub(super) fn all(
+pub(crate) fn all(
     context: &Context,
     written: &[Spanned<file::Workload>],
     duration: Duration,

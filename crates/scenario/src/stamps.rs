@@ -2,27 +2,41 @@
 
 use std::str::FromStr;
 
-use ccplane_sim::{JitterShape, NodeId, SimError, StampModel, World};
 use ccplane_units::Duration;
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
 use toml::Spanned;
 
-use super::check::{Context, name};
-use super::file;
-use super::{Name, Problem};
+use crate::check::{Context, name};
+use crate::file;
+use crate::{Name, Problem};
 
 /// What the time stamps of some hosts are like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stamps {
     /// Hosts or patterns; empty for all of them.
     pub hosts: Vec<Name>,
-    /// Of each of them, but for its clock.
-    pub model: StampModel,
+    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard deviation.
+    pub jitter: Duration,
+    /// How that is distributed.
+    pub shape: JitterShape,
+    /// Packets within so long of the first of a batch share its stamp; zero: each has its own.
+    pub batch: Duration,
+    /// Whether burst calibration is applied, with the rate of the host's own link.
+    pub calibrate: bool,
     /// Each clock is ahead or behind by up to so much, drawn with the run's seed.
     pub offset: Duration,
     /// Each clock is too fast or too slow by up to so much, drawn with the run's seed, parts in 10^9.
     pub drift_ppb: u32,
+}
+
+/// How jitter is distributed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JitterShape {
+    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after they were stamped, and
+    /// are stamped after they arrived.
+    #[default]
+    Exponential,
+    /// Normally, to both sides.
+    Normal,
 }
 
 /// A clock is off by more than this only until somebody looks: a quartz is within 100 ppm.
@@ -35,7 +49,10 @@ impl Stamps {
     /// True stamps.
     pub const EXACT: Stamps = Stamps {
         hosts: Vec::new(),
-        model: StampModel::EXACT,
+        jitter: Duration::ZERO,
+        shape: JitterShape::Exponential,
+        batch: Duration::ZERO,
+        calibrate: false,
         offset: Duration::ZERO,
         drift_ppb: 0,
     };
@@ -53,38 +70,18 @@ impl Stamps {
     const fn real(jitter: Duration, shape: JitterShape) -> Stamps {
         Stamps {
             hosts: Vec::new(),
-            model: StampModel {
-                jitter,
-                shape,
-                ..StampModel::EXACT
-            },
+            jitter,
+            shape,
+            batch: Duration::ZERO,
+            calibrate: false,
             offset: Duration::from_millis(3),
             drift_ppb: 20_000,
         }
     }
-
-    /// Gives these hosts their clocks; whose is which follows from the simulation's seed and the host alone.
-    pub(crate) fn put(&self, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
-        for host in hosts {
-            let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
-            // From -1 to 1.
-            let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
-            let model = StampModel {
-                offset_ns: (self.offset.as_nanos() as f64 * drawn()) as i64,
-                drift_ppb: (f64::from(self.drift_ppb) * drawn()) as i64,
-                ..self.model
-            };
-            sim.set_stamps(host, model)?;
-        }
-        Ok(())
-    }
 }
 
-/// The stream of random numbers that clocks are drawn from.
-const STREAM: u128 = 0x63_6c6f_636b << 32;
-
 /// Checks the table.
-pub(super) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Result<Stamps, Problem> {
+pub(crate) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Result<Stamps, Problem> {
     let w = written.get_ref();
     let mut stamps = match &w.preset {
         None => Stamps::EXACT,
@@ -108,11 +105,11 @@ pub(super) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Resu
         Some(value) => Ok(value.get_ref().0),
         None => Ok(own),
     };
-    stamps.model.jitter = noise(&w.jitter, "a jitter", stamps.model.jitter)?;
-    stamps.model.batch = noise(&w.batch, "a batch", stamps.model.batch)?;
+    stamps.jitter = noise(&w.jitter, "a jitter", stamps.jitter)?;
+    stamps.batch = noise(&w.batch, "a batch", stamps.batch)?;
     stamps.offset = w.offset.as_ref().map_or(stamps.offset, |offset| offset.get_ref().0);
     stamps.drift_ppb = w.drift.as_ref().map_or(stamps.drift_ppb, |drift| drift.get_ref().0.0);
-    stamps.model.calibrate = w.calibrate.unwrap_or(stamps.model.calibrate);
+    stamps.calibrate = w.calibrate.unwrap_or(stamps.calibrate);
     stamps.hosts = w.hosts.as_ref().map_or(Vec::new(), |hosts| {
         let place = |word: &file::Word| match word.span().is_empty() {
             // A single name has the span of its setting.
@@ -125,7 +122,7 @@ pub(super) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Resu
         hosts.get_ref().0.iter().map(place).collect()
     });
     if let Some(shape) = &w.shape {
-        stamps.model.shape = match shape.get_ref().as_str() {
+        stamps.shape = match shape.get_ref().as_str() {
             "exponential" => JitterShape::Exponential,
             "normal" => JitterShape::Normal,
             other => {

@@ -8,9 +8,9 @@ use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
-use super::file::{self, File, Q, Word};
-use super::problem::{Problem, Source};
-use super::{
+use crate::file::{self, File, Q, Word};
+use crate::problem::{Problem, Source};
+use crate::{
     Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, stamps, topology,
     workloads,
 };
@@ -29,15 +29,15 @@ const FINEST_SAMPLE: Duration = Duration::from_micros(10);
 const MOST_LOOKS: u64 = 1_000_000;
 
 /// What every check needs: the file, and where it stands.
-pub(super) struct Context<'t> {
-    pub(super) source: Source<'t>,
-    pub(super) folder: &'t Path,
+pub(crate) struct Context<'t> {
+    pub(crate) source: Source<'t>,
+    pub(crate) folder: &'t Path,
     /// The largest packet.
-    pub(super) mtu: u32,
+    pub(crate) mtu: u32,
 }
 
 impl Context<'_> {
-    pub(super) fn problem<T>(
+    pub(crate) fn problem<T>(
         &self,
         at: &Spanned<T>,
         message: impl Into<String>,
@@ -48,7 +48,7 @@ impl Context<'_> {
     }
 
     /// A file that the scenario refers to.
-    pub(super) fn text_of(&self, word: &Word) -> Result<String, Problem> {
+    pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
         let path = self.folder.join(word.get_ref());
         read_text(&path).map_err(|error| {
             self.problem(
@@ -61,12 +61,12 @@ impl Context<'_> {
     }
 
     /// The payload of a full packet.
-    pub(super) fn mss(&self) -> u32 {
+    pub(crate) fn mss(&self) -> u32 {
         self.mtu.saturating_sub(HEADERS)
     }
 
     /// A count from 1 to `most`.
-    pub(super) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
+    pub(crate) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
         let n = *value.get_ref();
         if (1..=most).contains(&n) {
             return Ok(n);
@@ -74,7 +74,7 @@ impl Context<'_> {
         Err(self.problem(value, format!("{what} is {n}"), "here", format!("give 1 to {most}")))
     }
 
-    pub(super) fn line(
+    pub(crate) fn line(
         &self,
         rate: Option<&Q<Rate>>,
         trace: Option<&Word>,
@@ -138,7 +138,7 @@ impl Context<'_> {
     }
 
     /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.
-    pub(super) fn queue<T>(
+    pub(crate) fn queue<T>(
         &self,
         word: Option<&Word>,
         (fallback, at): (&str, &Spanned<T>),
@@ -160,7 +160,7 @@ impl Context<'_> {
 }
 
 /// Checks a whole file.
-pub(super) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Problem> {
+pub(crate) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Problem> {
     let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
@@ -210,7 +210,7 @@ fn topology_span(file: &File) -> std::ops::Range<usize> {
     file.topology.as_ref().map(Spanned::span).or(node).unwrap_or(0..0)
 }
 
-pub(super) fn name(word: &Word) -> Name {
+pub(crate) fn name(word: &Word) -> Name {
     Name {
         text: word.get_ref().clone(),
         span: word.span(),
@@ -250,7 +250,7 @@ fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) 
 fn contenders(
     context: &Context,
     written: &[Q<crate::Contender>],
-    workloads: &[super::Workload],
+    workloads: &[crate::Workload],
 ) -> Result<Vec<crate::Contender>, Problem> {
     let open = workloads.iter().find(|w| w.algorithm.is_none() && !w.heeds_nothing());
     match (written.first(), open) {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Change, Kind, Pairing, Problem, Scenario, Stamps, Topology};
 use ccplane_qdisc::LineSpec;
-use ccplane_sim::{Arrivals, Duty, JitterShape, Pause, StampModel, Workload};
+use ccplane_scenario::{Change, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology};
 use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_workload::{Arrivals, Duty, Pause, Workload};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Scenario, Problem> {
@@ -212,15 +212,16 @@ size_classes = ["100kB"]
     assert_eq!(s.staleness, Some(Duration::from_millis(1)));
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
     let stamps = s.stamps.unwrap();
-    assert_eq!((stamps.hosts.len(), stamps.drift_ppb), (1, 5_000));
-    assert_eq!(stamps.offset, Stamps::SOFTWARE.offset);
-    let model = StampModel {
+    assert_eq!(stamps.hosts.len(), 1);
+    let as_written = Stamps {
+        hosts: stamps.hosts.clone(),
         shape: JitterShape::Normal,
         batch: Duration::from_micros(10),
         calibrate: true,
-        ..Stamps::SOFTWARE.model
+        drift_ppb: 5_000,
+        ..Stamps::SOFTWARE
     };
-    assert_eq!(stamps.model, model);
+    assert_eq!(stamps, as_written);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Seeds;
-use super::stamps::Drift;
-use super::text::Text;
-use crate::experiment::Contender;
+use crate::Contender;
+use crate::Seeds;
+use crate::stamps::Drift;
+use crate::text::Text;
 
 /// A quantity with its place.
 pub(crate) type Q<T> = Spanned<Text<T>>;
@@ -178,7 +178,7 @@ pub(crate) struct Workload {
     pub(crate) name: Option<Word>,
     pub(crate) from: Option<Spanned<Hosts>>,
     pub(crate) to: Option<Spanned<Hosts>>,
-    pub(crate) pairs: Option<Q<super::Pairing>>,
+    pub(crate) pairs: Option<Q<crate::Pairing>>,
     /// Without it, the contenders run it in turn.
     pub(crate) algorithm: Option<Q<Contender>>,
     pub(crate) start: Option<Q<Duration>>,

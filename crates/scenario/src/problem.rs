@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
-use crate::experiment::suggestions;
+use crate::suggestions;
 
 /// A scenario that cannot be run as it is written.
 #[derive(Clone, Debug, thiserror::Error, Diagnostic)]
@@ -46,14 +46,14 @@ impl Problem {
 
 /// The text of a file and its name, where problems point into.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'t> {
+pub struct Source<'t> {
     pub(crate) file: &'t str,
     pub(crate) text: &'t str,
 }
 
 impl Source<'_> {
     /// A problem with the bytes at `span`: the sentence, the word under the mark, the fix.
-    pub(crate) fn problem(
+    pub fn problem(
         &self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -75,8 +75,8 @@ impl Source<'_> {
         }))
     }
 
-    /// A name that is not among `known`.
-    pub(crate) fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
+    /// A name that is not among `known`, of something that is a `what`; the fix names those that may have been meant.
+    pub fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
         self.problem(
             span,
             format!("there is no {what} `{name}`"),

@@ -1,13 +1,17 @@
 //! Scenarios: a network, who sends what over it, what changes on the way, and what to look at; from a TOML file.
 //!
 //! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first [`Problem`], which
-//! names file, line and fix. Names of hosts and links are resolved when the network is built (`crate::sim`), with
-//! problems of the same kind. docs/scenarios.md is the reference.
+//! names file, line and fix. Names of hosts and links are resolved where the network is built, with problems of the same
+//! kind, as [`Scenario::source`] makes them. docs/scenarios.md is the reference.
+//!
+//! Nothing here runs anything: whether a simulator or an emulator does is not known.
+#![forbid(unsafe_code)]
 
+mod cellular;
 mod check;
+mod contender;
 mod file;
 mod problem;
-mod real;
 mod stamps;
 mod text;
 mod topology;
@@ -22,10 +26,10 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 
-pub use problem::Problem;
-pub use stamps::Stamps;
-
-use crate::experiment::Contender;
+pub use cellular::Cellular;
+pub use contender::{BadContender, Contender, suggestions};
+pub use problem::{Problem, Source};
+pub use stamps::{JitterShape, Stamps};
 
 /// A scenario. See docs/scenarios.md for what each part means.
 #[derive(Clone, Debug)]
@@ -224,12 +228,12 @@ pub struct Workload {
 
 impl Workload {
     /// Whether it sends packets that no congestion control slows down.
-    pub(crate) fn heeds_nothing(&self) -> bool {
+    pub fn heeds_nothing(&self) -> bool {
         let carrier = match &self.kind {
-            Kind::Of(ccplane_sim::Workload::Paced { carrier, .. }) => Some(carrier),
+            Kind::Of(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
             _ => None,
         };
-        matches!(carrier, Some(ccplane_sim::Carrier::Datagrams { .. }))
+        matches!(carrier, Some(ccplane_workload::Carrier::Datagrams { .. }))
     }
 }
 
@@ -237,7 +241,7 @@ impl Workload {
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Anything but a trace.
-    Of(ccplane_sim::Workload),
+    Of(ccplane_workload::Workload),
     /// Flows one by one, between hosts that are named.
     Trace {
         /// In the order of the file.
@@ -440,12 +444,12 @@ impl Scenario {
 
     /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
-        check::scenario(problem::Source { file, text }, folder)
+        check::scenario(Source { file, text }, folder)
     }
 
-    /// A problem that shows only when the network is built.
-    pub(crate) fn source(&self) -> problem::Source<'_> {
-        problem::Source {
+    /// Where problems point into that show only when the network is built.
+    pub fn source(&self) -> Source<'_> {
+        Source {
             file: &self.file,
             text: &self.text,
         }

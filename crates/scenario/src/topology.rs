@@ -6,16 +6,16 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
-use super::check::{Context, name};
-use super::file::{self, File, Q, Word};
-use super::problem::Problem;
-use super::{GraphLink, Link, Name, Node, Topology};
+use crate::check::{Context, name};
+use crate::file::{self, File, Q, Word};
+use crate::problem::Problem;
+use crate::{GraphLink, Link, Name, Node, Topology};
 
 /// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
 const MOST_HOSTS: u32 = 1_000_000;
 
 /// The topology of the file, which has one of the two forms.
-pub(super) fn read(context: &Context, file: &File) -> Result<Topology, Problem> {
+pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> {
     let Some(topology) = &file.topology else {
         if file.node.is_empty() {
             return Err(context.source.problem(

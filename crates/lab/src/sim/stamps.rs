@@ -1,0 +1,32 @@
+//! A scenario's time stamps in a simulation: every host has a clock of its own.
+
+use ccplane_sim::{JitterShape, NodeId, SimError, StampModel, World};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use crate::scenario::{self, Stamps};
+
+/// The stream of random numbers that clocks are drawn from.
+const STREAM: u128 = 0x63_6c6f_636b << 32;
+
+/// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the host alone.
+pub fn put_stamps(stamps: &Stamps, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
+    for host in hosts {
+        let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
+        // From -1 to 1.
+        let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
+        let model = StampModel {
+            jitter: stamps.jitter,
+            shape: match stamps.shape {
+                scenario::JitterShape::Exponential => JitterShape::Exponential,
+                scenario::JitterShape::Normal => JitterShape::Normal,
+            },
+            batch: stamps.batch,
+            offset_ns: (stamps.offset.as_nanos() as f64 * drawn()) as i64,
+            drift_ppb: (f64::from(stamps.drift_ppb) * drawn()) as i64,
+            calibrate: stamps.calibrate,
+        };
+        sim.set_stamps(host, model)?;
+    }
+    Ok(())
+}
