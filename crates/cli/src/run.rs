@@ -25,7 +25,8 @@ use crate::{doctor, emu, interrupt};
 /// The experiment.
 #[derive(Args)]
 pub struct RunArgs {
-    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below.
+    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below; or the
+    /// name of one that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Where the packets run. Without it a scenario runs in the simulator, `--transport rc3` over UDP, everything else on kernel TCP.
@@ -240,7 +241,7 @@ fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
 
 /// The scenario of a file, with the contenders of the command line where it has some.
 fn scenario(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
-    let mut scenario = Scenario::read(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
+    let mut scenario = Scenario::find(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
     let given: Vec<Contender> = args.alg.iter().chain(&args.vs).cloned().collect();
     if !given.is_empty() {
         if scenario.contenders.is_empty() {

@@ -112,6 +112,20 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
 }
 
 #[test]
+fn a_shipped_scenario_runs_by_its_name_and_others_are_told_with_those_that_are_near() {
+    let (path, out) = folder("sim-shipped");
+    let object = json(&["run", "01-one-flow", "--alg", "native:reno", "--out", &out, "--json"]);
+    assert_eq!(object["contenders"][0]["label"], "native:reno");
+    let kept = fs::read_to_string(path.join("scenario.toml")).expect("the scenario");
+    assert_eq!(kept, include_str!("../../../scenarios/01-one-flow.toml"));
+    let (code, said) = said(&["run", "one-flo", "--out", &out]);
+    assert!(
+        code == 2 && said.contains("did you mean `01-one-flow`?"),
+        "{code} {said}"
+    );
+}
+
+#[test]
 fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     let (path, out) = folder("sim-seeds");
     let file = path.with_extension("toml").display().to_string();

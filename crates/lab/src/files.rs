@@ -191,18 +191,19 @@ fn flows_csv(result: &RunResult) -> String {
 
 /// Every flow that ended.
 fn completions_csv(result: &RunResult) -> String {
-    let mut csv = String::from("contender,seed,started_s,bytes,took_ms,slowdown\n");
+    let mut csv = String::from("contender,seed,started_s,bytes,took_ms,slowdown,waited_ms\n");
     for c in &result.contenders {
         for f in &c.series.completed {
             let _ = writeln!(
                 csv,
-                "{},{},{:.9},{},{:.6},{:.6}",
+                "{},{},{:.9},{},{:.6},{:.6},{:.6}",
                 quoted(&c.label),
                 f.seed,
                 f.started_ns as f64 / 1e9,
                 f.bytes,
                 f.took_ns as f64 / 1e6,
-                f.slowdown()
+                f.slowdown(),
+                f.waited_ns as f64 / 1e6
             );
         }
     }

@@ -6,7 +6,7 @@ use ccplane_units::Duration;
 
 use crate::error::Error;
 use crate::experiment::Experiment;
-use crate::scenario::{Kind, Scenario, Seeds, Topology, TransportOptions};
+use crate::scenario::{Kind, Scenario, Seeds, Topology, TransportOptions, Until};
 
 /// A scenario on kernel TCP behind an emulated link; [`Error::NotOnLinux`] names everything that cannot be.
 pub fn on_real_packets(scenario: &Scenario, seeds: Seeds, command: String) -> Result<Experiment, Error> {
@@ -19,6 +19,10 @@ pub fn on_real_packets(scenario: &Scenario, seeds: Seeds, command: String) -> Re
     cannot(
         seeds.count() > 1,
         "several seeds: real time runs once (give one with --seeds)",
+    );
+    cannot(
+        scenario.until != Until::Duration,
+        "`until`: real time lasts as long as the duration",
     );
     cannot(!scenario.events.is_empty(), "events");
     cannot(!scenario.routes.is_empty() || scenario.per_packet, "routing");

@@ -438,8 +438,11 @@ pub struct Completion {
     pub started_ns: u64,
     /// Its size.
     pub bytes: u64,
-    /// From the start to the last byte at the receiver.
+    /// From the start to the last byte at the receiver; of a message, from when the sender had it.
     pub took_ns: u64,
+    /// How long of that a message waited for a connection before it was written; 0 for everything else.
+    #[serde(default)]
+    pub waited_ns: u64,
     /// What it would have taken alone.
     pub alone_ns: u64,
 }

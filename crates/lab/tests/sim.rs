@@ -4,7 +4,7 @@ mod common;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
-use ccplane_lab::result::RunResult;
+use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Seeds;
 use ccplane_lab::{Error, Quiet, sim};
 use common::{options, scenario, simulate};
@@ -101,6 +101,153 @@ fn a_route_changes_in_time() {
     // Two of four seconds each; what is lost and waited for when the way changes is little beside that.
     assert!((0.45..=0.5).contains(&short.utilisation.unwrap()), "{short:?}");
     assert!((0.35..=0.5).contains(&long.utilisation.unwrap()), "{long:?}");
+}
+
+/// One contender on 96 Mbit/s and 20 ms, whatever it sends.
+fn on_the_link(top: &str, rest: &str) -> ContenderResult {
+    let text = format!(
+        "contenders = [\"native:cubic\"]\n{top}\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"\n{rest}"
+    );
+    let mut result = simulate(&text);
+    let c = result.contenders.remove(0);
+    assert!(c.audit.sound, "{:?}", c.audit);
+    c
+}
+
+#[test]
+fn a_run_ends_with_its_last_flow() {
+    let workloads = "[[workload]]\nlist = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]\n\
+        [[workload]]\nname = \"cross\"\nalgorithm = \"native:reno\"\nbulk = {}";
+    let whole = on_the_link("duration = \"20s\"", workloads);
+    let done = on_the_link("duration = \"20s\"\nuntil = \"flows done\"", workloads);
+    let ends =
+        |c: &ContenderResult| -> Vec<u64> { c.series.completed.iter().map(|f| f.started_ns + f.took_ns).collect() };
+    assert_eq!(ends(&whole).len(), 2);
+    assert_eq!(ends(&done), ends(&whole));
+    // 1.01 MB in all, and the time counts until the last of them came.
+    let last = *ends(&done).iter().max().unwrap() as f64 / 1e9;
+    assert!((0.1..5.0).contains(&last), "{last}");
+    let mbit = 1.01 * 8.0 / last;
+    assert!(
+        (done.figures.goodput_mbit / mbit - 1.0).abs() < 1e-6,
+        "{} {mbit}",
+        done.figures.goodput_mbit
+    );
+    assert!((whole.figures.goodput_mbit / (1.01 * 8.0 / 20.0) - 1.0).abs() < 1e-6);
+    assert!(done.figures.utilisation > whole.figures.utilisation / 2.0 && done.figures.utilisation <= 1.0);
+    let bins = done.series.throughput_mbit.len() as f64 * done.series.bin_ns as f64 / 1e9;
+    assert!((last..last + 0.05).contains(&bins), "{bins} {last}");
+    // Where they do not end in time, the duration is the limit, and the figures say what is missing.
+    let limited = on_the_link("duration = \"60ms\"\nuntil = \"flows done\"", workloads);
+    let completions = limited.figures.completions.unwrap();
+    assert_eq!((limited.series.completed.len(), completions.unfinished), (1, 1));
+}
+
+#[test]
+fn messages_wait_for_their_connection_and_are_told_with_it() {
+    let c = on_the_link(
+        "duration = \"100s\"\nuntil = \"flows done\"",
+        "[transport]\nrestart_after_idle = false\n[[workload]]\n\
+         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
+    );
+    let all = &c.series.completed;
+    assert_eq!(
+        (all.len(), c.figures.completions.as_ref().unwrap().unfinished),
+        (300, 0)
+    );
+    for message in all {
+        // On its way it took at least half a round trip, and its bytes at the link's rate.
+        assert!(
+            message.took_ns - message.waited_ns >= 10_000_000 + 8_333_333,
+            "{message:?}"
+        );
+        assert_eq!(message.bytes, 100_000);
+    }
+    // Two connections that share the link are busy for a good part of the time: some wait, most do not.
+    let waited = all.iter().filter(|message| message.waited_ns > 0).count();
+    assert!((10..290).contains(&waited), "{waited}");
+    let span = all.iter().map(|m| m.started_ns + m.took_ns).max().unwrap() as f64 / 1e9;
+    assert!(
+        (c.figures.goodput_mbit / (30.0 * 8.0 / span) - 1.0).abs() < 1e-6,
+        "{:?}",
+        c.figures
+    );
+    // With more of them nobody waits.
+    let c = on_the_link(
+        "duration = \"100s\"\nuntil = \"flows done\"",
+        "[[workload]]\nmessages = { connections = 64, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
+    );
+    assert!(c.series.completed.iter().all(|message| message.waited_ns == 0));
+    // A run that ends while some wait says how many.
+    let c = on_the_link(
+        "duration = \"2s\"",
+        "[[workload]]\nmessages = { rate = \"200mbit\", sizes = { fixed = \"100kB\" } }",
+    );
+    let (served, unfinished) = (
+        c.series.completed.len() as u64,
+        c.figures.completions.unwrap().unfinished,
+    );
+    assert!(
+        (400..600).contains(&(served + unfinished)) && unfinished > 200,
+        "{served} {unfinished}"
+    );
+}
+
+#[test]
+fn the_transport_does_as_the_scenario_says() {
+    // The first packet of the handshake is lost; the second one is sent after the initial timeout.
+    let lost = |transport: &str| {
+        let c = on_the_link(
+            "duration = \"10s\"",
+            &format!(
+                "loss = \"100%\"\n[transport]\n{transport}\n[[workload]]\nbulk = {{ bytes = \"10kB\" }}\n\
+                 [[event]]\nat = \"100ms\"\nlink = \"bottleneck\"\nloss = \"0%\""
+            ),
+        );
+        c.series.completed[0].took_ns as f64 / 1e9
+    };
+    assert!((1.0..1.1).contains(&lost("")), "{}", lost(""));
+    assert!((3.0..3.1).contains(&lost("initial_rto = \"3s\"")));
+    // Acknowledgements are a packet each.
+    let acks = |transport: &str| {
+        let c = on_the_link(
+            "duration = \"5s\"",
+            &format!("[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\nlinks = [\"reverse\"]"),
+        );
+        c.figures.links[0].delivered_bytes as f64
+    };
+    let (each, second, eighth) = (
+        acks("ack_every = 1"),
+        acks("delayed_acks = true"),
+        acks("ack_every = 8"),
+    );
+    assert!((1.7..2.1).contains(&(each / second)), "{each} {second}");
+    assert!(second / eighth > 2.0, "{second} {eighth}");
+}
+
+#[test]
+fn a_generated_cellular_link_has_its_mean() {
+    let result = simulate(
+        r#"
+contenders = ["native:cubic"]
+duration = "30s"
+[topology.dumbbell]
+cellular = { mean = "12mbit", seed = 7, length = "30s" }
+rtt = "40ms"
+queue = "droptail:1000p"
+[[workload]]
+bulk = {}
+"#,
+    );
+    let (setup, c) = (&result.setup, &result.contenders[0]);
+    assert_eq!(setup.rate, "cellular, 12mbit on average");
+    assert!((setup.rate_mbit / 12.0 - 1.0).abs() < 0.03, "{}", setup.rate_mbit);
+    // A long queue keeps it busy, silent or not.
+    assert!(
+        c.figures.utilisation > 0.9 && c.figures.delay_p95_ms > 50.0,
+        "{:?}",
+        c.figures
+    );
 }
 
 #[test]

@@ -1,21 +1,20 @@
 //! From the file to the scenario: each quantity against what makes sense, and against those it must agree with.
 
-use std::path::Path;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
-use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, File, Q, Word};
 use crate::problem::{Problem, Source};
 use crate::{
-    Change, Event, Name, ReportOptions, Route, Scenario, Seeds, TransportOptions, read_text, stamps, topology,
-    workloads,
+    Beside, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until, Workload,
+    read_text, shipped, stamps, topology, transport, workloads,
 };
 
-/// A packet of the transport's default segment size with its headers; `mss` changes it.
+/// A packet of the transport's default segment size with its headers; `header_bytes` and `mss` change it.
 const HEADERS: u32 = 52;
 const MSS: u32 = 1448;
 
@@ -31,7 +30,9 @@ const MOST_LOOKS: u64 = 1_000_000;
 /// What every check needs: the file, and where it stands.
 pub(crate) struct Context<'t> {
     pub(crate) source: Source<'t>,
-    pub(crate) folder: &'t Path,
+    pub(crate) beside: Beside<'t>,
+    /// The payload of a full packet.
+    pub(crate) mss: u32,
     /// The largest packet.
     pub(crate) mtu: u32,
 }
@@ -49,8 +50,18 @@ impl Context<'_> {
 
     /// A file that the scenario refers to.
     pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
-        let path = self.folder.join(word.get_ref());
-        read_text(&path).map_err(|error| {
+        let (path, text) = match self.beside {
+            Beside::Folder(folder) => {
+                let path = folder.join(word.get_ref());
+                let text = read_text(&path);
+                (path, text)
+            }
+            Beside::Shipped => {
+                let text = shipped::beside(word.get_ref()).map(str::to_owned);
+                (word.get_ref().into(), text.ok_or_else(|| ErrorKind::NotFound.into()))
+            }
+        };
+        text.map_err(|error| {
             self.problem(
                 word,
                 format!("{} cannot be read: {error}", path.display()),
@@ -58,11 +69,6 @@ impl Context<'_> {
                 "a relative path counts from the scenario's folder",
             )
         })
-    }
-
-    /// The payload of a full packet.
-    pub(crate) fn mss(&self) -> u32 {
-        self.mtu.saturating_sub(HEADERS)
     }
 
     /// A count from 1 to `most`.
@@ -79,21 +85,22 @@ impl Context<'_> {
         rate: Option<&Q<Rate>>,
         trace: Option<&Word>,
         piecewise: Option<&Spanned<Vec<file::Step>>>,
+        cellular: Option<&Spanned<file::Cellular>>,
     ) -> Result<(LineSpec, String), Problem> {
         let one_only = |at: std::ops::Range<usize>| {
             self.source.problem(
                 at,
-                "a link has one of `rate`, `trace` and `piecewise`",
+                "a link has one of `rate`, `trace`, `piecewise` and `cellular`",
                 "another one",
                 "remove all but one of them",
             )
         };
-        match (rate, trace, piecewise) {
-            (Some(rate), None, None) => {
+        match (rate, trace, piecewise, cellular) {
+            (Some(rate), None, None, None) => {
                 let rate = rate.get_ref().0;
                 Ok((LineSpec::Constant(rate), rate.to_string()))
             }
-            (None, Some(file), None) => {
+            (None, Some(file), None, None) => {
                 let trace = Trace::parse(&self.text_of(file)?).map_err(|error| {
                     self.problem(
                         file,
@@ -104,11 +111,61 @@ impl Context<'_> {
                 })?;
                 Ok((LineSpec::Trace(Arc::new(trace)), file.get_ref().clone()))
             }
-            (None, None, Some(steps)) => self.piecewise(steps),
-            (None, None, None) => Ok((LineSpec::Unlimited, "unlimited".to_owned())),
-            (_, Some(second), None) => Err(one_only(second.span())),
-            (_, _, Some(second)) => Err(one_only(second.span())),
+            (None, None, Some(steps), None) => self.piecewise(steps),
+            (None, None, None, Some(cellular)) => self.cellular(cellular),
+            (None, None, None, None) => Ok((LineSpec::Unlimited, "unlimited".to_owned())),
+            (_, Some(second), None, None) => Err(one_only(second.span())),
+            (_, _, Some(second), None) => Err(one_only(second.span())),
+            (_, _, _, Some(second)) => Err(one_only(second.span())),
         }
+    }
+
+    fn cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
+        /// A packet for each: 60 Gbit, some hundred megabytes while they are read.
+        const MOST_OPPORTUNITIES: f64 = 5e6;
+        let w = written.get_ref();
+        let own = Cellular::default();
+        let cellular = Cellular {
+            mean: w.mean.get_ref().0,
+            length: w.length.as_ref().map_or(own.length, |length| length.get_ref().0),
+            seed: w.seed.unwrap_or(own.seed),
+        };
+        if cellular.mean.bytes_per_sec() == 0 {
+            return Err(self.problem(
+                &w.mean,
+                "a link of no rate carries nothing",
+                "here",
+                "give a rate such as 12mbit",
+            ));
+        }
+        if let Some(length) = w
+            .length
+            .as_ref()
+            .filter(|length| length.get_ref().0 < Duration::from_secs(1))
+        {
+            return Err(self.problem(
+                length,
+                format!("a trace of {} has no mean worth the name", cellular.length),
+                "here",
+                "give at least 1s, better a minute",
+            ));
+        }
+        let opportunities = cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
+        if opportunities > MOST_OPPORTUNITIES {
+            return Err(self.problem(
+                written,
+                format!(
+                    "{opportunities:.0} packets in {} are more than a trace can hold",
+                    cellular.length
+                ),
+                "here",
+                format!("give a shorter `length` or a lower `mean`: {MOST_OPPORTUNITIES:.0} packets are the most"),
+            ));
+        }
+        let line = cellular
+            .line()
+            .map_err(|error| self.problem(written, error.to_string(), "here", "give another `mean` or `length`"))?;
+        Ok((line, format!("cellular, {} on average", cellular.mean)))
     }
 
     fn piecewise(&self, steps: &Spanned<Vec<file::Step>>) -> Result<(LineSpec, String), Problem> {
@@ -160,22 +217,28 @@ impl Context<'_> {
 }
 
 /// Checks a whole file.
-pub(crate) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Problem> {
+pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
     let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
+    let headers = transport
+        .header_bytes
+        .as_ref()
+        .map_or(HEADERS, |bytes| *bytes.get_ref());
     let context = Context {
         source,
-        folder,
-        mtu: mss.saturating_add(HEADERS),
+        beside,
+        mss,
+        mtu: mss.saturating_add(headers),
     };
     let topology_span = topology_span(&file);
-    let transport = transport_options(&context, transport)?;
+    let transport = transport::options(&context, transport)?;
     let duration = duration(&context, &file.duration)?;
     let sample_every = sample(&context, file.sample.as_ref(), duration)?;
     let topology = topology::read(&context, &file)?;
     let workloads = workloads::all(&context, &file.workload, duration)?;
     let contenders = contenders(&context, &file.contenders, &workloads)?;
+    let until = until(&context, file.until.as_ref(), &contenders, &workloads)?;
     let route = |route: &Spanned<file::Route>| {
         let r = route.get_ref();
         Route {
@@ -190,6 +253,7 @@ pub(crate) fn scenario(source: Source<'_>, folder: &Path) -> Result<Scenario, Pr
         title: file.title,
         contenders,
         duration,
+        until,
         seeds: file.seeds.map_or(Seeds::one(1), |seeds| seeds.get_ref().0),
         sample_every,
         per_packet: file.routing.per_packet,
@@ -247,11 +311,7 @@ fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) 
     Ok(every)
 }
 
-fn contenders(
-    context: &Context,
-    written: &[Q<crate::Contender>],
-    workloads: &[crate::Workload],
-) -> Result<Vec<crate::Contender>, Problem> {
+fn contenders(context: &Context, written: &[Q<Contender>], workloads: &[Workload]) -> Result<Vec<Contender>, Problem> {
     let open = workloads.iter().find(|w| w.algorithm.is_none() && !w.heeds_nothing());
     match (written.first(), open) {
         (None, Some(open)) => Err(context.source.problem(
@@ -270,61 +330,44 @@ fn contenders(
     }
 }
 
-fn transport_options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {
-    /// A UDP datagram cannot carry more, with its headers.
-    const LARGEST_MSS: u32 = 65_000;
-    /// Less is a header's size.
-    const SMALLEST_MSS: u32 = 88;
-    if let Some(mss) = &written.mss
-        && !(SMALLEST_MSS..=LARGEST_MSS).contains(mss.get_ref())
-    {
-        return Err(context.problem(
-            mss,
-            format!("a segment of {} bytes", mss.get_ref()),
-            "here",
-            format!("give {SMALLEST_MSS} to {LARGEST_MSS}, such as 1448"),
+fn until(
+    context: &Context,
+    written: Option<&Word>,
+    contenders: &[Contender],
+    workloads: &[Workload],
+) -> Result<Until, Problem> {
+    let Some(written) = written else {
+        return Ok(Until::Duration);
+    };
+    match written.get_ref().as_str() {
+        "duration" => return Ok(Until::Duration),
+        "flows done" => {}
+        other => {
+            let known = ["duration", "flows done"];
+            return Err(context.source.unknown(written.span(), "end of a run", other, &known));
+        }
+    }
+    let mut compared = workloads.iter().filter(|workload| workload.is_compared(contenders));
+    if let Some(endless) = compared.clone().find(|workload| workload.ends() == Ends::Each) {
+        return Err(context.source.problem(
+            endless.span.clone(),
+            format!(
+                "the flows are never done: those of `{}` come as long as the run lasts",
+                endless.name
+            ),
+            "flows without number",
+            "give it a `stop`, or say how many there are (`flows`, `bursts` or `count`)",
         ));
     }
-    let window = written.initial_window.as_ref();
-    let (what, fix) = (
-        "a choice for RC3's second loop, which is off",
-        "add `rc3 = true`, or remove this line",
-    );
-    if let Some(place) = written.rc3_levels.as_ref().filter(|_| !written.rc3) {
-        return Err(context.problem(place, what.to_owned(), "here", fix));
+    if !compared.any(|workload| workload.ends() == Ends::All) {
+        return Err(context.problem(
+            written,
+            "no flow of a compared workload has an end",
+            "here",
+            "give flows a size, as `bulk = { bytes = \"10MB\" }`, or remove this line",
+        ));
     }
-    if let Some(place) = written.rc3_verify.as_ref().filter(|_| !written.rc3) {
-        return Err(context.problem(place, what.to_owned(), "here", fix));
-    }
-    let levels = match &written.rc3_levels {
-        Some(levels) => match u8::try_from(*levels.get_ref()) {
-            Ok(levels) if (1..=Tail::MOST_LEVELS).contains(&levels) => levels,
-            _ => {
-                return Err(context.problem(
-                    levels,
-                    format!("{} levels of priority for the second loop", levels.get_ref()),
-                    "here",
-                    format!("give 1 to {}", Tail::MOST_LEVELS),
-                ));
-            }
-        },
-        None => Tail::default().levels,
-    };
-    Ok(TransportOptions {
-        tail: written.rc3.then(|| Tail {
-            levels,
-            verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
-            ..Tail::default()
-        }),
-        mss: written.mss.as_ref().map(|mss| *mss.get_ref()),
-        delayed_acks: written.delayed_acks,
-        ecn: written.ecn,
-        pacing: written.pacing,
-        initial_window: window
-            .map(|w| context.count("the initial window", w, 65_535))
-            .transpose()?,
-        min_rto: written.min_rto.as_ref().map(|rto| rto.get_ref().0),
-    })
+    Ok(Until::FlowsDone)
 }
 
 fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duration) -> Result<Vec<Event>, Problem> {

@@ -26,6 +26,8 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) contenders: Vec<Q<Contender>>,
     pub(crate) duration: Q<Duration>,
+    /// When it ends, if before the duration.
+    pub(crate) until: Option<Word>,
     pub(crate) seeds: Option<Q<Seeds>>,
     pub(crate) sample: Option<Q<Duration>>,
     pub(crate) topology: Option<Spanned<Topology>>,
@@ -71,6 +73,7 @@ pub(crate) struct Dumbbell {
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) trace: Option<Word>,
     pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) cellular: Option<Spanned<Cellular>>,
     pub(crate) rtt: Q<Duration>,
     pub(crate) queue: Option<Word>,
     pub(crate) loss: Option<Q<LossModel>>,
@@ -137,6 +140,16 @@ pub(crate) struct Graph {
 #[derive(Deserialize)]
 pub(crate) struct Step(pub(crate) Q<Duration>, pub(crate) Q<Rate>);
 
+/// A rate that wanders, drawn from a seed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cellular {
+    pub(crate) mean: Q<Rate>,
+    /// Of the trace, which begins again after it.
+    pub(crate) length: Option<Q<Duration>>,
+    pub(crate) seed: Option<u64>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
@@ -154,6 +167,7 @@ pub(crate) struct Link {
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) trace: Option<Word>,
     pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) cellular: Option<Spanned<Cellular>>,
     pub(crate) delay: Option<Q<Duration>>,
     pub(crate) jitter: Option<Q<Duration>>,
     #[serde(default)]
@@ -188,7 +202,9 @@ pub(crate) struct Workload {
     pub(crate) datagrams: Option<Spanned<Datagrams>>,
     pub(crate) poisson: Option<Spanned<Poisson>>,
     pub(crate) requests: Option<Spanned<Requests>>,
+    pub(crate) messages: Option<Spanned<Messages>>,
     pub(crate) bursts: Option<Spanned<Bursts>>,
+    pub(crate) list: Option<Spanned<Vec<Listed>>>,
     pub(crate) trace: Option<Word>,
 }
 
@@ -243,6 +259,21 @@ pub(crate) struct Requests {
     #[serde(default)]
     pub(crate) exponential: bool,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Messages {
+    /// A pair.
+    pub(crate) connections: Option<Spanned<u32>>,
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) per_second: Option<Spanned<f64>>,
+    pub(crate) sizes: Spanned<Sizes>,
+    pub(crate) count: Option<Spanned<u64>>,
+}
+
+/// A flow of a list: when, and how large.
+#[derive(Deserialize)]
+pub(crate) struct Listed(pub(crate) Q<Duration>, pub(crate) Q<Bytes>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -304,10 +335,18 @@ pub(crate) struct Route {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Transport {
     pub(crate) mss: Option<Spanned<u32>>,
-    pub(crate) delayed_acks: Option<bool>,
+    pub(crate) header_bytes: Option<Spanned<u32>>,
+    pub(crate) delayed_acks: Option<Spanned<bool>>,
+    pub(crate) ack_every: Option<Spanned<u32>>,
+    pub(crate) ack_delay: Option<Q<Duration>>,
+    pub(crate) quick_acks: Option<Spanned<u32>>,
+    pub(crate) growth_limit: Option<Spanned<u32>>,
     pub(crate) ecn: Option<bool>,
     pub(crate) pacing: Option<bool>,
     pub(crate) initial_window: Option<Spanned<u32>>,
+    pub(crate) jump_start: Option<bool>,
+    pub(crate) restart_after_idle: Option<bool>,
+    pub(crate) initial_rto: Option<Q<Duration>>,
     pub(crate) min_rto: Option<Q<Duration>>,
     #[serde(default)]
     pub(crate) rc3: bool,

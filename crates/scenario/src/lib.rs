@@ -12,12 +12,14 @@ mod check;
 mod contender;
 mod file;
 mod problem;
+mod seeds;
+mod shipped;
 mod stamps;
 mod text;
 mod topology;
+mod transport;
 mod workloads;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
@@ -29,6 +31,8 @@ use ccplane_units::{Bytes, Duration, Rate};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender, suggestions};
 pub use problem::{Problem, Source};
+pub use seeds::{BadSeeds, Seeds};
+pub use shipped::shipped;
 pub use stamps::{JitterShape, Stamps};
 
 /// A scenario. See docs/scenarios.md for what each part means.
@@ -42,8 +46,10 @@ pub struct Scenario {
     pub title: Option<String>,
     /// Who runs the workloads that name no algorithm, one after the other. Empty where every workload names its own.
     pub contenders: Vec<Contender>,
-    /// Length of a run, virtual.
+    /// Length of a run.
     pub duration: Duration,
+    /// Whether it may end before.
+    pub until: Until,
     /// The seeds to run with.
     pub seeds: Seeds,
     /// Between two looks at each flow.
@@ -69,6 +75,17 @@ pub struct Scenario {
     pub stamps: Option<Stamps>,
     /// What to look at.
     pub report: ReportOptions,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// When its duration is over.
+    #[default]
+    Duration,
+    /// When every flow, request and message of the compared workloads that has an end has ended, and no more will come;
+    /// after the duration in any case.
+    FlowsDone,
 }
 
 /// A name in the file, and where it stands.
@@ -226,7 +243,41 @@ pub struct Workload {
     pub span: Range<usize>,
 }
 
+/// How the flows of a workload end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// They do not: each sends until it is stopped.
+    Never,
+    /// Each does, but others come as long as the run lasts.
+    Each,
+    /// All do, some time.
+    All,
+}
+
 impl Workload {
+    /// Whether its figures are the contenders'; `contenders` are the scenario's.
+    pub fn is_compared(&self, contenders: &[Contender]) -> bool {
+        (self.algorithm.is_none() || contenders.is_empty()) && !self.heeds_nothing()
+    }
+
+    /// How its flows end.
+    pub fn ends(&self) -> Ends {
+        use ccplane_workload::Workload as Sends;
+        let counted = match &self.kind {
+            Kind::Of(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => return Ends::Never,
+            Kind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. }) | Kind::Trace { .. } => true,
+            Kind::Of(Sends::Poisson { flows, .. }) => flows.is_some(),
+            Kind::Of(Sends::Bursts { bursts, .. }) => bursts.is_some(),
+            Kind::Of(Sends::Messages { messages, .. }) => messages.is_some(),
+            Kind::Of(Sends::Requests { .. }) => false,
+        };
+        if counted || self.stop.is_some() {
+            Ends::All
+        } else {
+            Ends::Each
+        }
+    }
+
     /// Whether it sends packets that no congestion control slows down.
     pub fn heeds_nothing(&self) -> bool {
         let carrier = match &self.kind {
@@ -306,15 +357,29 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportOptions {
     /// Payload of a full segment, bytes.
-    pub mss: Option<u32>,
-    /// Whether a receiver acknowledges every second segment only.
-    pub delayed_acks: Option<bool>,
+    pub mss: Option<u16>,
+    /// What a segment costs on the wire beside its payload, bytes.
+    pub header_bytes: Option<u16>,
+    /// A receiver acknowledges every so many segments at least; 1: each.
+    pub ack_every: Option<u8>,
+    /// Longest that an acknowledgement waits.
+    pub ack_delay: Option<Duration>,
+    /// The first so many segments of a stream are acknowledged at once.
+    pub quick_acks: Option<u8>,
+    /// Packets of one acknowledgement that slow start counts at most; 0: all.
+    pub growth_limit: Option<u8>,
     /// Explicit congestion notification.
     pub ecn: Option<bool>,
     /// Whether segments are spaced at the congestion control's rate.
     pub pacing: Option<bool>,
     /// Segments sent before the first acknowledgement.
-    pub initial_window: Option<u32>,
+    pub initial_window: Option<u16>,
+    /// The first window holds all that was written until then (JumpStart).
+    pub jump_start: Option<bool>,
+    /// Whether the window halves for every timeout's time without data.
+    pub restart_after_idle: Option<bool>,
+    /// The timeout before any round trip was measured, of the handshake too.
+    pub initial_rto: Option<Duration>,
     /// Smallest retransmission timeout.
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
@@ -330,69 +395,6 @@ pub struct ReportOptions {
     pub links: Vec<Name>,
     /// Upper bounds of the size classes of finished flows, ascending.
     pub size_classes: Vec<Bytes>,
-}
-
-/// Seeds, each of which gives a run of its own: `7`, or `1..50` with both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seeds {
-    first: u64,
-    last: u64,
-}
-
-impl Seeds {
-    /// One seed.
-    pub fn one(seed: u64) -> Seeds {
-        Seeds {
-            first: seed,
-            last: seed,
-        }
-    }
-
-    /// Every seed, ascending.
-    pub fn iter(self) -> impl Iterator<Item = u64> {
-        self.first..=self.last
-    }
-
-    /// How many.
-    pub fn count(self) -> u64 {
-        self.last - self.first + 1
-    }
-
-    /// The first.
-    pub fn first(self) -> u64 {
-        self.first
-    }
-}
-
-/// Text that names no seeds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {MOST_SEEDS} of them")]
-pub struct BadSeeds(String);
-
-/// Each seed keeps its figures; a million of them are more than any confidence interval needs.
-const MOST_SEEDS: u64 = 1_000_000;
-
-impl FromStr for Seeds {
-    type Err = BadSeeds;
-
-    fn from_str(text: &str) -> Result<Seeds, BadSeeds> {
-        let (first, last) = text.split_once("..").unwrap_or((text, text));
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last && last - first < MOST_SEEDS => Ok(Seeds { first, last }),
-            _ => Err(BadSeeds(text.escape_debug().take(40).collect())),
-        }
-    }
-}
-
-impl fmt::Display for Seeds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}..{}", self.first, self.last)
-        }
-    }
 }
 
 impl FromStr for Pairing {
@@ -422,6 +424,21 @@ pub enum ReadError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// Neither a file nor a scenario that comes with ccplane has this name.
+    #[error(
+        "there is no file `{name}`, and no scenario of this name comes with ccplane; {}",
+        if .near.is_empty() {
+            format!("there are `{}`", shipped().collect::<Vec<_>>().join("`, `"))
+        } else {
+            format!("did you mean `{}`?", .near.join("` or `"))
+        }
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What may have been meant.
+        near: Vec<&'static str>,
+    },
     /// The file is wrong.
     #[error(transparent)]
     Problem(Problem),
@@ -442,9 +459,29 @@ impl Scenario {
         Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
+    /// The scenario of this name that comes with ccplane: `02-fairness`. [`shipped`] has the names of all.
+    pub fn shipped(name: &str) -> Result<Scenario, ReadError> {
+        let text = shipped::text(name).ok_or_else(|| ReadError::Unknown {
+            name: name.to_owned(),
+            near: shipped::near(name),
+        })?;
+        check::scenario(Source { file: name, text }, Beside::Shipped).map_err(ReadError::Problem)
+    }
+
+    /// The scenario of this file, or else the one of this name that comes with ccplane. What has a folder or an ending is
+    /// always a file.
+    pub fn find(path: &Path) -> Result<Scenario, ReadError> {
+        match path.to_str() {
+            Some(name) if !path.exists() && path.extension().is_none() && path.components().count() == 1 => {
+                Scenario::shipped(name)
+            }
+            _ => Scenario::read(path),
+        }
+    }
+
     /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
-        check::scenario(Source { file, text }, folder)
+        check::scenario(Source { file, text }, Beside::Folder(folder))
     }
 
     /// Where problems point into that show only when the network is built.
@@ -454,6 +491,15 @@ impl Scenario {
             text: &self.text,
         }
     }
+}
+
+/// Where the files are that a scenario refers to.
+#[derive(Clone, Copy, Debug)]
+enum Beside<'t> {
+    /// In this folder.
+    Folder(&'t Path),
+    /// Embedded, as the scenario itself.
+    Shipped,
 }
 
 /// The text of a file of sensible size.

@@ -112,13 +112,18 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
 }
 
 fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell) -> Result<Topology, Problem> {
-    let (line, line_name) = context.line(d.rate.as_ref(), d.trace.as_ref(), d.piecewise.as_ref())?;
+    let (line, line_name) = context.line(
+        d.rate.as_ref(),
+        d.trace.as_ref(),
+        d.piecewise.as_ref(),
+        d.cellular.as_ref(),
+    )?;
     if line.mean_rate().is_none() {
         return Err(context.problem(
             at,
             "the bottleneck has no rate",
             "here",
-            "add `rate = \"96mbit\"`, or a `trace`, or `piecewise` steps",
+            "add `rate = \"96mbit\"`, or a `trace`, or `piecewise` steps, or a `cellular` link",
         ));
     }
     let rtt = d.rtt.get_ref().0;
@@ -177,7 +182,12 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
                 "name another node",
             ));
         }
-        let (line, line_name) = context.line(link.rate.as_ref(), link.trace.as_ref(), link.piecewise.as_ref())?;
+        let (line, line_name) = context.line(
+            link.rate.as_ref(),
+            link.trace.as_ref(),
+            link.piecewise.as_ref(),
+            link.cellular.as_ref(),
+        )?;
         let delay = link.delay.as_ref().map_or(Duration::ZERO, |delay| delay.get_ref().0);
         let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
         // Nothing waits for a line without a rate; without a delay there is no BDP.

@@ -1,6 +1,6 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
-use ccplane_units::{Bytes, Duration};
+use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use toml::Spanned;
 
@@ -88,7 +88,9 @@ fn default_name(kind: &Kind, index: usize) -> String {
         Kind::Of(Sends::Paced { .. }) => "paced",
         Kind::Of(Sends::Poisson { .. }) => "poisson",
         Kind::Of(Sends::Requests { .. }) => "requests",
+        Kind::Of(Sends::Messages { .. }) => "messages",
         Kind::Of(Sends::Bursts { .. }) => "bursts",
+        Kind::Of(Sends::List { .. }) => "list",
         Kind::Of(Sends::Trace { .. }) | Kind::Trace { .. } => "trace",
     };
     if index == 0 {
@@ -112,7 +114,7 @@ fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
 }
 
 fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem> {
-    const KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `bursts` and `trace`";
+    const KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, `bursts`, `list` and `trace`";
     let w = at.get_ref();
     let given = [
         w.bulk.as_ref().map(Spanned::span),
@@ -120,7 +122,9 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
         w.datagrams.as_ref().map(Spanned::span),
         w.poisson.as_ref().map(Spanned::span),
         w.requests.as_ref().map(Spanned::span),
+        w.messages.as_ref().map(Spanned::span),
         w.bursts.as_ref().map(Spanned::span),
+        w.list.as_ref().map(Spanned::span),
         w.trace.as_ref().map(Spanned::span),
     ];
     let mut given = given.into_iter().flatten();
@@ -143,7 +147,9 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
             .map(|datagrams| self::datagrams(context, datagrams)),
         w.poisson.as_ref().map(|poisson| self::poisson(context, poisson)),
         w.requests.as_ref().map(|requests| self::requests(context, requests)),
+        w.messages.as_ref().map(|messages| self::messages(context, messages)),
         w.bursts.as_ref().map(|bursts| self::bursts(context, bursts)),
+        w.list.as_ref().map(|list| self::list(context, list)),
     ];
     made.into_iter().flatten().next().map_or_else(
         || {
@@ -175,7 +181,7 @@ fn paced(context: &Context, at: &Spanned<file::Paced>) -> Result<Sends, Problem>
     Ok(Sends::Paced {
         rate: p.rate.get_ref().0,
         duty: duty(context, p.on.as_ref(), p.off.as_ref(), p.exponential)?,
-        carrier: Carrier::Stream { write: context.mss() },
+        carrier: Carrier::Stream { write: context.mss },
     })
 }
 
@@ -230,31 +236,81 @@ fn pause(length: Duration, exponential: bool) -> Pause {
 
 fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Sends, Problem> {
     let p = at.get_ref();
-    let arrivals = match (&p.rate, &p.per_second) {
-        (Some(rate), None) => Arrivals::Rate(rate.get_ref().0),
-        (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => Arrivals::PerSecond(*n.get_ref()),
-        (None, Some(n)) => {
-            return Err(context.problem(
-                n,
-                format!("{} flows a second never come", n.get_ref()),
-                "here",
-                "give a number above 0",
-            ));
-        }
-        _ => {
-            return Err(context.problem(
-                at,
-                "arrivals have either a `rate` or a number `per_second`",
-                "here",
-                "give one of them: `rate = \"48mbit\"` or `per_second = 500.0`",
-            ));
-        }
-    };
     Ok(Sends::Poisson {
-        arrivals,
+        arrivals: arrivals(context, at, p.rate.as_ref(), p.per_second.as_ref())?,
         sizes: sizes(context, &p.sizes)?,
         flows: p.flows.as_ref().map(|flows| *flows.get_ref()),
     })
+}
+
+/// How often flows or messages come.
+fn arrivals<T>(
+    context: &Context,
+    at: &Spanned<T>,
+    rate: Option<&file::Q<Rate>>,
+    per_second: Option<&Spanned<f64>>,
+) -> Result<Arrivals, Problem> {
+    match (rate, per_second) {
+        (Some(rate), None) => Ok(Arrivals::Rate(rate.get_ref().0)),
+        (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => Ok(Arrivals::PerSecond(*n.get_ref())),
+        (None, Some(n)) => Err(context.problem(
+            n,
+            format!("{} flows a second never come", n.get_ref()),
+            "here",
+            "give a number above 0",
+        )),
+        _ => Err(context.problem(
+            at,
+            "arrivals have either a `rate` or a number `per_second`",
+            "here",
+            "give one of them: `rate = \"48mbit\"` or `per_second = 500.0`",
+        )),
+    }
+}
+
+fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Problem> {
+    let m = at.get_ref();
+    let connections = m.connections.as_ref();
+    if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
+        return Err(context.problem(
+            none,
+            "there are no messages",
+            "here",
+            "give at least 1, or remove `count`",
+        ));
+    }
+    Ok(Sends::Messages {
+        connections: connections.map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
+        arrivals: arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
+        sizes: sizes(context, &m.sizes)?,
+        messages: m.count.as_ref().map(|count| *count.get_ref()),
+    })
+}
+
+fn list(context: &Context, at: &Spanned<Vec<file::Listed>>) -> Result<Sends, Problem> {
+    let written = at.get_ref();
+    if written.is_empty() {
+        return Err(context.problem(
+            at,
+            "the list has no flows",
+            "here",
+            "write a time and a size for each: `[[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]`",
+        ));
+    }
+    let mut flows: Vec<(Duration, Bytes)> = Vec::with_capacity(written.len());
+    for file::Listed(after, bytes) in written {
+        let time = after.get_ref().0;
+        if flows.last().is_some_and(|(before, _)| *before > time) {
+            return Err(context.problem(
+                after,
+                format!("{time} is before the flow above it"),
+                "here",
+                "write the flows in the order of their times",
+            ));
+        }
+        flows.push((time, nonzero(context, bytes)?));
+    }
+    Ok(Sends::List { flows })
 }
 
 fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Problem> {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use ccplane_qdisc::LineSpec;
-use ccplane_scenario::{Change, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology};
+use ccplane_scenario::{
+    Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology, TransportOptions, Until,
+};
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Duty, Pause, Workload};
 use proptest::prelude::*;
@@ -208,7 +210,7 @@ size_classes = ["100kB"]
     };
     assert_eq!(on, Duration::from_millis(100));
     assert_eq!(s.events[1].change, Change::Up(false));
-    assert_eq!((s.transport.mss, s.transport.delayed_acks), (Some(1000), Some(false)));
+    assert_eq!((s.transport.mss, s.transport.ack_every), (Some(1000), Some(1)));
     assert_eq!(s.staleness, Some(Duration::from_millis(1)));
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
     let stamps = s.stamps.unwrap();
@@ -286,6 +288,113 @@ fn the_second_loop_has_its_levels_and_its_checks() {
     assert_eq!((usual.levels, usual.verify), (4, true));
     let own = tail("rc3 = true\nrc3_levels = 2\nrc3_verify = false").unwrap();
     assert_eq!((own.levels, own.verify), (2, false));
+}
+
+#[test]
+fn receivers_acknowledge_as_often_as_the_file_says() {
+    let options = |lines: &str| parse(&transport(lines)).unwrap().transport;
+    assert_eq!(options("").ack_every, None);
+    assert_eq!(options("delayed_acks = true").ack_every, Some(2));
+    assert_eq!(options("ack_every = 8").ack_every, Some(8));
+    let all = options(
+        "ack_every = 8\nack_delay = \"50us\"\nquick_acks = 0\ngrowth_limit = 2\nheader_bytes = 40\nmss = 1460\n\
+         initial_rto = \"5s\"\njump_start = true\nrestart_after_idle = false",
+    );
+    let expected = TransportOptions {
+        mss: Some(1_460),
+        header_bytes: Some(40),
+        ack_every: Some(8),
+        ack_delay: Some(Duration::from_micros(50)),
+        quick_acks: Some(0),
+        growth_limit: Some(2),
+        jump_start: Some(true),
+        restart_after_idle: Some(false),
+        initial_rto: Some(Duration::from_secs(5)),
+        ..TransportOptions::default()
+    };
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn a_generated_cellular_link_is_that_of_its_seed() {
+    let line = |cellular: &str| {
+        let s = parse(&with("rate = \"96mbit\"", &format!("cellular = {cellular}"))).unwrap();
+        match s.topology {
+            Topology::Dumbbell { bottleneck, .. } => (bottleneck.line, bottleneck.line_name),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (seven, name) = line("{ mean = \"12mbit\", seed = 7, length = \"20s\" }");
+    let own = Cellular {
+        mean: Rate::from_bits_per_sec(12_000_000),
+        length: Duration::from_secs(20),
+        seed: 7,
+    };
+    assert_eq!(seven, own.line().unwrap());
+    assert_eq!(name, "cellular, 12mbit on average");
+    assert_ne!(seven, line("{ mean = \"12mbit\", seed = 8, length = \"20s\" }").0);
+}
+
+#[test]
+fn lists_and_messages_are_read() {
+    let kind = |text: &str| match parse(&with("bulk = { flows = 4 }", text)).unwrap().workloads.remove(0) {
+        w => (w.ends(), w.name, w.kind),
+    };
+    let (ends, name, list) = kind("list = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]");
+    let Kind::Of(Workload::List { flows }) = list else {
+        panic!("{list:?}")
+    };
+    let ms = Duration::from_millis;
+    assert_eq!(flows, [(ms(0), Bytes::new(10_000)), (ms(50), Bytes::new(1_000_000))]);
+    assert_eq!((ends, name.as_str()), (Ends::All, "list"));
+    let (ends, name, messages) =
+        kind("messages = { connections = 8, rate = \"40mbit\", sizes = { fixed = \"10kB\" } }");
+    let Kind::Of(Workload::Messages {
+        connections: 8,
+        arrivals: Arrivals::Rate(rate),
+        messages: None,
+        ..
+    }) = messages
+    else {
+        panic!("{messages:?}")
+    };
+    assert_eq!(rate, Rate::from_bits_per_sec(40_000_000));
+    assert_eq!((ends, name.as_str()), (Ends::Each, "messages"));
+    let (ends, _, messages) = kind("messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" } }");
+    let Kind::Of(Workload::Messages {
+        connections: 1,
+        messages: Some(100),
+        ..
+    }) = messages
+    else {
+        panic!("{messages:?}")
+    };
+    assert_eq!(ends, Ends::All);
+}
+
+#[test]
+fn a_run_may_end_with_its_flows() {
+    let until = |until: &str, workload: &str| {
+        let text = with("duration =", &format!("{until}\nduration ="));
+        parse(&text.replace("bulk = { flows = 4 }", workload)).map(|s| s.until)
+    };
+    let (done, sized) = ("until = \"flows done\"", "bulk = { bytes = \"1MB\" }");
+    assert_eq!(until("", sized).unwrap(), Until::Duration);
+    assert_eq!(until("until = \"duration\"", "bulk = {}").unwrap(), Until::Duration);
+    let poisson = "poisson = { per_second = 9.0, sizes = { fixed = \"1kB\" }";
+    for finite in [
+        sized.to_owned(),
+        format!("{poisson}, flows = 10 }}"),
+        format!("stop = \"1s\"\n{poisson} }}"),
+        "stop = \"1s\"\nrequests = { response = { fixed = \"1kB\" } }".to_owned(),
+        // Cross traffic may go on for ever, and so may a compared flow.
+        format!("{sized}\n[[workload]]\nalgorithm = \"reno\"\n{poisson} }}"),
+        format!("{sized}\n[[workload]]\nbulk = {{}}"),
+    ] {
+        assert_eq!(until(done, &finite).unwrap(), Until::FlowsDone, "{finite}");
+    }
+    // What is compared is never done, whatever else is.
+    assert!(until(done, &format!("{poisson} }}\n[[workload]]\n{sized}")).is_err());
 }
 
 #[test]
@@ -453,6 +562,75 @@ fn every_mistake_names_its_line_and_its_fix() {
             with("[[work", "[report]\nsize_classes = [\"1MB\", \"1kB\"]\n[[work"),
         ),
         ("a segment of nothing", with("[[work", "[transport]\nmss = 0\n[[work")),
+        (
+            "an end that there is not",
+            with("duration =", "until = \"flow done\"\nduration ="),
+        ),
+        (
+            "a run until flows without end are done",
+            with("duration =", "until = \"flows done\"\nduration ="),
+        ),
+        (
+            "a run until flows without number are done",
+            with("duration =", "until = \"flows done\"\nduration =")
+                .replace(bulk, "poisson = { per_second = 1.0, sizes = { fixed = \"1kB\" } }"),
+        ),
+        (
+            "a rate and a cellular link",
+            with("rtt =", "cellular = { mean = \"12mbit\" }\nrtt ="),
+        ),
+        (
+            "a cellular link of no rate",
+            with("rate = \"96mbit\"", "cellular = { mean = \"0mbit\" }"),
+        ),
+        (
+            "a cellular link without a rate",
+            with("rate = \"96mbit\"", "cellular = { seed = 7 }"),
+        ),
+        (
+            "a cellular link of a moment",
+            with(
+                "rate = \"96mbit\"",
+                "cellular = { mean = \"12mbit\", length = \"1ms\" }",
+            ),
+        ),
+        (
+            "a cellular link of too many packets",
+            with("rate = \"96mbit\"", "cellular = { mean = \"10gbit\" }"),
+        ),
+        (
+            "two ways to say how often",
+            transport("delayed_acks = true\nack_every = 2"),
+        ),
+        ("an acknowledgement never", transport("ack_every = 0")),
+        ("an acknowledgement hardly ever", transport("ack_every = 300")),
+        ("a window of nothing", transport("initial_window = 0")),
+        ("headers larger than packets", transport("header_bytes = 2000")),
+        ("a timeout of no time", transport("initial_rto = \"0s\"")),
+        ("an empty list", with(bulk, "list = []")),
+        (
+            "a list out of order",
+            with(bulk, "list = [[\"1s\", \"1kB\"], [\"0s\", \"1kB\"]]"),
+        ),
+        ("a list of nothing", with(bulk, "list = [[\"1s\", \"0kB\"]]")),
+        (
+            "messages without a rate",
+            with(bulk, "messages = { sizes = { fixed = \"1kB\" } }"),
+        ),
+        (
+            "messages over no connection",
+            with(
+                bulk,
+                "messages = { connections = 0, per_second = 1.0, sizes = { fixed = \"1kB\" } }",
+            ),
+        ),
+        (
+            "no messages",
+            with(
+                bulk,
+                "messages = { count = 0, per_second = 1.0, sizes = { fixed = \"1kB\" } }",
+            ),
+        ),
         ("a contender of no name", with("\"reno\"", "\"re no\"")),
     ];
     let handler =

@@ -46,8 +46,8 @@ pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
 };
 pub use ccplane_workload::{
-    Arrivals, Carrier, Duty, Exchange, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadError,
-    WorkloadSpec,
+    Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, SizeTable, SizeTableError, TraceFlow, Workload,
+    WorkloadError, WorkloadSpec,
 };
 pub use change::Change;
 pub use datagram::DatagramStats;

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use ccplane_units::Time;
 
 use crate::SimError;
-use crate::app::Cause;
+use crate::app::{AppId, Cause};
 use crate::event::{Event, Kind, LAST};
 use crate::network::Network;
 use crate::trace::Tracer;
@@ -66,15 +66,31 @@ impl<T: Tracer> Simulation<T> {
     /// Runs until this time: what happens then has happened. A simulation that stands still is an error, and so is one in
     /// which packets came from nowhere or went nowhere.
     pub fn run_until(&mut self, until: Time) -> Result<(), SimError> {
-        self.run(until, false)?;
+        self.run::<false>(until, false)?;
         self.world.now = until.min(LAST);
         Ok(())
+    }
+
+    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but not beyond this time; whether they have.
+    /// It stops with the event by which the last one did.
+    pub fn run_workloads(&mut self, workloads: &[AppId], until: Time) -> Result<bool, SimError> {
+        let not_ended = |app: &AppId| self.world.workload(*app).is_some_and(|workload| !workload.ended());
+        self.world.awaited = workloads.iter().copied().filter(not_ended).collect();
+        if self.world.awaited.is_empty() {
+            return Ok(true);
+        }
+        self.run::<true>(until, false)?;
+        let ended = self.world.awaited.is_empty();
+        if !ended {
+            self.world.now = until.min(LAST);
+        }
+        Ok(ended)
     }
 
     /// Runs until every flow with an end has finished, and then a little longer, but not beyond this time; whether they
     /// have.
     pub fn run_flows(&mut self, until: Time) -> Result<bool, SimError> {
-        self.run(until, true)?;
+        self.run::<false>(until, true)?;
         if self.world.unfinished > 0 {
             self.world.now = until.min(LAST);
         }
@@ -94,12 +110,13 @@ impl<T: Tracer> Simulation<T> {
         self.world.failed.take().map_or(Ok(true), Err)
     }
 
-    fn run(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
+    /// `AWAITS` is whether it ends when no workload is awaited any more.
+    fn run<const AWAITS: bool>(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
         let until = until.min(LAST);
         let mut still = 0;
         while !(flows && self.world.unfinished == 0) {
             let before = (self.world.now, self.world.packets.gone);
-            let more = self.batch(until)?;
+            let more = self.batch::<AWAITS>(until)?;
             if let Some(error) = self.world.failed.take() {
                 return Err(error);
             }
@@ -128,7 +145,7 @@ impl<T: Tracer> Simulation<T> {
 
     /// Up to so many events; whether there may be more by this time.
     #[inline(never)]
-    fn batch(&mut self, until: Time) -> Result<bool, SimError> {
+    fn batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
         for _ in 0..BATCH {
             let Some(event) = self.world.events.pop(until) else {
                 return Ok(false);
@@ -139,6 +156,9 @@ impl<T: Tracer> Simulation<T> {
                 self.arrive(event.which());
             } else {
                 self.other(event)?;
+            }
+            if AWAITS && self.world.awaited.is_empty() {
+                return Ok(false);
             }
         }
         Ok(true)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ccplane_transport::Config;
 use ccplane_units::Time;
-use ccplane_workload::{Action, Exchange, NodeId, Pairs, Running, Workload, WorkloadSpec};
+use ccplane_workload::{Action, Exchange, Message, NodeId, Pairs, Running, Workload, WorkloadSpec};
 
 use crate::app::{App, AppId, Cause};
 use crate::flow::{Congestion, Direction, FlowId, FlowSpec};
@@ -21,6 +21,8 @@ pub struct WorkloadApp {
     /// Flows by their slots. They were made in this order, so that their numbers rise.
     followed: Vec<FlowId>,
     opened: u64,
+    /// Flows with an end that have neither arrived nor failed, of those without a slot.
+    under_way: u64,
     /// When it asked to be woken.
     planned: Option<Time>,
 }
@@ -39,6 +41,21 @@ impl WorkloadApp {
     /// Requests with their responses, in the order of their ends. Empty for workloads of another kind.
     pub fn exchanges(&self) -> &[Exchange] {
         self.running.exchanges()
+    }
+
+    /// Messages that have arrived, in the order of their ends. Empty for workloads of another kind.
+    pub fn messages(&self) -> &[Message] {
+        self.running.messages()
+    }
+
+    /// Requests without their responses, and messages that wait or are under way.
+    pub fn unfinished(&self) -> u64 {
+        self.running.unfinished()
+    }
+
+    /// Whether all of its flows with an end, requests and messages are over, and no more will come.
+    pub fn ended(&self) -> bool {
+        self.under_way == 0 && self.running.ended()
     }
 
     fn act(&mut self, now: Time, me: AppId, action: Action, world: &mut World) -> Result<(), SimError> {
@@ -62,6 +79,7 @@ impl WorkloadApp {
                 };
                 let flow = world.add_flow_of(me, spec)?;
                 self.opened += 1;
+                self.under_way += u64::from(bytes.is_some() && !follow);
                 if follow {
                     self.followed.push(flow);
                 }
@@ -91,17 +109,27 @@ impl WorkloadApp {
 
 impl App for WorkloadApp {
     fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time> {
-        if let Cause::Received(flow, direction) = cause
-            && let Ok(slot) = self.followed.binary_search(&flow)
-        {
-            self.running
-                .received(now, slot as u32, direction == Direction::Backward);
+        match cause {
+            Cause::Time => {}
+            Cause::Received(flow, direction) => match self.followed.binary_search(&flow) {
+                Ok(slot) => self
+                    .running
+                    .received(now, slot as u32, direction == Direction::Backward),
+                Err(_) => self.under_way = self.under_way.saturating_sub(1),
+            },
+            Cause::Failed(flow) => {
+                let one = u64::from(self.followed.binary_search(&flow).is_err());
+                self.under_way = self.under_way.saturating_sub(one);
+            }
         }
         while let Some(action) = self.running.poll(now) {
             if let Err(error) = self.act(now, me, action, world) {
                 world.fail(error);
                 return None;
             }
+        }
+        if !world.awaited.is_empty() && self.ended() {
+            world.awaited.retain(|app| *app != me);
         }
         let next = self.running.next_time();
         if cause != Cause::Time && next == self.planned {
@@ -145,6 +173,7 @@ impl World {
             band,
             followed: Vec::new(),
             opened: 0,
+            under_way: 0,
             planned: None,
         };
         let first = app.running.next_time().unwrap_or(Time::MAX);

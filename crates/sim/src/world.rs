@@ -4,7 +4,7 @@ use ccplane_transport::Native;
 use ccplane_units::Time;
 
 use crate::SimError;
-use crate::app::Installed;
+use crate::app::{AppId, Installed};
 use crate::change::Change;
 use crate::datagram::Datagrams;
 use crate::end::End;
@@ -82,6 +82,8 @@ pub struct World {
     pub(crate) spray: bool,
     /// Why an application cannot go on: the run ends with it.
     pub(crate) failed: Option<SimError>,
+    /// Workloads that a run waits for, and that have not ended.
+    pub(crate) awaited: Vec<AppId>,
 }
 
 impl World {
@@ -140,6 +142,7 @@ impl World {
             counters: Counters::default(),
             spray,
             failed: None,
+            awaited: Vec::new(),
         })
     }
 

@@ -247,6 +247,48 @@ fn the_same_seed_gives_the_same_flows() {
 }
 
 #[test]
+fn a_run_can_wait_for_workloads() {
+    let mut sim = dumbbell(2, 1);
+    let bulk = |bytes| Workload::Bulk {
+        flows: 1,
+        bytes,
+        stagger: Duration::ZERO,
+    };
+    let start = |kind, sim: &mut Simulation| {
+        let spec = spec(sim, 2, kind);
+        add(sim, spec)
+    };
+    let finite = start(bulk(Some(Bytes::new(1_000_000))), &mut sim);
+    let messages = Workload::Messages {
+        connections: 2,
+        arrivals: Arrivals::PerSecond(100.0),
+        sizes: SizeTable::fixed(Bytes::new(10_000)),
+        messages: Some(100),
+    };
+    let messages = start(messages, &mut sim);
+    start(bulk(None), &mut sim);
+    // Not by then, but later: the time is that of the last arrival.
+    assert!(!sim.run_workloads(&[finite, messages], at(10)).expect("it runs"));
+    assert_eq!(sim.now(), at(10));
+    assert!(sim.run_workloads(&[finite, messages], at(60_000)).expect("it runs"));
+    let flows = sim.flows().filter_map(|flow| sim.flow(flow));
+    let last = flows
+        .filter(|view| view.app == Some(finite))
+        .filter_map(|view| view.finished)
+        .max();
+    let served = sim.workload(messages).expect("it is one").messages();
+    assert_eq!(served.len(), 100);
+    assert!(served.iter().all(|m| m.arrived <= m.started && m.started < m.finished));
+    let last_message = served.last().map(|message| message.finished);
+    assert_eq!(Some(sim.now()), last.max(last_message));
+    assert_eq!(sim.workload(messages).expect("it is one").unfinished(), 0);
+    // What has ended is not waited for.
+    let now = sim.now();
+    assert!(sim.run_workloads(&[finite], at(60_000)).expect("it runs"));
+    assert_eq!(sim.now(), now);
+}
+
+#[test]
 fn mistakes_are_told_with_the_workloads_name() {
     let mut sim = dumbbell(1, 1);
     let switch = node(&sim, "left");

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod draw;
+mod messages;
 mod open;
 mod paced;
 mod pairs;
@@ -19,6 +20,7 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
+pub use messages::Message;
 pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
@@ -94,6 +96,18 @@ pub enum Workload {
         /// The pause between a response and the next request.
         think: Pause,
     },
+    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random, over connections that
+    /// persist. A connection serves one message at a time; a message that finds all of its pair's busy waits.
+    Messages {
+        /// Connections a pair.
+        connections: u32,
+        /// How many messages there are.
+        arrivals: Arrivals,
+        /// How large they are.
+        sizes: SizeTable,
+        /// No more than so many.
+        messages: Option<u64>,
+    },
     /// Incast: at one moment every pair starts a flow, and some time later again.
     Bursts {
         /// How large the flows are.
@@ -102,6 +116,11 @@ pub enum Workload {
         every: Duration,
         /// No more than so many bursts.
         bursts: Option<u64>,
+    },
+    /// Each pair: flows of these sizes at these times.
+    List {
+        /// When, from the workload's start on, and how large; in the order of their times.
+        flows: Vec<(Duration, Bytes)>,
     },
     /// Flows one by one, in the order of their times.
     Trace {
@@ -207,11 +226,15 @@ pub enum WorkloadError {
         /// How many there may be.
         limit: u64,
     },
-    /// A trace that is not in order.
-    #[error("the workload `{name}`: flow {index} of the trace starts before the one above it; sort the trace by time")]
+    /// A trace or list that is not in order.
+    #[error(
+        "the workload `{name}`: flow {index} of the {what} starts before the one above it; sort the {what} by time"
+    )]
     Backwards {
         /// The workload.
         name: String,
+        /// `trace` or `list`.
+        what: &'static str,
         /// The flow, from 0.
         index: usize,
     },
@@ -219,6 +242,9 @@ pub enum WorkloadError {
 
 /// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in the transport.
 const MOST_CONNECTIONS: u64 = 1 << 24;
+
+/// Exchanges or messages of which a record is kept: 40 bytes each, 670 MB in all. Later ones happen, without a record.
+const MOST_RECORDS: usize = 1 << 24;
 
 /// What a workload wants done.
 ///
@@ -278,8 +304,9 @@ pub enum Action {
 ///    has been read by the other end, and something was. Nothing else is to be told: a flow that fails is one of which
 ///    nothing more is heard, and a write to it is dropped.
 ///
-/// [`exchanges`](Running::exchanges) is what came of it, where the workload itself keeps account; of all other flows the
-/// driver knows size, start and end.
+/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) are what came of it, where the workload itself
+/// keeps account; of all other flows the driver knows size, start and end. A run that is to last until all is done is over
+/// when the workload has [`ended`](Running::ended) and each of its flows with a `finish` has arrived or failed.
 #[derive(Debug)]
 pub struct Running {
     pairs: Pairs,
@@ -291,6 +318,7 @@ enum Machine {
     Open(open::OpenLoop),
     Paced(paced::Paced),
     Requests(requests::Requests),
+    Messages(messages::Messages),
 }
 
 impl Running {
@@ -337,12 +365,34 @@ impl Running {
                     random,
                 ))
             }
+            Workload::Messages {
+                connections,
+                arrivals,
+                sizes,
+                messages,
+            } => {
+                let places = pairs.places() as u64;
+                room(&name, "connections", places.saturating_mul(u64::from(connections)))?;
+                if connections == 0 {
+                    return Err(nothing("it has no connections; give at least one"));
+                }
+                if messages == Some(0) {
+                    return Err(nothing("it has no messages; give at least one"));
+                }
+                let gap = open::gap(arrivals, &sizes).map_err(nothing)?;
+                Machine::Messages(messages::Messages::new(
+                    connections,
+                    gap,
+                    sizes,
+                    messages,
+                    &pairs,
+                    span,
+                    random,
+                ))
+            }
             kind => {
-                if let Workload::Trace { flows } = &kind
-                    && let Some(index) = flows.windows(2).position(|pair| pair[1].at < pair[0].at)
-                {
-                    let index = index + 1;
-                    return Err(WorkloadError::Backwards { name, index });
+                if let Some((what, index)) = backwards(&kind) {
+                    return Err(WorkloadError::Backwards { name, what, index });
                 }
                 if let Workload::Bulk { flows, .. } = &kind {
                     room(
@@ -364,6 +414,7 @@ impl Running {
             Machine::Open(open) => open.poll(now, &self.pairs),
             Machine::Paced(paced) => paced.poll(now, &self.pairs),
             Machine::Requests(requests) => requests.poll(now, &self.pairs),
+            Machine::Messages(messages) => messages.poll(now, &self.pairs),
         }
     }
 
@@ -374,14 +425,17 @@ impl Running {
             Machine::Open(open) => open.next_time(),
             Machine::Paced(paced) => paced.next_time(),
             Machine::Requests(requests) => requests.next_time(),
+            Machine::Messages(messages) => messages.next_time(),
         }
     }
 
     /// All that was written to a flow in one direction has arrived, `back` being the way to its opener. Of flows whose
     /// workload does not care, and of slots that there are not, nothing follows.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
-        if let Machine::Requests(requests) = &mut self.machine {
-            requests.received(now, slot, back);
+        match &mut self.machine {
+            Machine::Requests(requests) => requests.received(now, slot, back),
+            Machine::Messages(messages) => messages.received(now, slot, back),
+            Machine::Open(_) | Machine::Paced(_) => {}
         }
     }
 
@@ -390,6 +444,34 @@ impl Running {
         match &self.machine {
             Machine::Requests(requests) => requests.done(),
             _ => &[],
+        }
+    }
+
+    /// The messages that have arrived, in the order of their ends.
+    pub fn messages(&self) -> &[Message] {
+        match &self.machine {
+            Machine::Messages(messages) => messages.done(),
+            _ => &[],
+        }
+    }
+
+    /// Requests without their responses, and messages that wait or are under way.
+    pub fn unfinished(&self) -> u64 {
+        match &self.machine {
+            Machine::Requests(requests) => requests.unfinished(),
+            Machine::Messages(messages) => messages.unfinished(),
+            Machine::Open(_) | Machine::Paced(_) => 0,
+        }
+    }
+
+    /// Whether it opens no flow with an end any more, and nothing of which it keeps account is under way. One that sends
+    /// without end, as a paced source, has none: it ended before it began.
+    pub fn ended(&self) -> bool {
+        match &self.machine {
+            Machine::Open(open) => open.ended(),
+            Machine::Paced(_) => true,
+            Machine::Requests(requests) => requests.ended(),
+            Machine::Messages(messages) => messages.ended(),
         }
     }
 }
@@ -406,6 +488,16 @@ impl Span {
     fn over(self, at: Time) -> bool {
         self.stop.is_some_and(|stop| at >= stop)
     }
+}
+
+/// The first flow of a trace or list that starts before the one above it, and which of the two it is.
+fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
+    let (what, index) = match kind {
+        Workload::Trace { flows } => ("trace", flows.windows(2).position(|pair| pair[1].at < pair[0].at)),
+        Workload::List { flows } => ("list", flows.windows(2).position(|pair| pair[1].0 < pair[0].0)),
+        _ => return None,
+    };
+    Some((what, index? + 1))
 }
 
 fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {

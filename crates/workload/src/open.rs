@@ -1,6 +1,6 @@
-//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals, bursts, traces.
+//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals, bursts, lists, traces.
 
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 
 use super::draw::exponential;
@@ -42,6 +42,11 @@ enum Plan {
         burst: u64,
         flows: u64,
     },
+    List {
+        flows: Vec<(Duration, Bytes)>,
+        /// Starts at each time.
+        each: u64,
+    },
     Trace(Vec<TraceFlow>),
 }
 
@@ -72,11 +77,21 @@ impl OpenLoop {
                 burst: places.max(1),
                 flows: bursts.map_or(u64::MAX, |bursts| bursts.saturating_mul(places)),
             },
+            Workload::List { flows } if flows.is_empty() => return Err("its list is empty; give a time and a size"),
+            Workload::List { flows } if flows.iter().any(|(_, bytes)| bytes.get() == 0) => {
+                return Err("a flow of its list has no bytes; leave it out");
+            }
+            Workload::List { flows } => Plan::List {
+                flows,
+                each: places.max(1),
+            },
             Workload::Trace { flows } if flows.iter().any(|flow| flow.bytes.get() == 0) => {
                 return Err("a flow of its trace has no bytes; leave it out");
             }
             Workload::Trace { flows } => Plan::Trace(flows),
-            Workload::Paced { .. } | Workload::Requests { .. } => return Err("it opens no flows by itself"),
+            Workload::Paced { .. } | Workload::Requests { .. } | Workload::Messages { .. } => {
+                return Err("it opens no flows by itself");
+            }
         };
         let mut open = OpenLoop {
             plan,
@@ -97,6 +112,11 @@ impl OpenLoop {
             (Some(next), Some(stop)) => Some(next.min(stop)),
             (next, stop) => next.or(stop),
         }
+    }
+
+    /// Whether no flow starts any more.
+    pub fn ended(&self) -> bool {
+        self.next.is_none_or(|at| self.span.over(at))
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
@@ -126,6 +146,10 @@ impl OpenLoop {
             Plan::Bursts {
                 every, burst, flows, ..
             } => (count < *flows).then(|| start + *every * (count / burst)),
+            Plan::List { flows, each } => {
+                let (after, _) = flows.get(usize::try_from(count / each).ok()?)?;
+                Some(start + *after)
+            }
             Plan::Trace(flows) => flows.get(usize::try_from(count).ok()?).map(|flow| start + flow.at),
         }
     }
@@ -146,6 +170,11 @@ impl OpenLoop {
                 let (from, to) = pairs.get(place)?;
                 (from, to, Some(sizes.draw(&mut self.random).get()))
             }
+            Plan::List { flows, each } => {
+                let (from, to) = pairs.get(place)?;
+                let (_, bytes) = flows.get(usize::try_from(self.count / each).ok()?)?;
+                (from, to, Some(bytes.get()))
+            }
             Plan::Trace(flows) => {
                 let flow = flows.get(usize::try_from(self.count).ok()?)?;
                 (flow.from, flow.to, Some(flow.bytes.get()))
@@ -164,7 +193,7 @@ impl OpenLoop {
 }
 
 /// Nanoseconds between arrivals.
-fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static str> {
+pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static str> {
     let rate = match arrivals {
         Arrivals::PerSecond(rate) => rate,
         Arrivals::Rate(rate) => rate.bytes_per_sec() as f64 / sizes.mean(),

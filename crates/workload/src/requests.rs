@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use ccplane_units::{Bytes, Time};
 use rand_pcg::Pcg64;
 
-use super::{Action, Pairs, Pause, SizeTable, Span};
+use super::{Action, MOST_RECORDS, Pairs, Pause, SizeTable, Span};
 
 /// A request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +23,6 @@ pub struct Exchange {
     pub response: Bytes,
 }
 
-/// Exchanges of which a record is kept: 40 bytes each, 670 MB in all. Later ones happen, without a record.
-const MOST_RECORDS: usize = 1 << 24;
-
 /// Clients and servers of one workload.
 #[derive(Debug)]
 pub(super) struct Requests {
@@ -41,6 +38,8 @@ pub(super) struct Requests {
     /// Connections in their pause: its end, and the slot.
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     ready: VecDeque<Action>,
+    /// Connections whose both ends have said that nothing more comes.
+    ended: usize,
     done: Vec<Exchange>,
 }
 
@@ -82,6 +81,7 @@ impl Requests {
             open: Vec::new(),
             thinking: BinaryHeap::new(),
             ready: VecDeque::new(),
+            ended: 0,
             done: Vec::new(),
         }
     }
@@ -169,6 +169,17 @@ impl Requests {
         &self.done
     }
 
+    /// Requests without their responses.
+    pub fn unfinished(&self) -> u64 {
+        let open = self.open.iter().filter(|connection| connection.state != State::Quiet);
+        open.count() as u64
+    }
+
+    /// Whether no request is to come, and none is without its response.
+    pub fn ended(&self) -> bool {
+        self.span.over(self.span.start) || (self.considered > 0 && self.ended == self.open.len())
+    }
+
     /// A request to be written now.
     fn ask(&mut self, now: Time) -> Connection {
         Connection {
@@ -181,6 +192,7 @@ impl Requests {
 
     /// Both ends have nothing more to say.
     fn end(&mut self, slot: u32) {
+        self.ended += 1;
         self.ready.push_back(write(slot, false, 0, true));
         self.ready.push_back(write(slot, true, 0, true));
     }

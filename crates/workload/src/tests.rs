@@ -219,6 +219,56 @@ fn a_trace_is_played() {
 }
 
 #[test]
+fn every_pair_plays_the_list() {
+    let mut list = spec(Workload::List {
+        flows: vec![
+            (Duration::ZERO, Bytes::new(10)),
+            (Duration::from_millis(50), Bytes::new(20)),
+            (Duration::from_millis(50), Bytes::new(30)),
+        ],
+    });
+    list.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
+    list.start = seconds(1);
+    let actions = run(list.clone(), 1, Time::MAX);
+    let told: Vec<(u64, u32, u64)> = actions
+        .iter()
+        .filter_map(|(at, action)| match action {
+            Action::Open {
+                from,
+                bytes: Some(bytes),
+                finish: true,
+                follow: false,
+                ..
+            } => Some((at.as_micros() / 1_000, from.0, *bytes)),
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        (1_000, 0, 10),
+        (1_000, 1, 10),
+        (1_050, 0, 20),
+        (1_050, 1, 20),
+        (1_050, 0, 30),
+        (1_050, 1, 30),
+    ];
+    assert_eq!(told, expected);
+    // What would start too late does not.
+    list.stop = Some(seconds(1) + Duration::from_millis(50));
+    let mut running = Running::new(list.clone(), 1, 0).expect("a sound workload");
+    assert!(!running.ended());
+    assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.ended());
+    let mut refused = |flows| {
+        list.kind = Workload::List { flows };
+        Running::new(list.clone(), 1, 0).map(drop).unwrap_err().to_string()
+    };
+    let ms = Duration::from_millis;
+    assert!(refused(vec![]).contains("its list is empty"));
+    assert!(refused(vec![(ms(0), Bytes::new(0))]).contains("no bytes"));
+    let backwards = refused(vec![(ms(5), Bytes::new(1)), (ms(4), Bytes::new(1))]);
+    assert!(backwards.contains("sort the list by time"), "{backwards}");
+}
+
+#[test]
 fn a_constant_rate_does_not_drift() {
     let mut constant = spec(Workload::Paced {
         rate: Rate::from_bits_per_sec(7_000_000),

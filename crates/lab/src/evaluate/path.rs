@@ -1,12 +1,10 @@
 //! Paths that are not a plain link.
 
 use ccplane_report::chart::Axis;
-use ccplane_units::{Duration, Rate};
 
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, least, ratio};
 use super::{Measured, Plan, Question, Verdict};
-use crate::scenario::{Cellular, Topology};
 
 /// Packets that overtake each other.
 pub(super) const REORDERING: Question = Question {
@@ -118,27 +116,10 @@ pub(super) const CELLULAR: Question = Question {
         Cubic's power and of its goodput. Caution: at least 50 % of its goodput. Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(120.0, 40.0);
-        let mut runs = sweep::runs(setting, CUBIC, &cells(), "bulk = {}", |case| {
-            let (_, queue) = case.key.split_once('-').unwrap_or_default();
-            Sketch::link("5mbit", "40ms", format!("droptail:{queue}")).seconds(seconds)
-        });
-        for run in &mut runs {
-            let mbit = if run.key.contains("20mbit") {
-                20_000_000
-            } else {
-                5_000_000
-            };
-            let cell = Cellular {
-                mean: Rate::from_bits_per_sec(mbit),
-                length: Duration::from_secs(140),
-                seed: 1,
-            };
-            // A trace stands in a file of its own, which a question does not have.
-            if let (Topology::Dumbbell { bottleneck, .. }, Ok(line)) = (&mut run.scenario.topology, cell.line()) {
-                (bottleneck.line, bottleneck.line_name) = (line, "a generated cellular trace".to_owned());
-            }
-        }
-        Plan::Runs(runs)
+        Plan::Runs(sweep::runs(setting, CUBIC, &cells(), "bulk = {}", |case| {
+            let (mean, queue) = case.key.split_once('-').unwrap_or_default();
+            Sketch::cellular(mean, "40ms", format!("droptail:{queue}")).seconds(seconds)
+        }))
     },
     judge: |setting, outcomes| {
         let cases = cells();

@@ -39,6 +39,13 @@ impl Sketch {
         ))
     }
 
+    /// The same over a generated cellular trace of this mean rate.
+    pub(super) fn cellular(mean: impl Display, rtt: impl Display, queue: impl Display) -> Sketch {
+        Sketch::network(format!(
+            "[topology.dumbbell]\ncellular = {{ mean = \"{mean}\" }}\nrtt = \"{rtt}\"\nqueue = \"{queue}\"\n"
+        ))
+    }
+
     /// Any network: a `[topology]`, or nodes and links.
     pub(super) fn network(network: String) -> Sketch {
         Sketch {

@@ -26,7 +26,7 @@ use crate::result::{
     Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, SecondLoop, Series, SimulationAudit,
     TcpInfo,
 };
-use crate::scenario::{Kind, Scenario};
+use crate::scenario::{Ends, Kind, Scenario, Until};
 
 /// Flows that are looked at in time; of more, the first ones.
 const MOST_SAMPLED: usize = 64;
@@ -45,6 +45,9 @@ pub(super) struct Job<'s> {
     pub(super) packet_logs: Option<&'s Path>,
 }
 
+/// Flows that are looked at, with what was seen.
+type Looks = Vec<(FlowId, Vec<Sample>)>;
+
 /// The workloads that are compared.
 #[derive(Default)]
 struct Compared {
@@ -54,6 +57,10 @@ struct Compared {
     lasting: Vec<AppId>,
     /// Those whose connections carry requests and responses.
     loops: Vec<AppId>,
+    /// Those whose connections carry messages.
+    messages: Vec<AppId>,
+    /// Those that the run waits for.
+    awaited: Vec<AppId>,
 }
 
 impl Job<'_> {
@@ -98,9 +105,10 @@ impl Job<'_> {
         }
         let mut controls = Controls::new(self, contender);
         let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let (flows, samples): (Vec<FlowId>, _) = self.advance(&mut sim, &compared)?.into_iter().unzip();
+        let (sampled, elapsed) = self.advance(&mut sim, &compared)?;
+        let (flows, samples): (Vec<FlowId>, _) = sampled.into_iter().unzip();
         let heard = controls.heard(&sim, &flows);
-        let result = self.result(&sim, contender, seed, &compared, samples, heard, begun)?;
+        let result = self.result(&sim, contender, seed, &compared, samples, elapsed, heard, begun)?;
         Ok((result, sim))
     }
 
@@ -153,12 +161,15 @@ impl Job<'_> {
             let id = sim
                 .add_workload(spec, congestion, transport)
                 .map_err(|error| self.told(error))?;
-            let ours = workload.algorithm.is_none() || self.scenario.contenders.is_empty();
-            if !ours || workload.heeds_nothing() {
+            if !workload.is_compared(&self.scenario.contenders) {
                 continue;
+            }
+            if self.scenario.until == Until::FlowsDone && workload.ends() == Ends::All {
+                compared.awaited.push(id);
             }
             match workload.kind {
                 Kind::Of(Workload::Requests { .. }) => compared.loops.push(id),
+                Kind::Of(Workload::Messages { .. }) => compared.messages.push(id),
                 Kind::Of(Workload::Bulk { bytes: None, .. } | Workload::Paced { .. }) => compared.lasting.push(id),
                 Kind::Of(_) | Kind::Trace { .. } => compared.finite.push(id),
             }
@@ -166,18 +177,23 @@ impl Job<'_> {
         Ok(compared)
     }
 
-    /// Lets the time pass, with a look at the first lasting flows at each step.
-    fn advance<T: Tracer>(
-        &self,
-        sim: &mut Simulation<T>,
-        compared: &Compared,
-    ) -> Result<Vec<(FlowId, Vec<Sample>)>, Error> {
+    /// Lets the time pass, with a look at the first lasting flows at each step; what was seen, and how long it took.
+    fn advance<T: Tracer>(&self, sim: &mut Simulation<T>, compared: &Compared) -> Result<(Looks, Duration), Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
-        let mut sampled: Vec<(FlowId, Vec<Sample>)> = Vec::new();
+        let mut sampled = Looks::new();
         let mut seen = 0;
         let mut now = 0;
         loop {
-            sim.run_until(Time::from_nanos(now)).map_err(|error| self.told(error))?;
+            let at = Time::from_nanos(now);
+            let over = if compared.awaited.is_empty() {
+                sim.run_until(at).map(|()| false)
+            } else {
+                sim.run_workloads(&compared.awaited, at)
+            };
+            let over = over.map_err(|error| self.told(error))?;
+            if over {
+                now = sim.now().as_nanos();
+            }
             for flow in sim.flows().skip(seen) {
                 seen += 1;
                 let lasting = sim.flow(flow).is_some_and(|view| is_of(&view, &compared.lasting));
@@ -190,8 +206,9 @@ impl Job<'_> {
                     series.push(sample(&view, now, self.plan.transport.mss));
                 }
             }
-            if now >= end {
-                return Ok(sampled);
+            if over || now >= end {
+                // A scenario without a single flow is over at once, and still divided by its length.
+                return Ok((sampled, Duration::from_nanos(now.max(1))));
             }
             let next = (now + step).min(end);
             self.watch.advanced(Duration::from_nanos(next - now));
@@ -210,10 +227,10 @@ impl Job<'_> {
         seed: u64,
         compared: &Compared,
         samples: Vec<Vec<Sample>>,
+        elapsed: Duration,
         heard: Option<Heard>,
         begun: u64,
     ) -> Result<ContenderResult, Error> {
-        let elapsed = self.scenario.duration;
         let (end, span) = (Time::ZERO + elapsed, elapsed.as_nanos());
         let crossings = sim.crossings(self.plan.main);
         // A departure is known when the packet comes: some lie behind the end.
@@ -226,20 +243,21 @@ impl Job<'_> {
         let delivered: u64 = left().map(|(_, _, bytes)| bytes).sum();
         let at = |p| delays.quantile(p).unwrap_or(0.0);
         let link = sim.link(self.plan.main);
-        let capacity = self.could_carry(self.plan.main);
+        let capacity = self.could_carry(self.plan.main, elapsed);
         let of = |apps: &[AppId]| -> Vec<FlowView> {
             let views = sim.flows().filter_map(|flow| sim.flow(flow));
             views.filter(|view| is_of(view, apps)).collect()
         };
-        let (views, finite) = (of(&compared.lasting), of(&compared.finite));
+        let (views, finite, busy) = (of(&compared.lasting), of(&compared.finite), of(&compared.messages));
         let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
-        let all = || views.iter().chain(&finite);
-        let completed = self.completed(sim, &finite, &compared.loops, seed)?;
+        let all = || views.iter().chain(&finite).chain(&busy);
+        let completed = self.completed(sim, &finite, compared, seed)?;
         let unfinished = finite
             .iter()
             .filter(|flow| flow.finished.is_none() && flow.started < end)
-            .count() as u64;
-        let completions = (!finite.is_empty() || !completed.is_empty())
+            .count() as u64
+            + self.unserved(sim, &compared.messages);
+        let completions = (!finite.is_empty() || !busy.is_empty() || !completed.is_empty())
             .then(|| super::seeds::completions(&completed, unfinished, &self.scenario.report.size_classes));
         let received: u64 = all().map(|view| view.received).sum();
         let exchanged: u64 = compared
@@ -266,10 +284,13 @@ impl Job<'_> {
             jain: metrics::jain(&goodputs),
             flows: samples.iter().map(|samples| flow_figures(samples, span)).collect(),
             completions,
-            links: self.links(sim),
+            links: self.links(sim, elapsed),
             one_way: None,
             second_loop: self.scenario.transport.tail.is_some().then(|| {
-                let ours = |view: &FlowView| is_of(view, &compared.lasting) || is_of(view, &compared.finite);
+                let ours = |view: &FlowView| {
+                    let apps = [&compared.lasting, &compared.finite, &compared.messages];
+                    apps.iter().any(|apps| is_of(view, apps))
+                };
                 let flows = sim
                     .flows()
                     .filter(|flow| sim.flow(*flow).is_some_and(|view| ours(&view)));
@@ -340,12 +361,18 @@ impl Job<'_> {
         names.join(" and ")
     }
 
-    /// Flows and responses that ended.
+    /// Messages of these workloads that wait or are under way.
+    fn unserved(&self, sim: &World, messages: &[AppId]) -> u64 {
+        let workloads = messages.iter().filter_map(|app| sim.workload(*app));
+        workloads.map(|workload| workload.unfinished()).sum()
+    }
+
+    /// Flows, responses and messages that ended.
     fn completed(
         &self,
         sim: &World,
         finite: &[FlowView],
-        loops: &[AppId],
+        compared: &Compared,
         seed: u64,
     ) -> Result<Vec<Completion>, Error> {
         let mut alone = Alone {
@@ -353,40 +380,51 @@ impl Job<'_> {
             known: BTreeMap::new(),
         };
         let mut completed = Vec::new();
-        let mut add = |from, to, started: Time, finished: Time, bytes: u64| -> Result<(), Error> {
+        let mut add = |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), Error> {
             completed.push(Completion {
                 seed,
-                started_ns: started.as_nanos(),
+                started_ns: came.as_nanos(),
                 bytes,
-                took_ns: finished.since(started).as_nanos(),
+                took_ns: finished.since(came).as_nanos(),
+                waited_ns: started.since(came).as_nanos(),
                 alone_ns: alone.takes(from, to, bytes).map_err(|error| self.told(error))?,
             });
             Ok(())
         };
         for flow in finite {
             if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
-                add(flow.from, flow.to, flow.started, finished, bytes)?;
+                add(flow.from, flow.to, [flow.started, flow.started, finished], bytes)?;
             }
         }
-        for app in loops {
-            let connections: Vec<FlowView> = sim
-                .flows()
-                .filter_map(|flow| sim.flow(flow))
-                .filter(|view| view.app == Some(*app))
-                .collect();
+        let connections = |app: &AppId| -> Vec<FlowView> {
+            let views = sim.flows().filter_map(|flow| sim.flow(flow));
+            views.filter(|view| view.app == Some(*app)).collect()
+        };
+        for app in &compared.loops {
+            let connections = connections(app);
             for exchange in sim.workload(*app).map_or(&[][..], |workload| workload.exchanges()) {
                 // The response comes from where the request went.
                 if let Some(connection) = connections.get(exchange.connection as usize) {
                     let (from, to) = (connection.to, connection.from);
-                    add(from, to, exchange.started, exchange.finished, exchange.response.get())?;
+                    let times = [exchange.started, exchange.started, exchange.finished];
+                    add(from, to, times, exchange.response.get())?;
+                }
+            }
+        }
+        for app in &compared.messages {
+            let connections = connections(app);
+            for message in sim.workload(*app).map_or(&[][..], |workload| workload.messages()) {
+                if let Some(connection) = connections.get(message.connection as usize) {
+                    let times = [message.arrived, message.started, message.finished];
+                    add(connection.from, connection.to, times, message.bytes.get())?;
                 }
             }
         }
         Ok(completed)
     }
 
-    /// Bytes that a link could carry in the whole run: at each time with the line that it then had, nothing while down.
-    fn could_carry(&self, link: LinkId) -> f64 {
+    /// Bytes that a link could carry in a run of this length: at each time with the line that it then had, nothing while down.
+    fn could_carry(&self, link: LinkId, elapsed: Duration) -> f64 {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
         };
@@ -395,6 +433,7 @@ impl Job<'_> {
             .events
             .iter()
             .map(|(at, change)| (at.since(Time::ZERO), change))
+            .filter(|(at, _)| *at <= elapsed)
             .collect();
         changes.sort_by_key(|(at, _)| *at);
         let (mut line, mut up, mut since, mut bytes) = (spec.line.clone(), true, Duration::ZERO, 0.0);
@@ -411,15 +450,15 @@ impl Job<'_> {
             (line, up, since) = (next, runs, at);
         }
         if up {
-            bytes += capacity(&line, since, self.scenario.duration.saturating_sub(since));
+            bytes += capacity(&line, since, elapsed.saturating_sub(since));
         }
         bytes
     }
 
-    fn links(&self, sim: &World) -> Vec<LinkFigures> {
+    fn links(&self, sim: &World, elapsed: Duration) -> Vec<LinkFigures> {
         let one = |link: &LinkId| {
             let view = sim.link(*link)?;
-            let capacity = self.could_carry(*link);
+            let capacity = self.could_carry(*link, elapsed);
             let delivered = view.accepted_bytes.saturating_sub(view.backlog.bytes);
             Some(LinkFigures {
                 name: self.plan.network.link_name(*link),

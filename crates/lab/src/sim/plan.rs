@@ -353,19 +353,20 @@ fn mtu(scenario: &Scenario) -> u32 {
 fn config(options: &TransportOptions) -> Config {
     let own = Config::default();
     Config {
-        mss: options
-            .mss
-            .map_or(own.mss, |mss| u16::try_from(mss).unwrap_or(u16::MAX)),
-        ack_every: options
-            .delayed_acks
-            .map_or(own.ack_every, |delayed| if delayed { 2 } else { 1 }),
+        mss: options.mss.unwrap_or(own.mss),
+        header_bytes: options.header_bytes.unwrap_or(own.header_bytes),
+        ack_every: options.ack_every.unwrap_or(own.ack_every),
+        ack_delay: options.ack_delay.unwrap_or(own.ack_delay),
+        quick_acks: options.quick_acks.unwrap_or(own.quick_acks),
+        growth_limit: options.growth_limit.unwrap_or(own.growth_limit),
         ecn: options
             .ecn
             .map_or(own.ecn, |ecn| if ecn { Ecn::Ect0 } else { Ecn::NotEct }),
         pacing: options.pacing.unwrap_or(own.pacing),
-        initial_window: options
-            .initial_window
-            .map_or(own.initial_window, |window| u16::try_from(window).unwrap_or(u16::MAX)),
+        initial_window: options.initial_window.unwrap_or(own.initial_window),
+        jump_start: options.jump_start.unwrap_or(own.jump_start),
+        restart_after_idle: options.restart_after_idle.unwrap_or(own.restart_after_idle),
+        initial_rto: options.initial_rto.unwrap_or(own.initial_rto),
         min_rto: options.min_rto.unwrap_or(own.min_rto),
         tail: options.tail,
         discard: true,

@@ -1,0 +1,67 @@
+//! Seeds: one, or a range.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Seeds, each of which gives a run of its own: `7`, or `1..50` with both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    first: u64,
+    last: u64,
+}
+
+impl Seeds {
+    /// One seed.
+    pub fn one(seed: u64) -> Seeds {
+        Seeds {
+            first: seed,
+            last: seed,
+        }
+    }
+
+    /// Every seed, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u64> {
+        self.first..=self.last
+    }
+
+    /// How many.
+    pub fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    /// The first.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+}
+
+/// Text that names no seeds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {MOST_SEEDS} of them")]
+pub struct BadSeeds(String);
+
+/// Each seed keeps its figures; a million of them are more than any confidence interval needs.
+const MOST_SEEDS: u64 = 1_000_000;
+
+impl FromStr for Seeds {
+    type Err = BadSeeds;
+
+    fn from_str(text: &str) -> Result<Seeds, BadSeeds> {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last && last - first < MOST_SEEDS => Ok(Seeds { first, last }),
+            _ => Err(BadSeeds(text.escape_debug().take(40).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}..{}", self.first, self.last)
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The scenarios that come with ccplane, embedded so that they are there without the repository.
+
+/// A file of the folder `scenarios`: its name and its text.
+type File = (&'static str, &'static str);
+
+/// Names each of these files once.
+macro_rules! files {
+    ($($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../scenarios/", $name)))),+]
+    };
+}
+
+/// The scenarios, in their order.
+const SCENARIOS: &[File] = files![
+    "01-one-flow.toml",
+    "02-fairness.toml",
+    "03-random-loss.toml",
+    "04-bursts-of-loss.toml",
+    "05-codel.toml",
+    "06-fq-codel.toml",
+    "07-dctcp.toml",
+    "08-incast.toml",
+    "09-parking-lot.toml",
+    "10-web-search.toml",
+    "11-fat-tree.toml",
+    "12-tree-192.toml",
+    "13-internet2.toml",
+    "14-rate-steps.toml",
+    "15-outage.toml",
+    "16-cellular.toml",
+    "17-cross-traffic.toml",
+    "18-requests.toml",
+    "19-graph.toml",
+    "20-trace.toml",
+];
+
+/// What they refer to.
+const BESIDE: &[File] = files!["abilene.txt", "flows.csv", "varying.trace"];
+
+/// The names of all of them: those of their files without `.toml`.
+pub fn shipped() -> impl Iterator<Item = &'static str> {
+    SCENARIOS
+        .iter()
+        .map(|(file, _)| file.strip_suffix(".toml").unwrap_or(file))
+}
+
+/// The text of the one of this name.
+pub(crate) fn text(name: &str) -> Option<&'static str> {
+    let place = shipped().position(|known| known == name)?;
+    SCENARIOS.get(place).map(|(_, text)| *text)
+}
+
+/// A file that one of them refers to.
+pub(crate) fn beside(file: &str) -> Option<&'static str> {
+    BESIDE.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+}
+
+/// Those that someone who wrote this name may have meant.
+pub(crate) fn near(wrong: &str) -> Vec<&'static str> {
+    let part = |name: &&'static str| wrong.len() > 1 && name.contains(wrong);
+    let mut near: Vec<&str> = shipped().filter(part).collect();
+    for name in shipped() {
+        // The number in front is what one forgets.
+        let (_, plain) = name.split_once('-').unwrap_or((name, name));
+        let meant = [name, plain].map(|known| !crate::suggestions(wrong, [known]).is_empty());
+        if meant.contains(&true) && !near.contains(&name) {
+            near.push(name);
+        }
+    }
+    near
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::{ReadError, Scenario};
+
+    /// What lies in the folder is embedded, all of it, and reads the same from either place.
+    #[test]
+    fn every_shipped_scenario_is_there_without_its_folder() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let found: BTreeSet<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "golden.txt")
+            .collect();
+        let embedded = SCENARIOS.iter().chain(BESIDE).map(|(name, _)| (*name).to_owned());
+        assert_eq!(found, embedded.collect());
+        for name in shipped() {
+            let ours = Scenario::shipped(name).unwrap_or_else(|error| panic!("{error}"));
+            let theirs = Scenario::read(&folder.join(format!("{name}.toml"))).unwrap();
+            assert_eq!(ours.file, name);
+            let same = |scenario: &Scenario| format!("{:?} {:?}", scenario.topology, scenario.workloads);
+            assert_eq!(same(&ours), same(&theirs), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_file_or_else_a_shipped_one() {
+        let find = |name: &str| Scenario::find(Path::new(name));
+        assert_eq!(find("02-fairness").unwrap().text, text("02-fairness").unwrap());
+        let near = |name| match find(name) {
+            Err(ReadError::Unknown { near, .. }) => near,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(near("fairness"), ["02-fairness"]);
+        assert_eq!(near("02-fairnes"), ["02-fairness"]);
+        assert_eq!(near("farness"), ["02-fairness"]);
+        assert!(near("something").is_empty());
+        let said = find("something").unwrap_err().to_string();
+        assert!(said.contains("01-one-flow") && said.contains("20-trace"), "{said}");
+        // What is written as a file's path is one.
+        assert!(matches!(find("nowhere/02-fairness"), Err(ReadError::File { .. })));
+        assert!(matches!(find("02-fairness.toml"), Err(ReadError::File { .. })));
+    }
+}

@@ -1,0 +1,155 @@
+//! Options of every host's transport, each within what the transport can do.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use ccplane_transport::Tail;
+use ccplane_units::Duration;
+use toml::Spanned;
+
+use crate::TransportOptions;
+use crate::check::Context;
+use crate::file::{self, Q};
+use crate::problem::Problem;
+
+/// Checks the table.
+pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {
+    /// A UDP datagram cannot carry more, with its headers.
+    const LARGEST_MSS: u16 = 65_000;
+    /// Less is a header's size.
+    const SMALLEST_MSS: u16 = 88;
+    /// Most headers: an IPv6 packet has fewer with all options of TCP.
+    const LARGEST_HEADERS: u16 = 500;
+    let mss = within(
+        context,
+        written.mss.as_ref(),
+        SMALLEST_MSS..=LARGEST_MSS,
+        "a segment of",
+        " bytes",
+    )?;
+    let (what, fix) = (
+        "a choice for RC3's second loop, which is off",
+        "add `rc3 = true`, or remove this line",
+    );
+    if let Some(place) = written.rc3_levels.as_ref().filter(|_| !written.rc3) {
+        return Err(context.problem(place, what.to_owned(), "here", fix));
+    }
+    if let Some(place) = written.rc3_verify.as_ref().filter(|_| !written.rc3) {
+        return Err(context.problem(place, what.to_owned(), "here", fix));
+    }
+    let levels = match &written.rc3_levels {
+        Some(levels) => match u8::try_from(*levels.get_ref()) {
+            Ok(levels) if (1..=Tail::MOST_LEVELS).contains(&levels) => levels,
+            _ => {
+                return Err(context.problem(
+                    levels,
+                    format!("{} levels of priority for the second loop", levels.get_ref()),
+                    "here",
+                    format!("give 1 to {}", Tail::MOST_LEVELS),
+                ));
+            }
+        },
+        None => Tail::default().levels,
+    };
+    Ok(TransportOptions {
+        tail: written.rc3.then(|| Tail {
+            levels,
+            verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+            ..Tail::default()
+        }),
+        mss,
+        header_bytes: within(
+            context,
+            written.header_bytes.as_ref(),
+            0..=LARGEST_HEADERS,
+            "headers of",
+            " bytes",
+        )?,
+        ack_every: ack_every(context, written)?,
+        ack_delay: written.ack_delay.as_ref().map(|delay| delay.get_ref().0),
+        quick_acks: within(
+            context,
+            written.quick_acks.as_ref(),
+            0..=u8::MAX,
+            "quick acknowledgements of",
+            " segments",
+        )?,
+        growth_limit: within(
+            context,
+            written.growth_limit.as_ref(),
+            0..=u8::MAX,
+            "growth by",
+            " segments",
+        )?,
+        ecn: written.ecn,
+        pacing: written.pacing,
+        initial_window: within(
+            context,
+            written.initial_window.as_ref(),
+            1..=u16::MAX,
+            "the initial window is",
+            "",
+        )?,
+        jump_start: written.jump_start,
+        restart_after_idle: written.restart_after_idle,
+        initial_rto: timeout(context, written.initial_rto.as_ref())?,
+        min_rto: written.min_rto.as_ref().map(|rto| rto.get_ref().0),
+    })
+}
+
+/// A number in this range, in a type that has room for no more.
+fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
+    context: &Context,
+    written: Option<&Spanned<u32>>,
+    range: RangeInclusive<T>,
+    what: &str,
+    unit: &str,
+) -> Result<Option<T>, Problem> {
+    let Some(written) = written else { return Ok(None) };
+    let (least, most) = (*range.start(), *range.end());
+    let n = *written.get_ref();
+    match T::try_from(n) {
+        Ok(number) if (least.into()..=most.into()).contains(&n) => Ok(Some(number)),
+        _ => Err(context.problem(
+            written,
+            format!("{what} {n}{unit}"),
+            "here",
+            format!("give {least} to {most}"),
+        )),
+    }
+}
+
+/// How often a receiver acknowledges, which has two spellings.
+fn ack_every(context: &Context, written: &file::Transport) -> Result<Option<u8>, Problem> {
+    if let (Some(_), Some(second)) = (&written.delayed_acks, &written.ack_every) {
+        return Err(context.problem(
+            second,
+            "`delayed_acks` and `ack_every` say the same",
+            "the second of them",
+            "keep one: `delayed_acks = true` is `ack_every = 2`, `false` is 1",
+        ));
+    }
+    if let Some(delayed) = &written.delayed_acks {
+        return Ok(Some(if *delayed.get_ref() { 2 } else { 1 }));
+    }
+    within(
+        context,
+        written.ack_every.as_ref(),
+        1..=u8::MAX,
+        "an acknowledgement every",
+        " segments",
+    )
+}
+
+/// A timeout before any measurement: not none, or every handshake would be sent again at once.
+fn timeout(context: &Context, written: Option<&Q<Duration>>) -> Result<Option<Duration>, Problem> {
+    match written {
+        Some(rto) if rto.get_ref().0 == Duration::ZERO => Err(context.problem(
+            rto,
+            "a timeout of no time sends everything again at once",
+            "here",
+            "give a time above the round trip, such as 1s",
+        )),
+        written => Ok(written.map(|rto| rto.get_ref().0)),
+    }
+}
