@@ -425,6 +425,9 @@ pub struct Series {
     /// of a simulation.
     #[serde(default)]
     pub delay_thousandths_ms: Vec<f64>,
+    /// Mean time that packets waited there before their own transmission began, µs; of a simulated link of a steady rate.
+    #[serde(default)]
+    pub waited_mean_us: Option<f64>,
     /// Flows that ended, in the order in which they began.
     #[serde(default)]
     pub completed: Vec<Completion>,

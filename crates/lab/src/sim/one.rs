@@ -9,11 +9,12 @@ use std::sync::Arc;
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs, SimError,
-    SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
+    AppId, Change as SimChange, Congestion, Crossing, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs,
+    SimError, SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
 };
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::Watch;
 use super::plan::Plan;
@@ -234,10 +235,10 @@ impl Job<'_> {
         let warm = self.scenario.warm;
         let counted = elapsed.saturating_sub(warm).as_nanos();
         let crossings = sim.crossings(self.plan.main);
+        let counts = Time::ZERO + warm..end;
         // A departure is known when the packet comes: some lie behind the end.
         let left = || {
-            let counts = Time::ZERO + warm..end;
-            let inside = crossings.iter().filter(move |c| counts.contains(&c.left));
+            let inside = crossings.iter().filter(|c| counts.contains(&c.left));
             inside.map(|c| (c.left.as_nanos(), c.sojourn.as_nanos() as f64 / 1e6, u64::from(c.bytes)))
         };
         let width = self.bin.as_nanos();
@@ -353,6 +354,7 @@ impl Job<'_> {
                 flows: samples,
                 heard: heard.unwrap_or_default(),
                 completed,
+                waited_mean_us: self.waited_mean_us(crossings.iter().filter(|c| counts.contains(&c.left))),
                 delay_thousandths_ms: (0..=1_000).map(|n| at(f64::from(n) / 1e3)).collect(),
                 ..Series::default()
             },
@@ -414,6 +416,23 @@ impl Job<'_> {
             }
         }
         Ok(completed)
+    }
+
+    /// Mean time that these packets waited at the drawn link before their own transmission began, µs, where its rate is steady.
+    fn waited_mean_us<'c>(&self, crossings: impl Iterator<Item = &'c Crossing>) -> Option<f64> {
+        let changes =
+            |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
+        let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
+            return None;
+        };
+        let waited = |crossing: &Crossing| {
+            let own = rate.time_for(Bytes::new(crossing.bytes.into()));
+            crossing.sojourn.saturating_sub(own).as_nanos() as f64 / 1e3
+        };
+        let steady = !self.plan.events.iter().any(changes);
+        steady
+            .then(|| Distribution::new(crossings.map(waited)).mean())
+            .flatten()
     }
 
     /// Bytes that a link could carry from then to the end: at each time with the line that it then had, nothing while down.

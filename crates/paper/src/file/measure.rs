@@ -30,7 +30,9 @@ enum What {
     Figure(fn(&Figures) -> f64),
     /// A time in the queue, ms, without the packet's own transmission, in µs.
     Wait(fn(&Figures) -> f64),
-    /// The mean of those, in packets.
+    /// Their mean.
+    WaitMean,
+    /// The same in packets.
     QueuePackets,
     Jain,
     /// Jain's index, the mean over spans of this length.
@@ -59,7 +61,7 @@ static FIGURES: [(&str, What); 17] = [
     ("delay_p50_ms", What::Figure(|f| f.delay_p50_ms)),
     ("delay_p95_ms", What::Figure(|f| f.delay_p95_ms)),
     ("delay_p99_ms", What::Figure(|f| f.delay_p99_ms)),
-    ("wait_mean_us", What::Wait(|f| f.delay_mean_ms)),
+    ("wait_mean_us", What::WaitMean),
     ("wait_p50_us", What::Wait(|f| f.delay_p50_ms)),
     ("wait_p95_us", What::Wait(|f| f.delay_p95_ms)),
     ("wait_p99_us", What::Wait(|f| f.delay_p99_ms)),
@@ -145,10 +147,18 @@ impl Measure {
     pub fn of(&self, run: &Run<'_>) -> Option<f64> {
         let figures = &run.result.figures;
         let wait = |ms: f64| (ms * 1e3 - run.packet_us).max(0.0);
+        // Packet by packet where that is known: not all are full ones.
+        let mean = || {
+            run.result
+                .series
+                .waited_mean_us
+                .unwrap_or_else(|| wait(figures.delay_mean_ms))
+        };
         match &self.what {
             What::Figure(value) => Some(value(figures)),
             What::Wait(value) => Some(wait(value(figures))),
-            What::QueuePackets => Some(wait(figures.delay_mean_ms) / run.packet_us),
+            What::WaitMean => Some(mean()),
+            What::QueuePackets => Some(mean() / run.packet_us),
             What::Jain => figures.jain,
             What::JainOver(span) => {
                 let flows = rates_over(run, *span);
