@@ -40,9 +40,15 @@ enum What {
     /// A flow's standard deviation over its mean, of its rate over such spans; the mean over flows.
     VariationOver(Duration),
     /// Of the flows of a size class that ended.
-    Class(fn(&SizeClass) -> f64, String),
+    Class(OfClass, String),
     Unfinished,
 }
+
+/// A value of a size class.
+type OfClass = fn(&SizeClass) -> f64;
+
+/// What looks at flows over spans.
+type OverSpan = fn(Duration) -> What;
 
 /// Why a text names no measure.
 #[derive(Debug)]
@@ -75,7 +81,7 @@ static FIGURES: [(&str, What); 17] = [
 ];
 
 /// Those of a size class.
-static CLASSES: [(&str, fn(&SizeClass) -> f64); 7] = [
+static CLASSES: [(&str, OfClass); 7] = [
     ("completed", |class| class.flows as f64),
     ("completion_mean_ms", |class| class.mean_ms),
     ("completion_p50_ms", |class| class.p50_ms),
@@ -86,7 +92,7 @@ static CLASSES: [(&str, fn(&SizeClass) -> f64); 7] = [
 ];
 
 /// Those of a span.
-static SPANS: [(&str, fn(Duration) -> What); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
+static SPANS: [(&str, OverSpan); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
 
 impl Measure {
     /// Every name.
