@@ -28,7 +28,7 @@ pub(crate) struct LinkRecord {
 }
 
 /// What became of a workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadRecord {
     pub name: String,
     /// Who controlled it; `None` for datagrams, which heed nothing.
@@ -37,9 +37,15 @@ pub(crate) struct WorkloadRecord {
     pub compared: bool,
     /// Bytes that receiving applications read, requests' responses included.
     pub received: u64,
-    pub retransmitted: u64,
+    /// The same over time: ns since the start, and bytes by then. Where it is empty the samples of its flows say it.
+    pub course: Vec<(u64, u64)>,
+    /// Segments sent again; `None` where nobody does that, or where it is not known.
+    pub retransmitted: Option<u64>,
     /// Flows without end: goodput of every one, Mbit/s.
     pub goodputs: Vec<f64>,
+    /// A number for each of these that rises in the order in which flows of all workloads began; empty where only their
+    /// order among themselves is known.
+    pub order: Vec<u64>,
     /// Samples of those that were looked at (at most 64).
     pub flows: Vec<Vec<Sample>>,
     /// Flows or responses that ended.
