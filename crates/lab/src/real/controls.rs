@@ -5,8 +5,9 @@ use ccplane_datapath::Capabilities;
 use ccplane_linux::Counters;
 
 use crate::error::Error;
-use crate::experiment::{Contender, RemoteAgent};
+use crate::experiment::{Contender, read};
 use crate::heard::{self, Heard};
+use crate::packets::RemoteAgent;
 use crate::steer::Steered;
 
 /// Registered algorithms. They are unregistered when this is finished or dropped.
@@ -30,19 +31,17 @@ impl Controls {
                 continue;
             }
             let started = match agent {
-                None => {
-                    let parameters = parameters
-                        .iter()
-                        .fold(ccplane_algorithms::Parameters::new(), |all, (name, value)| {
-                            all.with(name, value)
-                        });
-                    Steered::start(registry, name, &parameters, heard::KEPT)?
-                }
+                None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
                 Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
             };
             steered.push((contender.clone(), started));
         }
         Ok(Controls { steered })
+    }
+
+    /// Of none: ccplane's transport needs no registering.
+    pub(crate) fn none() -> Controls {
+        Controls { steered: Vec::new() }
     }
 
     /// One of ccplane's that was registered.

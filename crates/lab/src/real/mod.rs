@@ -36,15 +36,9 @@ use ccplane_workload::WorkloadSpec;
 use crate::experiment::Contender;
 use crate::record::WorkloadRecord;
 
-#[allow(unused_imports, reason = "what places of real packets take")]
 pub(crate) use controls::Controls;
-#[allow(unused_imports, reason = "what places of real packets take")]
-pub(crate) use events::{LinkChange, LinkEvent, could_carry};
-#[allow(unused_imports, reason = "what places of real packets take")]
-pub(crate) use hosts::{Hosts, Side};
-#[allow(unused_imports, reason = "what places of real packets take")]
-pub(crate) use plan::link_events;
-#[allow(unused_imports, reason = "what places of real packets take")]
+pub(crate) use events::{LinkEvent, could_carry};
+pub(crate) use hosts::Hosts;
 pub(crate) use refuses::{Over, refuses};
 
 /// What is to run.

@@ -82,7 +82,7 @@ impl Pairs {
 }
 
 /// A transport with what an algorithm wants of it: it offers ECN, or carries time stamps.
-pub(crate) fn switched_on(config: Config, wants: Capabilities) -> Config {
+pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
         config.stamped()
     } else {
