@@ -5,7 +5,7 @@ use std::io;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Way;
 use ccplane_qdisc::LineSpec;
-use ccplane_units::Time;
+use ccplane_units::{Duration, Time};
 use ccplane_workload::{Pairs, TraceFlow, Workload, WorkloadSpec};
 
 use super::events::{LinkChange, LinkEvent};
@@ -74,6 +74,7 @@ impl RealPlan {
                 Until::Duration => Vec::new(),
                 Until::FlowsDone => scenario.workloads.iter().enumerate().filter_map(awaited).collect(),
             },
+            warm: scenario.warm,
             sample_every: scenario.sample_every,
             events: link_events(scenario),
             buffer,

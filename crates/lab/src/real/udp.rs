@@ -21,11 +21,11 @@ use ccplane_transport::{Config, Native, Phase, Stats, Tail};
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
 
-use super::drive::{Account, Opening, Role, place};
+use super::drive::{Account, Courses, Opening, Role, Sampled, place};
 use super::events::Events;
 use super::hosts;
 use super::socket::{self, DATAGRAM_HEADERS};
-use super::tcp::alone;
+use super::tcp::{alone, in_result};
 use super::{MOST_SAMPLED, RealPlan, Recorded};
 use crate::ends::inside;
 use crate::error::Error;
@@ -67,6 +67,7 @@ pub(crate) fn run(
     let mut loops = Loop {
         net,
         events: Events::new(emulator.control(), &plan.events),
+        courses: Courses::of(&account),
         account,
         live: Vec::new(),
         named: HashMap::new(),
@@ -79,10 +80,13 @@ pub(crate) fn run(
     loops.run(&mut look)?;
     let elapsed_ns = loops.now().as_nanos().max(1);
     let (senders, sampled) = loops.end(elapsed_ns);
+    let courses = loops.courses.finish(elapsed_ns);
     let recorded = Recorded {
         started_ns: loops.started_ns,
         elapsed_ns,
-        workloads: loops.account.records(plan, elapsed_ns, sampled, &alone(emulator)),
+        workloads: loops
+            .account
+            .records(plan, elapsed_ns, sampled, courses, &alone(emulator)),
         senders,
     };
     Ok((recorded, tail.map(|_| loops.tails)))
@@ -127,6 +131,7 @@ struct Loop<'r> {
     net: Net<'r>,
     events: Events,
     account: Account,
+    courses: Courses,
     live: Vec<Live>,
     /// Where a flow that lives is in `live`.
     named: HashMap<u32, usize>,
@@ -156,6 +161,9 @@ impl Loop<'_> {
         loop {
             let now = self.now();
             self.events.apply(now)?;
+            if !self.account.counts() && now >= Time::ZERO + plan.warm {
+                self.account.count_from_here();
+            }
             while let Some((workload, action)) = self.account.poll(now) {
                 self.act(now, workload, action)?;
             }
@@ -164,6 +172,7 @@ impl Loop<'_> {
             }
             if now >= next_look {
                 self.sample(now);
+                self.courses.look(now.as_nanos());
                 if !look(now.since(Time::ZERO), self.total) {
                     return Ok(());
                 }
@@ -206,7 +215,9 @@ impl Loop<'_> {
             let flow = live.flow;
             let (arrived, over, failed) = live.turn(&mut self.net.hosts);
             if let Some(known) = self.account.flow(flow) {
-                known.received.store(live.read[0], Ordering::Relaxed);
+                let before = known.received.swap(live.read[0], Ordering::Relaxed);
+                let workload = self.account.read(known.workload);
+                workload.fetch_add(live.read[0] - before, Ordering::Relaxed);
             }
             self.total += arrived.bytes;
             let now = Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns));
@@ -280,16 +291,23 @@ impl Loop<'_> {
         }
     }
 
-    /// A last look, and every connection is gone: senders and samples, workload after workload.
-    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<(usize, Vec<Sample>)>) {
+    /// A last look, and every connection is gone: senders in the order of the result, samples by workload.
+    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
         self.sample(Time::from_nanos(elapsed_ns));
         while !self.live.is_empty() {
             self.remove(self.live.len() - 1);
         }
-        self.sampled.sort_by_key(|(_, workload, _, _)| *workload);
-        let all = std::mem::take(&mut self.sampled).into_iter();
-        all.map(|(_, workload, local, samples)| (local, (workload, samples)))
-            .unzip()
+        let mut senders: Vec<_> = self
+            .sampled
+            .iter()
+            .map(|(_, workload, sender, _)| (in_result(self.net.plan, *workload), *sender))
+            .collect();
+        senders.sort_by_key(|(place, _)| *place);
+        let sampled = std::mem::take(&mut self.sampled).into_iter();
+        (
+            senders.into_iter().map(|(_, sender)| sender).collect(),
+            sampled.map(|(_, workload, _, samples)| (workload, samples)).collect(),
+        )
     }
 
     fn act(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
@@ -369,7 +387,7 @@ impl Loop<'_> {
                 }
             }
             Action::Datagram { from, to, bytes } => {
-                let counted = self.account.datagrams(workload);
+                let counted = self.account.read(workload);
                 self.net.datagram(workload, from, to, bytes, counted)?;
             }
         }
