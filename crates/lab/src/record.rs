@@ -212,7 +212,7 @@ impl Record {
 
 impl LinkRecord {
     /// Packets that left from then on.
-    fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
+    pub(crate) fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
         let warm = warm.as_nanos();
         self.departures.iter().filter(move |(at, ..)| *at >= warm)
     }

@@ -425,6 +425,9 @@ pub struct Series {
     /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not exceed, from none to all.
     #[serde(default)]
     pub delay_thousandths_ms: Vec<f64>,
+    /// Mean time that packets waited there before their own transmission began, µs; of a simulated link of a steady rate.
+    #[serde(default)]
+    pub waited_mean_us: Option<f64>,
     /// Flows of the compared workloads that ended.
     #[serde(default)]
     pub completed: Vec<Completion>,

@@ -130,14 +130,6 @@ impl Context<'_> {
             length: w.length.as_ref().map_or(own.length, |length| length.get_ref().0),
             seed: w.seed.unwrap_or(own.seed),
         };
-        if cellular.mean.bytes_per_sec() == 0 {
-            return Err(self.problem(
-                &w.mean,
-                "a link of no rate carries nothing",
-                "here",
-                "give a rate such as 12mbit",
-            ));
-        }
         if let Some(length) = w
             .length
             .as_ref()

@@ -24,8 +24,7 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
         context,
         written.mss.as_ref(),
         SMALLEST_MSS..=LARGEST_MSS,
-        "a segment of",
-        " bytes",
+        ("a segment of", " bytes", ", such as 1448"),
     )?;
     let (what, fix) = (
         "a choice for RC3's second loop, which is off",
@@ -62,8 +61,7 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
             context,
             written.header_bytes.as_ref(),
             0..=LARGEST_HEADERS,
-            "headers of",
-            " bytes",
+            ("headers of", " bytes", ", such as 52"),
         )?,
         ack_every: ack_every(context, written)?,
         ack_delay: written.ack_delay.as_ref().map(|delay| delay.get_ref().0),
@@ -71,15 +69,13 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
             context,
             written.quick_acks.as_ref(),
             0..=u8::MAX,
-            "quick acknowledgements of",
-            " segments",
+            ("quick acknowledgements of", " segments", ""),
         )?,
         growth_limit: within(
             context,
             written.growth_limit.as_ref(),
             0..=u8::MAX,
-            "growth by",
-            " segments",
+            ("growth by", " segments", "; 0 is all of them"),
         )?,
         ecn: written.ecn,
         pacing: written.pacing,
@@ -87,8 +83,7 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
             context,
             written.initial_window.as_ref(),
             1..=u16::MAX,
-            "the initial window is",
-            "",
+            ("the initial window is", " segments", ", such as 10"),
         )?,
         jump_start: written.jump_start,
         restart_after_idle: written.restart_after_idle,
@@ -97,13 +92,12 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
     })
 }
 
-/// A number in this range, in a type that has room for no more.
+/// A number in this range, in a type that has room for no more. A problem says what it is, its unit, and what helps.
 fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
     context: &Context,
     written: Option<&Spanned<u32>>,
     range: RangeInclusive<T>,
-    what: &str,
-    unit: &str,
+    (what, unit, example): (&str, &str, &str),
 ) -> Result<Option<T>, Problem> {
     let Some(written) = written else { return Ok(None) };
     let (least, most) = (*range.start(), *range.end());
@@ -114,7 +108,7 @@ fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
             written,
             format!("{what} {n}{unit}"),
             "here",
-            format!("give {least} to {most}"),
+            format!("give {least} to {most}{example}"),
         )),
     }
 }
@@ -136,8 +130,7 @@ fn ack_every(context: &Context, written: &file::Transport) -> Result<Option<u8>,
         context,
         written.ack_every.as_ref(),
         1..=u8::MAX,
-        "an acknowledgement every",
-        " segments",
+        ("an acknowledgement every", " segments", "; 1 acknowledges each"),
     )
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Messages {
     desks: Vec<Desk>,
     /// By slots.
     open: Vec<Connection>,
-    /// Idle connections were told that nothing more comes.
+    /// The last message has come: connections end when they have nothing to do.
     closing: bool,
     ready: VecDeque<Action>,
     done: Vec<Message>,
@@ -106,19 +106,13 @@ impl Messages {
     }
 
     pub fn next_time(&self) -> Option<Time> {
-        if self.span.over(self.span.start) {
-            return None;
-        }
-        if self.considered == 0 {
-            return Some(self.span.start);
-        }
-        // When the time is over, connections with nothing to do end.
-        let stop = self.span.stop.filter(|_| !self.closing);
-        self.next.into_iter().chain(stop).min()
+        // Without a single message there is nothing to open.
+        let begins = self.next.filter(|_| self.considered == 0);
+        begins.map(|_| self.span.start).or(self.next)
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
-        if now < self.span.start || self.span.over(self.span.start) {
+        if now < self.span.start || (self.arrived == 0 && self.next.is_none()) {
             return None;
         }
         // What has arrived before the connections are open is written as they are opened.
@@ -126,7 +120,7 @@ impl Messages {
         if let Some(open) = self.open_one(now, pairs) {
             return Some(open);
         }
-        if !self.closing && (self.next.is_none() || self.span.over(now)) {
+        if !self.closing && self.next.is_none() {
             self.closing = true;
             let idle = self.desks.iter_mut().flat_map(|desk| desk.idle.drain(..));
             self.ready.extend(idle.map(finish));
@@ -360,6 +354,15 @@ mod tests {
     }
 
     #[test]
+    fn without_a_message_nothing_is_opened() {
+        let mut short = spec(2, Arrivals::PerSecond(0.001), SizeTable::fixed(Bytes::new(1)), None);
+        short.stop = Some(Time::ZERO + Duration::from_millis(6));
+        let mut running = Running::new(short, 1, 0).expect("a sound workload");
+        assert!(running.ended() && running.next_time().is_none());
+        assert!(running.poll(Time::ZERO + Duration::from_secs(1)).is_none());
+    }
+
+    #[test]
     fn connections_are_open_before_the_first_message_and_end_after_the_last() {
         let size = SizeTable::fixed(Bytes::new(1_000));
         let mut finite = spec(2, Arrivals::PerSecond(100.0), size, None);
@@ -379,12 +382,13 @@ mod tests {
             );
             assert!(*at == opened && open, "{at:?} {action:?}");
         }
+        let last = running.messages().iter().map(|message| message.arrived).max();
         let ends = actions.iter().rev().take(4);
         assert!(
             ends.clone()
                 .all(|(_, action)| matches!(action, Action::Write { finish: true, .. }))
         );
-        assert!(ends.clone().all(|(at, _)| *at >= Time::ZERO + Duration::from_secs(1)));
+        assert!(ends.clone().all(|(at, _)| Some(*at) >= last));
         assert!(running.ended() && running.unfinished() == 0 && running.messages().len() > 50);
         // What nobody asked for changes nothing.
         running.received(opened, 0, true);
@@ -428,10 +432,12 @@ mod tests {
                 _ => 0,
             }).sum();
             prop_assert_eq!(written, all.iter().map(|m| m.bytes.get()).sum::<u64>());
+            let opened = actions.iter().filter(|(_, action)| matches!(action, Action::Open { .. })).count();
+            prop_assert_eq!(opened, if all.is_empty() { 0 } else { connections as usize * 2 });
             let ends = |slot: u32| actions.iter().filter(|(_, action)| {
                 matches!(action, Action::Write { slot: of, finish: true, .. } if *of == slot)
             }).count();
-            prop_assert!((0..connections * 2).all(|slot| ends(slot) == 1));
+            prop_assert!((0..opened as u32).all(|slot| ends(slot) == 1));
 
             let late = Duration::from_micros(late_us);
             for pair in 0..2 {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
     Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, Pairs, SimError, SimOptions, Simulation,
     SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
 };
-use ccplane_units::{Duration, Time};
+use ccplane_units::{Bytes, Duration, Time};
 
 use super::look::{Looks, Part, Sends};
 use super::plan::Plan;
@@ -21,6 +22,7 @@ use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::capacity;
 use crate::heard::{self, Heard};
+use crate::metrics::Distribution;
 use crate::progress::Progress;
 use crate::record::{LinkRecord, Record, Told};
 use crate::result::{Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit};
@@ -236,6 +238,7 @@ impl Job<'_> {
         begun: u64,
     ) -> ContenderResult {
         let span = record.span;
+        let waited_mean_us = self.waited_mean_us(&record.link);
         let Told {
             mut figures,
             workloads,
@@ -243,6 +246,7 @@ impl Job<'_> {
             mut series,
             complaints,
         } = record.told(self.bin, &self.scenario.report.size_classes);
+        series.waited_mean_us = waited_mean_us;
         figures.links = self.links(sim, span);
         figures.second_loop = self.scenario.transport.tail.is_some().then(|| second_loop(sim, parts));
         let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
@@ -278,6 +282,23 @@ impl Job<'_> {
             series,
             label,
         }
+    }
+
+    /// Mean time that packets that count waited at the drawn link before their own transmission began, µs, where its rate is steady.
+    fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
+        let changes =
+            |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
+        let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
+            return None;
+        };
+        if self.plan.events.iter().any(changes) {
+            return None;
+        }
+        let waited = link.since(self.scenario.warm).map(|(_, sojourn, bytes)| {
+            let own = rate.time_for(Bytes::new(*bytes)).as_nanos();
+            sojourn.saturating_sub(own) as f64 / 1e3
+        });
+        Distribution::new(waited).mean()
     }
 
     /// Bytes that a link could carry between two times: at each with the line that it then had, nothing while down.

@@ -30,7 +30,9 @@ enum What {
     Figure(fn(&Figures) -> f64),
     /// A time in the queue, ms, without the packet's own transmission, in µs.
     Wait(fn(&Figures) -> f64),
-    /// The mean of those, in packets.
+    /// Their mean.
+    WaitMean,
+    /// The same in packets.
     QueuePackets,
     Jain,
     /// Jain's index, the mean over spans of this length.
@@ -38,9 +40,15 @@ enum What {
     /// A flow's standard deviation over its mean, of its rate over such spans; the mean over flows.
     VariationOver(Duration),
     /// Of the flows of a size class that ended.
-    Class(fn(&SizeClass) -> f64, String),
+    Class(OfClass, String),
     Unfinished,
 }
+
+/// A value of a size class.
+type OfClass = fn(&SizeClass) -> f64;
+
+/// What looks at flows over spans.
+type OverSpan = fn(Duration) -> What;
 
 /// Why a text names no measure.
 #[derive(Debug)]
@@ -59,7 +67,7 @@ static FIGURES: [(&str, What); 17] = [
     ("delay_p50_ms", What::Figure(|f| f.delay_p50_ms)),
     ("delay_p95_ms", What::Figure(|f| f.delay_p95_ms)),
     ("delay_p99_ms", What::Figure(|f| f.delay_p99_ms)),
-    ("wait_mean_us", What::Wait(|f| f.delay_mean_ms)),
+    ("wait_mean_us", What::WaitMean),
     ("wait_p50_us", What::Wait(|f| f.delay_p50_ms)),
     ("wait_p95_us", What::Wait(|f| f.delay_p95_ms)),
     ("wait_p99_us", What::Wait(|f| f.delay_p99_ms)),
@@ -73,7 +81,7 @@ static FIGURES: [(&str, What); 17] = [
 ];
 
 /// Those of a size class.
-static CLASSES: [(&str, fn(&SizeClass) -> f64); 7] = [
+static CLASSES: [(&str, OfClass); 7] = [
     ("completed", |class| class.flows as f64),
     ("completion_mean_ms", |class| class.mean_ms),
     ("completion_p50_ms", |class| class.p50_ms),
@@ -84,7 +92,7 @@ static CLASSES: [(&str, fn(&SizeClass) -> f64); 7] = [
 ];
 
 /// Those of a span.
-static SPANS: [(&str, fn(Duration) -> What); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
+static SPANS: [(&str, OverSpan); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
 
 impl Measure {
     /// Every name.
@@ -145,10 +153,18 @@ impl Measure {
     pub fn of(&self, run: &Run<'_>) -> Option<f64> {
         let figures = &run.result.figures;
         let wait = |ms: f64| (ms * 1e3 - run.packet_us).max(0.0);
+        // Packet by packet where that is known: not all are full ones.
+        let mean = || {
+            run.result
+                .series
+                .waited_mean_us
+                .unwrap_or_else(|| wait(figures.delay_mean_ms))
+        };
         match &self.what {
             What::Figure(value) => Some(value(figures)),
             What::Wait(value) => Some(wait(value(figures))),
-            What::QueuePackets => Some(wait(figures.delay_mean_ms) / run.packet_us),
+            What::WaitMean => Some(mean()),
+            What::QueuePackets => Some(mean() / run.packet_us),
             What::Jain => figures.jain,
             What::JainOver(span) => {
                 let flows = rates_over(run, *span);
