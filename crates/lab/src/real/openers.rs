@@ -310,7 +310,7 @@ impl<'r> Openers<'r> {
         let (congestion, buffer) = (&target.congestion, self.plan.buffer);
         let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some()) {
             Ok(stream) => stream,
-            Err(Unconnected::Connection(_)) => {
+            Err(Unconnected::Connection) => {
                 self.account.failed(flow);
                 return Ok(());
             }

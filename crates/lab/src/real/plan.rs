@@ -5,7 +5,7 @@ use std::io;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Way;
 use ccplane_qdisc::LineSpec;
-use ccplane_units::{Duration, Time};
+use ccplane_units::Time;
 use ccplane_workload::{Pairs, TraceFlow, Workload, WorkloadSpec};
 
 use super::events::{LinkChange, LinkEvent};

@@ -14,7 +14,8 @@ use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Controls, Over, RealPlan, Recorded, could_carry, link_events, refuses, tcp, udp};
+use super::plan::link_events;
+use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
 use crate::experiment::Contender;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
