@@ -73,7 +73,7 @@ pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener>
 pub(super) enum Unconnected {
     /// This machine gives no such socket: no other one would fare better.
     Socket(io::Error),
-    /// This connection cannot be.
+    /// This connection cannot be: it counts as failed.
     Connection,
 }
 
