@@ -2,9 +2,11 @@
 //!
 //! A [`Datapath`] keeps its flows by number. Who keeps flows elsewhere, as the simulator does, takes [`Shared`], what the flows
 //! of a datapath have in common. In both a transport runs a flow as [`Lent`], and events leave by a [`Way`]: to an agent of this
-//! thread ([`Here`]) or of another process ([`There`]).
+//! thread ([`Here`]), of another thread ([`Beside`]) or of another process ([`There`]).
 
+mod beside;
 mod here;
+mod message;
 mod there;
 
 use std::collections::BTreeMap;
@@ -14,6 +16,7 @@ use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, Transport, Urgency}
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
 
+pub use beside::{Beside, Served, beside};
 pub use here::{Delays, Here};
 pub use there::There;
 

@@ -6,7 +6,6 @@
 
 mod agent;
 mod algorithm;
-pub mod bench;
 mod ccp;
 mod control;
 pub mod datapath;

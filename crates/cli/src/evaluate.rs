@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ccplane_lab::evaluate::{self, Options, QUESTIONS, Watch};
+use ccplane_lab::Progress;
+use ccplane_lab::evaluate::{self, Options, QUESTIONS};
 use ccplane_lab::{Contender, Error};
 use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
@@ -13,7 +14,7 @@ use indicatif::ProgressBar;
 
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::run::{command_line, failure, percent_bar};
+use crate::run::{command_line, failure, percent_bar, show};
 use crate::{doctor, interrupt};
 
 /// Whom to ask what.
@@ -201,12 +202,9 @@ struct Shown {
     stop: Arc<AtomicBool>,
 }
 
-impl Watch for Shown {
+impl Progress for Shown {
     fn advanced(&self, share: f64, question: &str) {
-        self.bar.set_position((share * 100.0) as u64);
-        if self.bar.message() != question {
-            self.bar.set_message(question.to_owned());
-        }
+        show(&self.bar, share, question);
     }
 
     fn cancelled(&self) -> bool {

@@ -95,7 +95,7 @@ enum Command {
     /// Run a published experiment and set its figures beside the paper's.
     Paper(paper::PaperArgs),
     /// The other end of `paper ccp-ipc`: echoes datagrams on its standard input.
-    #[command(name = ccplane_lab::paper::ECHO_COMMAND, hide = true)]
+    #[command(name = ccplane_paper::ECHO_COMMAND, hide = true)]
     Echo,
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
-use ccplane_lab::paper::{self, Datapath, Options};
+use ccplane_paper::{self as paper, Datapath, Experiment, Options, Paper, ReadError};
 use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::Registry;
 use crate::exit::{Failure, Kind};
-use crate::run::{command_line, failure, percent_bar};
+use crate::run::{command_line, failure, percent_bar, show};
 use crate::{doctor, emu, interrupt};
 
 /// Which experiment.
 #[derive(Args)]
 pub struct PaperArgs {
-    /// Its name, or `list`.
+    /// Its name, or a file of your own (`mine.toml`; docs/papers.md), or `list`.
     name: String,
     /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
     #[arg(long)]
@@ -74,13 +74,27 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         list(json);
         return Ok(());
     }
+    if args.name.ends_with(".toml") {
+        let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
+            ReadError::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
+            error => Failure::new(Kind::Usage, error),
+        })?;
+        return of(&paper.experiment(), args, registry, json);
+    }
     let Some(experiment) = paper::by_name(&args.name) else {
-        let known: Vec<&str> = paper::ALL.iter().map(|e| e.name).collect();
+        let known: Vec<&str> = paper::all().map(|e| e.name).collect();
         return Err(
-            Failure::text(Kind::Usage, format!("there is no experiment `{}`", args.name))
-                .hint(format!("there are: {}", known.join(", "))),
+            Failure::text(Kind::Usage, format!("there is no experiment `{}`", args.name)).hint(format!(
+                "there are: {}; a file of your own ends in .toml",
+                known.join(", ")
+            )),
         );
     };
+    of(&experiment, args, registry, json)
+}
+
+/// Runs an experiment.
+fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = args.datapath.map(Datapath::from);
     if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
         let name = experiment.name;
@@ -116,13 +130,12 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
         command: command_line(),
         provenance: Provenance::now(crate::build(), command_line(), args.quick),
     };
-    let mut progress = Bar {
+    let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
-        runs: (0, 1),
     };
-    let outcome = experiment.run(&options, registry, &mut progress);
-    progress.bar.finish_and_clear();
+    let outcome = experiment.run(&options, registry, &shown);
+    shown.bar.finish_and_clear();
     let outcome = outcome.map_err(failure)?;
     if json {
         println!("{}", serde_json::Value::Object(outcome.figures));
@@ -147,27 +160,26 @@ pub fn echo() -> Result<(), Failure> {
 }
 
 /// `sim, linux`.
-fn places(experiment: &paper::Experiment) -> String {
+fn places(experiment: &Experiment<'_>) -> String {
     let all: Vec<String> = experiment.on.iter().map(Datapath::to_string).collect();
     all.join(", ")
 }
 
 fn list(json: bool) {
     if json {
-        let all: Vec<_> = paper::ALL
-            .iter()
-            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(e), "repeats": e.repeats }))
+        let all: Vec<_> = paper::all()
+            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(&e), "repeats": e.repeats }))
             .collect();
         println!("{}", serde_json::json!({ "experiments": all }));
         return;
     }
-    for e in paper::ALL {
+    for e in paper::all() {
         println!(
             "{}\n    {}\n    {}\n    on {}; takes {}{}",
             e.name,
             e.title,
             e.source,
-            places(e),
+            places(&e),
             e.takes,
             e.repeats
                 .map_or(String::new(), |n| format!("; repeats runs on kernel TCP {n} times")),
@@ -175,22 +187,15 @@ fn list(json: bool) {
     }
 }
 
-struct Bar {
+/// Progress on a terminal, nothing in a pipe.
+struct Shown {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
-    runs: (usize, usize),
 }
 
-impl Progress for Bar {
-    fn begin(&mut self, contender: &str, index: usize, of: usize) {
-        self.runs = (index, of.max(1));
-        self.bar.set_message(contender.to_owned());
-        self.step(0.0, 0.0);
-    }
-    fn step(&mut self, share: f64, _goodput_mbit: f64) {
-        let (index, of) = self.runs;
-        self.bar
-            .set_position(((index as f64 + share) * 100.0 / of as f64) as u64);
+impl Progress for Shown {
+    fn advanced(&self, share: f64, what: &str) {
+        show(&self.bar, share, what);
     }
     fn cancelled(&self) -> bool {
         interrupt::raised(&self.stop)

@@ -1,16 +1,16 @@
 //! `ccplane run`: algorithms one after the other on a link or network, on real packets or in the simulator.
 
-mod sim;
-
+use std::fmt::Write;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
-use ccplane_lab::result::{ContenderResult, RunResult};
-use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
-use ccplane_lab::{Carrier, Contender, Error, Experiment, Progress, RemoteAgent, on_real_packets};
+use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
+use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, RemoteAgent, Sim, Udp, files};
 use ccplane_qdisc::{LossModel, QueueSpec};
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::Registry;
 use crate::attach::remote::{may_be_silent, names};
 use crate::exit::{Failure, Kind};
-use crate::{doctor, emu, interrupt};
+use crate::{doctor, interrupt};
 
 /// The experiment.
 #[derive(Args)]
@@ -72,6 +72,10 @@ pub struct RunArgs {
     /// `1..50`.
     #[arg(long, alias = "seed", value_name = "SEEDS")]
     seeds: Option<Seeds>,
+    /// So many runs of each contender on real packets, in turns, with losses and start times drawn anew: means with 95 % bootstrap
+    /// intervals.
+    #[arg(long, value_name = "N")]
+    repeats: Option<NonZeroU32>,
     /// Connections a contender.
     #[arg(long, default_value_t = 1, conflicts_with = "scenario")]
     flows: usize,
@@ -127,120 +131,144 @@ impl From<TimingArg> for Timing {
 
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let second_loop = args.transport == TransportArg::Rc3;
-    if args.agent.is_some()
-        && (args.datapath == Some(Datapath::Sim) || (args.datapath.is_none() && args.scenario.is_some()))
-    {
-        return Err(Failure::text(
-            Kind::Usage,
-            "--agent is for real packets: virtual time does not wait for another process",
-        )
-        .hint("add `--datapath linux` or `--datapath udp`"));
-    }
-    let carrier = match args.datapath {
-        Some(Datapath::Sim) => return sim::run(&args, registry, json),
-        None if args.scenario.is_some() => return sim::run(&args, registry, json),
-        // Kernel TCP has no second loop.
-        None if second_loop => Carrier::Udp { second_loop },
-        Some(Datapath::Udp) => Carrier::Udp { second_loop },
-        None | Some(Datapath::Linux) => Carrier::Tcp,
+    let datapath = datapath(&args)?;
+    let scenario = match &args.scenario {
+        Some(file) => from_file(file, &args)?,
+        None => of_options(&args)?,
     };
-    let out = args.out.clone();
-    if second_loop && carrier == Carrier::Tcp {
-        return Err(Failure::text(
-            Kind::Usage,
-            "kernel TCP has no second loop, which `--transport rc3` asks for",
-        )
-        .hint("`--datapath udp` has it on real packets, `--datapath sim` in the simulator"));
-    }
-    if args.pcap {
-        return Err(
-            Failure::text(Kind::Usage, "--pcap keeps the packets of simulated links")
-                .hint("add `--datapath sim`; on real packets, `tcpdump` sees the namespaces"),
+    let seeds = seeds(&args, &scenario, datapath)?;
+    let agent = remote_agent(&args, &scenario)?;
+    let timing = args.timing.into();
+    let place: Box<dyn Place> = match datapath {
+        Datapath::Sim => Box::new(Sim {
+            packet_logs: args.pcap.then(|| args.out.join("packets")),
+        }),
+        Datapath::Linux => Box::new(Kernel { timing, agent }),
+        Datapath::Udp => Box::new(Udp { timing, agent }),
+    };
+    doctor::require(needs(datapath, &scenario))?;
+    let command = command_line();
+    // Before the load is our own.
+    let provenance = Provenance::now(crate::build(), command.clone(), false);
+    let options = Options {
+        seeds,
+        threads: args.threads.unwrap_or_else(cores).max(1),
+        repeat: without_seeds(&command),
+        command,
+    };
+    let shown = Shown {
+        bar: percent_bar(),
+        stop: interrupt::flag()?,
+        out: &args.out,
+        unwritten: AtomicBool::new(false),
+    };
+    let result = ccplane_lab::run(&*place, &scenario, registry, &options, &shown).map_err(failure)?;
+    shown.bar.finish_and_clear();
+    if shown.unwritten.load(Ordering::Relaxed) {
+        tracing::warn!(
+            "the results of single seeds could not be written to {}",
+            args.out.display()
         );
     }
-    let agent = remote_agent(&args)?;
-    let experiment = Experiment {
-        agent,
-        ..experiment(args)?
-    };
-    let steers = carrier == Carrier::Tcp && !experiment.contenders.iter().all(Contender::is_native);
-    let needs: &[doctor::Need] = if !steers {
-        &[doctor::Need::Emulator]
-    } else {
-        &[doctor::Need::Emulator, doctor::Need::KernelTcp]
-    };
-    doctor::require(needs)?;
-    // Before the load is our own.
-    let provenance = Provenance::now(crate::build(), command_line(), false);
-    let stop = interrupt::flag()?;
-    let mut progress = Bar::new(&experiment, stop);
-    let result = ccplane_lab::run_over(carrier, &experiment, registry, &mut progress).map_err(failure)?;
-    progress.bar.finish_and_clear();
-    let page = ccplane_lab::files::write(&result, &out, &provenance).map_err(|e| Failure::new(Kind::Failed, e))?;
+    let unwritable = |e| Failure::new(Kind::Failed, e);
+    let page = files::write(&result, &args.out, &provenance).map_err(unwritable)?;
+    files::write_scenario(&scenario.text, &args.out).map_err(unwritable)?;
     print(&result, &page, json);
+    if !json && datapath == Datapath::Sim {
+        println!("{}", speed(&result, &scenario, seeds));
+    }
     warn(&result);
     Ok(())
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Where it runs, if that can be.
+fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
+    let second_loop = args.transport == TransportArg::Rc3;
+    let datapath = args.datapath.unwrap_or(match args.scenario {
+        Some(_) => Datapath::Sim,
+        // Kernel TCP has no second loop.
+        None if second_loop => Datapath::Udp,
+        None => Datapath::Linux,
+    });
+    let usage = |what, hint| Err(Failure::text(Kind::Usage, what).hint(hint));
+    if args.agent.is_some() && datapath == Datapath::Sim {
+        return usage(
+            "--agent is for real packets: virtual time does not wait for another process",
+            "add `--datapath linux` or `--datapath udp`",
+        );
+    }
+    if second_loop && datapath == Datapath::Linux {
+        return usage(
+            "kernel TCP has no second loop, which `--transport rc3` asks for",
+            "`--datapath udp` has it on real packets, `--datapath sim` in the simulator",
+        );
+    }
+    if args.pcap && datapath != Datapath::Sim {
+        return usage(
+            "--pcap keeps the packets of simulated links",
+            "add `--datapath sim`; on real packets, `tcpdump` sees the namespaces",
+        );
+    }
+    if args.repeats.is_some() && datapath == Datapath::Sim {
+        return usage(
+            "--repeats is for real packets: a simulation with the same seed gives the same bytes",
+            "give seeds, as `--seeds 1..5`",
+        );
+    }
+    Ok(datapath)
+}
+
+/// The command line's seeds, or the scenario's; on real packets one seed a repeat.
+fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seeds, Failure> {
+    let given = args.seeds.unwrap_or(scenario.seeds);
+    match args.repeats {
+        None if datapath == Datapath::Sim || given.count() == 1 => Ok(given),
+        // A file's seeds are for the simulator: real time runs once, unless it is asked for more.
+        None if args.seeds.is_none() => Ok(Seeds::one(given.first())),
+        None => Err(Failure::text(
+            Kind::Usage,
+            format!("real packets run with one seed, not with {}", given.count()),
+        )
+        .hint("give `--repeats N` for several runs; or run in the simulator, with `--datapath sim`")),
+        Some(repeats) => {
+            let first = given.first();
+            let last = first.saturating_add(u64::from(repeats.get()) - 1);
+            let text = format!("{first}..{last}");
+            text.parse().map_err(|e: BadSeeds| Failure::text(Kind::Usage, e.to_string()))
+        }
+    }
+}
+
+/// What the host has to have for it.
+fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
+    let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+    let steers = !scenario.contenders.iter().chain(own).all(Contender::is_native);
+    match datapath {
+        Datapath::Sim => &[],
+        Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
+        Datapath::Linux | Datapath::Udp => &[doctor::Need::Emulator],
+    }
+}
+
 /// The agent of the command line, with contenders that it may run.
-fn remote_agent(args: &RunArgs) -> Result<Option<RemoteAgent>, Failure> {
+fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
     let Some(address) = args.agent.clone() else {
         return Ok(None);
     };
     may_be_silent(&address, args.silence)?;
     let ours = |contender: &&Contender| !contender.is_native();
-    let ours: Vec<Contender> = args.alg.iter().chain(&args.vs).filter(ours).cloned().collect();
+    let ours: Vec<Contender> = scenario.contenders.iter().filter(ours).cloned().collect();
     names(&ours, &address)?;
     let silence = args.silence;
     Ok(Some(RemoteAgent { address, silence }))
 }
 
-fn experiment(args: RunArgs) -> Result<Experiment, Failure> {
-    let usage = |e: &dyn std::error::Error| Failure::text(Kind::Usage, e.to_string());
-    if let Some(file) = &args.scenario {
-        let scenario = scenario(file, &args)?;
-        let seeds = args.seeds.unwrap_or(scenario.seeds);
-        let timing = args.timing.into();
-        let experiment = on_real_packets(&scenario, seeds, command_line()).map_err(failure)?;
-        return Ok(Experiment { timing, ..experiment });
-    }
-    let seeds = args.seeds.unwrap_or(Seeds::one(1));
-    if seeds.count() > 1 {
-        return Err(Failure::text(
-            Kind::Usage,
-            format!("real packets run with one seed, not with {}", seeds.count()),
-        )
-        .hint("give one, as `--seeds 7`; or run in the simulator, with `--datapath sim`"));
-    }
-    let queue: QueueSpec = args.queue.parse().map_err(|e| usage(&e))?;
-    let line = emu::line(Some(args.rate), args.trace.as_deref())?.expect("the rate has a default");
-    let line_name = args
-        .trace
-        .as_ref()
-        .map_or_else(|| args.rate.to_string(), |file| file.display().to_string());
-    Ok(Experiment {
-        contenders: args.alg.into_iter().chain(args.vs).collect(),
-        line,
-        line_name,
-        rtt: args.rtt,
-        queue,
-        queue_name: args.queue,
-        loss: args.loss,
-        jitter: Duration::ZERO,
-        reorder: false,
-        timing: args.timing.into(),
-        seed: seeds.first(),
-        flows: args.flows,
-        duration: args.duration,
-        sample_every: args.sample,
-        agent: None,
-        command: command_line(),
-    })
-}
-
-/// The scenario of a file, with the contenders of the command line where it has some.
-fn scenario(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
+/// The scenario of a file or of a name, with the contenders of the command line where it has some.
+fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
     let mut scenario = Scenario::find(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
     let given: Vec<Contender> = args.alg.iter().chain(&args.vs).cloned().collect();
     if !given.is_empty() {
@@ -254,6 +282,71 @@ fn scenario(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
         scenario.contenders = given;
     }
     Ok(scenario)
+}
+
+/// The options as the file that says the same: it is kept with the results, to go on from.
+fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
+    if args.alg.is_empty() && args.vs.is_empty() {
+        return Err(failure(Error::NoContender));
+    }
+    let usage = |e: &dyn std::error::Error| Failure::text(Kind::Usage, e.to_string());
+    // What is wrong with an option is said of the option, not of a file that nobody wrote.
+    let _: QueueSpec = args.queue.parse().map_err(|e| usage(&e))?;
+    let quoted = |text: &dyn std::fmt::Display| serde_json::Value::String(text.to_string()).to_string();
+    let contenders: Vec<String> = args.alg.iter().chain(&args.vs).map(|c: &Contender| quoted(c)).collect();
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name} = {value}");
+    };
+    line("contenders", &format!("[{}]", contenders.join(", ")));
+    line("duration", &quoted(&args.duration));
+    line("sample", &quoted(&args.sample));
+    line("\n[topology.dumbbell]\nrtt", &quoted(&args.rtt));
+    match &args.trace {
+        Some(file) => line(
+            "trace",
+            &quoted(&std::path::absolute(file).unwrap_or(file.clone()).display()),
+        ),
+        None => line("rate", &quoted(&args.rate)),
+    }
+    line("queue", &quoted(&args.queue));
+    line("loss", &quoted(&args.loss));
+    line("\n[[workload]]\nbulk", &format!("{{ flows = {} }}", args.flows));
+    if args.transport == TransportArg::Rc3 {
+        line("\n[transport]\nrc3", "true");
+    }
+    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| failure(Error::Scenario(problem)))
+}
+
+/// The command without its seeds, to which others can be added.
+fn without_seeds(command: &str) -> String {
+    let mut words = command.split(' ');
+    let mut kept: Vec<&str> = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "--seeds" | "--seed" => drop(words.next()),
+            word if word.starts_with("--seeds=") || word.starts_with("--seed=") => {}
+            word => kept.push(word),
+        }
+    }
+    kept.join(" ")
+}
+
+/// How fast it was, and the digest by which two machines can compare what they got.
+fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
+    let simulated = ccplane_lab::sim::virtual_time(scenario, seeds);
+    let wall: f64 = result.contenders.iter().filter_map(|c| c.host.wall_s).sum();
+    let hops: u64 = result
+        .contenders
+        .iter()
+        .filter_map(|c| c.audit.simulation.as_ref())
+        .map(|a| a.hops)
+        .sum();
+    let digest = result.digest.as_deref().unwrap_or_default();
+    format!(
+        "{simulated} simulated in {wall:.3} s ({:.1} ns a packet and link); digest {digest}",
+        wall * 1e9 / hops.max(1) as f64
+    )
 }
 
 /// The command line of this process, as a shell takes it.
@@ -302,56 +395,45 @@ pub fn failure(error: Error) -> Failure {
 
 /// A bar of percent on a terminal, nothing in a pipe.
 pub fn percent_bar() -> ProgressBar {
-    bar(100)
-}
-
-fn bar(length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} [{bar:30}] {percent:>3}%  {eta} left");
-    ProgressBar::new(length).with_style(style.expect("a constant template is valid").progress_chars("=> "))
+    ProgressBar::new(MILLE).with_style(style.expect("a constant template is valid").progress_chars("=> "))
 }
 
-/// A bar on a terminal, nothing in a pipe.
-struct Bar {
+/// The length of a bar: finer than percent, so that the time left is known soon.
+const MILLE: u64 = 1_000;
+
+/// Shows on a bar that so much is done, 0 to 1, and what goes on.
+pub fn show(bar: &ProgressBar, share: f64, what: &str) {
+    bar.set_position((share * MILLE as f64) as u64);
+    if bar.message() != what {
+        bar.set_message(what.to_owned());
+    }
+}
+
+/// Progress on a terminal, nothing in a pipe; results of single seeds go to folders of their own.
+struct Shown<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
-    label: String,
-    done: u64,
-    each_ms: u64,
+    out: &'a Path,
+    unwritten: AtomicBool,
 }
 
-impl Bar {
-    fn new(experiment: &Experiment, stop: Arc<AtomicBool>) -> Bar {
-        let each_ms = experiment.duration.as_millis();
-        let bar = bar(each_ms * experiment.contenders.len() as u64);
-        Bar {
-            bar,
-            stop,
-            label: String::new(),
-            done: 0,
-            each_ms,
+impl Progress for Shown<'_> {
+    fn advanced(&self, share: f64, what: &str) {
+        show(&self.bar, share, what);
+    }
+    fn seed_done(&self, seed: u64, result: RunResult) {
+        if files::write_figures(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
+            self.unwritten.store(true, Ordering::Relaxed);
         }
-    }
-}
-
-impl Progress for Bar {
-    fn begin(&mut self, contender: &str, index: usize, _of: usize) {
-        self.done = index as u64 * self.each_ms;
-        self.label = contender.to_owned();
-        self.bar.set_message(self.label.clone());
-        self.bar.set_position(self.done);
-    }
-    fn step(&mut self, share: f64, goodput_mbit: f64) {
-        self.bar
-            .set_message(format!("{:<22} {goodput_mbit:7.1} Mbit/s", self.label));
-        self.bar.set_position(self.done + (share * self.each_ms as f64) as u64);
-    }
-    fn end(&mut self, _result: &ContenderResult) {
-        self.bar.set_position(self.done + self.each_ms);
     }
     fn cancelled(&self) -> bool {
         interrupt::raised(&self.stop)
     }
 }
+
+/// Letters in a line of text beside tables.
+const NOTE: usize = 100;
 
 fn print(result: &RunResult, page: &std::path::Path, json: bool) {
     let page = std::fs::canonicalize(page).unwrap_or_else(|_| page.to_owned());
@@ -360,12 +442,11 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         object["report"] = page.display().to_string().into();
         println!("{object}");
     } else {
-        println!("{}", ccplane_lab::table::of_run(result).text());
-        if let Some(completions) = ccplane_lab::table::of_completions(result) {
-            println!("{}", completions.text());
+        for table in ccplane_lab::table::all(result) {
+            println!("{}", table.text());
         }
-        if let Some(second_loops) = ccplane_lab::table::of_second_loops(result) {
-            println!("{}", second_loops.text());
+        if !result.note.is_empty() {
+            println!("{}", ccplane_report::wrap(&result.note, NOTE));
         }
         println!("report: {}", page.display());
     }
@@ -376,5 +457,19 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
 fn warn(result: &RunResult) {
     for (label, complaint) in result.complaints() {
         tracing::warn!("{label}: {complaint}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_repeated_with_its_own_seed() {
+        assert_eq!(
+            without_seeds("ccplane run a.toml --seeds 1..50 --threads 2"),
+            "ccplane run a.toml --threads 2"
+        );
+        assert_eq!(without_seeds("ccplane run a.toml --seed=3"), "ccplane run a.toml");
     }
 }

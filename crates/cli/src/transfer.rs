@@ -13,8 +13,6 @@ use ccplane_transport::udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
 
 use crate::exit::{Failure, Kind};
 use crate::link_rate::LinkRate;
@@ -230,13 +228,7 @@ pub fn hex(hash: &[u8; HASH]) -> String {
 
 /// CPU time of this process so far, all threads, user and system, in seconds.
 pub fn cpu_seconds() -> f64 {
-    let times = getrusage(UsageWho::RUSAGE_SELF).map(|usage| [usage.user_time(), usage.system_time()]);
-    // Cannot fail for the calling process.
-    times
-        .unwrap_or([TimeVal::new(0, 0); 2])
-        .iter()
-        .map(|t| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6)
-        .sum()
+    ccplane_lab::cpu::process_ns() as f64 / 1e9
 }
 
 /// What a network error in words means for a transfer to `peer`.

@@ -52,7 +52,7 @@ pub struct Progress {
     pub delivered_bytes: u64,
     /// Packets that the queue dropped.
     pub queue_drops: u64,
-    /// Packets lost at random.
+    /// Packets lost at random, or while the link was down.
     pub losses: u64,
     /// Packets delivered with a mark of the queue.
     pub marks: u64,
@@ -139,10 +139,23 @@ impl Control {
         Ok(())
     }
 
+    /// Takes a direction down, or up again: while it is down, every packet that comes is lost, whatever its random loss; what waits and
+    /// what is under way still arrives.
+    pub fn set_up(&self, way: Way, up: bool) {
+        let mut settings = self.settings();
+        settings.changes.push((way, Change::Up(up)));
+        self.announce(settings);
+    }
+
     fn change(&self, way: Way, change: impl FnOnce(&mut LinkConfig) -> Change) {
         let mut settings = self.settings();
         let change = change(&mut settings.links[way.index()]);
         settings.changes.push((way, change));
+        self.announce(settings);
+    }
+
+    /// There are changes to take.
+    fn announce(&self, settings: MutexGuard<'_, Settings>) {
         self.0.pending.store(true, Ordering::Release);
         drop(settings);
         self.wake();
@@ -210,6 +223,7 @@ pub(crate) enum Change {
     Line(LineSpec),
     Delay(DelayModel),
     Loss(LossModel),
+    Up(bool),
 }
 
 #[derive(Debug)]

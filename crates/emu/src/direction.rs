@@ -19,6 +19,7 @@ use crate::store::Store;
 /// A link with the packets that are in it.
 #[derive(Debug)]
 pub(crate) struct Direction {
+    up: bool,
     loss: Loss,
     link: Link,
     delay: Delay,
@@ -47,6 +48,7 @@ impl Direction {
     /// An empty link.
     pub(crate) fn new(config: &LinkConfig, link: Link, window: Duration, store: Store, log: LinkLog) -> Direction {
         Direction {
+            up: true,
             loss: Loss::with_model(config.loss, config.seed),
             link,
             delay: Delay::with_model(config.delay_model(), config.seed),
@@ -77,7 +79,7 @@ impl Direction {
         for index in 0..frame.packets() {
             let packet = Packet::new(place, index, frame.bytes(index), &headers);
             self.kept.log.arrived += 1;
-            if self.loss.next_is_lost() {
+            if !self.up || self.loss.next_is_lost() {
                 self.kept.dropped(packet, DropReason::Lost);
             } else {
                 self.link.enqueue(now, packet, &mut self.kept);
@@ -183,6 +185,11 @@ impl Direction {
         self.loss.set_model(loss);
     }
 
+    /// Takes the link down: packets to come are lost; or up again.
+    pub(crate) fn set_up(&mut self, up: bool) {
+        self.up = up;
+    }
+
     /// Counters and records so far.
     pub(crate) fn log(&self) -> &LinkLog {
         &self.kept.log
@@ -235,6 +242,7 @@ mod tests {
         Rate(u64),
         Delay(u64),
         Loss(u64),
+        Up(bool),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -243,6 +251,7 @@ mod tests {
             1 => (10_000_u64..20_000_000).prop_map(Step::Rate),
             1 => (0_u64..50_000_000).prop_map(Step::Delay),
             1 => (0_u64..1 << 31).prop_map(Step::Loss),
+            1 => any::<bool>().prop_map(Step::Up),
         ]
     }
 
@@ -346,6 +355,7 @@ mod tests {
                         link.set_delay(now, DelayModel::Fixed(Duration::from_nanos(delay)));
                     }
                     Step::Loss(parts) => link.set_loss(LossModel::Bernoulli(Probability::from_parts(parts))),
+                    Step::Up(up) => link.set_up(up),
                 }
                 let log = link.log();
                 prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.inside());
@@ -435,6 +445,22 @@ mod tests {
         take(&mut link, Time::MAX, &mut taken);
         let dues: Vec<_> = taken.iter().map(|packet| packet.0.as_micros()).collect();
         assert_eq!(dues, [6_000, 6_000, 13_000]);
+    }
+
+    #[test]
+    fn a_link_that_is_down_loses_what_comes_and_delivers_what_is_on_it() {
+        let mut link = direction("droptail:20p", (0, false), Gso::Off);
+        put(&mut link, Time::ZERO, 1, 0, 4, 960, false);
+        link.set_up(false);
+        put(&mut link, Time::from_micros(1_500), 1, 4, 3, 960, false);
+        link.set_up(true);
+        put(&mut link, Time::from_micros(1_600), 1, 7, 1, 960, false);
+        let mut taken = Vec::new();
+        take(&mut link, Time::MAX, &mut taken);
+        let numbers: Vec<_> = taken.iter().map(|packet| packet.2 / 960).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 7]);
+        let log = link.log();
+        assert_eq!((log.arrived, log.losses, log.queue_drops), (8, 3, 0));
     }
 
     #[test]

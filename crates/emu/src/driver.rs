@@ -65,6 +65,7 @@ impl Driver {
                 Change::Line(line) => link.set_line(now, &line),
                 Change::Delay(delay) => link.set_delay(now, delay),
                 Change::Loss(loss) => link.set_loss(loss),
+                Change::Up(up) => link.set_up(up),
             }
         }
     }

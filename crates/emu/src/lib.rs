@@ -31,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod audit;
-pub mod bench;
 mod clock;
 mod config;
 mod control;

@@ -90,7 +90,7 @@ pub struct LinkLog {
     pub queue_drops: u64,
     /// Of those, packets that it could have marked instead: their ends understand marks.
     pub ecn_drops: u64,
-    /// Packets lost at random.
+    /// Packets lost at random, or while the link was down.
     pub losses: u64,
     /// Packets still inside at the end.
     pub inside: u64,

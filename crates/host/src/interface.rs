@@ -74,6 +74,15 @@ pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
     }
 }
 
+/// Makes every address of an IPv4 network one of the calling thread's namespace: its sockets may have any of them, and get what is
+/// sent to any.
+///
+/// On loopback a network belongs to the host as a whole, as 127.0.0.0/8 does. `address` is the one of them that loopback shows.
+pub fn own_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
+    // Under a label of its own: without one it would take the place of 127.0.0.1.
+    add_address("lo:hosts", IpAddr::V4(address), prefix)
+}
+
 /// `struct in6_rtmsg` of linux/ipv6_route.h, whose fields libc keeps to itself.
 #[repr(C)]
 struct RouteV6 {

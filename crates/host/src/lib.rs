@@ -21,7 +21,7 @@ mod unsent;
 pub use device::{Offload, Tun};
 pub use error::Error;
 pub use frame::{Frame, Head, LONGEST_FRAME, Malformed};
-pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats};
+pub use interface::{InterfaceStats, add_default_route, has_ipv6, interface_stats, own_network};
 pub use namespace::{Namespace, inside, sweep};
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
 pub use process::die_with_parent;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// CPU time used so far, nanoseconds.
@@ -75,7 +76,8 @@ impl Reading {
     }
 }
 
-fn process_ns() -> u64 {
+/// CPU time of this process so far, all threads, user and system, nanoseconds.
+pub fn process_ns() -> u64 {
     // Cannot fail for the calling process.
     getrusage(UsageWho::RUSAGE_SELF)
         .map(|usage| [usage.user_time(), usage.system_time()])
@@ -86,6 +88,14 @@ fn process_ns() -> u64 {
                 .sum()
         })
         .unwrap_or(0)
+}
+
+/// CPU time of the calling thread so far, nanoseconds.
+#[expect(clippy::disallowed_methods, reason = "it is what measurements of cost are made of")]
+pub fn this_thread_ns() -> u64 {
+    // Cannot fail for the calling thread.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
 /// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every distribution sets.

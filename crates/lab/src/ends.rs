@@ -9,14 +9,17 @@ use ccplane_host::Namespace;
 use crate::error::Error;
 
 /// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
-pub(crate) struct Ends {
+pub struct Ends {
+    /// Where senders are.
     pub sender: Namespace,
+    /// Where receivers are.
     pub receiver: Namespace,
+    /// Where receivers listen.
     pub address: IpAddr,
 }
 
 /// Does this in a namespace; `action` is what is done there, for whoever reads that it failed.
-pub(crate) fn inside<T: Send>(
+pub fn inside<T: Send>(
     namespace: &Namespace,
     action: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send,

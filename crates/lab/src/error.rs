@@ -194,15 +194,16 @@ fn module(name: &str) -> String {
 }
 
 impl Error {
-    /// Tells the lack of privileges, which has a way out of its own, from everything else.
-    pub(crate) fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
+    /// Tells the lack of privileges, which has a way out of its own, from everything else; `bpf`: whether BPF is wanted as well.
+    pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
         match error {
             ccplane_emu::Error::Host(error) => Error::from_host(error, bpf),
             error => Error::Emulator(error),
         }
     }
 
-    pub(crate) fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
+    /// The same for what failed on the host's network; `bpf`: whether BPF is wanted as well.
+    pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
         match error {
             ccplane_host::Error::Permission { .. } => Error::NoPermission {
                 cause: error.to_string(),
@@ -212,7 +213,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
+    /// An error of the traffic itself, for `map_err`: what was tried, and what may help (nothing where nobody knows).
+    pub fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Traffic { what, source, hint }
     }
 }

@@ -1,17 +1,14 @@
-//! From a run's records to its figures, and the judgement whether they can be trusted.
+//! From the emulator's log to a run's record, and the judgement whether its figures can be trusted.
 
-use ccplane_emu::{EmuReport, Fate, LinkLog, Timing};
+use ccplane_emu::{EmuReport, Fate, Timing};
 use ccplane_linux::Counters;
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Time};
 
-use crate::experiment::Experiment;
-use crate::heard::Heard;
 use crate::machine::Machine;
-use crate::metrics::{self, Distribution};
-use crate::result::{Audit, EmulatorAudit, Figures, FlowFigures, Sample, Series, Setup};
-use crate::run::MTU;
-use crate::traffic::Transfer;
+use crate::packets::MTU;
+use crate::record::LinkRecord;
+use crate::result::{Audit, EmulatorAudit, Figures, Setup};
 
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
@@ -24,82 +21,28 @@ const LONGEST_STALL: f64 = 0.25;
 const SHORTEST_STALL: Duration = Duration::from_millis(2);
 
 /// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever runs.
-pub(crate) fn longest_stall(rtt_ms: f64) -> Duration {
+pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
 }
 
-/// Packets that left the link while bytes were counted: time since the transfer began, time in the queue, size.
-fn departures<'a>(
-    log: &'a LinkLog,
-    report: &EmuReport,
-    transfer: &Transfer,
-) -> impl Iterator<Item = (u64, u64, u64)> + 'a {
+/// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`).
+pub(crate) fn link(line: &LineSpec, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> LinkRecord {
     // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
-    let begin = Time::from_nanos(transfer.started_ns.saturating_sub(report.epoch.as_nanos()));
-    let elapsed = transfer.elapsed_ns;
-    log.records().filter_map(move |record| match record.fate() {
-        Fate::Departed(at) if at >= begin && at.since(begin).as_nanos() < elapsed => Some((
-            at.since(begin).as_nanos(),
+    let begin = Duration::from_nanos(started_ns.saturating_sub(report.epoch.as_nanos()));
+    let first = Time::ZERO + begin;
+    let departed = report.forward.records().filter_map(|record| match record.fate() {
+        Fate::Departed(at) if at >= first && at.since(first).as_nanos() < elapsed_ns => Some((
+            at.since(first).as_nanos(),
             record.sojourn()?.as_nanos(),
             u64::from(record.bytes),
         )),
         _ => None,
-    })
-}
-
-/// The link's and the sockets' records over time.
-pub(crate) fn series(transfer: &Transfer, report: &EmuReport, bin: Duration, heard: Option<Heard>) -> Series {
-    let width = bin.as_nanos();
-    let link = || departures(&report.forward, report, transfer);
-    Series {
-        bin_ns: width,
-        throughput_mbit: metrics::bin_bytes(link().map(|(at, _, bytes)| (at, bytes)), width, transfer.elapsed_ns)
-            .into_iter()
-            .map(|bytes| metrics::mbits(bytes, width))
-            .collect(),
-        delay_ms: metrics::bin_means(
-            link().map(|(at, in_queue, _)| (at, in_queue as f64 / 1e6)),
-            width,
-            transfer.elapsed_ns,
-        ),
-        flows: transfer.flows.clone(),
-        started_ns: transfer.started_ns,
-        heard: heard.unwrap_or_default().in_order_of(&transfer.senders),
-        ..Series::default()
-    }
-}
-
-/// What the records say.
-pub(crate) fn figures(e: &Experiment, transfer: &Transfer, report: &EmuReport) -> Figures {
-    let flows: Vec<FlowFigures> = transfer
-        .flows
-        .iter()
-        .map(|samples| flow_figures(samples, transfer.elapsed_ns))
-        .collect();
-    let goodputs: Vec<f64> = flows.iter().map(|f| f.goodput_mbit).collect();
-    let link = || departures(&report.forward, report, transfer);
-    let delays = Distribution::new(link().map(|(_, in_queue, _)| in_queue as f64 / 1e6));
-    let delivered: u64 = link().map(|(_, _, bytes)| bytes).sum();
-    let begin = Duration::from_nanos(transfer.started_ns.saturating_sub(report.epoch.as_nanos()));
-    let capacity = capacity(&e.line, begin, Duration::from_nanos(transfer.elapsed_ns));
-    let at = |p| delays.quantile(p).unwrap_or(0.0);
-    Figures {
-        goodput_mbit: goodputs.iter().sum(),
-        utilisation: if capacity > 0.0 {
-            delivered as f64 / capacity
-        } else {
-            0.0
-        },
-        delay_mean_ms: delays.mean().unwrap_or(0.0),
-        delay_p50_ms: at(0.5),
-        delay_p95_ms: at(0.95),
-        delay_p99_ms: at(0.99),
-        retransmissions: flows.iter().map(|f| f.retransmissions).sum(),
+    });
+    LinkRecord {
+        departures: departed.collect(),
+        capacity: capacity(line, begin, Duration::from_nanos(elapsed_ns)),
         queue_drops: report.forward.queue_drops,
         random_losses: report.forward.losses,
-        jain: metrics::jain(&goodputs),
-        flows,
-        ..Figures::default()
     }
 }
 
@@ -121,26 +64,6 @@ pub(crate) fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 
                 bytes += f64::from(MTU);
             }
         }
-    }
-}
-
-pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
-    let last = samples.last().copied().unwrap_or_default();
-    let mean = |value: fn(&Sample) -> f64| {
-        let measured = Distribution::new(samples.iter().skip(1).map(value));
-        measured.mean().unwrap_or(0.0)
-    };
-    let share = |us: u64| us as f64 * 1e3 / elapsed_ns.max(1) as f64;
-    FlowFigures {
-        received_bytes: last.received,
-        goodput_mbit: metrics::mbits(last.received, elapsed_ns),
-        retransmissions: u64::from(last.tcp.retrans),
-        retransmitted_bytes: last.tcp.bytes_retrans,
-        cwnd_mean: mean(|s| f64::from(s.tcp.cwnd)),
-        srtt_mean_ms: mean(|s| f64::from(s.tcp.srtt_us) / 1e3),
-        min_rtt_ms: f64::from(last.tcp.min_rtt_us) / 1e3,
-        rwnd_limited: share(last.tcp.rwnd_limited_us),
-        sndbuf_limited: share(last.tcp.sndbuf_limited_us),
     }
 }
 
@@ -267,24 +190,5 @@ mod tests {
             ..Default::default()
         };
         assert!(ours.disturbed.is_empty() && ours.complaints.is_empty());
-    }
-
-    #[test]
-    fn a_flow_held_back_by_its_window_is_told_apart() {
-        let mut samples = vec![Sample::default(); 3];
-        for (i, s) in samples.iter_mut().enumerate() {
-            s.at_ns = i as u64 * 500_000_000;
-            s.received = i as u64 * 1_000_000;
-            s.tcp.cwnd = 10 * i as u32;
-            s.tcp.srtt_us = 20_000;
-        }
-        samples[2].tcp.rwnd_limited_us = 250_000;
-        let f = flow_figures(&samples, 1_000_000_000);
-        assert_eq!(
-            (f.received_bytes, f.goodput_mbit, f.rwnd_limited),
-            (2_000_000, 16.0, 0.25)
-        );
-        // The first look is before anything was sent.
-        assert_eq!((f.cwnd_mean, f.srtt_mean_ms), (15.0, 20.0));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::heard;
 use crate::report;
-use crate::result::RunResult;
+use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
 
 /// A file or directory could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,8 @@ pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> R
 }
 
 /// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,
-/// `completions.csv`, `links.csv` and `stamps.csv` into `directory`, which is made if it is not there.
+/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv` and `stamps.csv` into `directory`, which is made if it is not there.
+/// Where there are several workloads, files about flows have them all, and two more columns at the end that say whose a flow is.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),
@@ -39,7 +40,13 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     put(directory, "bins.csv", &bins_csv(result))?;
     put(directory, "flows.csv", &flows_csv(result))?;
     put(directory, "reports.csv", &reports_csv(result))?;
-    if result.contenders.iter().any(|c| !c.series.completed.is_empty()) {
+    if result.several_workloads() {
+        put(directory, "workloads.csv", &workloads_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| c.series.each.len() > 1) {
+        put(directory, "runs.csv", &runs_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| !completed(c).is_empty()) {
         put(directory, "completions.csv", &completions_csv(result))?;
     }
     if result.contenders.iter().any(|c| !c.figures.links.is_empty()) {
@@ -102,14 +109,16 @@ fn pretty(value: &serde_json::Value) -> String {
 
 /// Every look at every socket. Windows in segments; times in the unit of their name; rates in bytes/s.
 fn series_csv(result: &RunResult) -> String {
-    let mut csv = String::from(
+    let mut csv = headed(
+        result,
         "contender,flow,time_s,cwnd_segments,cwnd_bytes,ssthresh_segments,mss_bytes,srtt_us,rttvar_us,min_rtt_us,\
          delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,retrans_segments,bytes_acked,\
-         received_bytes,ca_state,app_limited\n",
+         received_bytes,ca_state,app_limited",
     );
     for c in &result.contenders {
-        for (flow, samples) in c.series.flows.iter().enumerate() {
-            for s in samples {
+        for flow in c.flow_samples() {
+            let whose = whose(flow.workload);
+            for s in flow.what {
                 let t = &s.tcp;
                 // Both have a value for "none": no loss yet, not paced.
                 let ssthresh = if t.ssthresh >= 0x7fff_ffff {
@@ -124,9 +133,9 @@ fn series_csv(result: &RunResult) -> String {
                 };
                 let _ = writeln!(
                     csv,
-                    "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}",
+                    "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}{whose}",
                     quoted(&c.label),
-                    flow + 1,
+                    flow.number,
                     s.at_ns as f64 / 1e9,
                     t.cwnd,
                     u64::from(t.cwnd) * u64::from(t.mss),
@@ -163,17 +172,19 @@ fn bins_csv(result: &RunResult) -> String {
 }
 
 fn flows_csv(result: &RunResult) -> String {
-    let mut csv = String::from(
+    let mut csv = headed(
+        result,
         "contender,flow,goodput_mbit,received_bytes,retrans_segments,retrans_bytes,cwnd_mean_segments,srtt_mean_ms,\
-         min_rtt_ms,rwnd_limited,sndbuf_limited\n",
+         min_rtt_ms,rwnd_limited,sndbuf_limited",
     );
     for c in &result.contenders {
-        for (flow, f) in c.figures.flows.iter().enumerate() {
+        for flow in c.flow_figures() {
+            let f = flow.what;
             let _ = writeln!(
                 csv,
-                "{},{},{:.6},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4}",
+                "{},{},{:.6},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4}{}",
                 quoted(&c.label),
-                flow + 1,
+                flow.number,
                 f.goodput_mbit,
                 f.received_bytes,
                 f.retransmissions,
@@ -182,28 +193,113 @@ fn flows_csv(result: &RunResult) -> String {
                 f.srtt_mean_ms,
                 f.min_rtt_ms,
                 f.rwnd_limited,
-                f.sndbuf_limited
+                f.sndbuf_limited,
+                whose(flow.workload)
             );
         }
     }
     csv
 }
 
-/// Every flow that ended.
-fn completions_csv(result: &RunResult) -> String {
-    let mut csv = String::from("contender,seed,started_s,bytes,took_ms,slowdown,waited_ms\n");
+/// A heading, with columns for whose a flow is where there are several workloads.
+fn headed(result: &RunResult, columns: &str) -> String {
+    let more = if result.several_workloads() {
+        ",workload,algorithm"
+    } else {
+        ""
+    };
+    format!("{columns}{more}\n")
+}
+
+/// The cells of these columns.
+fn whose(workload: Option<&WorkloadFigures>) -> String {
+    let algorithm = |w: &WorkloadFigures| quoted(w.algorithm.as_deref().unwrap_or_default());
+    workload.map_or(String::new(), |w| format!(",{},{}", quoted(&w.name), algorithm(w)))
+}
+
+/// Every workload.
+fn workloads_csv(result: &RunResult) -> String {
+    let mut csv = String::from(
+        "contender,workload,algorithm,compared,flows,goodput_mbit,share,retrans_segments,jain,fell_back,failed\n",
+    );
     for c in &result.contenders {
-        for f in &c.series.completed {
+        for w in &c.workloads {
+            let t = &w.totals;
             let _ = writeln!(
                 csv,
-                "{},{},{:.9},{},{:.6},{:.6},{:.6}",
+                "{}{},{},{},{:.6},{:.6},{},{},{},{}",
+                quoted(&c.label),
+                whose(Some(w)),
+                u8::from(w.compared),
+                t.count,
+                t.goodput_mbit,
+                t.share,
+                t.retransmissions.map_or(String::new(), |n| n.to_string()),
+                t.jain.map_or(String::new(), |jain| format!("{jain:.6}")),
+                w.fell_back,
+                w.failed
+            );
+        }
+    }
+    csv
+}
+
+/// Every seed or repeat.
+fn runs_csv(result: &RunResult) -> String {
+    let mut csv = String::from(
+        "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,delay_p99_ms,retrans_segments,\
+         queue_drops,jain\n",
+    );
+    for c in &result.contenders {
+        for run in &c.series.each {
+            let f = &run.figures;
+            let jain = c.figures.jain.map_or(String::new(), |_| format!("{:.6}", f.jain));
+            let _ = writeln!(
+                csv,
+                "{},{},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{},{},{jain}",
+                quoted(&c.label),
+                run.seed,
+                f.goodput_mbit,
+                f.utilisation,
+                f.delay_mean_ms,
+                f.delay_p50_ms,
+                f.delay_p95_ms,
+                f.delay_p99_ms,
+                f.retransmissions,
+                f.queue_drops
+            );
+        }
+    }
+    csv
+}
+
+/// A contender's flows and exchanges that ended, with whose they are.
+fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadFigures>, &Completion)> {
+    if c.workloads.is_empty() {
+        return c.series.completed.iter().map(|flow| (None, flow)).collect();
+    }
+    let workloads = c.workloads.iter().zip(&c.series.workloads);
+    workloads
+        .flat_map(|(w, series)| series.completed.iter().map(move |flow| (Some(w), flow)))
+        .collect()
+}
+
+/// Every flow that ended.
+fn completions_csv(result: &RunResult) -> String {
+    let mut csv = headed(result, "contender,seed,started_s,bytes,took_ms,slowdown,waited_ms");
+    for c in &result.contenders {
+        for (workload, f) in completed(c) {
+            let _ = writeln!(
+                csv,
+                "{},{},{:.9},{},{:.6},{:.6},{:.6}{}",
                 quoted(&c.label),
                 f.seed,
                 f.started_ns as f64 / 1e9,
                 f.bytes,
                 f.took_ns as f64 / 1e6,
                 f.slowdown(),
-                f.waited_ns as f64 / 1e6
+                f.waited_ns as f64 / 1e6,
+                whose(workload)
             );
         }
     }

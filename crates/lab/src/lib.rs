@@ -1,43 +1,50 @@
-//! Experiments on real packets: orchestration, metrics, result files, the report page, published figures.
+//! Runs of scenarios: in the simulator, on kernel TCP, over UDP; figures, result files, the report page, evaluation.
 //!
-//! [`run`] takes an [`Experiment`] and gives a [`RunResult`](result::RunResult); [`files::write`] makes the result
-//! directory of it, [`table::of_run`] the table for a terminal.
+//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and gives a [`RunResult`](result::RunResult);
+//! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
 pub mod behaviour;
-pub mod bench_dx;
-pub mod bench_kernel;
 mod burner;
-mod cpu;
-mod datagrams;
+pub mod control_loop;
+pub mod cpu;
 mod diag;
-mod ends;
+pub mod ends;
 mod error;
 pub mod evaluate;
 mod experiment;
 mod figures;
 pub mod files;
 mod heard;
-mod machine;
+pub mod jobs;
+pub mod loopback;
+pub mod machine;
 pub mod measure;
 pub mod metrics;
-pub mod paper;
-mod parts;
-mod real_packets;
+mod packets;
+pub mod parts;
+mod progress;
+mod real;
+mod record;
+mod repeats;
 pub mod report;
 pub mod result;
 mod run;
 pub mod sim;
-mod stamped;
-mod stats;
-mod steer;
+pub mod stamped;
+pub mod stats;
+pub mod steer;
 pub mod table;
 pub mod traffic;
-mod wire;
+pub mod wire;
 
 pub use ccplane_scenario as scenario;
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
-pub use experiment::{BadContender, Contender, Experiment, RemoteAgent, suggestions, wants};
-pub use real_packets::on_real_packets;
-pub use run::{Carrier, Progress, Quiet, run, run_over};
+pub use experiment::wants;
+pub use figures::longest_stall;
+pub use packets::{Kernel, MTU, RemoteAgent, Udp, open, waited_us};
+pub use progress::{Progress, Quiet, Step};
+pub use run::{Options, Place, Prepared, run};
+pub use scenario::{BadContender, Contender, suggestions};
+pub use sim::Sim;

@@ -27,7 +27,7 @@ const MOST_STOLEN: f64 = 2.0;
 
 /// What the machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// The longest time for which a CPU ran nothing of what was ready at its highest priority, milliseconds; absent where
     /// that priority is not permitted, as what is seen then would be the contender's own load.
     pub stall_ms: Option<f64>,
@@ -51,13 +51,14 @@ impl Machine {
 }
 
 /// Looks on from the start until it is finished: a thread on each CPU, above every thread of a run.
-pub(crate) struct Watch {
+pub struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<u64>>>,
     before: Reading,
 }
 
 impl Watch {
+    /// Begins to look on.
     pub fn start() -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let ours = Pid::from_raw(0);
@@ -76,6 +77,7 @@ impl Watch {
         }
     }
 
+    /// Ends it: what the machine did since the start.
     pub fn finish(mut self) -> Machine {
         let after = Reading::now(None);
         self.stop.store(true, Ordering::Relaxed);

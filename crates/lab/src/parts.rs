@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// Where parts are kept, and which of them are used again.
 #[derive(Clone, Debug)]
-pub(crate) struct Parts {
+pub struct Parts {
     /// A file a part.
     pub directory: PathBuf,
     /// Also those that another build of the program made.
@@ -33,7 +33,7 @@ struct Part<T> {
 
 /// One try to make a part on real packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     /// What the machine did that disturbed it, one sentence each; nothing where it did nothing.
     pub disturbed: Vec<String>,
     /// What it measured, where a later one took its place.
@@ -42,11 +42,11 @@ pub(crate) struct Attempt {
 }
 
 /// What the machine did during a run.
-pub(crate) struct Disturbed(Vec<String>);
+pub struct Disturbed(Vec<String>);
 
 impl Disturbed {
     /// By nothing, or by nothing that anybody looked for.
-    pub(crate) fn none() -> Disturbed {
+    pub fn none() -> Disturbed {
         Disturbed(Vec::new())
     }
 
@@ -65,7 +65,7 @@ impl From<&Vec<String>> for Disturbed {
 
 impl Parts {
     /// Those that this build made, in that directory.
-    pub(crate) fn of_this_build(directory: &Path) -> Parts {
+    pub fn of_this_build(directory: &Path) -> Parts {
         Parts {
             directory: directory.to_owned(),
             any_build: false,
@@ -75,7 +75,7 @@ impl Parts {
 
     /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and which build of the program
     /// made it.
-    pub(crate) fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
+    pub fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
         self.write(name, json!({ "build": build(), "key": key, "value": value }))
     }
 
@@ -95,7 +95,7 @@ impl Parts {
 
     /// A part kept under the same key; `None` for one that is missing, of another key or a build that does not count, or
     /// unreadable.
-    pub(crate) fn kept<T: DeserializeOwned>(&self, name: &str, key: &str) -> Option<T> {
+    pub fn kept<T: DeserializeOwned>(&self, name: &str, key: &str) -> Option<T> {
         let part: Part<T> = read(&self.directory.join(name))?;
         ((self.any_build || part.build == build()) && part.key == key).then_some(part.value)
     }
@@ -103,7 +103,7 @@ impl Parts {
     /// A part that real packets give: the one that is kept, unless the machine disturbed it and it is to be made again, or
     /// what `run` gives now, which is kept. `judge` says what the machine did, never how the contender fared: who failed is
     /// not asked again until it succeeds. A disturbed attempt stays in the part's file, with its reasons.
-    pub(crate) fn part<T: Serialize + DeserializeOwned>(
+    pub fn part<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
         key: &str,
@@ -136,7 +136,7 @@ impl Parts {
     }
 
     /// Every attempt on real packets that is kept, of builds that count: the part's name and its attempts, oldest first.
-    pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
+    pub fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let parts = files.filter_map(|file| {
             let name = file.path().file_stem()?.to_string_lossy().into_owned();
@@ -147,7 +147,7 @@ impl Parts {
     }
 
     /// How many parts there are that another build made.
-    pub(crate) fn of_other_builds(&self) -> usize {
+    pub fn of_other_builds(&self) -> usize {
         let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let parts = files.filter_map(|file| read::<IgnoredAny>(&file.path()));
         parts.filter(|part| part.build != build()).count()

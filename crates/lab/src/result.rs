@@ -4,6 +4,9 @@
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
+mod spread;
+mod workloads;
+
 use std::collections::BTreeMap;
 
 use ccplane_transport::TailStats;
@@ -11,9 +14,11 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
+pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
+pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Version of ccplane that made it.
     pub version: String,
@@ -62,6 +67,9 @@ pub struct Setup {
     pub flows: usize,
     /// For how long each contender sent.
     pub duration_s: f64,
+    /// How often each contender ran on real packets, where that was more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u64>,
     /// Seed of everything random, where there are several the first.
     pub seed: u64,
     /// All seeds, where there are several.
@@ -89,11 +97,17 @@ pub struct ContenderResult {
     pub kernel_name: String,
     /// What it achieved.
     pub figures: Figures,
+    /// Every workload in the scenario's order, also those that are not compared; nothing where there is only one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadFigures>,
+    /// The same by algorithm, in the order of the workloads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub algorithms: Vec<AlgorithmFigures>,
     /// What it cost on this host.
     pub host: HostFigures,
     /// What the datapath says about itself during this contender's run.
     pub audit: Audit,
-    /// How far the figures may be from those of all seeds, where they are means over several.
+    /// How far the figures may be from the truth, where they are means over several seeds or repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
     /// For pictures and CSV; not in `summary.json`.
@@ -102,7 +116,7 @@ pub struct ContenderResult {
 }
 
 /// What a contender achieved.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Bytes that the receiving applications read, all flows.
     pub goodput_mbit: f64,
@@ -141,7 +155,7 @@ pub struct Figures {
 }
 
 /// What RC3's second loop did for all flows of a contender together.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondLoop {
     /// Flows for which it sent at least a segment.
     pub flows: u64,
@@ -195,7 +209,7 @@ impl<'t> std::iter::Sum<&'t SecondLoop> for SecondLoop {
 
 /// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own log, each above its
 /// least.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OneWayFigures {
     /// Packets in both records.
     pub packets: u64,
@@ -231,7 +245,7 @@ pub struct StampedPacket {
 }
 
 /// How long flows of a given size took, from their first to their last byte at the receiver.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completions {
     /// By size, then all of them.
     pub classes: Vec<SizeClass>,
@@ -241,7 +255,7 @@ pub struct Completions {
 
 /// Finished flows of similar size. A slowdown is the time a flow took over the time it would have taken alone: its bytes
 /// at the path's lowest rate and one round-trip time.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeClass {
     /// `<= 10kB`.
     pub label: String,
@@ -262,7 +276,7 @@ pub struct SizeClass {
 }
 
 /// One link of a network.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkFigures {
     /// Its name.
     pub name: String,
@@ -278,33 +292,8 @@ pub struct LinkFigures {
     pub delay_mean_ms: f64,
 }
 
-/// Half the width of the 95 % confidence interval (Student's t) of the mean over all seeds, for each column of the table.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Spread {
-    /// How many seeds.
-    pub seeds: u64,
-    /// Of [`Figures::goodput_mbit`].
-    pub goodput_mbit: f64,
-    /// Of [`Figures::utilisation`].
-    pub utilisation: f64,
-    /// Of [`Figures::delay_mean_ms`].
-    pub delay_mean_ms: f64,
-    /// Of [`Figures::delay_p50_ms`].
-    pub delay_p50_ms: f64,
-    /// Of [`Figures::delay_p95_ms`].
-    pub delay_p95_ms: f64,
-    /// Of [`Figures::delay_p99_ms`].
-    pub delay_p99_ms: f64,
-    /// Of [`Figures::retransmissions`].
-    pub retransmissions: f64,
-    /// Of [`Figures::queue_drops`].
-    pub queue_drops: f64,
-    /// Of [`Figures::jain`].
-    pub jain: f64,
-}
-
 /// One flow of a contender.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowFigures {
     /// Bytes that the receiving application read.
     pub received_bytes: u64,
@@ -390,6 +379,9 @@ pub struct SimulationAudit {
     pub hops: u64,
     /// The hash of the counters of every link and flow at the end.
     pub digest: String,
+    /// Of several seeds: every one did the same to the last event.
+    #[serde(skip)]
+    pub alike: bool,
 }
 
 /// One look at one flow from both ends.
@@ -412,8 +404,17 @@ pub struct Series {
     pub throughput_mbit: Vec<f64>,
     /// Mean queueing delay of the packets delivered in each bin; `None` when there was none.
     pub delay_ms: Vec<Option<f64>>,
-    /// The sockets' samples, one list a flow.
+    /// The samples of the flows that are compared, one list a flow.
     pub flows: Vec<Vec<Sample>>,
+    /// The same of other workloads' flows, which follow them in lists of all.
+    #[serde(default)]
+    pub others: Vec<Vec<Sample>>,
+    /// One for each of [`ContenderResult::workloads`].
+    #[serde(default)]
+    pub workloads: Vec<WorkloadSeries>,
+    /// The runs that this one stands for, where there are several.
+    #[serde(default)]
+    pub each: Vec<EachRun>,
     /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds; 0 where time is virtual.
     pub started_ns: u64,
     /// What the algorithm heard; nothing for a native contender.
@@ -421,7 +422,13 @@ pub struct Series {
     pub heard: Heard,
     /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
-    /// Flows that ended, in the order in which they began.
+    /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not exceed, from none to all.
+    #[serde(default)]
+    pub delay_thousandths_ms: Vec<f64>,
+    /// Mean time that packets waited there before their own transmission began, µs; of a simulated link of a steady rate.
+    #[serde(default)]
+    pub waited_mean_us: Option<f64>,
+    /// Flows of the compared workloads that ended.
     #[serde(default)]
     pub completed: Vec<Completion>,
     /// Packets with time stamps, in the order in which they left.
@@ -455,6 +462,27 @@ impl Completion {
 }
 
 impl Series {
+    /// The samples of a flow by its place among the flows of all workloads.
+    pub fn flow(&self, place: usize) -> &[Sample] {
+        let mut all = self.flows.iter().chain(&self.others);
+        all.nth(place).map_or(&[], Vec::as_slice)
+    }
+
+    /// What distributions need; courses are left out.
+    #[must_use]
+    pub(crate) fn without_courses(self) -> Series {
+        let workloads = self.workloads.iter().map(|workload| WorkloadSeries {
+            completed: workload.completed.clone(),
+            ..WorkloadSeries::default()
+        });
+        Series {
+            pooled: Some((self.throughputs(), self.delays())),
+            workloads: workloads.collect(),
+            completed: self.completed,
+            ..Series::default()
+        }
+    }
+
     /// Throughput of every bin that counts, Mbit/s.
     pub fn throughputs(&self) -> Vec<f64> {
         self.pooled
@@ -472,6 +500,16 @@ impl Series {
 }
 
 impl RunResult {
+    /// Whether it ran in virtual time.
+    pub(crate) fn simulated(&self) -> bool {
+        self.contenders.iter().any(|c| c.audit.simulation.is_some())
+    }
+
+    /// Whether there is more than one workload to show.
+    pub(crate) fn several_workloads(&self) -> bool {
+        self.contenders.iter().any(|c| !c.workloads.is_empty())
+    }
+
     /// Every complaint of every audit, with its contender's name.
     pub fn complaints(&self) -> impl Iterator<Item = (&str, &str)> {
         self.contenders.iter().flat_map(|c| {

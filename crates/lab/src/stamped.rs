@@ -18,7 +18,7 @@ use crate::traffic::Transfer;
 const FULL: f64 = 0.98;
 
 /// Stamps at both ends of a path, and the packets that arrived with them.
-pub(crate) struct Stamping {
+pub struct Stamping {
     stamps: Stamps,
     arrivals: Vec<Arrival>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Stamping {
 impl Stamping {
     /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives. The sender's device is
     /// the first.
-    pub(crate) fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
+    pub fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
             stamps.confine(namespace).map_err(Error::Kernel)?;
             let attached = namespace
@@ -42,18 +42,18 @@ impl Stamping {
     }
 
     /// Keeps what arrived since the last call.
-    pub(crate) fn collect(&mut self) {
+    pub fn collect(&mut self) {
         let Stamping { stamps, arrivals } = self;
         stamps.arrivals(|arrival| arrivals.push(arrival));
     }
 
     /// What the programs have cost so far, where the kernel counts.
-    pub(crate) fn costs(&self) -> Vec<Cost> {
+    pub fn costs(&self) -> Vec<Cost> {
         self.stamps.costs()
     }
 
     /// What the senders' full packets took above the least of them, ns, of those that left while bytes were counted.
-    pub(crate) fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
+    pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
         let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);
@@ -69,10 +69,10 @@ impl Stamping {
     }
 
     /// What happened to the stamps, and what they say of the packets that left the link while bytes were counted.
-    pub(crate) fn finish(mut self, report: &EmuReport, transfer: &Transfer) -> Measured {
+    pub(crate) fn finish(mut self, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> Measured {
         self.collect();
         Measured {
-            packets: compare(&self.arrivals, &report.forward, report.epoch, transfer),
+            packets: compare(&self.arrivals, &report.forward, report.epoch, (started_ns, started_ns + elapsed_ns)),
             counters: self.stamps.counters(),
         }
     }
@@ -119,7 +119,7 @@ fn took(arrival: &Arrival) -> u64 {
 /// Full packets in both records. Both clocks are this host's, so that a packet is found by when it left: of those of its
 /// flow, none of which overtakes another, it is the first that came to the link afterwards. Queueing delay is what is above
 /// the shortest of each record.
-fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, transfer: &Transfer) -> Vec<StampedPacket> {
+fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, (begin, end): (u64, u64)) -> Vec<StampedPacket> {
     let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
     let full_ip = (f64::from(largest) * FULL) as u16;
     let full_tcp = full(arrivals);
@@ -136,7 +136,6 @@ fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, transfer: &Tran
         }
     }
     let mut next: HashMap<u16, usize> = HashMap::new();
-    let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);
     let mut found = Vec::new();
     let to_this_end = arrivals.iter().filter(|a| flows.contains_key(&a.remote_port));
     for arrival in to_this_end.filter(|a| a.bytes >= full_tcp) {

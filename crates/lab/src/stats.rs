@@ -1,5 +1,5 @@
-//! What experiments say about differences: paired ratios with bootstrap intervals, and Kolmogorov-Smirnov distances between
-//! runs.
+//! What experiments say about means and differences: bootstrap intervals of means and of paired ratios, and Kolmogorov-Smirnov
+//! distances between runs.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -15,21 +15,23 @@ const STREAM: u128 = 0x73_7461_7473;
 
 /// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ratio {
+pub struct Ratio {
+    /// The ratio.
     pub value: f64,
+    /// From here to there.
     pub interval: Option<(f64, f64)>,
 }
 
 /// The geometric mean of paired ratios, with the percentile interval of a bootstrap over the pairs (Efron and Tibshirani
 /// 1993, section 13.3). With a handful of pairs it is somewhat too narrow, as such intervals are.
-pub(crate) fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
     bootstrapped(&logs, |values| values.mean())
 }
 
 /// The median of paired ratios, with the same interval: one disturbed pair moves it little.
-pub(crate) fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
     bootstrapped(&logs, |values| median(values.values()))
@@ -41,27 +43,33 @@ fn median(values: &[f64]) -> Option<f64> {
 
 /// A statistic of logarithms, as a ratio.
 fn bootstrapped(logs: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<Ratio> {
-    let of = |values: &mut dyn Iterator<Item = f64>| statistic(&Distribution::new(values));
-    let value = libm::exp(of(&mut logs.iter().copied())?);
-    if logs.len() < 2 {
-        return Some(Ratio { value, interval: None });
+    let value = libm::exp(statistic(&Distribution::new(logs.iter().copied()))?);
+    let interval = percentiles(logs, statistic).map(|(low, high)| (libm::exp(low), libm::exp(high)));
+    Some(Ratio { value, interval })
+}
+
+/// The 95 % interval of the mean of these by a bootstrap, as that of [`paired_ratio`]; `None` of fewer than two.
+pub(crate) fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
+    percentiles(values, Distribution::mean)
+}
+
+/// The 95 % percentile interval of a statistic of these values: of what it is of as many drawn from them with replacement.
+fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<(f64, f64)> {
+    if values.len() < 2 {
+        return None;
     }
     let mut random = Pcg64::new(1, STREAM);
     let resampled = (0..RESAMPLES).filter_map(|_| {
-        let mut draws = (0..logs.len()).filter_map(|_| logs.get(below(&mut random, logs.len())).copied());
-        of(&mut draws)
+        let draws = (0..values.len()).filter_map(|_| values.get(below(&mut random, values.len())).copied());
+        statistic(&Distribution::new(draws))
     });
     let resampled = Distribution::new(resampled);
-    let at = |p| resampled.quantile(p).map(libm::exp);
-    Some(Ratio {
-        value,
-        interval: at(0.025).zip(at(0.975)),
-    })
+    resampled.quantile(0.025).zip(resampled.quantile(0.975))
 }
 
 /// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
 /// [`CHOICES`] drawn ones.
-pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);
     let pairs: Vec<(Vec<usize>, Vec<usize>)> = match (choices(ours.len(), n), choices(native.len(), n)) {
@@ -79,7 +87,7 @@ pub(crate) fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
 /// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run at a time (Efron and
 /// Tibshirani 1993, chapter 11). A bootstrap would draw the same run twice, and find two sides alike that share it. Without an
 /// interval where a side has one run.
-pub(crate) fn jackknife<A: Clone, B: Clone>(
+pub fn jackknife<A: Clone, B: Clone>(
     ours: &[A],
     native: &[B],
     statistic: impl Fn(&[A], &[B]) -> Option<f64>,
@@ -109,13 +117,13 @@ pub(crate) fn jackknife<A: Clone, B: Clone>(
 }
 
 /// The distance between all runs of either side.
-pub(crate) fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
+pub fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
     all(ours).ks(&all(native))
 }
 
 /// The mean distance, as [`distance`], between the two halves of one side's runs.
-pub(crate) fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
+pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
     let mut random = Pcg64::new(3, STREAM);
     let halves = match choices(runs.len(), n) {
@@ -190,6 +198,16 @@ mod tests {
             "{low} {high}"
         );
         assert_eq!(paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval, None);
+    }
+
+    #[test]
+    fn a_mean_has_the_interval_that_its_deviation_says() {
+        // 0 and 2 by turns, 50 of each: the mean of a hundred draws has a deviation of a tenth.
+        let values: Vec<f64> = (0..100).map(|i| f64::from(i % 2 * 2)).collect();
+        let (low, high) = mean_interval(&values).unwrap();
+        assert!((0.76..0.86).contains(&low) && (1.14..1.24).contains(&high), "{low} {high}");
+        assert_eq!(mean_interval(&[4.0, 4.0, 4.0]), Some((4.0, 4.0)));
+        assert_eq!((mean_interval(&[4.0]), mean_interval(&[])), (None, None));
     }
 
     #[test]

@@ -15,11 +15,11 @@ use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, remote_
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
-use crate::experiment::RemoteAgent;
+use crate::packets::RemoteAgent;
 use crate::heard::{Heard, Listener};
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
-pub(crate) struct Steered {
+pub struct Steered {
     kernel_name: String,
     wants: Capabilities,
     /// The thread, as `/proc` knows it.
@@ -39,12 +39,7 @@ enum By {
 
 impl Steered {
     /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep` reports.
-    pub(crate) fn start(
-        registry: &Registry,
-        name: &str,
-        parameters: &Parameters,
-        keep: usize,
-    ) -> Result<Steered, Error> {
+    pub fn start(registry: &Registry, name: &str, parameters: &Parameters, keep: usize) -> Result<Steered, Error> {
         Steered::start_at(registry, name, parameters, keep, false)
     }
 
@@ -163,7 +158,7 @@ impl Steered {
     }
 
     /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants none, or the second time.
-    pub(crate) fn take_stamps(&mut self) -> Option<Stamps> {
+    pub fn take_stamps(&mut self) -> Option<Stamps> {
         self.stamps.take()
     }
 
@@ -173,7 +168,7 @@ impl Steered {
     }
 
     /// What sockets choose.
-    pub(crate) fn kernel_name(&self) -> &str {
+    pub fn kernel_name(&self) -> &str {
         &self.kernel_name
     }
 
@@ -188,7 +183,7 @@ impl Steered {
     }
 
     /// Stops and unregisters; what the datapath counted and the algorithm heard.
-    pub(crate) fn finish(mut self) -> Result<(Counters, Heard), Error> {
+    pub fn finish(mut self) -> Result<(Counters, Heard), Error> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => Ok(outcome),

@@ -1,15 +1,22 @@
 //! The tables of a run, for a terminal and its page.
 
-use ccplane_report::Table;
+use ccplane_report::{Column, Table};
 
-use crate::result::{Completions, RunResult, Spread};
+use crate::result::{
+    Columns, Completions, ContenderResult, Interval, RunResult, Spread, TotalsColumns, WorkloadFigures,
+};
 
 /// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
-const COLUMNS: [(&str, &str, &str); 12] = [
+const COLUMNS: [(&str, &str, &str); 14] = [
     (
         "goodput",
         "Mbit/s",
         "Bytes that the receiving applications read, all flows together.",
+    ),
+    (
+        "share",
+        "%",
+        "Of all that the receiving applications read in the run, whoever sent it.",
     ),
     (
         "link use",
@@ -31,6 +38,11 @@ const COLUMNS: [(&str, &str, &str); 12] = [
         "index",
         "Jain's fairness index of the flows' goodputs; 1 is equal.",
     ),
+    (
+        "flows",
+        "or replies",
+        "Flows that last, and flows or exchanges that ended or began and did not end.",
+    ),
     ("reports", "1/s", "Reports that reached the algorithm."),
     (
         "agent",
@@ -44,38 +56,114 @@ const COLUMNS: [(&str, &str, &str); 12] = [
     ),
 ];
 
-/// A run's rows, one cell for each of [`COLUMNS`], after the contender's name.
-fn rows(result: &RunResult) -> Vec<Vec<String>> {
-    let optional = |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
-    let row = |c: &crate::result::ContenderResult| {
-        let f = &c.figures;
-        let near = |value: f64, digits: usize, half: fn(&Spread) -> f64| match &c.spread {
-            Some(spread) => format!("{value:.digits$} ±{:.digits$}", half(spread)),
-            None => format!("{value:.digits$}"),
-        };
-        vec![
-            c.label.clone(),
-            near(f.goodput_mbit, 2, |s| s.goodput_mbit),
-            near(f.utilisation * 100.0, 1, |s| s.utilisation * 100.0),
-            near(f.delay_mean_ms, 2, |s| s.delay_mean_ms),
-            near(f.delay_p50_ms, 2, |s| s.delay_p50_ms),
-            near(f.delay_p95_ms, 2, |s| s.delay_p95_ms),
-            near(f.delay_p99_ms, 2, |s| s.delay_p99_ms),
-            near(f.retransmissions as f64, 0, |s| s.retransmissions),
-            near(f.queue_drops as f64, 0, |s| s.queue_drops),
-            f.jain.map_or("–".to_owned(), |jain| near(jain, 3, |s| s.jain)),
-            optional(c.host.reports_per_s, 0),
-            optional(c.host.agent_cpu_percent, 1),
-            optional(c.host.process_cpu_percent, 1),
-        ]
-    };
-    result.contenders.iter().map(row).collect()
+/// Every table of a run, in the order in which they are read.
+pub fn all(result: &RunResult) -> Vec<Table> {
+    let further = [
+        of_completions(result),
+        of_workload_completions(result),
+        of_second_loops(result),
+    ];
+    std::iter::once(of_run(result)).chain(further.into_iter().flatten()).collect()
 }
 
-/// The table that ends `ccplane run`. Columns that say nothing in this run (Jain's index with one flow) are left out.
+/// The table that ends `ccplane run`: a row a contender, and under it one for each workload where there are several. Columns that
+/// say nothing in this run (Jain's index with one flow) are left out.
 pub fn of_run(result: &RunResult) -> Table {
-    let columns = std::iter::once(("", "", "")).chain(COLUMNS);
-    Table::new(columns, rows(result)).without_empty()
+    let columns = std::iter::once(heading(result)).chain(COLUMNS.into_iter().map(Column::from));
+    let rows = result.contenders.iter().flat_map(|c| {
+        let workloads = c.workloads.iter().map(workload_row);
+        std::iter::once(contender_row(c)).chain(workloads)
+    });
+    Table::new(columns, rows.collect()).without_empty()
+}
+
+/// The head of the first column: what the figures are where they are of several runs.
+fn heading(result: &RunResult) -> Column {
+    let spreads = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
+    let said = spreads().find(|spread| spread.interval != Interval::Same);
+    let Some(spread) = said.or(spreads().next()) else {
+        return Column::default();
+    };
+    let (runs, word) = (spread.seeds, if result.simulated() { "seeds" } else { "repeats" });
+    let mean = format!("mean of {runs} {word}");
+    let (name, unit, meaning) = match spread.interval {
+        Interval::StudentT => (mean, "± 95 %, Student's t", "± is half the 95 % confidence interval of the mean, by Student's t."),
+        Interval::Bootstrap => (
+            mean,
+            "± 95 %, bootstrap",
+            "± is the wider side of the mean's 95 % interval by a bootstrap over the repeats.",
+        ),
+        Interval::Range => (mean, "(range of the two)", "In brackets the values of both runs."),
+        Interval::Same => (format!("all {runs} {word} alike"), "", "Every run gave the same figures."),
+    };
+    (name.as_str(), unit, meaning).into()
+}
+
+/// A mean with what stands beside it.
+fn near<C>(value: f64, digits: usize, times: f64, spread: Option<&Spread<C>>, of: fn(&C) -> f64) -> String {
+    let text = |value: f64| format!("{:.digits$}", value * times);
+    let Some(spread) = spread else { return text(value) };
+    match (spread.interval, &spread.low, &spread.high) {
+        (Interval::Same, ..) => text(value),
+        (Interval::Range, Some(low), Some(high)) => match (text(of(low)), text(of(high))) {
+            (low, high) if low == high => text(value),
+            (low, high) => format!("{} ({low}–{high})", text(value)),
+        },
+        _ => format!("{} ±{}", text(value), text(of(&spread.half))),
+    }
+}
+
+/// One cell for each of [`COLUMNS`], after the contender's name.
+fn contender_row(c: &ContenderResult) -> Vec<String> {
+    let optional = |value: Option<f64>, digits: usize| value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"));
+    let f = &c.figures;
+    let near = |value: f64, digits: usize, times: f64, of: fn(&Columns) -> f64| {
+        near(value, digits, times, c.spread.as_ref(), of)
+    };
+    let compared = || c.workloads.iter().filter(|w| w.compared).map(|w| &w.totals);
+    let several = !c.workloads.is_empty();
+    let share = several.then(|| compared().map(|totals| totals.share).sum::<f64>() * 100.0);
+    let count = several.then(|| compared().map(|totals| totals.count).sum::<u64>() as f64);
+    vec![
+        c.label.clone(),
+        near(f.goodput_mbit, 2, 1.0, |s| s.goodput_mbit),
+        optional(share, 1),
+        near(f.utilisation, 1, 100.0, |s| s.utilisation),
+        near(f.delay_mean_ms, 2, 1.0, |s| s.delay_mean_ms),
+        near(f.delay_p50_ms, 2, 1.0, |s| s.delay_p50_ms),
+        near(f.delay_p95_ms, 2, 1.0, |s| s.delay_p95_ms),
+        near(f.delay_p99_ms, 2, 1.0, |s| s.delay_p99_ms),
+        near(f.retransmissions as f64, 0, 1.0, |s| s.retransmissions),
+        near(f.queue_drops as f64, 0, 1.0, |s| s.queue_drops),
+        f.jain.map_or(Table::NOTHING.to_owned(), |jain| near(jain, 3, 1.0, |s| s.jain)),
+        optional(count, 0),
+        optional(c.host.reports_per_s, 0),
+        optional(c.host.agent_cpu_percent, 1),
+        optional(c.host.process_cpu_percent, 1),
+    ]
+}
+
+/// The same for a workload: what it has no value for is empty.
+fn workload_row(w: &WorkloadFigures) -> Vec<String> {
+    let t = &w.totals;
+    let near = |value: f64, digits: usize, times: f64, of: fn(&TotalsColumns) -> f64| {
+        near(value, digits, times, t.spread.as_ref(), of)
+    };
+    let mut row = vec![String::new(); COLUMNS.len() + 1];
+    let cells = [
+        (0, format!("  {}", w.title())),
+        (1, near(t.goodput_mbit, 2, 1.0, |s| s.goodput_mbit)),
+        (2, near(t.share, 1, 100.0, |s| s.share)),
+        (8, t.retransmissions.map_or(String::new(), |n| near(n as f64, 0, 1.0, |s| s.retransmissions))),
+        (10, t.jain.map_or(String::new(), |jain| near(jain, 3, 1.0, |s| s.jain))),
+        (11, if t.count > 0 { near(t.count as f64, 0, 1.0, |s| s.count) } else { String::new() }),
+    ];
+    for (at, cell) in cells {
+        if let Some(place) = row.get_mut(at) {
+            *place = cell;
+        }
+    }
+    row
 }
 
 /// The columns of a table of completion times.
@@ -94,37 +182,54 @@ const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("", "p99", "99th percentile of the slowdown."),
 ];
 
-/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after the contender's name.
-fn completion_rows(result: &RunResult) -> Vec<Vec<String>> {
-    let of = |label: &str, completions: &Completions| -> Vec<Vec<String>> {
-        let classes = completions.classes.iter().filter(|class| class.flows > 0);
-        let row = |(i, class): (usize, &crate::result::SizeClass)| {
-            vec![
-                if i == 0 { label.to_owned() } else { String::new() },
-                class.label.clone(),
-                class.flows.to_string(),
-                format!("{:.3}", class.mean_ms),
-                format!("{:.3}", class.p50_ms),
-                format!("{:.3}", class.p99_ms),
-                format!("{:.2}", class.slowdown_mean),
-                format!("{:.2}", class.slowdown_p50),
-                format!("{:.2}", class.slowdown_p99),
-            ]
-        };
-        classes.enumerate().map(row).collect()
+/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after whose they are.
+fn completion_rows(label: &str, completions: &Completions) -> Vec<Vec<String>> {
+    let classes = completions.classes.iter().filter(|class| class.flows > 0);
+    let row = |(i, class): (usize, &crate::result::SizeClass)| {
+        vec![
+            if i == 0 { label.to_owned() } else { String::new() },
+            class.label.clone(),
+            class.flows.to_string(),
+            format!("{:.3}", class.mean_ms),
+            format!("{:.3}", class.p50_ms),
+            format!("{:.3}", class.p99_ms),
+            format!("{:.2}", class.slowdown_mean),
+            format!("{:.2}", class.slowdown_p50),
+            format!("{:.2}", class.slowdown_p99),
+        ]
     };
-    let contenders = result.contenders.iter();
-    contenders
-        .filter_map(|c| Some((c.label.as_str(), c.figures.completions.as_ref()?)))
-        .flat_map(|(label, completions)| of(label, completions))
-        .collect()
+    classes.enumerate().map(row).collect()
 }
 
-/// The table of completion times; nothing where no flow ends by itself.
-pub fn of_completions(result: &RunResult) -> Option<Table> {
-    let columns = std::iter::once(("", "", "")).chain(COMPLETION_COLUMNS);
-    let rows = completion_rows(result);
+fn completion_table(first: &str, rows: Vec<Vec<String>>) -> Option<Table> {
+    let columns = std::iter::once((first, "", "")).chain(COMPLETION_COLUMNS);
     (!rows.is_empty()).then(|| Table::new(columns, rows))
+}
+
+/// The table of the contenders' completion times; nothing where no flow ends by itself.
+pub fn of_completions(result: &RunResult) -> Option<Table> {
+    let contenders = result.contenders.iter();
+    let rows = contenders
+        .filter_map(|c| Some((c.label.as_str(), c.figures.completions.as_ref()?)))
+        .flat_map(|(label, completions)| completion_rows(label, completions));
+    completion_table("", rows.collect())
+}
+
+/// Completion times by workload; nothing where [`of_completions`] tells them all.
+pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
+    let mut rows = Vec::new();
+    for c in &result.contenders {
+        let ended: Vec<_> = c.workloads.iter().filter_map(|w| Some((w, w.completions.as_ref()?))).collect();
+        if let [(only, _)] = ended.as_slice()
+            && only.compared
+        {
+            continue;
+        }
+        for (w, completions) in ended {
+            rows.extend(completion_rows(&format!("{}, {}", c.label, w.title()), completions));
+        }
+    }
+    completion_table("by workload", rows)
 }
 
 /// What second loops did, a row for each contender that has one; nothing where the transport has none.
@@ -141,7 +246,7 @@ pub fn of_second_loops(result: &RunResult) -> Option<Table> {
             if received > 0.0 {
                 format!("{:.1}", f.delivered_bytes as f64 / 1e4 / received)
             } else {
-                "–".to_owned()
+                Table::NOTHING.to_owned()
             },
             format!("{:.2}", f.sent_bytes as f64 / 1e6),
             f.duplicates.to_string(),

@@ -13,17 +13,17 @@ use ccplane_units::Rate;
 use crate::ends::Ends;
 use crate::error::Error;
 
-/// Private networks of two (RFC 1918) that are nowhere but in the namespaces.
-pub(crate) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+/// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the namespaces, as those that follow.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 
 /// The device at the sender's end, and the one at the receiver's.
-pub(crate) const DEVICES: [&str; 2] = ["wire0", "wire3"];
+pub const DEVICES: [&str; 2] = ["wire0", "wire3"];
 
 /// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
-pub(crate) fn make(rate: Option<Rate>) -> Result<Ends, Error> {
+pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
     let made = rate.unwrap_or_default().bytes_per_sec();
     let ends = Ends {
         sender: namespace("wire-snd", made)?,
@@ -40,7 +40,8 @@ pub(crate) fn make(rate: Option<Rate>) -> Result<Ends, Error> {
 
 /// A token bucket (TBF) and its queue, on a device of the router.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
+    /// At which it fills and lets pass.
     pub rate: Rate,
     /// Bytes that leave at once where none left for long. Less than a frame and nothing passes; less than the rate brings while the
     /// kernel's timer is late and the rate is not reached; all that fits in it does not wait, so that a queue is shorter by it.
@@ -52,14 +53,15 @@ pub(crate) struct Bucket {
 /// Two namespaces and a router between them, which limits what it forwards.
 ///
 /// The limit is not at the sender's own device, where TCP counts what waits as its own queue and stops at a few packets.
-pub(crate) struct Routed {
+pub struct Routed {
+    /// Sender and receiver, on either side of the router.
     pub ends: Ends,
     /// It goes when this goes.
     _router: Namespace,
 }
 
 /// Makes them: a bucket on the way there, and where given on the way back.
-pub(crate) fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
+pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
     let rate = there.rate.bytes_per_sec();
     let ends = Ends {
         sender: namespace("wire-snd", rate)?,
@@ -103,7 +105,7 @@ fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
 }
 
 /// A pair of devices, one in each, with addresses.
-pub(crate) fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
+pub fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
     let [near, far] = devices;
     let peer = inside[1].name();
     let make = ["link", "add", near, "type", "veth", "peer", "name", far, "netns", peer];
@@ -124,7 +126,7 @@ fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(),
 }
 
 /// Runs a program of iproute2 in a namespace.
-pub(crate) fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
+pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new(program);
     command.args(arguments);
     let confined = inside

@@ -4,10 +4,10 @@
 mod common;
 
 use ccplane_algorithms::Registry;
-use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::{Experiment, Quiet};
-use ccplane_qdisc::{LineSpec, LossModel};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Kernel, Options, Quiet, run};
+
 use ccplane_units::{Duration, Rate};
 use common::simulate;
 
@@ -309,25 +309,13 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         eprintln!("SKIPPED: kernel_tcp_under_dctcp_is_marked_and_loses_nothing: {reason}");
         return;
     }
-    let experiment = Experiment {
-        contenders: vec!["dctcp".parse().unwrap()],
-        line: LineSpec::Constant(Rate::from_bits_per_sec(96_000_000)),
-        line_name: "96mbit".into(),
-        rtt: Duration::from_millis(5),
-        queue: "ecn:20p:200p".parse().unwrap(),
-        queue_name: "ecn:20p:200p".into(),
-        loss: LossModel::NONE,
-        jitter: Duration::ZERO,
-        reorder: false,
-        timing: Timing::default(),
-        seed: 1,
-        flows: 2,
-        duration: Duration::from_secs(4),
-        sample_every: Duration::from_millis(10),
-        agent: None,
-        command: "ccplane run".into(),
-    };
-    let result = ccplane_lab::run(&experiment, &Registry::builtin(), &mut Quiet).unwrap();
+    let (rate, rtt) = (Rate::from_bits_per_sec(96_000_000), Duration::from_millis(5));
+    let queue = "ecn:20p:200p".parse().unwrap();
+    let scenario = Scenario::over(vec!["dctcp".parse().unwrap()], rate, rtt, queue, Duration::from_secs(4))
+        .with_flows(2)
+        .sampled(Duration::from_millis(10));
+    let options = Options::once(1, "ccplane run");
+    let result = run(&Kernel::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
     let c = &result.contenders[0];
     let f = &c.figures;
     println!(

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::evaluate::{self, Datapath, Evaluation, Options, Verdict, Watch, run};
-use ccplane_lab::{Error, Quiet};
+use ccplane_lab::evaluate::{self, Datapath, Evaluation, Options, Verdict, run};
+use ccplane_lab::{Error, Progress, Quiet};
 use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
@@ -128,7 +128,7 @@ fn threads_and_interruptions_change_nothing() {
             evaluate::page(evaluation, &Provenance::default()),
         )
     };
-    let with = |threads, parts: Option<&std::path::Path>, watch: &dyn Watch| {
+    let with = |threads, parts: Option<&std::path::Path>, watch: &dyn Progress| {
         let options = Options {
             threads,
             parts: parts.map(Into::into),
@@ -141,7 +141,7 @@ fn threads_and_interruptions_change_nothing() {
 
     /// Stops after so many looks.
     struct Stopping(AtomicUsize);
-    impl Watch for Stopping {
+    impl Progress for Stopping {
         fn cancelled(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed) > 4_000
         }

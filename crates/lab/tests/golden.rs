@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Quiet, sim};
+use ccplane_lab::{Quiet, Sim, run};
 use common::options;
 
 fn root() -> PathBuf {
@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 
 fn digest(scenario: &Scenario, threads: usize) -> String {
     let options = options(scenario.seeds, threads);
-    let result = sim::run(scenario, &Registry::builtin(), &options, &Quiet);
+    let result = run(&Sim::default(), scenario, &Registry::builtin(), &options, &Quiet);
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {
         assert!(

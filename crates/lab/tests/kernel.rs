@@ -8,8 +8,9 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::{Experiment, Quiet, run};
-use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Kernel, Options, Quiet, run};
+use ccplane_qdisc::QueueSpec;
 use ccplane_units::{Duration, Rate};
 use common::simulate;
 
@@ -23,25 +24,19 @@ struct Setting {
 }
 
 fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
-    let experiment = Experiment {
-        contenders: vec![contender.parse().unwrap()],
-        line: LineSpec::Constant(Rate::from_bits_per_sec(setting.mbit * 1_000_000)),
-        line_name: format!("{}mbit", setting.mbit),
-        rtt: Duration::from_millis(setting.rtt_ms),
-        queue: QueueSpec::DropTail(Size::MilliBdp(1000)),
-        queue_name: "droptail:1bdp".into(),
-        loss: LossModel::NONE,
-        jitter: Duration::ZERO,
-        reorder: false,
+    let contenders = vec![contender.parse().unwrap()];
+    let (rate, rtt) = (
+        Rate::from_bits_per_sec(setting.mbit * 1_000_000),
+        Duration::from_millis(setting.rtt_ms),
+    );
+    let length = Duration::from_secs(setting.seconds);
+    let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length).sampled(Duration::from_millis(10));
+    let place = Kernel {
         timing: setting.timing,
-        seed: 1,
-        flows: 1,
-        duration: Duration::from_secs(setting.seconds),
-        sample_every: Duration::from_millis(10),
         agent: None,
-        command: "ccplane run".into(),
     };
-    run(&experiment, &Registry::builtin(), &mut Quiet)
+    let options = Options::once(1, "ccplane run");
+    run(&place, &scenario, &Registry::builtin(), &options, &Quiet)
         .unwrap()
         .contenders
         .remove(0)

@@ -1,7 +1,8 @@
 //! The page and the files from made-up records: structure, safety of what is put in, self-containment.
 
 use ccplane_lab::result::{
-    Audit, ContenderResult, EmulatorAudit, Figures, FlowFigures, HostFigures, RunResult, Sample, Series, Setup,
+    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures, Interval, RunResult, Sample,
+    Series, Setup, Spread,
 };
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
@@ -89,7 +90,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         label,
         algorithm: algorithm.to_owned(),
         native,
-        spread: None,
+        ..ContenderResult::default()
     }
 }
 
@@ -260,4 +261,57 @@ fn the_table_names_every_contender_and_leaves_out_what_says_nothing() {
     let widths: Vec<usize> = table.lines().skip(3).map(|l| l.chars().count()).collect();
     assert!(widths.iter().all(|w| *w == widths[0]), "{table}");
     assert!(table::of_run(&result(2)).text().contains("Jain"));
+}
+
+/// The same made of five repeats.
+fn repeated() -> RunResult {
+    let mut result = result(1);
+    result.setup.repeats = Some(5);
+    for c in &mut result.contenders {
+        let columns = |goodput: f64| Columns {
+            goodput_mbit: goodput,
+            delay_mean_ms: goodput / 10.0,
+            ..Columns::default()
+        };
+        c.series.each = [91.0, 91.5, 92.0, 92.5, 80.0]
+            .into_iter()
+            .zip(1..)
+            .map(|(goodput, seed)| EachRun {
+                seed,
+                figures: columns(goodput),
+            })
+            .collect();
+        c.spread = Some(Spread {
+            seeds: 5,
+            interval: Interval::Bootstrap,
+            half: columns(4.5),
+            low: Some(columns(85.0)),
+            high: Some(columns(92.25)),
+        });
+    }
+    result
+}
+
+#[test]
+fn repeats_on_real_packets_have_bootstrap_intervals_that_are_called_so() {
+    let result = repeated();
+    let text = table::of_run(&result).text();
+    assert!(text.contains("mean of 5 repeats") && text.contains("± 95 %, bootstrap"), "{text}");
+    assert!(text.contains("91.90 ±4.50"), "{text}");
+    let page = page(&result);
+    for part in [
+        "<h2>From run to run</h2>",
+        "All 5 repeats: the box holds",
+        "± 95 %, bootstrap",
+        "· 5 repeats ·",
+    ] {
+        assert!(page.contains(part), "no {part:?} in the page");
+    }
+    // Two pictures of four boxes, each with a run beyond its whiskers.
+    assert_eq!(page.matches("style=\"stroke-width: 3\"").count(), 8);
+    assert_eq!(page.matches("r=\"2.5\"").count(), 8);
+    let json = serde_json::to_value(&result).unwrap();
+    let spread = &json["contenders"][0]["spread"];
+    assert_eq!((&spread["interval"], &spread["goodput_mbit"]), (&"bootstrap".into(), &4.5.into()));
+    assert_eq!((&spread["low"]["goodput_mbit"], &spread["seeds"]), (&85.0.into(), &5.into()));
 }

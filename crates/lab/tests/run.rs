@@ -7,9 +7,11 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
-use ccplane_emu::Timing;
-use ccplane_lab::{Carrier, Error, Experiment, Quiet, bench_kernel, files, report, run, run_over};
-use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
+use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, files, report};
+use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_transport::Tail;
 use ccplane_units::{Duration, Rate};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -54,25 +56,20 @@ fn registers() -> Flock<File> {
     Flock::lock(file, FlockArg::LockExclusive).unwrap()
 }
 
-fn experiment(contenders: &[&str]) -> Experiment {
-    Experiment {
-        contenders: contenders.iter().map(|c| c.parse().unwrap()).collect(),
-        line: LineSpec::Constant(Rate::from_bytes_per_sec(24_000_000 / 8)),
-        line_name: "24mbit".into(),
-        rtt: Duration::from_millis(20),
-        queue: QueueSpec::DropTail(Size::MilliBdp(1000)),
-        queue_name: "droptail:1bdp".into(),
-        loss: LossModel::NONE,
-        jitter: Duration::ZERO,
-        reorder: false,
-        timing: Timing::Balanced,
-        seed: 7,
-        flows: 1,
-        duration: Duration::from_secs(2),
-        sample_every: Duration::from_millis(10),
-        agent: None,
-        command: "ccplane run".into(),
-    }
+/// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
+fn scenario(contenders: &[&str]) -> Scenario {
+    let contenders = contenders.iter().map(|c| c.parse().unwrap()).collect();
+    let (rate, rtt) = (Rate::from_bits_per_sec(24_000_000), Duration::from_millis(20));
+    Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, Duration::from_secs(2)).sampled(Duration::from_millis(10))
+}
+
+fn run(scenario: &Scenario) -> Result<RunResult, Error> {
+    run_on(&Kernel::default(), scenario)
+}
+
+fn run_on(place: &dyn Place, scenario: &Scenario) -> Result<RunResult, Error> {
+    let options = Options::once(7, "ccplane run");
+    ccplane_lab::run(place, scenario, &Registry::builtin(), &options, &Quiet)
 }
 
 /// One at a time: they load the machine, and each counts what is left behind by this process.
@@ -99,18 +96,17 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         return;
     }
     let _turn = alone();
-    let mut e = experiment(&["cubic", "native:reno"]);
-    (e.flows, e.queue) = (
-        2,
-        QueueSpec::Prio {
-            bands: 6,
-            shared: true,
-            limit: Size::MilliBdp(1000),
-        },
-    );
+    let queue = QueueSpec::Prio {
+        bands: 6,
+        shared: true,
+        limit: Size::MilliBdp(1000),
+    };
+    let mut scenario = self::scenario(&["cubic", "native:reno"])
+        .with_flows(2)
+        .with_bottleneck(|link| link.queue = queue);
     for second_loop in [false, true] {
-        let carrier = Carrier::Udp { second_loop };
-        let result = run_over(carrier, &e, &Registry::builtin(), &mut Quiet).unwrap();
+        scenario.transport.tail = second_loop.then(Tail::default);
+        let result = run_on(&Udp::default(), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
             assert!(f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
@@ -133,12 +129,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             assert_eq!(page.contains("<h2>Second loop</h2>"), second_loop);
         }
     }
-    let unknown = run_over(
-        Carrier::Udp { second_loop: false },
-        &experiment(&["native:vegas"]),
-        &Registry::builtin(),
-        &mut Quiet,
-    );
+    let unknown = run_on(&Udp::default(), &self::scenario(&["native:vegas"]));
     assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
     assert_eq!(left_behind(), Vec::<String>::new());
 }
@@ -149,9 +140,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
         return;
     }
     let _turn = alone();
-    let mut e = experiment(&["native:reno", "native:cubic"]);
-    e.flows = 2;
-    let result = run(&e, &Registry::builtin(), &mut Quiet).unwrap();
+    let result = run(&scenario(&["native:reno", "native:cubic"]).with_flows(2)).unwrap();
     assert_eq!(result.contenders.len(), 2);
     for c in &result.contenders {
         let f = &c.figures;
@@ -217,35 +206,25 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
 #[test]
 fn bad_input_gives_one_clear_message_and_leaves_nothing() {
     let _turn = alone();
-    let message = |change: &dyn Fn(&mut Experiment)| {
-        let mut e = experiment(&["native:reno"]);
-        change(&mut e);
-        run(&e, &Registry::builtin(), &mut Quiet).unwrap_err().to_string()
+    let told = |scenario: Scenario| run(&scenario).unwrap_err().to_string();
+    let line = |line: LineSpec| told(scenario(&["native:reno"]).with_bottleneck(|link| link.line = line));
+    let who = |contenders: &[&str]| told(scenario(contenders));
+    let short = Scenario {
+        duration: Duration::from_millis(1),
+        ..scenario(&["native:reno"])
     };
     let cases: [(&str, String); 9] = [
-        (
-            "--rate 96mbit",
-            message(&|e| e.line = LineSpec::Constant(Rate::from_bytes_per_sec(0))),
-        ),
-        ("needs a bottleneck", message(&|e| e.line = LineSpec::Unlimited)),
-        (
-            "did you mean `cubic`",
-            message(&|e| e.contenders = vec!["native:cubik".parse().unwrap()]),
-        ),
-        ("nothing to run", message(&|e| e.contenders.clear())),
-        ("at least 100 ms", message(&|e| e.duration = Duration::from_millis(1))),
-        ("1 to 1000", message(&|e| e.flows = 0)),
-        (
-            "did you mean `cubic`",
-            message(&|e| e.contenders = vec!["cubix".parse().unwrap()]),
-        ),
-        (
-            "no parameter `colour`",
-            message(&|e| e.contenders = vec!["reno:colour=red".parse().unwrap()]),
-        ),
+        ("--rate 96mbit", line(LineSpec::Constant(Rate::from_bytes_per_sec(0)))),
+        ("needs a bottleneck", line(LineSpec::Unlimited)),
+        ("did you mean `cubic`", who(&["native:cubik"])),
+        ("nothing to run", who(&[])),
+        ("at least 100 ms", told(short)),
+        ("1 to 1000", told(scenario(&["native:reno"]).with_flows(1_001))),
+        ("did you mean `cubic`", who(&["cubix"])),
+        ("no parameter `colour`", who(&["reno:colour=red"])),
         (
             "less than one packet",
-            message(&|e| e.queue = QueueSpec::DropTail(Size::Bytes(10))),
+            told(scenario(&["native:reno"]).with_bottleneck(|link| link.queue = QueueSpec::DropTail(Size::Bytes(10)))),
         ),
     ];
     for (part, text) in cases {
@@ -266,7 +245,9 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
             true
         }
     }
-    let error = run(&experiment(&["native:reno"]), &Registry::builtin(), &mut Impatient).unwrap_err();
+    let options = Options::once(7, "ccplane run");
+    let scenario = scenario(&["native:reno"]);
+    let error = ccplane_lab::run(&Kernel::default(), &scenario, &Registry::builtin(), &options, &Impatient).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert_eq!(left_behind(), [] as [&str; 0]);
 }
@@ -278,12 +259,7 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     }
     let _turn = alone();
     let _host = registers();
-    let result = run(
-        &experiment(&["reno:report=10ms", "native:reno"]),
-        &Registry::builtin(),
-        &mut Quiet,
-    )
-    .unwrap();
+    let result = run(&scenario(&["reno:report=10ms", "native:reno"])).unwrap();
     let [ours, native] = result.contenders.as_slice() else {
         panic!("two contenders")
     };
@@ -311,52 +287,13 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     assert_eq!(left_behind(), [] as [&str; 0]);
 }
 
-#[test]
-fn loopback_is_measured_under_every_condition() {
-    if !steers("loopback_is_measured_under_every_condition") {
-        return;
-    }
-    let _turn = alone();
-    let _host = registers();
-    let options = bench_kernel::Options {
-        flows: vec![2],
-        run: Duration::from_millis(300),
-        rounds: 1,
-    };
-    let mut steps = Vec::new();
-    let outcome = bench_kernel::run(&options, &Registry::builtin(), |share, next| {
-        steps.push((share, next.to_owned()));
-        true
-    })
-    .unwrap();
-    // Saturated, and at a fixed rate.
-    assert_eq!(steps.len(), 6);
-    for key in [
-        "goodput_ratio_per_ack_2",
-        "goodput_ratio_10ms_2",
-        "cpu_ratio_10ms_2",
-        "goodput_native_gbit_2",
-        "fixed_cpu_ratio_10ms",
-    ] {
-        let value = outcome.figures[key].as_f64().unwrap();
-        assert!(value > 0.05 && value < 200.0, "{key} is {value}");
-    }
-    let reports = |key: &str| outcome.figures[key].as_f64().unwrap();
-    assert!(
-        reports("reports_per_s_per_ack_2") > 2.0 * reports("reports_per_s_10ms_2"),
-        "{:?}",
-        outcome.figures
-    );
-    assert_eq!(left_behind(), [] as [&str; 0]);
-}
-
 /// Runs in a process without privileges, which the test below starts; alone it has nothing to say.
 #[test]
 fn as_nobody() {
     if nix::unistd::geteuid().is_root() {
         return;
     }
-    match run(&experiment(&["native:reno"]), &Registry::builtin(), &mut Quiet) {
+    match run(&scenario(&["native:reno"])) {
         Err(error) => println!("REFUSED: {error}"),
         Ok(_) => println!("it ran"),
     }
@@ -397,7 +334,7 @@ fn one_way_delay_stands_beside_the_links_own() {
         return;
     }
     let (_turn, _host) = (alone(), registers());
-    let result = run(&experiment(&["dx", "native:reno"]), &Registry::builtin(), &mut Quiet).unwrap();
+    let result = run(&scenario(&["dx", "native:reno"])).unwrap();
     let [dx, reno] = &result.contenders[..] else {
         panic!("two contenders")
     };

@@ -6,7 +6,7 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Seeds;
-use ccplane_lab::{Error, Quiet, sim};
+use ccplane_lab::{Error, Quiet, Sim, run as run_in};
 use common::{options, scenario, simulate};
 
 const DUMBBELL: &str = r#"
@@ -70,7 +70,7 @@ fn threads_and_repetition_change_nothing() {
     );
     let run = |seeds: &str, threads| {
         let options = options(seeds.parse().unwrap(), threads);
-        sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+        run_in(&Sim::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap()
     };
     let summary = |mut result: RunResult| {
         result.contenders.iter_mut().for_each(|c| c.host.wall_s = None);
@@ -81,7 +81,7 @@ fn threads_and_repetition_change_nothing() {
     assert_eq!(summary(one.clone()), summary(run("1..4", 3)));
     assert_ne!(one.digest, run("2..5", 2).digest);
     let spread = one.contenders[0].spread.unwrap();
-    assert!(spread.seeds == 4 && spread.goodput_mbit > 0.0, "{spread:?}");
+    assert!(spread.seeds == 4 && spread.half.goodput_mbit > 0.0, "{spread:?}");
     assert_eq!(one.setup.seeds.as_deref(), Some("1..4"));
     assert_eq!(one.contenders[0].series.throughputs().len(), 4 * 100);
     assert!(one.note.contains("4 seeds"));
@@ -349,7 +349,8 @@ fn events_change_the_link() {
 }
 
 fn problem(text: &str) -> (usize, String) {
-    match sim::run(
+    match run_in(
+        &Sim::default(),
         &scenario(text),
         &Registry::builtin(),
         &options(Seeds::one(1), 1),
@@ -462,7 +463,7 @@ fn workloads_whose_packets_take_no_time_are_refused_at_reading() {
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
-        sim::run(&scenario, &Registry::builtin(), &options(Seeds::one(1), 1), &Quiet)
+        run_in(&Sim::default(), &scenario, &Registry::builtin(), &options(Seeds::one(1), 1), &Quiet)
             .unwrap_err()
             .to_string()
     };
@@ -509,7 +510,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
     // Whichever thread is first to fail: it is the first run in order that is told.
     for threads in [1, 2] {
-        let error = sim::run(&scenario, &registry, &options("3..9".parse().unwrap(), threads), &Quiet).unwrap_err();
+        let error = run_in(&Sim::default(), &scenario, &registry, &options("3..9".parse().unwrap(), threads), &Quiet).unwrap_err();
         let text = error.to_string();
         for part in [
             "mistaken, seed 3",

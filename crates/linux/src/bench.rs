@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use ccplane_agent::bench::Latencies;
 use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report};
 use ccplane_datapath::Limits;
 use ccplane_units::{Bytes, Duration};
@@ -70,12 +69,8 @@ const GENERATION: u32 = 1;
 /// Not measured: caches, page tables and branch predictors of both sides.
 const WARM_UP: usize = 1000;
 
-/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the table, with `hogs` other threads that compute without pause.
-pub fn mapped_loop(exchanges: usize, hogs: usize) -> Result<Latencies, LoadError> {
-    mapped_times(exchanges, hogs).map(Latencies::of)
-}
-
-/// The same, each exchange's time.
+/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the table, with `hogs` other threads that
+/// compute without pause: each exchange's time.
 pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
@@ -229,8 +224,8 @@ mod tests {
         if let Some(reason) = cannot_load() {
             return skip("decisions_come_back", &reason);
         }
-        let latencies = mapped_loop(200, 0).unwrap_or_else(|error| panic!("{error}"));
-        eprintln!("{latencies:?}");
-        assert!(latencies.p50_us > 0.0 && latencies.p50_us <= latencies.p95_us && latencies.p95_us <= latencies.p99_us);
+        let times = mapped_times(200, 0).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(times.len(), 200);
+        assert!(times.iter().all(|time| !time.is_zero()), "{times:?}");
     }
 }

@@ -49,6 +49,30 @@
     return Math.abs(values[low] - at) <= Math.abs(values[high] - at) ? low : high;
   }
 
+  // What a picture takes along of the page's rules when it becomes a file of its own.
+  const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "paint-order", "vector-effect", "opacity",
+    "visibility", "display", "font-family", "font-size", "font-weight"];
+
+  // Saves a picture as it is shown, in the colours that are shown.
+  function save(svg) {
+    const copy = svg.cloneNode(true), [here, there] = [svg, copy].map(one => [one, ...one.querySelectorAll("*")]);
+    here.forEach((element, n) => {
+      const style = getComputedStyle(element);
+      there[n].setAttribute("style", KEPT.map(name => `${name}: ${style.getPropertyValue(name)}`).join("; "));
+    });
+    const { width, height } = svg.viewBox.baseVal;
+    copy.setAttribute("width", width);
+    copy.setAttribute("height", height);
+    const paper = put(copy, "rect", { width, height, fill: getComputedStyle(document.body).backgroundColor });
+    copy.prepend(paper);
+    const link = document.createElement("a"), title = svg.querySelector("title").textContent;
+    const file = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
+    link.download = title.split(":")[0].replace(/[^\w]+/g, "-").toLowerCase() + ".svg";
+    link.href = URL.createObjectURL(file);
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href));
+  }
+
   function picture(box) {
     const svg = box.querySelector("svg"), plot = svg.querySelector(".plot"), along = svg.querySelector(".along");
     const reading = box.querySelector(".reading");
@@ -59,6 +83,10 @@
     const paths = [...plot.querySelectorAll("path")];
     const cursor = put(svg, "line", { class: "cursor", y1: top, y2: top + height, visibility: "hidden" });
     const selection = put(svg, "rect", { class: "selection", y: top, height, visibility: "hidden" });
+    const saves = box.appendChild(document.createElement("button"));
+    saves.className = "save";
+    saves.textContent = "Save SVG";
+    saves.onclick = () => save(svg);
     let view = [from, to], read;
 
     // Values from a place on the screen; null outside of the drawing.

@@ -62,12 +62,12 @@ impl Table {
         }
     }
 
-    /// The same without the columns in which no row says anything.
+    /// The same without the columns in which no row says anything: all cells are empty or [`Table::NOTHING`].
     #[must_use]
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            column == 0 || cells.into_iter().any(|cell| cell != Table::NOTHING)
+            column == 0 || cells.into_iter().any(|cell| !cell.is_empty() && cell != Table::NOTHING)
         };
         let shown: Vec<usize> = (0..self.columns.len()).filter(|column| says(*column)).collect();
         let pick = |row: &Vec<String>| shown.iter().filter_map(|at| row.get(*at).cloned()).collect();
@@ -108,7 +108,7 @@ impl Table {
         out
     }
 
-    /// For a page; a narrow window scrolls it.
+    /// For a page; a narrow window scrolls it. Spaces at the beginning of a cell stay.
     pub fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
         for column in &self.columns {
@@ -125,8 +125,13 @@ impl Table {
         }
         out += "</tr></thead><tbody>";
         for row in &self.rows {
-            let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-            let _ = write!(out, "<tr>{cells}</tr>");
+            out += "<tr>";
+            for cell in row {
+                let text = cell.trim_start_matches(' ');
+                let indent = "&nbsp;".repeat(cell.len() - text.len());
+                let _ = write!(out, "<td>{indent}{}</td>", escape(text));
+            }
+            out += "</tr>";
         }
         out + "</tbody></table></div>"
     }
@@ -188,12 +193,19 @@ mod tests {
 
     #[test]
     fn columns_that_say_nothing_are_left_out_with_their_heads() {
-        let rows = vec![row(&["–", "–", "1"]), row(&["b", "–", "–"])];
+        let rows = vec![row(&["–", "–", "1"]), row(&["b", "", "–"])];
         let table = Table::new(["", "empty", "full"], rows).without_empty();
         assert_eq!(
             table,
             Table::new(["", "full"], vec![row(&["–", "1"]), row(&["b", "–"])])
         );
+    }
+
+    #[test]
+    fn a_row_that_belongs_to_the_one_above_is_indented() {
+        let table = Table::new(["", "x"], vec![row(&["a", "1"]), row(&["  b", ""])]);
+        assert!(table.text().ends_with("a    1\n  b\n"), "{}", table.text());
+        assert!(table.html().contains("<td>&nbsp;&nbsp;b</td><td></td>"), "{}", table.html());
     }
 
     #[test]

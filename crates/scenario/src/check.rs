@@ -246,6 +246,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         contenders,
         duration,
         until,
+        warm: warm(&context, file.warm.as_ref(), duration)?,
         seeds: file.seeds.map_or(Seeds::one(1), |seeds| seeds.get_ref().0),
         sample_every,
         per_packet: file.routing.per_packet,
@@ -284,6 +285,22 @@ fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Proble
         ));
     }
     Ok(duration)
+}
+
+fn warm(context: &Context, written: Option<&Q<Duration>>, duration: Duration) -> Result<Duration, Problem> {
+    let Some(written) = written else {
+        return Ok(Duration::ZERO);
+    };
+    let warm = written.get_ref().0;
+    if warm >= duration {
+        return Err(context.problem(
+            written,
+            format!("nothing counts before {warm}, and then the run of {duration} is over"),
+            "here",
+            "count earlier, or let the run last longer",
+        ));
+    }
+    Ok(warm)
 }
 
 fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) -> Result<Duration, Problem> {

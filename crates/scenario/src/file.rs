@@ -28,6 +28,7 @@ pub(crate) struct File {
     pub(crate) duration: Q<Duration>,
     /// When it ends, if before the duration.
     pub(crate) until: Option<Word>,
+    pub(crate) warm: Option<Q<Duration>>,
     pub(crate) seeds: Option<Q<Seeds>>,
     pub(crate) sample: Option<Q<Duration>>,
     pub(crate) topology: Option<Spanned<Topology>>,
@@ -215,6 +216,8 @@ pub(crate) struct Bulk {
     pub(crate) bytes: Option<Q<Bytes>>,
     /// Between the starts of one flow and the next.
     pub(crate) stagger: Option<Q<Duration>>,
+    /// Each flow starts up to so much later, drawn with the run's seed.
+    pub(crate) spread: Option<Q<Duration>>,
 }
 
 #[derive(Deserialize)]

@@ -11,6 +11,7 @@ mod cellular;
 mod check;
 mod contender;
 mod file;
+mod over;
 mod problem;
 mod seeds;
 mod shipped;
@@ -50,6 +51,8 @@ pub struct Scenario {
     pub duration: Duration,
     /// Whether it may end before.
     pub until: Until,
+    /// Goodput, use of the link and queueing delay count from here on: what comes before is not what is asked about.
+    pub warm: Duration,
     /// The seeds to run with.
     pub seeds: Seeds,
     /// Between two looks at each flow.

@@ -33,6 +33,17 @@ impl Problem {
         self.0.line
     }
 
+    /// The bytes of the text that are marked.
+    pub fn span(&self) -> Range<usize> {
+        let start = self.0.span.offset();
+        start..start + self.0.span.len()
+    }
+
+    /// What stands under the mark.
+    pub fn label(&self) -> &str {
+        &self.0.label
+    }
+
     /// What is wrong, without the place.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -47,8 +58,10 @@ impl Problem {
 /// The text of a file and its name, where problems point into.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'t> {
-    pub(crate) file: &'t str,
-    pub(crate) text: &'t str,
+    /// Its name in problems.
+    pub file: &'t str,
+    /// The text.
+    pub text: &'t str,
 }
 
 impl Source<'_> {
@@ -87,6 +100,11 @@ impl Source<'_> {
 
     /// What the TOML reader or serde say, in our words where they speak of names.
     pub(crate) fn syntax(&self, error: &toml::de::Error) -> Problem {
+        self.syntax_of(error, "docs/scenarios.md")
+    }
+
+    /// The same of a file whose settings are explained there.
+    pub fn syntax_of(&self, error: &toml::de::Error, reference: &str) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();
         let mut names = message.split('`').skip(1).step_by(2);
@@ -105,7 +123,7 @@ impl Source<'_> {
                 span.start..end,
                 format!("`{wanted}` is missing"),
                 "here",
-                format!("add `{wanted} = …`; docs/scenarios.md says what it takes"),
+                format!("add `{wanted} = …`; {reference} says what it takes"),
             );
         }
         let (message, help) = message.split_once("; ").unwrap_or((message, ""));

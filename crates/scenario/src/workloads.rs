@@ -173,6 +173,7 @@ fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
             .map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
         bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
         stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
+        spread: b.spread.as_ref().map_or(Duration::ZERO, |spread| spread.get_ref().0),
     })
 }
 

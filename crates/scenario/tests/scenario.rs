@@ -56,6 +56,7 @@ fn a_small_file_has_sensible_defaults() {
         flows: 4,
         bytes: None,
         stagger,
+        ..
     }) = w.kind
     else {
         panic!("{:?}", w.kind)

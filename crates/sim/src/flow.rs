@@ -6,6 +6,7 @@ use ccplane_transport::{Config, Failure, Native, TailArrivals, TailStats};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
+use crate::end::End;
 use crate::network::NodeId;
 use crate::steer::AgentId;
 
@@ -181,6 +182,10 @@ pub(crate) struct Flow {
     pub finish: bool,
     pub band: u8,
 }
+
+/// What an open flow under a native control takes in memory, both ends of it, without what its connections have on the
+/// [heap](crate::World::connection_heap_bytes), bytes.
+pub const FLOW_BYTES: usize = 2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>();
 
 /// What is known of a flow only before or after its life.
 #[derive(Debug)]

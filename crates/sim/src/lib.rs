@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod app;
-pub mod bench;
 mod change;
 mod check;
 mod datagram;
@@ -53,7 +52,7 @@ pub use change::Change;
 pub use datagram::DatagramStats;
 pub use digest::Digest;
 pub use error::SimError;
-pub use flow::{Congestion, Direction, FlowId, FlowSpec, FlowView, settings};
+pub use flow::{Congestion, Direction, FLOW_BYTES, FlowId, FlowSpec, FlowView, settings};
 pub use link::{Crossing, LinkView};
 pub use network::{LinkId, LinkSpec, Network, NodeId, Remark, Spread};
 pub use packet::PACKET_BYTES;

@@ -180,8 +180,8 @@ impl World {
             + self.steered.capacity() * size_of::<Option<Steered>>()
     }
 
-    /// Bytes on the heap that the connections of these flows take.
-    pub(crate) fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
+    /// Bytes on the heap that the connections of these flows take, by the flows' place in the order in which they were added.
+    pub fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
         let pairs = self
             .flows
             .get(flows)

@@ -151,6 +151,7 @@ fn datagrams_heed_no_congestion() {
         flows: 1,
         bytes: None,
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let bulk = WorkloadSpec {
         pairs: Pairs::one(node(&sim, "left2"), node(&sim, "right2")),
@@ -176,6 +177,7 @@ fn endless_flows_are_given_up_when_their_workload_stops() {
         flows: 1,
         bytes: None,
         stagger: ms(100),
+        spread: Duration::ZERO,
     };
     let spec = WorkloadSpec {
         stop: Some(at(2_000)),
@@ -253,6 +255,7 @@ fn a_run_can_wait_for_workloads() {
         flows: 1,
         bytes,
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let start = |kind, sim: &mut Simulation| {
         let spec = spec(sim, 2, kind);
@@ -296,6 +299,7 @@ fn mistakes_are_told_with_the_workloads_name() {
         flows: 1,
         bytes: None,
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let add = |sim: &mut Simulation, pairs, kind, config: Config| {
         let spec = WorkloadSpec {

@@ -1,8 +1,11 @@
 //! What sending, receiving and acknowledging a packet cost: `cargo run --release -p ccplane-transport --example ns_per_packet`.
 //! An argument is the number of rounds, for callgrind: the difference of two lengths is free of what happens once.
 
-use ccplane_transport::bench::Exchange;
+#[path = "../tests/support/exchange.rs"]
+mod exchange;
+
 use ccplane_transport::{Config, Native};
+use exchange::Exchange;
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 fn main() {

@@ -5,8 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod acknowledge;
-#[doc(hidden)]
-pub mod bench;
 pub mod codec;
 mod config;
 mod connection;

@@ -1,8 +1,11 @@
 //! Once a connection has found its size, a packet costs no allocation: sent, received, acknowledged, lost and repaired.
 
-use ccplane_transport::bench::Exchange;
+#[path = "support/exchange.rs"]
+mod exchange;
+
 use ccplane_transport::{Config, Native};
 use ccplane_units::Duration;
+use exchange::Exchange;
 
 #[test]
 fn a_packet_allocates_nothing() {

@@ -13,6 +13,14 @@ pub(super) fn random(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(mix(seed ^ PURPOSE)), u128::from(which))
 }
 
+/// The stream of how late flows start, of the first workload.
+const LATE: u128 = 0x6d61_6e79;
+
+/// The random numbers of how much later than planned the flows of the `which`-th workload start.
+pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
+    Pcg64::new(u128::from(seed), LATE + u128::from(which))
+}
+
 /// A draw from the exponential distribution of this mean, to the nearest nanosecond.
 ///
 /// By inversion: -mean · ln(u), u uniform over (0, 1] in steps of 2^-53, so that no draw exceeds 37 times the mean.

@@ -66,6 +66,8 @@ pub enum Workload {
         /// From the start of one flow to that of the next, over all pairs: the first flow of every pair, then the
         /// second of every pair, and so on.
         stagger: Duration,
+        /// Each flow starts up to so much later than that, evenly distributed.
+        spread: Duration,
     },
     /// Each pair: an application that produces data at a rate of its own, or packets that heed no congestion.
     Paced {
@@ -401,7 +403,8 @@ impl Running {
                         (pairs.places() as u64).saturating_mul(u64::from(*flows)),
                     )?;
                 }
-                Machine::Open(open::OpenLoop::new(kind, &pairs, span, random).map_err(nothing)?)
+                let late = draw::late(seed, which);
+                Machine::Open(open::OpenLoop::new(kind, &pairs, span, random, late).map_err(nothing)?)
             }
         };
         Ok(Running { pairs, machine })

@@ -2,6 +2,7 @@
 
 use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
 
 use super::draw::exponential;
 use super::{Action, Arrivals, Pairs, SizeTable, Span, TraceFlow, Workload};
@@ -28,6 +29,8 @@ enum Plan {
         flows: u64,
         bytes: Option<u64>,
         stagger: Duration,
+        /// Where starts are spread: the place and the start of each flow, in the order of their starts.
+        drawn: Option<Vec<(u64, Time)>>,
     },
     Poisson {
         /// Nanoseconds between arrivals.
@@ -51,18 +54,40 @@ enum Plan {
 }
 
 impl OpenLoop {
-    pub fn new(kind: Workload, pairs: &Pairs, span: Span, random: Pcg64) -> Result<OpenLoop, &'static str> {
+    pub fn new(
+        kind: Workload,
+        pairs: &Pairs,
+        span: Span,
+        random: Pcg64,
+        mut late: Pcg64,
+    ) -> Result<OpenLoop, &'static str> {
         let places = pairs.places() as u64;
         let plan = match kind {
             Workload::Bulk { flows: 0, .. } => return Err("it has no flows; give at least one"),
             Workload::Bulk { bytes: Some(none), .. } if none.get() == 0 => {
                 return Err("its flows have no bytes; give a size, or none for flows without end");
             }
-            Workload::Bulk { flows, bytes, stagger } => Plan::Bulk {
-                flows: places * u64::from(flows),
-                bytes: bytes.map(|bytes| bytes.get()),
+            Workload::Bulk {
+                flows,
+                bytes,
                 stagger,
-            },
+                spread,
+            } => {
+                let flows = places * u64::from(flows);
+                let drawn = (spread > Duration::ZERO).then(|| {
+                    let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
+                    let mut starts: Vec<(u64, Time)> =
+                        (0..flows).map(|n| (n, span.start + stagger * n + later())).collect();
+                    starts.sort_by_key(|(_, at)| *at);
+                    starts
+                });
+                Plan::Bulk {
+                    flows,
+                    bytes: bytes.map(|bytes| bytes.get()),
+                    stagger,
+                    drawn,
+                }
+            }
             Workload::Poisson { arrivals, sizes, flows } => Plan::Poisson {
                 gap: gap(arrivals, &sizes)?,
                 sizes,
@@ -141,6 +166,7 @@ impl OpenLoop {
     fn after(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
+            Plan::Bulk { drawn: Some(drawn), .. } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
             Plan::Bulk { flows, stagger, .. } => (count < *flows).then(|| start + *stagger * count),
             Plan::Poisson { gap, flows, .. } => (count < *flows).then(|| at + exponential(&mut self.random, *gap)),
             Plan::Bursts {
@@ -156,7 +182,11 @@ impl OpenLoop {
 
     /// The next flow; none where its place holds no pair.
     fn start(&mut self, pairs: &Pairs) -> Option<Action> {
-        let place = (self.count % pairs.places().max(1) as u64) as usize;
+        let number = match &self.plan {
+            Plan::Bulk { drawn: Some(drawn), .. } => drawn.get(usize::try_from(self.count).ok()?)?.0,
+            _ => self.count,
+        };
+        let place = (number % pairs.places().max(1) as u64) as usize;
         let (from, to, bytes) = match &self.plan {
             Plan::Bulk { bytes, .. } => {
                 let (from, to) = pairs.get(place)?;

@@ -141,6 +141,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         flows: 2,
         bytes: None,
         stagger: Duration::from_secs(1),
+        spread: Duration::ZERO,
     });
     bulk.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
     bulk.start = seconds(1);
@@ -166,8 +167,37 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         flows: 2,
         bytes: Some(Bytes::new(5)),
         stagger: Duration::from_secs(1),
+        spread: Duration::ZERO,
     };
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
+}
+
+/// Each pair has a flow, in the order of drawn starts, and another seed draws others.
+#[test]
+fn starts_are_spread() {
+    let mut bulk = spec(Workload::Bulk {
+        flows: 1,
+        bytes: None,
+        stagger: Duration::ZERO,
+        spread: Duration::from_millis(1),
+    });
+    bulk.pairs = Pairs::Each((0..20).map(|n| (node(n), node(20))).collect());
+    bulk.start = seconds(1);
+    let starts = |seed| -> Vec<(Time, NodeId)> {
+        let opened = run(bulk.clone(), seed, Time::MAX).into_iter();
+        let from = |(at, action)| match action {
+            Action::Open { from, .. } => (at, from),
+            other => panic!("{other:?}"),
+        };
+        opened.map(from).collect()
+    };
+    let (one, other) = (starts(1), starts(2));
+    assert!(one.is_sorted() && one != other && one == starts(1));
+    let inside = seconds(1)..seconds(1) + Duration::from_millis(1);
+    assert!(one.iter().all(|(at, _)| inside.contains(at)));
+    let mut hosts: Vec<NodeId> = one.iter().map(|(_, from)| *from).collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, (0..20).map(node).collect::<Vec<_>>());
 }
 
 #[test]
@@ -489,6 +519,7 @@ fn what_can_never_send_is_refused() {
         flows,
         bytes: bytes.map(Bytes::new),
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let poisson = |arrivals| Workload::Poisson {
         arrivals,
@@ -547,6 +578,7 @@ fn any_kind() -> impl Strategy<Value = Workload> {
             flows,
             bytes: bytes.map(Bytes::new),
             stagger,
+            spread: Duration::ZERO,
         }),
         (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced { rate, duty, carrier }),
         (1.0_f64..2_000.0, table.clone(), prop::option::of(1_u64..500)).prop_map(|(n, sizes, flows)| {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
+use super::message::{Message, emptied};
 use super::{Brought, Way};
-use crate::{Agent, DatapathId, MAX_VARS};
+use crate::{Agent, DatapathId};
 
 /// What lies between an agent and its flows. None where time is real: there an agent takes the time that it takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,19 +29,6 @@ pub struct Here {
     from_agent: VecDeque<(Time, Command)>,
     /// Room for what is handed over together. Empty between calls.
     together: Vec<Event<'static>>,
-}
-
-/// What is on its way to the agent.
-enum Message {
-    Report {
-        flow: u64,
-        program: u32,
-        urgent: bool,
-        count: u8,
-        fields: [u64; MAX_VARS],
-    },
-    /// Anything but a report.
-    Other(Event<'static>),
 }
 
 impl Here {
@@ -99,26 +87,8 @@ impl Here {
 impl Way for Here {
     #[inline]
     fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
-        if let Event::Report {
-            flow,
-            program,
-            urgent,
-            fields: values,
-        } = *report
-        {
-            let mut fields = [0; MAX_VARS];
-            for (field, value) in fields.iter_mut().zip(values) {
-                *field = *value;
-            }
-            let message = Message::Report {
-                flow,
-                program,
-                urgent,
-                count: values.len().min(MAX_VARS) as u8,
-                fields,
-            };
-            self.to_agent.push_back((now + self.delays.to_agent, message));
-        }
+        let due = now + self.delays.to_agent;
+        self.to_agent.extend(Message::of_report(report).map(|message| (due, message)));
         true
     }
 
@@ -147,30 +117,4 @@ impl Way for Here {
         let due = self.next_due().min(self.agent.next_deadline().unwrap_or(Time::MAX));
         (due != Time::MAX).then_some(due)
     }
-}
-
-impl Message {
-    fn event(&self) -> Event<'_> {
-        match self {
-            Message::Report {
-                flow,
-                program,
-                urgent,
-                count,
-                fields,
-            } => Event::Report {
-                flow: *flow,
-                program: *program,
-                urgent: *urgent,
-                fields: fields.get(..usize::from(*count)).unwrap_or_default(),
-            },
-            Message::Other(event) => event.clone(),
-        }
-    }
-}
-
-/// Its room, for events that live for another time: collected in place, nothing is allocated.
-fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
-    events.clear();
-    events.into_iter().map_while(|_| None).collect()
 }

@@ -158,7 +158,7 @@ fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
 /// look in vain it sleeps for a number of messages that doubles with every further one. Looks that pay make it forget slowly: where
 /// some pay and some do not, as beside a busy process, the others would cost the slowest hundredth of all exchanges.
 #[derive(Debug)]
-pub(crate) struct Spinner {
+pub struct Spinner {
     spin: Duration,
     last: Time,
     /// Messages for which it sleeps at once.
@@ -175,6 +175,7 @@ const MOST_PENALTY: u32 = 4_096;
 const FORGETS: u32 = 64;
 
 impl Spinner {
+    /// For a thread that waits like this.
     pub fn new(waiting: Waiting) -> Spinner {
         Spinner {
             spin: waiting.spin,

@@ -30,7 +30,7 @@ use crate::scenario::Scenario;
 
 pub use measured::Measured;
 pub use page::page;
-pub use run::{Datapath, Options, Watch, run};
+pub use run::{Datapath, Options, run};
 
 /// What is asked.
 #[derive(Debug)]

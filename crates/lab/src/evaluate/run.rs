@@ -1,9 +1,6 @@
 //! All runs of all questions on all cores; what was measured goes to the judges in the order of the plans.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::Duration;
@@ -11,9 +8,13 @@ use ccplane_units::Duration;
 use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, Run, Setting, Verdict};
 use crate::error::Error;
 use crate::experiment::Contender;
+use crate::jobs;
+use crate::packets::{self, Kernel};
 use crate::parts::Parts;
-use crate::scenario::{Scenario, Seeds, Topology};
-use crate::sim;
+use crate::progress::{Pieces, Progress};
+use crate::run::{self, Place};
+use crate::scenario::{Scenario, Topology};
+use crate::sim::{self, Sim};
 
 /// Where the runs take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,25 +46,13 @@ pub struct Options {
     pub command: String,
 }
 
-/// What a caller may show and decide; called from every thread.
-pub trait Watch: Sync {
-    /// So much of the work is done, 0 to 1; this question's run was the last to go on.
-    fn advanced(&self, _share: f64, _question: &str) {}
-    /// Whether to stop now.
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-impl Watch for crate::run::Quiet {}
-
 /// Kernel TCP takes as long as it says: its questions are asked in at most this much time a run.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
 /// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md); faster links are simulated only.
 const FASTEST_REAL_MBIT: f64 = 1_000.0;
 
 /// Asks, and judges.
-pub fn run(options: &Options, registry: &Registry, watch: &dyn Watch) -> Result<Evaluation, Error> {
+pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Evaluation, Error> {
     let setting = setting(options, registry)?;
     let mut left_out = Vec::new();
     let mut asked: Vec<(&'static Question, Plan)> = Vec::new();
@@ -91,7 +80,7 @@ pub fn run(options: &Options, registry: &Registry, watch: &dyn Watch) -> Result<
         })
         .collect();
     let duration_s = jobs.iter().map(|job| job.run.scenario.duration.as_secs_f64()).sum();
-    let results = all(&jobs, options, registry, watch)?;
+    let results = all(&jobs, options, registry, progress)?;
     let mut results = jobs.iter().zip(results).peekable();
 
     let mut answers = Vec::new();
@@ -187,8 +176,8 @@ fn real(mut runs: Vec<Run>) -> Option<Vec<Run>> {
     // What it is compared with is the kernel's own there, under the same names.
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
-        let experiment = crate::on_real_packets(&run.scenario, Seeds::one(1), String::new()).ok()?;
-        let mbit = experiment.line.mean_rate()?.bytes_per_sec() as f64 * 8.0 / 1e6;
+        let rate = packets::bottleneck_rate(&run.scenario)?;
+        let mbit = rate.bytes_per_sec() as f64 * 8.0 / 1e6;
         if mbit > FASTEST_REAL_MBIT {
             return None;
         }
@@ -219,71 +208,35 @@ fn all(
     jobs: &[Job],
     options: &Options,
     registry: &Registry,
-    watch: &dyn Watch,
+    progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     let cost = |at: &usize| jobs.get(*at).map_or(0, |job| job.cost);
     order.sort_by_key(|at| std::cmp::Reverse(cost(at)));
-    let total: u64 = jobs.iter().map(|job| job.cost).sum();
-    let results: Vec<Mutex<Option<Result<Measured, String>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let failed = Mutex::new(None::<Error>);
-    let stop = AtomicBool::new(false);
-    let worker = || {
-        while !stop.load(Ordering::Relaxed) {
-            let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                return;
-            };
-            let (Some(job), Some(place)) = (jobs.get(*at), results.get(*at)) else {
-                return;
-            };
-            let meter = Meter {
-                job,
-                watch,
-                done: &done,
-                total,
-                stop: &stop,
-                told: AtomicU64::new(0),
-            };
-            match one(job, options, registry, &meter) {
-                Ok(outcome) => {
-                    meter.finish();
-                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                }
-                Err(error) => {
-                    stop.store(true, Ordering::Relaxed);
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Others stop because of the first: what they say is no news.
-                    if failed.is_none() {
-                        *failed = Some(error);
-                    }
-                    return;
-                }
-            }
-        }
-    };
+    let pieces = Pieces::new(progress, jobs.iter().map(|job| job.cost).sum());
+    let mut results: Vec<Option<Result<Measured, String>>> = jobs.iter().map(|_| None).collect();
     let threads = match options.datapath {
         Datapath::Sim => options.threads,
         Datapath::Linux => 1,
     };
-    thread::scope(|scope| {
-        for _ in 1..threads.min(jobs.len()) {
-            scope.spawn(worker);
+    let work = |at: usize| {
+        let job = jobs.get(at).ok_or(Error::Interrupted)?;
+        let piece = pieces.piece(job.cost, job.question.name);
+        let outcome = one(job, options, registry, &piece).inspect_err(|_| pieces.stop())?;
+        piece.finish();
+        Ok(outcome)
+    };
+    jobs::each(&order, threads, work, |at, outcome| {
+        if let Some(place) = results.get_mut(at) {
+            *place = Some(outcome);
         }
-        worker();
-    });
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    let each = results.into_iter().map(|place| {
-        let outcome = place.into_inner().unwrap_or_else(PoisonError::into_inner);
-        outcome.ok_or(Error::Interrupted)
-    });
-    each.collect()
+        Ok(())
+    })?;
+    results.into_iter().map(|outcome| outcome.ok_or(Error::Interrupted)).collect()
 }
 
 /// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is an error.
-fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Result<Result<Measured, String>, Error> {
+fn one(job: &Job, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
         "{:?} {} {}\n{}",
@@ -294,23 +247,12 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
     {
         return Ok(Ok(measured));
     }
-    let scenario = &job.run.scenario;
-    let result = match options.datapath {
-        Datapath::Sim => sim::run(
-            scenario,
-            registry,
-            &sim::Options {
-                seeds: Seeds::one(1),
-                threads: 1,
-                command: String::new(),
-                repeat: options.command.clone(),
-                packet_logs: None,
-            },
-            meter,
-        ),
-        Datapath::Linux => crate::on_real_packets(scenario, Seeds::one(1), String::new())
-            .and_then(|experiment| crate::run::run(&experiment, registry, &mut Real(meter))),
+    let once = run::Options::once(1, &options.command);
+    let place: &dyn Place = match options.datapath {
+        Datapath::Sim => &Sim::default(),
+        Datapath::Linux => &Kernel::default(),
     };
+    let result = run::run(place, &job.run.scenario, registry, &once, progress);
     let measured = match result {
         Ok(result) => Measured::of(result).kept(),
         Err(Error::Broken { what, .. }) => return Ok(Err(what)),
@@ -320,60 +262,4 @@ fn one(job: &Job, options: &Options, registry: &Registry, meter: &Meter) -> Resu
         Parts::of_this_build(directory).keep(&name, &key, &measured)?;
     }
     Ok(Ok(measured))
-}
-
-/// From the progress of a run to that of all.
-struct Meter<'a> {
-    job: &'a Job<'a>,
-    watch: &'a dyn Watch,
-    done: &'a AtomicU64,
-    total: u64,
-    stop: &'a AtomicBool,
-    /// Of this run's cost, what has been counted.
-    told: AtomicU64,
-}
-
-impl Meter<'_> {
-    fn add(&self, cost: u64) {
-        let counted = self.told.load(Ordering::Relaxed);
-        let cost = cost.min(self.job.cost.saturating_sub(counted));
-        self.told.fetch_add(cost, Ordering::Relaxed);
-        let done = self.done.fetch_add(cost, Ordering::Relaxed) + cost;
-        self.watch
-            .advanced(done as f64 / self.total.max(1) as f64, self.job.question.name);
-    }
-
-    fn finish(&self) {
-        self.add(self.job.cost);
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.watch.cancelled()
-    }
-}
-
-impl sim::Watch for Meter<'_> {
-    fn advanced(&self, by: Duration) {
-        let share = by.as_nanos() as f64 / self.job.run.scenario.duration.as_nanos().max(1) as f64;
-        self.add((share * self.job.cost as f64) as u64);
-    }
-
-    fn cancelled(&self) -> bool {
-        self.stopped()
-    }
-}
-
-/// The same for a run in real time.
-struct Real<'a>(&'a Meter<'a>);
-
-impl crate::run::Progress for Real<'_> {
-    fn step(&mut self, share: f64, _goodput_mbit: f64) {
-        let counted = self.0.told.load(Ordering::Relaxed);
-        self.0
-            .add(((share * self.0.job.cost as f64) as u64).saturating_sub(counted));
-    }
-
-    fn cancelled(&self) -> bool {
-        self.0.stopped()
-    }
 }

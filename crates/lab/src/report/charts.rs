@@ -1,34 +1,35 @@
 //! The pictures of a run: which lines are in which, on which axes, with as many points as a picture can show.
 
-use ccplane_report::chart::{Axis, Chart, Key, Line, Live, Look, Width, keys, live};
+use ccplane_report::chart::{Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, inline, keys, live};
 
 use super::MAX_FLOWS;
-use crate::metrics::{Distribution, mbits, smooth};
-use crate::result::{ContenderResult, RunResult, Sample, Setup};
+use super::looks::{Looks, shade};
+use super::points::{MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, throughput};
+use crate::metrics::{Distribution, smooth};
+use crate::result::{Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries};
 
 /// Bins that the throughput's line averages over on either side; the CDF takes the bins as they are.
 pub(super) const SMOOTH_REACH: usize = 2;
 
-/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make a page of many MB.
-const MAX_POINTS: usize = 3_000;
-
-/// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
-const ECDF_POINTS: usize = 1_001;
-
 /// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers and time stamps.
 const SEGMENT: f64 = 1448.0;
 
-/// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same algorithm.
-const VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
-const NATIVE_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
-
-/// A series of one contender, as it is drawn.
-type Points = Vec<(f64, f64)>;
+/// A line of a contender, before it is in a picture.
+struct Strand {
+    name: String,
+    /// Which key hides it.
+    key: usize,
+    look: Look,
+    /// One of many.
+    thin: bool,
+    shade: Option<u8>,
+    points: Points,
+}
 
 /// The run's pictures, in rows.
 pub(super) struct Charts<'a> {
     result: &'a RunResult,
-    looks: Vec<Look>,
+    looks: Looks,
     /// Algorithms, in order of their first contender.
     families: Vec<&'a str>,
 }
@@ -43,33 +44,20 @@ struct Row {
     guides: Vec<(f64, String)>,
     /// A picture an algorithm, although lines of several could be told apart.
     by_algorithm: bool,
+    /// A picture a contender, where each has workloads beside it.
+    by_contender: bool,
 }
 
 impl<'a> Charts<'a> {
-    /// One hue an algorithm. ccplane's lines are solid, native ones beside them dashed and in the hue's other shade, so that they
-    /// differ in grey print too.
     pub fn new(result: &'a RunResult) -> Charts<'a> {
-        let all = &result.contenders;
         let mut families: Vec<&str> = Vec::new();
-        for c in all {
+        for c in &result.contenders {
             if !families.contains(&c.algorithm.as_str()) {
                 families.push(&c.algorithm);
             }
         }
-        let mixed = all.iter().any(|c| c.native) && all.iter().any(|c| !c.native);
-        let look = |(place, c): (usize, &ContenderResult)| {
-            let before = all.iter().take(place);
-            let kin = before.filter(|other| other.algorithm == c.algorithm && other.native == c.native);
-            let second = mixed && c.native;
-            let variants = if second { NATIVE_VARIANTS } else { VARIANTS };
-            Look {
-                colour: families.iter().position(|family| *family == c.algorithm).unwrap_or(0),
-                second,
-                dashes: variants.get(kin.count() % variants.len()).copied().unwrap_or_default(),
-            }
-        };
         Charts {
-            looks: all.iter().enumerate().map(look).collect(),
+            looks: Looks::new(result),
             result,
             families,
         }
@@ -77,12 +65,62 @@ impl<'a> Charts<'a> {
 
     /// What is what, to press.
     pub fn keys(&self) -> String {
-        let key = |(c, look): (&'a ContenderResult, &Look)| Key {
-            label: &c.label,
-            look: *look,
-        };
-        let all: Vec<Key<'_>> = self.result.contenders.iter().zip(&self.looks).map(key).collect();
+        let all: Vec<Key<'_>> = self.looks.keys().collect();
         keys(&all)
+    }
+
+    /// A contender's line of its own.
+    fn of_contender(&self, at: usize, c: &ContenderResult, points: Points) -> Strand {
+        Strand {
+            name: c.label.clone(),
+            key: self.looks.key(at),
+            look: self.looks.contender(at),
+            thin: false,
+            shade: None,
+            points,
+        }
+    }
+
+    /// The first flows of every contender, each as `points` draws it.
+    fn flows(&self, points: impl Fn(&[Sample]) -> Points) -> Vec<Vec<Strand>> {
+        let of = |at: usize, c: &ContenderResult| -> Vec<Strand> {
+            if !c.workloads.is_empty() {
+                return self.workload_flows(at, c, &points);
+            }
+            let flows = c.series.flows.iter().take(MAX_FLOWS);
+            let several = flows.len() > 1;
+            let strand = |(flow, samples): (usize, &Vec<Sample>)| Strand {
+                name: if several {
+                    format!("{} {}", c.label, flow + 1)
+                } else {
+                    c.label.clone()
+                },
+                thin: several,
+                ..self.of_contender(at, c, points(samples))
+            };
+            flows.enumerate().map(strand).collect()
+        };
+        self.each(of)
+    }
+
+    /// Flows in shades of their workloads' colours.
+    fn workload_flows(&self, at: usize, c: &ContenderResult, points: &impl Fn(&[Sample]) -> Points) -> Vec<Strand> {
+        let mut strands = Vec::new();
+        for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
+            let shown = series.flows.len().min(MAX_FLOWS);
+            for (n, place) in series.flows.iter().take(shown).enumerate() {
+                let title = figures.title();
+                strands.push(Strand {
+                    name: if shown > 1 { format!("{title} {}", n + 1) } else { title },
+                    key: self.looks.key(at) + 1 + w,
+                    look: self.looks.workload(at, w),
+                    thin: shown > 1,
+                    shade: shade(n, shown),
+                    points: points(c.series.flow(*place)),
+                });
+            }
+        }
+        strands
     }
 
     /// Each flow's window.
@@ -91,7 +129,7 @@ impl<'a> Charts<'a> {
         let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
         let step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
         let points = (setup.duration_s / step).ceil() as usize + 1;
-        let series = self.each(|c| flows_of(c).map(|flow| on_grid(flow, step, points)).collect());
+        let series = self.flows(|flow| on_grid(flow, step, points));
         let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
         let full = setup.queue_bytes.map(|queue| segments(setup.bdp_bytes + queue));
         let bdp = segments(setup.bdp_bytes);
@@ -103,6 +141,7 @@ impl<'a> Charts<'a> {
             digits: 0,
             guides,
             by_algorithm: setup.flows > 1,
+            by_contender: self.result.several_workloads(),
         };
         self.over_time(&row, &series)
     }
@@ -112,7 +151,8 @@ impl<'a> Charts<'a> {
         let setup = &self.result.setup;
         let width = flow_bin_s(setup);
         let bins = (setup.duration_s / width) as usize;
-        let series = self.each(|c| flows_of(c).map(|flow| goodputs(flow, width, bins)).collect());
+        let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
+        let series = self.flows(rate);
         let share = setup.rate_mbit / setup.flows.max(1) as f64;
         let row = Row {
             what: "goodput, Mbit/s",
@@ -120,15 +160,78 @@ impl<'a> Charts<'a> {
             digits: 2,
             guides: vec![(share, "fair share".to_owned())],
             by_algorithm: true,
+            by_contender: false,
         };
         self.over_time(&row, &series)
     }
 
+    /// The goodput of each workload, and of each of its flows where they are several.
+    pub fn workloads(&self) -> String {
+        let setup = &self.result.setup;
+        let width = flow_bin_s(setup);
+        let bins = (setup.duration_s / width) as usize;
+        let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
+        let series = self.each(|at, c| {
+            // A lone flow is its workload.
+            let flows = self.workload_flows(at, c, &rate).into_iter().filter(|strand| strand.thin);
+            let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
+            let workloads = all.map(|(w, (figures, series))| Strand {
+                name: figures.title(),
+                key: self.looks.key(at) + 1 + w,
+                look: self.looks.workload(at, w),
+                thin: false,
+                shade: None,
+                points: rates(series.course.iter().copied(), width, bins),
+            });
+            workloads.chain(flows).collect()
+        });
+        let row = Row {
+            what: "goodput, Mbit/s",
+            top: head(most(&series)),
+            digits: 2,
+            guides: Vec::new(),
+            by_algorithm: true,
+            by_contender: true,
+        };
+        self.over_time(&row, &series)
+    }
+
+    /// Goodput and delay of all seeds or repeats, as boxes.
+    pub fn boxes(&self) -> String {
+        row([
+            self.boxed("goodput, Mbit/s", |f| f.goodput_mbit),
+            self.boxed("mean queueing delay, ms", |f| f.delay_mean_ms),
+        ])
+    }
+
+    fn boxed(&self, what: &str, of: fn(&Columns) -> f64) -> String {
+        let all = || self.result.contenders.iter().zip(1u32..);
+        let values = |c: &ContenderResult| c.series.each.iter().map(|run| of(&run.figures)).collect::<Vec<_>>();
+        let lines = all().map(|(c, at)| Line {
+            boxes: BoxPlot::of(f64::from(at), values(c)).into_iter().collect(),
+            ..Line::new("", self.looks.contender(at as usize - 1).colour, [])
+        });
+        let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
+        let (low, high) = seen.values().first().copied().zip(seen.values().last().copied()).unwrap_or((0.0, 1.0));
+        // What is far from zero is not drawn from there.
+        let margin = ((high - low) * 0.1).max(high.abs() * 1e-3);
+        let from = if low > high / 2.0 { low - margin } else { 0.0 };
+        let chart = Chart {
+            title: what.to_owned(),
+            x: Axis::named(self.result.contenders.iter().map(|c| c.label.clone())),
+            y: Axis::linear("").from_to(from, high + margin),
+            lines: lines.collect(),
+            guides: Vec::new(),
+        };
+        let names: Vec<&str> = self.result.contenders.iter().map(|c| c.label.as_str()).collect();
+        format!("<div>{}</div>", inline(&[chart], &format!("{what} of {}", names.join(", "))))
+    }
+
     /// What the link delivered.
     pub fn throughputs(&self) -> String {
-        let series = self.each(|c| {
+        let series = self.each(|at, c| {
             let smoothed = smooth(&c.series.throughput_mbit, SMOOTH_REACH);
-            vec![self.in_bins(smoothed.into_iter().map(Some))]
+            vec![self.of_contender(at, c, self.in_bins(smoothed.into_iter().map(Some)))]
         });
         let rate = self.result.setup.rate_mbit;
         let row = Row {
@@ -137,6 +240,7 @@ impl<'a> Charts<'a> {
             digits: 2,
             guides: vec![(rate, "link".to_owned())],
             by_algorithm: false,
+            by_contender: false,
         };
         self.over_time(&row, &series)
     }
@@ -144,7 +248,7 @@ impl<'a> Charts<'a> {
     /// How long packets waited.
     pub fn delays(&self) -> String {
         let setup = &self.result.setup;
-        let series = self.each(|c| vec![self.in_bins(c.series.delay_ms.iter().copied())]);
+        let series = self.each(|at, c| vec![self.of_contender(at, c, self.in_bins(c.series.delay_ms.iter().copied()))]);
         let bytes_per_ms = setup.rate_mbit * 125.0;
         let queue = setup.queue_bytes.filter(|_| bytes_per_ms > 0.0);
         let full = queue.map(|queue| queue as f64 / bytes_per_ms);
@@ -156,6 +260,7 @@ impl<'a> Charts<'a> {
             digits: 2,
             guides: full.map(|full| (full, "full queue".to_owned())).into_iter().collect(),
             by_algorithm: false,
+            by_contender: false,
         };
         self.over_time(&row, &series)
     }
@@ -169,16 +274,22 @@ impl<'a> Charts<'a> {
                 "Mbit/s",
                 1,
                 1.0,
-                throughput,
+                self.ecdfs(throughput),
             ),
-            self.distribution("bins by queueing delay, %", "queueing delay, ms", "ms", 2, 1.0, delay),
+            self.distribution(
+                "bins by queueing delay, %",
+                "queueing delay, ms",
+                "ms",
+                2,
+                1.0,
+                self.ecdfs(delay),
+            ),
         ])
     }
 
     /// Completion times and slowdowns, as distributions. The longest flows would press all others against the left edge.
     pub fn completions(&self) -> String {
-        let took = |c: &ContenderResult| Distribution::new(c.series.completed.iter().map(|f| f.took_ns as f64 / 1e6));
-        let slowdown = |c: &ContenderResult| Distribution::new(c.series.completed.iter().map(|f| f.slowdown()));
+        let took = |flow: &Completion| flow.took_ns as f64 / 1e6;
         row([
             self.distribution(
                 "flows by completion time, %",
@@ -186,18 +297,54 @@ impl<'a> Charts<'a> {
                 "ms",
                 3,
                 0.99,
-                took,
+                self.completed(took),
             ),
-            self.distribution("flows by slowdown, %", "slowdown, times alone", "×", 2, 0.99, slowdown),
+            self.distribution(
+                "flows by slowdown, %",
+                "slowdown, times alone",
+                "×",
+                2,
+                0.99,
+                self.completed(Completion::slowdown),
+            ),
         ])
+    }
+
+    /// All contenders' distributions of something.
+    fn ecdfs(&self, of: impl Fn(&ContenderResult) -> Distribution) -> Vec<Strand> {
+        let strands = self.each(|at, c| vec![self.of_contender(at, c, ecdf(&of(c)))]);
+        strands.into_iter().flatten().collect()
+    }
+
+    /// The same of flows that ended: of every workload that has such, where there are several.
+    fn completed(&self, of: impl Fn(&Completion) -> f64) -> Vec<Strand> {
+        let points = |all: &[Completion]| ecdf(&Distribution::new(all.iter().map(&of)));
+        let strands = self.each(|at, c| {
+            if c.workloads.is_empty() {
+                return vec![self.of_contender(at, c, points(&c.series.completed))];
+            }
+            let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
+            let ended = all.filter(|(_, (figures, _))| figures.completions.is_some());
+            let strand = |(w, (figures, series)): (usize, (&WorkloadFigures, &WorkloadSeries))| Strand {
+                name: format!("{}, {}", c.label, figures.title()),
+                key: self.looks.key(at) + 1 + w,
+                look: self.looks.workload(at, w),
+                thin: false,
+                shade: None,
+                points: points(&series.completed),
+            };
+            ended.map(strand).collect()
+        });
+        strands.into_iter().flatten().collect()
     }
 
     /// Delays of single packets from time stamps, beside the link's log.
     pub fn stamps(&self) -> String {
-        let all = self.result.contenders.iter().zip(&self.looks).enumerate();
+        let all = self.result.contenders.iter().enumerate();
         let pictures = all
-            .filter(|(_, (c, _))| !c.series.stamped.is_empty())
-            .map(|(of, (c, look))| {
+            .filter(|(_, c)| !c.series.stamped.is_empty())
+            .map(|(at, c)| {
+                let (key, look) = (self.looks.key(at), self.looks.contender(at));
                 let packets = &c.series.stamped;
                 let step = packets.len().div_ceil(MAX_POINTS).max(1);
                 let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
@@ -207,24 +354,25 @@ impl<'a> Charts<'a> {
                 let (link, stamps) = (points(|p| p.link_ns), points(|p| p.measured_ns));
                 let top = head(link.iter().chain(&stamps).map(|(_, ms)| *ms).fold(0.0, f64::max));
                 let line = |label: &str, look: Look, points: Points| Line {
-                    of: Some(of),
+                    of: Some(key),
                     thin: true,
                     ..Line::new(label, 0, points).look(look)
                 };
                 let other = Look {
                     second: !look.second,
-                    ..*look
+                    ..look
                 };
-                let lines = vec![line("the link's log", other, link), line("time stamps", *look, stamps)];
+                let lines = vec![line("the link's log", other, link), line("time stamps", look, stamps)];
                 let chart = self.timed(format!("{}: queueing delay, ms", c.label), top, lines, Vec::new());
                 live(&chart, &along_time(Width::Whole, 3))
             });
         row(pictures)
     }
 
-    /// Of each contender what `of` gives.
-    fn each(&self, of: impl Fn(&ContenderResult) -> Vec<Points>) -> Vec<Vec<Points>> {
-        self.result.contenders.iter().map(of).collect()
+    /// Of each contender, with its place, what `of` gives.
+    fn each(&self, of: impl Fn(usize, &ContenderResult) -> Vec<Strand>) -> Vec<Vec<Strand>> {
+        let all = self.result.contenders.iter().enumerate();
+        all.map(|(at, c)| of(at, c)).collect()
     }
 
     /// Values of bins over their time.
@@ -236,41 +384,36 @@ impl<'a> Charts<'a> {
         thinned.filter_map(|(bin, value)| Some((middle(bin), value?))).collect()
     }
 
-    /// Pictures over time, side by side by algorithm where an algorithm has more than one contender; else all in one. `series`
-    /// has the lines of each contender.
-    fn over_time(&self, about: &Row, series: &[Vec<Points>]) -> String {
-        let apart = about.by_algorithm || self.result.contenders.len() > self.families.len();
-        let facets: Vec<(String, Vec<&str>)> = match apart {
-            true => self
-                .families
-                .iter()
-                .map(|name| ((*name).to_owned(), vec![*name]))
-                .collect(),
-            false => vec![(self.families.join(", "), self.families.clone())],
+    /// Pictures over time, side by side by algorithm where an algorithm has more than one contender, or by contender; else all in
+    /// one. `series` has the lines of each contender.
+    fn over_time(&self, about: &Row, series: &[Vec<Strand>]) -> String {
+        let contenders = &self.result.contenders;
+        let apart = about.by_algorithm || contenders.len() > self.families.len();
+        let of = |name: &str| -> Vec<usize> {
+            let all = contenders.iter().enumerate();
+            all.filter(|(_, c)| c.algorithm == name).map(|(at, _)| at).collect()
+        };
+        let facets: Vec<(String, Vec<usize>)> = if about.by_contender {
+            contenders.iter().enumerate().map(|(at, c)| (c.label.clone(), vec![at])).collect()
+        } else if apart {
+            self.families.iter().map(|name| ((*name).to_owned(), of(name))).collect()
+        } else {
+            vec![(self.families.join(", "), (0..contenders.len()).collect())]
         };
         let width = if facets.len() > 1 { Width::Half } else { Width::Whole };
         let pictures = facets.into_iter().map(|(title, members)| {
-            let mut lines = Vec::new();
-            let all = self.result.contenders.iter().zip(&self.looks).zip(series).enumerate();
-            for (of, ((c, look), series)) in all.filter(|(_, ((c, _), _))| members.contains(&c.algorithm.as_str())) {
-                for (flow, points) in series.iter().enumerate() {
-                    let several = series.len() > 1;
-                    lines.push(Line {
-                        name: if several {
-                            format!("{} {}", c.label, flow + 1)
-                        } else {
-                            c.label.clone()
-                        },
-                        of: Some(of),
-                        thin: several,
-                        ..Line::new("", 0, points.iter().copied()).look(*look)
-                    });
-                }
-            }
+            let strands = members.iter().filter_map(|at| series.get(*at)).flatten();
+            let lines = strands.map(|strand| Line {
+                name: strand.name.clone(),
+                of: Some(strand.key),
+                thin: strand.thin,
+                shade: strand.shade,
+                ..Line::new("", 0, strand.points.iter().copied()).look(strand.look)
+            });
             let chart = self.timed(
                 format!("{title}: {}", about.what),
                 about.top,
-                lines,
+                lines.collect(),
                 about.guides.clone(),
             );
             live(&chart, &along_time(width, about.digits))
@@ -288,7 +431,7 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// All contenders' distribution of something, up to its value at the share `up_to` of whoever has the largest there.
+    /// These distributions, up to the value at the share `up_to` of whoever has the largest there.
     fn distribution(
         &self,
         title: &str,
@@ -296,11 +439,10 @@ impl<'a> Charts<'a> {
         unit: &'static str,
         digits: usize,
         up_to: f64,
-        of: impl Fn(&ContenderResult) -> Distribution,
+        all: Vec<Strand>,
     ) -> String {
-        let all: Vec<Points> = self.result.contenders.iter().map(|c| ecdf(&of(c))).collect();
         let at = |points: &Points, place: usize| points.get(place).map_or(0.0, |(value, _)| *value);
-        let tops = all.iter().map(|points| {
+        let tops = all.iter().map(|Strand { points, .. }| {
             at(
                 points,
                 ((points.len() as f64 * up_to).ceil() as usize).saturating_sub(1),
@@ -312,7 +454,7 @@ impl<'a> Charts<'a> {
         };
         let low = all
             .iter()
-            .map(|points| at(points, points.len() / 50))
+            .map(|Strand { points, .. }| at(points, points.len() / 50))
             .fold(f64::INFINITY, f64::min);
         // What is far from zero is not drawn from there.
         let from = if low.is_finite() && low > top / 2.0 {
@@ -320,12 +462,7 @@ impl<'a> Charts<'a> {
         } else {
             0.0
         };
-        let lines = all
-            .into_iter()
-            .zip(&self.looks)
-            .zip(&self.result.contenders)
-            .enumerate();
-        let lines = lines.map(|(of, ((points, look), c))| {
+        let lines = all.into_iter().map(|Strand { points, key, look, name, .. }| {
             let inside = points.iter().copied().filter(|(value, _)| (from..=top).contains(value));
             let before = points.iter().rev().find(|(value, _)| *value < from);
             let share = before.map_or(0.0, |(_, share)| *share);
@@ -336,9 +473,9 @@ impl<'a> Charts<'a> {
             let begin = rise.map(|_| (from, share));
             let inside: Points = begin.into_iter().chain(rise).chain(inside).chain(last).collect();
             Line {
-                name: c.label.clone(),
-                of: Some(of),
-                ..Line::new("", 0, inside).look(*look)
+                name,
+                of: Some(key),
+                ..Line::new("", 0, inside).look(look)
             }
         });
         let chart = Chart {
@@ -378,72 +515,13 @@ fn along_time(width: Width, digits: usize) -> Live {
 }
 
 /// The largest value of all lines.
-fn most(series: &[Vec<Points>]) -> f64 {
-    let values = series.iter().flatten().flatten().map(|(_, value)| *value);
+fn most(series: &[Vec<Strand>]) -> f64 {
+    let points = series.iter().flatten().flat_map(|strand| &strand.points);
+    let values = points.map(|(_, value)| *value);
     values.filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
 /// The end of an axis with some room above this.
 fn head(most: f64) -> f64 {
     if most > 0.0 { most * 1.08 } else { 1.0 }
-}
-
-fn flows_of(c: &ContenderResult) -> impl Iterator<Item = &[Sample]> {
-    c.series.flows.iter().take(MAX_FLOWS).map(Vec::as_slice)
-}
-
-/// The empirical distribution function: values at up to [`ECDF_POINTS`] evenly spaced shares, in percent, the smallest and the
-/// largest value included.
-fn ecdf(distribution: &Distribution) -> Points {
-    let n = distribution.len().min(ECDF_POINTS);
-    let share = |i: usize| if n > 1 { i as f64 / (n - 1) as f64 } else { 1.0 };
-    (0..n)
-        .filter_map(|i| Some((distribution.quantile(share(i))?, (i + 1) as f64 * 100.0 / n as f64)))
-        .collect()
-}
-
-/// Width of bins of the flows' goodput, s: wide enough that each flow has some packets in each.
-pub(super) fn flow_bin_s(setup: &Setup) -> f64 {
-    (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / MAX_POINTS as f64)
-}
-
-/// A flow's goodput, Mbit/s, in `bins` of `width` seconds.
-fn goodputs(flow: &[Sample], width: f64, bins: usize) -> Points {
-    let mut at = 0;
-    let mut last = (0, 0);
-    (1..=bins)
-        .map(|bin| {
-            let until = (bin as f64 * width * 1e9) as u64;
-            while flow.get(at + 1).is_some_and(|s| s.at_ns <= until) {
-                at += 1;
-            }
-            let now = flow.get(at).map_or(last, |s| (s.at_ns, s.received));
-            let rate = mbits(now.1.saturating_sub(last.1), now.0.saturating_sub(last.0));
-            last = now;
-            ((bin as f64 - 0.5) * width, rate)
-        })
-        .collect()
-}
-
-/// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.
-fn on_grid(flow: &[Sample], step: f64, points: usize) -> Points {
-    let mut at = 0;
-    (0..points)
-        .filter_map(|i| {
-            let until = ((i as f64 + 0.5) * step * 1e9) as u64;
-            while flow.get(at).is_some_and(|s| s.at_ns <= until) {
-                at += 1;
-            }
-            let sample = at.checked_sub(1).and_then(|last| flow.get(last))?;
-            Some((i as f64 * step, f64::from(sample.tcp.cwnd)))
-        })
-        .collect()
-}
-
-pub(super) fn throughput(c: &ContenderResult) -> Distribution {
-    Distribution::new(c.series.throughputs())
-}
-
-pub(super) fn delay(c: &ContenderResult) -> Distribution {
-    Distribution::new(c.series.delays())
 }

@@ -3,15 +3,18 @@
 //! All of it is there without a script, which lets a reader zoom, point and choose.
 
 mod charts;
+mod looks;
+mod points;
 
 use std::fmt::Write;
 
 use ccplane_report::html::{definitions, escape, note, number, warning};
 use ccplane_report::{Page, Provenance, Table};
 
-use self::charts::{Charts, SMOOTH_REACH, delay, flow_bin_s, throughput};
+use self::charts::{Charts, SMOOTH_REACH};
+use self::points::{delay, flow_bin_s, throughput};
 use crate::metrics;
-use crate::result::{ContenderResult, RunResult, Setup};
+use crate::result::{Completions, ContenderResult, Interval, RunResult, Setup};
 use crate::table;
 
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
@@ -37,7 +40,9 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
         table::of_run(result).html(),
         table_note(result)
     ));
-    courses(&mut page, &result.setup, &charts);
+    workloads(&mut page, result, &charts);
+    courses(&mut page, result, &charts);
+    boxes(&mut page, result, &charts);
     one_way(&mut page, result, &charts);
     second_loops(&mut page, result);
     completions(&mut page, result, &charts);
@@ -45,15 +50,68 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     links(&mut page, result);
     measured(&mut page, result);
     page.again(&result.command, &again(result));
-    page.provenance(&match simulated(result) {
+    page.provenance(&match result.simulated() {
         true => provenance.build().to_string(),
         false => provenance.place(),
     });
     page.finish(FILES)
 }
 
+/// Who shared the network.
+fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
+    if !result.several_workloads() {
+        return;
+    }
+    let mut rows = Vec::new();
+    for c in &result.contenders {
+        for (i, a) in c.algorithms.iter().enumerate() {
+            rows.push(vec![
+                if i == 0 { c.label.clone() } else { String::new() },
+                a.algorithm.clone().unwrap_or_else(|| "no control".to_owned()),
+                a.workloads.join(", "),
+                format!("{:.2}", a.totals.goodput_mbit),
+                format!("{:.1}", a.totals.share * 100.0),
+                a.totals.retransmissions.map_or(String::new(), |n| n.to_string()),
+                a.totals.jain.map_or(String::new(), |jain| format!("{jain:.3}")),
+            ]);
+        }
+    }
+    let headings = [
+        "",
+        "algorithm",
+        "workloads",
+        "goodput\nMbit/s",
+        "share\n%",
+        "retrans\nsegments",
+        "Jain\nindex",
+    ];
+    let about = format!(
+        "What receiving applications read of each workload, in bins of {} ms; of datagrams all that arrived. Thin lines in shades of a \
+         workload's colour are its flows.",
+        number(flow_bin_s(&result.setup) * 1e3)
+    );
+    let table = Table::new(headings, rows).html();
+    page.section("By algorithm and workload", &(table + &note(&about) + &charts.workloads()));
+}
+
+/// All seeds or repeats.
+fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
+    let kinds = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
+    if kinds().all(|spread| matches!(spread.interval, Interval::Same | Interval::Range)) {
+        return;
+    }
+    let word = if result.simulated() { "seeds" } else { "repeats" };
+    let runs = kinds().map(|spread| spread.seeds).max().unwrap_or(0);
+    let about = format!(
+        "All {runs} {word}: the box holds the middle half of them, the thick line is the median, whiskers reach to the last run within \
+         1.5 heights of the box, and dots are runs beyond. All of them are in runs.csv."
+    );
+    page.section("From run to run", &(note(&about) + &charts.boxes()));
+}
+
 /// What happened over time, and how it is distributed.
-fn courses(page: &mut Page, setup: &Setup, charts: &Charts<'_>) {
+fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
+    let setup = &result.setup;
     let bin = number(setup.bin_ms);
     page.section(
         "Congestion window",
@@ -64,7 +122,8 @@ fn courses(page: &mut Page, setup: &Setup, charts: &Charts<'_>) {
             charts.windows()
         ),
     );
-    if setup.flows >= 2 {
+    // Where there are several workloads they are drawn with their flows.
+    if setup.flows >= 2 && !result.several_workloads() {
         let about = format!(
             "Bytes that each receiving application read, in bins of {} ms. Guide: an equal share of the link.",
             number(flow_bin_s(setup) * 1e3)
@@ -90,7 +149,7 @@ fn courses(page: &mut Page, setup: &Setup, charts: &Charts<'_>) {
 
 /// Parameters, and the audit of who carried the packets.
 fn measured(page: &mut Page, result: &RunResult) {
-    let who = if simulated(result) { "simulation" } else { "emulator" };
+    let who = if result.simulated() { "simulation" } else { "emulator" };
     page.section(
         "How it was measured",
         &format!(
@@ -131,12 +190,11 @@ fn subtitle(setup: &Setup) -> String {
         .network
         .as_ref()
         .map_or(String::new(), |network| format!("{network} · "));
-    let seeds = setup
-        .seeds
-        .as_ref()
-        .map_or(String::new(), |seeds| format!(" · seeds {seeds}"));
+    let repeats = setup.repeats.map(|repeats| format!(" · {repeats} repeats"));
+    let seeds = setup.seeds.as_ref().map(|seeds| format!(" · seeds {seeds}"));
+    let runs = repeats.or(seeds).unwrap_or_default();
     format!(
-        "{network}{} · {} ms round trip · {}{flows} · {} s{seeds} · {}",
+        "{network}{} · {} ms round trip · {}{flows} · {} s{runs} · {}",
         setup.rate,
         number(setup.rtt_ms),
         setup.queue,
@@ -187,15 +245,20 @@ fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &Contend
 }
 
 fn flows(page: &mut Page, result: &RunResult) {
-    if result.setup.flows < 2 {
+    let several = result.several_workloads();
+    if result.setup.flows < 2 && !several {
         return;
     }
-    let mut rows = Vec::new();
+    let (mut rows, mut more) = (Vec::new(), false);
     for c in &result.contenders {
-        for (i, f) in c.figures.flows.iter().enumerate().take(MAX_FLOWS) {
+        let flows = c.flow_figures();
+        more |= flows.len() > MAX_FLOWS;
+        for (i, flow) in flows.iter().enumerate().take(MAX_FLOWS) {
+            let f = flow.what;
             rows.push(vec![
                 if i == 0 { c.label.clone() } else { String::new() },
-                (i + 1).to_string(),
+                flow.workload.map_or(Table::NOTHING.to_owned(), |w| w.title()),
+                flow.number.to_string(),
                 format!("{:.2}", f.goodput_mbit),
                 f.retransmissions.to_string(),
                 format!("{:.1}", f.cwnd_mean),
@@ -203,16 +266,20 @@ fn flows(page: &mut Page, result: &RunResult) {
             ]);
         }
     }
+    if rows.is_empty() {
+        return;
+    }
     let headings = [
         "",
+        "workload",
         "flow",
         "goodput\nMbit/s",
         "retrans\nsegments",
         "cwnd\nmean segments",
         "srtt\nmean ms",
     ];
-    let mut out = Table::new(headings, rows).html();
-    if result.setup.flows > MAX_FLOWS {
+    let mut out = Table::new(headings, rows).without_empty().html();
+    if more || result.setup.flows > MAX_FLOWS {
         out += &note(&format!("The first {MAX_FLOWS} of each; all are in flows.csv."));
     }
     page.section("Flows", &out);
@@ -238,6 +305,7 @@ fn parameters(s: &Setup) -> String {
         Some(("queue", queue)),
         Some(("random loss", s.loss.clone())),
         Some(("seed", s.seeds.clone().unwrap_or_else(|| s.seed.to_string()))),
+        optional("repeats", s.repeats.map(|repeats| repeats.to_string())),
         Some(("flows", flows)),
         Some(("duration", format!("{} s for each contender", number(s.duration_s)))),
         Some(("bins", format!("{} ms", number(s.bin_ms)))),
@@ -265,25 +333,25 @@ fn again(result: &RunResult) -> String {
     }
 }
 
-fn simulated(result: &RunResult) -> bool {
-    result.contenders.iter().any(|c| c.audit.simulation.is_some())
-}
-
 /// Completion times: the table, and their distributions.
 fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
-    let Some(table) = table::of_completions(result) else {
+    let tables = [table::of_completions(result), table::of_workload_completions(result)];
+    let mut out: String = tables.into_iter().flatten().map(|table| table.html()).collect();
+    if out.is_empty() {
         return;
-    };
-    let mut out = table.html();
+    }
     out += &note(
         "Flows that ended in time, from their start to their last byte at the receiver. Slowdown: over what the flow would have taken \
          alone (its bytes at the path's lowest rate, and one round trip).",
     );
     out += &charts.completions();
+    let unfinished = |completions: &Option<Completions>| completions.as_ref().map_or(0, |all| all.unfinished);
     for c in &result.contenders {
-        let unfinished = c.figures.completions.as_ref().map_or(0, |all| all.unfinished);
-        if unfinished > 0 {
-            out += &note(&format!("{}: {unfinished} flows did not end in time.", c.label));
+        let beside = c.workloads.iter().filter(|w| !w.compared);
+        let beside = beside.map(|w| (format!("{}, {}", c.label, w.title()), unfinished(&w.completions)));
+        let own = (c.label.clone(), unfinished(&c.figures.completions));
+        for (who, flows) in std::iter::once(own).chain(beside).filter(|(_, flows)| *flows > 0) {
+            out += &note(&format!("{who}: {flows} flows did not end in time."));
         }
     }
     page.section("Completion times", &out);

@@ -1,6 +1,5 @@
 //! One run: one contender, one seed.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufWriter;
 use std::path::Path;
@@ -9,70 +8,51 @@ use std::sync::Arc;
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AppId, Change as SimChange, Congestion, FlowId, FlowView, LinkId, Native, NodeId, PacketLog, Pairs, SimError,
-    SimOptions, Simulation, SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
+    Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, Pairs, SimError, SimOptions, Simulation,
+    SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
 };
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Time};
 
+use super::put_stamps;
+use super::look::{Looks, Part, Sends};
 use super::plan::Plan;
-use super::{Watch, put_stamps};
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::figures::{capacity, flow_figures};
+use crate::figures::capacity;
 use crate::heard::{self, Heard};
-use crate::metrics::{self, Distribution};
-use crate::result::{
-    Audit, Completion, ContenderResult, Figures, HostFigures, LinkFigures, Sample, SecondLoop, Series, SimulationAudit,
-    TcpInfo,
-};
+use crate::metrics::Distribution;
+use crate::progress::Progress;
+use crate::record::{LinkRecord, Record, Told};
+use crate::result::{Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit};
 use crate::scenario::{Ends, Kind, Scenario, Until};
-
-/// Flows that are looked at in time; of more, the first ones.
-const MOST_SAMPLED: usize = 64;
-
-/// What the kernel says where there was no loss yet.
-const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// What all runs of a scenario share.
 pub(super) struct Job<'s> {
     pub(super) scenario: &'s Scenario,
-    pub(super) plan: &'s Plan,
+    pub(super) plan: Plan,
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
-    pub(super) watch: &'s dyn Watch,
     /// Where each run leaves a log of the drawn link's packets.
     pub(super) packet_logs: Option<&'s Path>,
 }
 
-/// Flows that are looked at, with what was seen.
-type Looks = Vec<(FlowId, Vec<Sample>)>;
-
-/// The workloads that are compared.
-#[derive(Default)]
-struct Compared {
-    /// Those whose flows end when their bytes have arrived.
-    finite: Vec<AppId>,
-    /// Those whose flows last.
-    lasting: Vec<AppId>,
-    /// Those whose connections carry requests and responses.
-    loops: Vec<AppId>,
-    /// Those whose connections carry messages.
-    messages: Vec<AppId>,
-    /// Those that the run waits for.
-    awaited: Vec<AppId>,
-}
-
 impl Job<'_> {
     /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
-    pub(super) fn run(&self, contender: Option<&Contender>, seed: u64) -> Result<ContenderResult, Error> {
+    pub(super) fn simulate(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
         let options = SimOptions::seeded(seed);
         let network = self.plan.network.clone();
         let Some(folder) = self.packet_logs else {
             let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
-            return Ok(self.drive(sim, contender, seed)?.0);
+            return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
-        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
+        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
         let path = folder.join(format!("{}-{seed}.pcapng", label.replace([':', '/', ' '], "-")));
         let unwritten = |error: &dyn std::error::Error| Error::PacketLog {
             path: path.clone(),
@@ -82,7 +62,7 @@ impl Job<'_> {
         let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
         let log = PacketLog::new(writer, &network, &[self.plan.main]).map_err(|error| unwritten(&error))?;
         let sim = Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
-        let (result, sim) = self.drive(sim, contender, seed)?;
+        let (result, sim) = self.drive(sim, contender, seed, progress)?;
         sim.into_tracer().finish().map_err(|error| unwritten(&error))?;
         Ok(result)
     }
@@ -93,6 +73,7 @@ impl Job<'_> {
         mut sim: Simulation<T>,
         contender: Option<&Contender>,
         seed: u64,
+        progress: &dyn Progress,
     ) -> Result<(ContenderResult, Simulation<T>), Error> {
         let begun = crate::traffic::monotonic_ns();
         let told = |error: SimError| self.told(error);
@@ -104,11 +85,18 @@ impl Job<'_> {
             put_stamps(stamps, &mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
         }
         let mut controls = Controls::new(self, contender);
-        let compared = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let (sampled, elapsed) = self.advance(&mut sim, &compared)?;
-        let (flows, samples): (Vec<FlowId>, _) = sampled.into_iter().unzip();
-        let heard = controls.heard(&sim, &flows);
-        let result = self.result(&sim, contender, seed, &compared, samples, elapsed, heard, begun)?;
+        let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
+        let (looks, span) = self.advance(&mut sim, &parts, progress)?;
+        let heard = controls.heard(&sim, &looks.flows());
+        let warm = self.scenario.warm;
+        let record = Record {
+            span,
+            warm,
+            started_ns: 0,
+            link: self.link(&sim, span),
+            workloads: looks.records(&sim, seed, span, warm).map_err(told)?,
+        };
+        let result = self.result(&sim, contender, &parts, record, heard, begun);
         Ok((result, sim))
     }
 
@@ -119,9 +107,9 @@ impl Job<'_> {
         }
     }
 
-    /// Adds every workload; those that are compared.
-    fn add_workloads(&self, sim: &mut World, controls: &mut Controls, seed: u64) -> Result<Compared, Error> {
-        let mut compared = Compared::default();
+    /// Adds every workload.
+    fn add_workloads(&self, sim: &mut World, controls: &mut Controls, seed: u64) -> Result<Vec<Part>, Error> {
+        let mut parts = Vec::with_capacity(self.scenario.workloads.len());
         for (index, workload) in self.scenario.workloads.iter().enumerate() {
             let pairs = self.plan.pairs(index, seed);
             let kind = match (&workload.kind, &pairs) {
@@ -161,163 +149,119 @@ impl Job<'_> {
             let id = sim
                 .add_workload(spec, congestion, transport)
                 .map_err(|error| self.told(error))?;
-            if !workload.is_compared(&self.scenario.contenders) {
-                continue;
-            }
-            if self.scenario.until == Until::FlowsDone && workload.ends() == Ends::All {
-                compared.awaited.push(id);
-            }
-            match workload.kind {
-                Kind::Of(Workload::Requests { .. }) => compared.loops.push(id),
-                Kind::Of(Workload::Messages { .. }) => compared.messages.push(id),
-                Kind::Of(Workload::Bulk { bytes: None, .. } | Workload::Paced { .. }) => compared.lasting.push(id),
-                Kind::Of(_) | Kind::Trace { .. } => compared.finite.push(id),
-            }
+            let heeds = !workload.heeds_nothing();
+            let compared = workload.is_compared(&self.scenario.contenders);
+            let control = workload.algorithm.as_ref().or(controls.contender);
+            parts.push(Part {
+                app: id,
+                name: workload.name.clone(),
+                contender: control.filter(|_| heeds).cloned(),
+                compared,
+                awaited: compared && self.scenario.until == Until::FlowsDone && workload.ends() == Ends::All,
+                sends: match workload.kind {
+                    _ if !heeds => Sends::Datagrams,
+                    Kind::Of(Workload::Requests { .. }) => Sends::Exchanges,
+                    Kind::Of(Workload::Messages { .. }) => Sends::Messages,
+                    Kind::Of(Workload::Bulk { bytes: None, .. } | Workload::Paced { .. }) => Sends::Lasting,
+                    Kind::Of(_) | Kind::Trace { .. } => Sends::Finite,
+                },
+            });
         }
-        Ok(compared)
+        Ok(parts)
     }
 
-    /// Lets the time pass, with a look at the first lasting flows at each step; what was seen, and how long it took.
-    fn advance<T: Tracer>(&self, sim: &mut Simulation<T>, compared: &Compared) -> Result<(Looks, Duration), Error> {
+    /// Lets the time pass, with a look at every workload at each step; what was seen, and how long it took.
+    fn advance<'p, T: Tracer>(
+        &self,
+        sim: &mut Simulation<T>,
+        parts: &'p [Part],
+        progress: &dyn Progress,
+    ) -> Result<(Looks<'p>, Duration), Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
-        let mut sampled = Looks::new();
-        let mut seen = 0;
+        let mut looks = Looks::new(parts, self.plan.transport.mss);
+        let awaited: Vec<_> = parts.iter().filter(|part| part.awaited).map(|part| part.app).collect();
+        let warm = self.scenario.warm.as_nanos();
         let mut now = 0;
         loop {
             let at = Time::from_nanos(now);
-            let over = if compared.awaited.is_empty() {
+            let over = if awaited.is_empty() {
                 sim.run_until(at).map(|()| false)
             } else {
-                sim.run_workloads(&compared.awaited, at)
+                sim.run_workloads(&awaited, at)
             };
             let over = over.map_err(|error| self.told(error))?;
             if over {
                 now = sim.now().as_nanos();
             }
-            for flow in sim.flows().skip(seen) {
-                seen += 1;
-                let lasting = sim.flow(flow).is_some_and(|view| is_of(&view, &compared.lasting));
-                if lasting && sampled.len() < MOST_SAMPLED {
-                    sampled.push((flow, Vec::new()));
-                }
-            }
-            for (flow, series) in &mut sampled {
-                if let Some(view) = sim.flow(*flow) {
-                    series.push(sample(&view, now, self.plan.transport.mss));
-                }
-            }
+            looks.look(sim, now);
             if over || now >= end {
                 // A scenario without a single flow is over at once, and still divided by its length.
-                return Ok((sampled, Duration::from_nanos(now.max(1))));
+                return Ok((looks, Duration::from_nanos(now.max(1))));
             }
             let next = (now + step).min(end);
-            self.watch.advanced(Duration::from_nanos(next - now));
-            if self.watch.cancelled() {
+            if (now + 1..=next).contains(&warm) {
+                sim.run_until(Time::from_nanos(warm))
+                    .map_err(|error| self.told(error))?;
+                looks.count_from_here(sim);
+            }
+            progress.advanced(next as f64 / end.max(1) as f64, "");
+            if progress.cancelled() {
                 return Err(Error::Interrupted);
             }
             now = next;
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
+    /// What the drawn link did.
+    fn link(&self, sim: &World, span: Duration) -> LinkRecord {
+        let end = Time::ZERO + span;
+        let link = sim.link(self.plan.main);
+        // A departure is known when the packet comes: some lie behind the end.
+        let inside = sim.crossings(self.plan.main).iter().filter(|c| c.left < end);
+        LinkRecord {
+            departures: inside
+                .map(|c| (c.left.as_nanos(), c.sojourn.as_nanos(), u64::from(c.bytes)))
+                .collect(),
+            capacity: self.could_carry(self.plan.main, self.scenario.warm, span),
+            queue_drops: link.map_or(0, |link| link.queue_drops),
+            random_losses: link.map_or(0, |link| link.losses),
+        }
+    }
+
     fn result(
         &self,
         sim: &World,
         contender: Option<&Contender>,
-        seed: u64,
-        compared: &Compared,
-        samples: Vec<Vec<Sample>>,
-        elapsed: Duration,
+        parts: &[Part],
+        record: Record,
         heard: Option<Heard>,
         begun: u64,
-    ) -> Result<ContenderResult, Error> {
-        let (end, span) = (Time::ZERO + elapsed, elapsed.as_nanos());
-        let crossings = sim.crossings(self.plan.main);
-        // A departure is known when the packet comes: some lie behind the end.
-        let left = || {
-            let inside = crossings.iter().filter(|c| c.left < end);
-            inside.map(|c| (c.left.as_nanos(), c.sojourn.as_nanos() as f64 / 1e6, u64::from(c.bytes)))
-        };
-        let width = self.bin.as_nanos();
-        let delays = Distribution::new(left().map(|(_, ms, _)| ms));
-        let delivered: u64 = left().map(|(_, _, bytes)| bytes).sum();
-        let at = |p| delays.quantile(p).unwrap_or(0.0);
-        let link = sim.link(self.plan.main);
-        let capacity = self.could_carry(self.plan.main, elapsed);
-        let of = |apps: &[AppId]| -> Vec<FlowView> {
-            let views = sim.flows().filter_map(|flow| sim.flow(flow));
-            views.filter(|view| is_of(view, apps)).collect()
-        };
-        let (views, finite, busy) = (of(&compared.lasting), of(&compared.finite), of(&compared.messages));
-        let goodputs: Vec<f64> = views.iter().map(|view| metrics::mbits(view.received, span)).collect();
-        let all = || views.iter().chain(&finite).chain(&busy);
-        let completed = self.completed(sim, &finite, compared, seed)?;
-        let unfinished = finite
-            .iter()
-            .filter(|flow| flow.finished.is_none() && flow.started < end)
-            .count() as u64
-            + self.unserved(sim, &compared.messages);
-        let completions = (!finite.is_empty() || !busy.is_empty() || !completed.is_empty())
-            .then(|| super::seeds::completions(&completed, unfinished, &self.scenario.report.size_classes));
-        let received: u64 = all().map(|view| view.received).sum();
-        let exchanged: u64 = compared
-            .loops
-            .iter()
-            .filter_map(|app| sim.workload(*app))
-            .flat_map(|workload| workload.exchanges())
-            .map(|exchange| exchange.response.get())
-            .sum();
-        let figures = Figures {
-            goodput_mbit: metrics::mbits(received + exchanged, span),
-            utilisation: if capacity > 0.0 {
-                delivered as f64 / capacity
-            } else {
-                0.0
-            },
-            delay_mean_ms: delays.mean().unwrap_or(0.0),
-            delay_p50_ms: at(0.5),
-            delay_p95_ms: at(0.95),
-            delay_p99_ms: at(0.99),
-            retransmissions: all().map(|view| view.retransmitted).sum(),
-            queue_drops: link.map_or(0, |link| link.queue_drops),
-            random_losses: link.map_or(0, |link| link.losses),
-            jain: metrics::jain(&goodputs),
-            flows: samples.iter().map(|samples| flow_figures(samples, span)).collect(),
-            completions,
-            links: self.links(sim, elapsed),
-            one_way: None,
-            second_loop: self.scenario.transport.tail.is_some().then(|| {
-                let ours = |view: &FlowView| {
-                    let apps = [&compared.lasting, &compared.finite, &compared.messages];
-                    apps.iter().any(|apps| is_of(view, apps))
-                };
-                let flows = sim
-                    .flows()
-                    .filter(|flow| sim.flow(*flow).is_some_and(|view| ours(&view)));
-                let tails: Vec<_> = flows.filter_map(|flow| sim.tail(flow)).collect();
-                SecondLoop::of(tails.iter().map(|(sent, _)| sent))
-            }),
-        };
-        let mut complaints: Vec<String> = Vec::new();
-        let silent = views.iter().filter(|view| view.in_fallback).count();
-        if silent > 0 {
-            complaints.push(format!(
-                "{silent} flows fell back to NewReno, because the algorithm was silent for too long"
-            ));
-        }
-        let failed = all().filter(|view| view.failure.is_some()).count();
-        if failed > 0 {
-            complaints.push(format!("{failed} flows were given up after too many timeouts"));
-        }
+    ) -> ContenderResult {
+        let span = record.span;
+        let waited_mean_us = self.waited_mean_us(&record.link);
+        let Told {
+            mut figures,
+            workloads,
+            algorithms,
+            mut series,
+            complaints,
+        } = record.told(self.bin, &self.scenario.report.size_classes);
+        series.waited_mean_us = waited_mean_us;
+        figures.links = self.links(sim, span);
+        figures.second_loop = self.scenario.transport.tail.is_some().then(|| second_loop(sim, parts));
+        let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
+        series.heard = heard.unwrap_or_default();
         let counters = sim.counters();
-        let label = contender.map_or_else(|| self.mixture(), Contender::to_string);
-        Ok(ContenderResult {
+        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
+        ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
             kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
             figures,
+            workloads,
+            algorithms,
             host: HostFigures {
-                reports_per_s: heard.as_ref().map(|heard| heard.count() as f64 / elapsed.as_secs_f64()),
+                reports_per_s,
                 wall_s: Some(crate::traffic::monotonic_ns().saturating_sub(begun) as f64 / 1e9),
                 ..HostFigures::default()
             },
@@ -327,6 +271,7 @@ impl Job<'_> {
                     events: counters.events,
                     hops: counters.hops,
                     digest: format!("{:016x}", sim.digest()),
+                    alike: true,
                 }),
                 disturbed: Vec::new(),
                 own: Vec::new(),
@@ -334,97 +279,30 @@ impl Job<'_> {
                 complaints,
             },
             spread: None,
-            series: Series {
-                bin_ns: width,
-                throughput_mbit: metrics::bin_bytes(left().map(|(at, _, bytes)| (at, bytes)), width, span)
-                    .into_iter()
-                    .map(|bytes| metrics::mbits(bytes, width))
-                    .collect(),
-                delay_ms: metrics::bin_means(left().map(|(at, ms, _)| (at, ms)), width, span),
-                flows: samples,
-                heard: heard.unwrap_or_default(),
-                completed,
-                ..Series::default()
-            },
+            series,
             label,
-        })
-    }
-
-    /// What a run is called in which every workload has its own algorithm.
-    fn mixture(&self) -> String {
-        let mut names: Vec<String> = Vec::new();
-        for name in self.scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
-            if !names.contains(&name.to_string()) {
-                names.push(name.to_string());
-            }
         }
-        names.join(" and ")
     }
 
-    /// Messages of these workloads that wait or are under way.
-    fn unserved(&self, sim: &World, messages: &[AppId]) -> u64 {
-        let workloads = messages.iter().filter_map(|app| sim.workload(*app));
-        workloads.map(|workload| workload.unfinished()).sum()
-    }
-
-    /// Flows, responses and messages that ended.
-    fn completed(
-        &self,
-        sim: &World,
-        finite: &[FlowView],
-        compared: &Compared,
-        seed: u64,
-    ) -> Result<Vec<Completion>, Error> {
-        let mut alone = Alone {
-            sim,
-            known: BTreeMap::new(),
+    /// Mean time that packets that count waited at the drawn link before their own transmission began, µs, where its rate is steady.
+    fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
+        let changes =
+            |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
+        let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
+            return None;
         };
-        let mut completed = Vec::new();
-        let mut add = |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), Error> {
-            completed.push(Completion {
-                seed,
-                started_ns: came.as_nanos(),
-                bytes,
-                took_ns: finished.since(came).as_nanos(),
-                waited_ns: started.since(came).as_nanos(),
-                alone_ns: alone.takes(from, to, bytes).map_err(|error| self.told(error))?,
-            });
-            Ok(())
-        };
-        for flow in finite {
-            if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
-                add(flow.from, flow.to, [flow.started, flow.started, finished], bytes)?;
-            }
+        if self.plan.events.iter().any(changes) {
+            return None;
         }
-        let connections = |app: &AppId| -> Vec<FlowView> {
-            let views = sim.flows().filter_map(|flow| sim.flow(flow));
-            views.filter(|view| view.app == Some(*app)).collect()
-        };
-        for app in &compared.loops {
-            let connections = connections(app);
-            for exchange in sim.workload(*app).map_or(&[][..], |workload| workload.exchanges()) {
-                // The response comes from where the request went.
-                if let Some(connection) = connections.get(exchange.connection as usize) {
-                    let (from, to) = (connection.to, connection.from);
-                    let times = [exchange.started, exchange.started, exchange.finished];
-                    add(from, to, times, exchange.response.get())?;
-                }
-            }
-        }
-        for app in &compared.messages {
-            let connections = connections(app);
-            for message in sim.workload(*app).map_or(&[][..], |workload| workload.messages()) {
-                if let Some(connection) = connections.get(message.connection as usize) {
-                    let times = [message.arrived, message.started, message.finished];
-                    add(connection.from, connection.to, times, message.bytes.get())?;
-                }
-            }
-        }
-        Ok(completed)
+        let waited = link.since(self.scenario.warm).map(|(_, sojourn, bytes)| {
+            let own = rate.time_for(Bytes::new(*bytes)).as_nanos();
+            sojourn.saturating_sub(own) as f64 / 1e3
+        });
+        Distribution::new(waited).mean()
     }
 
-    /// Bytes that a link could carry in a run of this length: at each time with the line that it then had, nothing while down.
-    fn could_carry(&self, link: LinkId, elapsed: Duration) -> f64 {
+    /// Bytes that a link could carry between two times: at each with the line that it then had, nothing while down.
+    fn could_carry(&self, link: LinkId, from: Duration, to: Duration) -> f64 {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
         };
@@ -433,7 +311,7 @@ impl Job<'_> {
             .events
             .iter()
             .map(|(at, change)| (at.since(Time::ZERO), change))
-            .filter(|(at, _)| *at <= elapsed)
+            .filter(|(at, _)| *at <= to)
             .collect();
         changes.sort_by_key(|(at, _)| *at);
         let (mut line, mut up, mut since, mut bytes) = (spec.line.clone(), true, Duration::ZERO, 0.0);
@@ -445,20 +323,22 @@ impl Job<'_> {
                 _ => continue,
             };
             if up {
+                let since = since.max(from);
                 bytes += capacity(&line, since, at.saturating_sub(since));
             }
             (line, up, since) = (next, runs, at);
         }
         if up {
-            bytes += capacity(&line, since, elapsed.saturating_sub(since));
+            let since = since.max(from);
+            bytes += capacity(&line, since, to.saturating_sub(since));
         }
         bytes
     }
 
-    fn links(&self, sim: &World, elapsed: Duration) -> Vec<LinkFigures> {
+    fn links(&self, sim: &World, span: Duration) -> Vec<LinkFigures> {
         let one = |link: &LinkId| {
             let view = sim.link(*link)?;
-            let capacity = self.could_carry(*link, elapsed);
+            let capacity = self.could_carry(*link, Duration::ZERO, span);
             let delivered = view.accepted_bytes.saturating_sub(view.backlog.bytes);
             Some(LinkFigures {
                 name: self.plan.network.link_name(*link),
@@ -473,65 +353,25 @@ impl Job<'_> {
     }
 }
 
-fn is_of(view: &FlowView, apps: &[AppId]) -> bool {
-    view.app.is_some_and(|app| apps.contains(&app))
-}
-
-/// A look at a flow in the terms of Linux TCP.
-fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
-    let mss = u64::from(mss).max(1);
-    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let ssthresh = if view.ssthresh == u64::MAX {
-        NO_SSTHRESH
-    } else {
-        small(view.ssthresh / mss)
-    };
-    Sample {
-        at_ns,
-        received: view.received,
-        tcp: TcpInfo {
-            mss: small(mss),
-            cwnd: small(view.cwnd / mss),
-            ssthresh,
-            srtt_us: small(view.srtt.as_micros()),
-            min_rtt_us: small(view.min_rtt.as_micros()),
-            unacked: view.in_flight,
-            lost: 0,
-            retrans: small(view.retransmitted),
-            bytes_retrans: view.retransmitted * mss,
-            bytes_acked: view.acked,
-            pacing_rate: if view.rate == 0 { u64::MAX } else { view.rate },
-            ..TcpInfo::default()
-        },
+/// What a run is called in which every workload has its own algorithm.
+pub(crate) fn mixture(scenario: &Scenario) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
+        if !names.contains(&name.to_string()) {
+            names.push(name.to_string());
+        }
     }
+    names.join(" and ")
 }
 
-/// How long flows take alone, by their ends.
-struct Alone<'s> {
-    sim: &'s World,
-    /// Round trip, and the lowest rate there.
-    known: BTreeMap<(NodeId, NodeId), (Duration, Option<Rate>)>,
-}
-
-impl Alone<'_> {
-    /// Nanoseconds for so many bytes: at the lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
-    fn takes(&mut self, from: NodeId, to: NodeId, bytes: u64) -> Result<u64, SimError> {
-        let (rtt, rate) = match self.known.get(&(from, to)) {
-            Some(known) => *known,
-            None => {
-                let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
-                let base = (there.delay + back.delay, there.rate);
-                self.known.insert((from, to), base);
-                base
-            }
-        };
-        let sending = rate.map_or(0, |rate| {
-            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
-        });
-        Ok(rtt
-            .as_nanos()
-            .saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
-    }
+/// What second loops of the compared flows did.
+fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
+    let ours = |app| parts.iter().any(|part| part.app == app && part.compared && part.has_flows());
+    let flows = sim
+        .flows()
+        .filter(|flow| sim.flow(*flow).is_some_and(|view| view.app.is_some_and(ours)));
+    let tails: Vec<_> = flows.filter_map(|flow| sim.tail(flow)).collect();
+    SecondLoop::of(tails.iter().map(|(sent, _)| sent))
 }
 
 /// The congestion controls of a run: agents are made once for each algorithm.
@@ -603,7 +443,7 @@ impl<'j> Controls<'j> {
 }
 
 /// What should not happen; who ran with which seed is added where it is known.
-pub(super) fn broken(what: String) -> Error {
+pub(crate) fn broken(what: String) -> Error {
     Error::Broken {
         contender: String::new(),
         seed: 0,

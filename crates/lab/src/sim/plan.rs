@@ -18,29 +18,29 @@ use crate::scenario::{Change, Link, Name, Node, Pairing, Problem, Scenario, Topo
 
 /// A scenario with its names resolved; shared by all its runs.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) network: Network,
+pub(crate) struct Plan {
+    pub(crate) network: Network,
     /// The link that is drawn.
-    pub(super) main: LinkId,
+    pub(crate) main: LinkId,
     /// Links with a row each.
-    pub(super) links: Vec<LinkId>,
+    pub(crate) links: Vec<LinkId>,
     /// The pairs of each workload that has some, in the order of the scenario's.
-    pub(super) pairs: Vec<Pairs>,
-    pub(super) events: Vec<(Time, SimChange)>,
-    pub(super) transport: Arc<Config>,
+    pub(crate) pairs: Vec<Pairs>,
+    pub(crate) events: Vec<(Time, SimChange)>,
+    pub(crate) transport: Arc<Config>,
     /// Hosts whose time stamps the scenario has something to say of.
-    pub(super) stamped: Vec<NodeId>,
+    pub(crate) stamped: Vec<NodeId>,
     /// `fat tree, k = 8`; nothing for a single link.
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Round trip of the first pair without a queue.
-    pub(super) rtt: Duration,
+    pub(crate) rtt: Duration,
     /// The line of a dumbbell's bottleneck as the user wrote it.
-    pub(super) line_name: Option<String>,
+    pub(crate) line_name: Option<String>,
 }
 
 /// Who sends to whom.
 #[derive(Clone, Debug)]
-pub(super) enum Pairs {
+pub(crate) enum Pairs {
     /// These.
     Fixed(SimPairs),
     /// Each of these to another one of them, drawn with the run's seed.
@@ -49,7 +49,7 @@ pub(super) enum Pairs {
 
 impl Pairs {
     /// How many there are.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         match self {
             Pairs::Fixed(SimPairs::Each(pairs)) => pairs.len(),
             Pairs::Fixed(SimPairs::Every { from, to }) => {
@@ -82,7 +82,7 @@ impl Pairs {
 }
 
 /// A transport with what an algorithm wants of it: it offers ECN, or carries time stamps.
-pub(crate) fn switched_on(config: Config, wants: Capabilities) -> Config {
+pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
         config.stamped()
     } else {
@@ -98,7 +98,7 @@ pub(crate) fn switched_on(config: Config, wants: Capabilities) -> Config {
 
 impl Plan {
     /// How connections are set up whose control wants that much: the scenario has the last word on ECN.
-    pub(super) fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
+    pub(crate) fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
         let decided = match scenario.transport.ecn {
             Some(_) => Capabilities::ECN,
             None => Capabilities::default(),
@@ -110,7 +110,7 @@ impl Plan {
         Arc::new(switched_on((*self.transport).clone(), wants))
     }
 
-    pub(super) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
+    pub(crate) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
         let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
         network.spread = if scenario.per_packet {
             Spread::PerPacket
@@ -192,7 +192,7 @@ impl Plan {
     }
 
     /// The pairs of a workload in a run with this seed.
-    pub(super) fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
+    pub(crate) fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
         match self.pairs.get(workload) {
             None => SimPairs::Each(Vec::new()),
             Some(Pairs::Fixed(pairs)) => pairs.clone(),
@@ -202,7 +202,7 @@ impl Plan {
 }
 
 /// The simulator's error as a problem of the file.
-pub(super) fn told(scenario: &Scenario, error: &SimError) -> Problem {
+pub(crate) fn told(scenario: &Scenario, error: &SimError) -> Problem {
     let route = match error {
         SimError::RouteLoop { to, .. } => scenario.routes.iter().find(|route| route.to.text == *to),
         SimError::RouteOverForeignLink { at, to, .. } => scenario

@@ -5,10 +5,9 @@
 use std::path::Path;
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::Quiet;
+use ccplane_lab::{Options, Quiet, Sim, run};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::sim::{self, Options};
 
 /// Payload that a link of 96 Mbit/s carries, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
@@ -23,7 +22,6 @@ pub fn options(seeds: Seeds, threads: usize) -> Options {
         threads,
         command: "ccplane run test.toml".into(),
         repeat: "ccplane run test.toml".into(),
-        packet_logs: None,
     }
 }
 
@@ -31,7 +29,7 @@ pub fn options(seeds: Seeds, threads: usize) -> Options {
 pub fn simulate(text: &str) -> RunResult {
     let scenario = scenario(text);
     let options = options(scenario.seeds, 1);
-    sim::run(&scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+    run(&Sim::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap()
 }
 
 /// One contender in a scenario that names none; its figures are printed.

@@ -82,11 +82,14 @@ impl Layout {
         let values = || chart.lines.iter().flat_map(|line| &line.points);
         let guides = chart.guides.iter().map(|(at, _)| *at);
         let errors = chart.lines.iter().flat_map(|line| &line.errors);
+        let boxes = || chart.lines.iter().flat_map(|line| &line.boxes);
         let ys = values().filter_map(|(_, y)| *y).chain(guides);
         let ys = ys.chain(errors.flat_map(|(_, from, to)| [*from, *to]));
+        let ys = ys.chain(boxes().flat_map(|boxed| boxed.ends()));
+        let xs = values().map(|(x, _)| *x).chain(boxes().map(|boxed| boxed.at));
         let top = top + ABOVE;
         (
-            Scale::new(&chart.x, values().map(|(x, _)| *x), LEFT, self.width - RIGHT, false),
+            Scale::new(&chart.x, xs, LEFT, self.width - RIGHT, false),
             Scale::new(&chart.y, ys, top + self.inside, top, true),
         )
     }
@@ -112,15 +115,21 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     if layout.live {
         *out += "<g class=\"along\">";
     }
-    for (at, text) in x.ticks() {
+    // Names that have no room beside each other stand higher and lower by turns.
+    let longest = chart.x.names.iter().map(|name| name.chars().count()).max();
+    let room = (right - LEFT) / chart.x.names.len().max(1) as f64;
+    let in_turns = longest.is_some_and(|letters| letters as f64 * LETTER > room);
+    for (n, (at, text)) in x.ticks().into_iter().enumerate() {
+        let lower = if in_turns && n % 2 == 1 { 29.0 } else { 14.0 };
         let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" x=\"{0}\" y=\"{3}\" \
-             text-anchor=\"middle\">{text}</text>",
+             text-anchor=\"middle\">{4}</text>",
             px(at),
             px(top),
             px(bottom),
-            px(bottom + 14.0)
+            px(bottom + lower),
+            escape(&text)
         );
     }
     if layout.live {
@@ -230,6 +239,9 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
                 px(at)
             );
         }
+    }
+    for boxed in &line.boxes {
+        boxed.draw(out, colour, x, y);
     }
     let dashed = if line.dashed { " dashed" } else { "" };
     if !path.is_empty() {

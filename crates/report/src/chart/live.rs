@@ -93,7 +93,16 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         let of = line.of.map_or(String::new(), |of| format!(" data-of=\"{of}\""));
         let dashes = match line.dashes {
             "" => String::new(),
-            dashes => format!(" style=\"stroke-dasharray: {dashes}\""),
+            dashes => format!("stroke-dasharray: {dashes}"),
+        };
+        // Where a browser does not mix colours the class has all of it.
+        let shade = line.shade.map_or(String::new(), |percent| {
+            format!("stroke: color-mix(in srgb, var(--{}) {percent}%, var(--page))", class(line))
+        });
+        let style = match (dashes.as_str(), shade.as_str()) {
+            ("", "") => String::new(),
+            ("", one) | (one, "") => format!(" style=\"{one}\""),
+            (dashes, shade) => format!(" style=\"{dashes}; {shade}\""),
         };
         let thin = if line.thin { " thin" } else { "" };
         let places = line.points.iter().map(|(at, value)| {
@@ -102,7 +111,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         });
         let _ = writeln!(
             out,
-            "<path class=\"line {}{thin}\"{of}{dashes} data-name=\"{}\" d=\"{}\"/>",
+            "<path class=\"line {}{thin}\"{of}{style} data-name=\"{}\" d=\"{}\"/>",
             class(line),
             escape(name(line)),
             path(places)
@@ -182,6 +191,17 @@ mod tests {
         assert!(html.contains("d=\"M0 23000l43600 -11500l43600 -11500\""), "{html}");
         assert!(html.contains("data-x=\"0 10\" data-y=\"0 100\"") && html.contains("data-of=\"1\""));
         assert!(html.contains("data-name=\"a&lt;b\"") && html.contains("over time, s: a&lt;b</title>"));
+    }
+
+    #[test]
+    fn a_shade_is_mixed_with_the_page() {
+        let mut shaded = chart();
+        shaded.lines[0].shade = Some(60);
+        let html = live(&shaded, &Live::default());
+        assert!(html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--page))\""), "{html}");
+        shaded.lines[0].dashes = "7 4";
+        let html = live(&shaded, &Live::default());
+        assert!(html.contains("style=\"stroke-dasharray: 7 4; stroke: color-mix("), "{html}");
     }
 
     #[test]

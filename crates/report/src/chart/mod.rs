@@ -1,13 +1,15 @@
-//! Line charts as SVG text: one engine for the pages and for pictures in the book.
+//! Line charts and box plots as SVG text: one engine for the pages and for pictures in the book.
 //!
 //! These pictures are the same bytes wherever they are made, and show in any viewer. Colours come from custom properties with
 //! the page's names, so that a picture inside a page follows the page, and one in a file ([`standalone`]) the reader's
 //! preference for light or dark. A [`live`] one is the same drawing; the page's [`SCRIPT`] lets a reader zoom and point into it.
 
+mod boxes;
 mod draw;
 mod live;
 mod scale;
 
+pub use boxes::BoxPlot;
 pub use draw::{inline, standalone};
 pub use live::{Key, Live, SCRIPT, Width, keys, live};
 
@@ -35,6 +37,8 @@ pub struct Axis {
     pub log: bool,
     /// Its ends; those of what is drawn where it is absent, with zero included unless it is logarithmic.
     pub range: Option<(f64, f64)>,
+    /// What stands at 1, 2, 3 and so on; without names there are numbers.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -51,7 +55,17 @@ impl Axis {
         Axis {
             label: label.into(),
             log: true,
-            range: None,
+            ..Axis::default()
+        }
+    }
+
+    /// One of names, from 1 on, each with as much room as the others.
+    pub fn named<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Axis {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        Axis {
+            range: Some((0.5, names.len().max(1) as f64 + 0.5)),
+            names,
+            ..Axis::default()
         }
     }
 
@@ -80,6 +94,8 @@ pub struct Line {
     pub dots: bool,
     /// Upright bars: where, from, to.
     pub errors: Vec<(f64, f64, f64)>,
+    /// Box plots. Live pictures have none.
+    pub boxes: Vec<BoxPlot>,
     /// In a live picture: what the reading calls it, where the key above the panel does not name it.
     pub name: String,
     /// In its colour's other shade. Only live pictures have it.
@@ -90,6 +106,8 @@ pub struct Line {
     pub of: Option<usize>,
     /// In a live picture: one of many on top of each other.
     pub thin: bool,
+    /// In a live picture: so much of its colour, percent, and the rest the page's; `None` is all of it.
+    pub shade: Option<u8>,
 }
 
 /// What tells lines apart in a live picture: ours from native ones of the same colour, variants from each other.

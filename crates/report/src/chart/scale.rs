@@ -9,6 +9,7 @@ pub(super) struct Scale {
     to: f64,
     start: f64,
     end: f64,
+    names: Vec<String>,
 }
 
 impl Scale {
@@ -36,6 +37,7 @@ impl Scale {
             to: high,
             start,
             end,
+            names: axis.names.clone(),
         }
     }
 
@@ -56,8 +58,12 @@ impl Scale {
             .then_some(self.start + share * (self.end - self.start))
     }
 
-    /// Places and texts of round values.
+    /// Places and texts of round values, or of names.
     pub fn ticks(&self) -> Vec<(f64, String)> {
+        if !self.names.is_empty() {
+            let places = self.names.iter().zip(1u32..);
+            return places.filter_map(|(name, at)| Some((self.at(f64::from(at))?, name.clone()))).collect();
+        }
         let span = self.to - self.from;
         let step = if self.log {
             (span / 8.0).ceil().max(1.0)

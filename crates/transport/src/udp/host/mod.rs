@@ -234,6 +234,20 @@ impl Host {
     /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
     /// event, `longest` at most.
     pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
+        if self.work()? { Ok(()) } else { self.wait(longest) }
+    }
+
+    /// The same for several that share a thread: it waits where none of them had anything to do.
+    pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
+        let mut busy = false;
+        for host in hosts.iter_mut() {
+            busy |= host.work()?;
+        }
+        if busy { Ok(()) } else { Host::wait_all(hosts, longest) }
+    }
+
+    /// Runs once through everything; whether there was anything to do.
+    fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         let now = self.now();
         for (id, flow) in &mut self.flows {
@@ -249,7 +263,7 @@ impl Host {
             busy = true;
             self.drained = false; // much may have come meanwhile
         }
-        if busy { Ok(()) } else { self.wait(longest) }
+        Ok(busy)
     }
 
     /// The present, by the clock of all this host's times.
@@ -493,7 +507,8 @@ impl Host {
         Ok(())
     }
 
-    fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
+    /// How long nothing is due, `longest` at most.
+    fn idle(&mut self, longest: Duration) -> Duration {
         // What the kernel has to say of departures would end the wait at once.
         let now = self.read_departures();
         let mut due = now + longest;
@@ -503,18 +518,58 @@ impl Host {
         due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
         due = due.min(steering.and_then(Datapath::next_deadline).unwrap_or(Time::MAX));
+        due.since(now)
+    }
+
+    /// What ends a wait: the socket, and the link to an agent where it has one.
+    fn watched(&self) -> (PollFd<'_>, Option<PollFd<'_>>) {
         let room = if self.blocked {
             PollFlags::POLLOUT
         } else {
             PollFlags::empty()
         };
-        let link = steering.and_then(|steering| steering.way().as_fd());
-        let mut fds = [
-            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room),
-            PollFd::new(link.unwrap_or(self.socket.as_fd()), PollFlags::POLLIN),
-        ];
-        let watched = if link.is_some() { &mut fds[..] } else { &mut fds[..1] };
-        let timeout = TimeSpec::from_duration(due.since(now).to_std());
+        let link = self.steering.as_ref().and_then(|steering| steering.way().as_fd());
+        let link = link.map(|link| PollFd::new(link, PollFlags::POLLIN));
+        (PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room), link)
+    }
+
+    fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
+        let longest = hosts.iter_mut().fold(longest, |longest, host| host.idle(longest));
+        let mut fds = Vec::with_capacity(2 * hosts.len());
+        let links: Vec<_> = hosts
+            .iter()
+            .filter_map(|host| {
+                let (socket, link) = host.watched();
+                fds.push(socket);
+                link
+            })
+            .collect();
+        fds.extend(links);
+        match ppoll(&mut fds, Some(TimeSpec::from_duration(longest.to_std())), None) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(()),
+            Err(why) => {
+                return Err(UdpError::Socket {
+                    what: "wait",
+                    why: why.into(),
+                });
+            }
+        }
+        let told: Vec<_> = fds.iter().take(hosts.len()).map(PollFd::revents).collect();
+        for (host, told) in hosts.iter_mut().zip(told) {
+            // Room to write, or nothing at all: nothing has come.
+            host.drained = told.is_some_and(|events| PollFlags::POLLOUT.contains(events));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
+        let longest = self.idle(longest);
+        let (socket, link) = self.watched();
+        let count = 1 + usize::from(link.is_some());
+        let mut fds = [socket.clone(), link.unwrap_or(socket)];
+        let watched = &mut fds[..count];
+        let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(watched, Some(timeout), None) {
             Ok(_) => {
                 // Room to write, or nothing at all: nothing has come.

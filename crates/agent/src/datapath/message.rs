@@ -1,0 +1,69 @@
+//! Events that wait for an agent in this process. A report is a value of fixed size, so that none is allocated.
+
+use ccplane_wire::Event;
+
+use crate::MAX_VARS;
+
+/// What is on its way to an agent.
+pub(super) enum Message {
+    Report {
+        flow: u64,
+        program: u32,
+        urgent: bool,
+        count: u8,
+        fields: [u64; MAX_VARS],
+    },
+    /// Anything but a report.
+    Other(Event<'static>),
+}
+
+impl Message {
+    /// A report; nothing of anything else.
+    #[inline]
+    pub fn of_report(report: &Event<'_>) -> Option<Message> {
+        let Event::Report {
+            flow,
+            program,
+            urgent,
+            fields: values,
+        } = *report
+        else {
+            return None;
+        };
+        let mut fields = [0; MAX_VARS];
+        for (field, value) in fields.iter_mut().zip(values) {
+            *field = *value;
+        }
+        Some(Message::Report {
+            flow,
+            program,
+            urgent,
+            count: values.len().min(MAX_VARS) as u8,
+            fields,
+        })
+    }
+
+    pub fn event(&self) -> Event<'_> {
+        match self {
+            Message::Report {
+                flow,
+                program,
+                urgent,
+                count,
+                fields,
+            } => Event::Report {
+                flow: *flow,
+                program: *program,
+                urgent: *urgent,
+                fields: fields.get(..usize::from(*count)).unwrap_or_default(),
+            },
+            Message::Other(event) => event.clone(),
+        }
+    }
+}
+
+/// The room of events, for events that live for another time: collected in place, nothing is allocated.
+pub(super) fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
+    events.clear();
+    events.into_iter().map_while(|_| None).collect()
+}

@@ -1,0 +1,213 @@
+//! The same in the kernel alone: virtual devices, and a router that limits what it forwards by a token bucket.
+
+use std::fs;
+use std::net::IpAddr;
+use std::thread;
+
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::Capabilities;
+use ccplane_lab::metrics::{self, Distribution};
+use ccplane_lab::stamped::Stamping;
+use ccplane_lab::steer::Steered;
+use ccplane_lab::traffic::{self, Plan, Transfer};
+use ccplane_lab::wire::{self, Bucket, Routed};
+use ccplane_lab::{Contender, Diag, Error};
+use ccplane_linux::Counters;
+use ccplane_linux::stamp::Cost;
+use ccplane_units::Duration;
+
+use super::{Options, QUEUE, RATE, Round};
+
+/// Two frames and a half: what the kernel's timer is late, it makes good.
+const BURST: u64 = 4_000;
+/// Bytes of payload that a flow may have on its way, queue included, many times over.
+const BUFFER: usize = 4 << 20;
+/// Where the kernel is told to count what programs take.
+const COUNTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Lets the kernel count what programs take until it is dropped.
+struct Counting(Option<String>);
+
+impl Counting {
+    fn start() -> Counting {
+        let before = fs::read_to_string(COUNTING).ok();
+        let _ = fs::write(COUNTING, "1");
+        Counting(before)
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = fs::write(COUNTING, before.trim());
+        }
+    }
+}
+
+fn bucket() -> Bucket {
+    Bucket {
+        rate: RATE,
+        burst: BURST,
+        queue: QUEUE,
+    }
+}
+
+/// What a run showed.
+struct Seen {
+    transfer: Transfer,
+    /// Of the stamps, where there were any, ns.
+    waited: Vec<u64>,
+    costs: Vec<Cost>,
+    /// What the datapath counted, where it was steered.
+    counters: Counters,
+}
+
+impl Seen {
+    fn goodput_mbit(&self) -> f64 {
+        let received = self.transfer.flows.iter().filter_map(|samples| samples.last());
+        metrics::mbits(received.map(|last| last.received).sum(), self.transfer.elapsed_ns)
+    }
+
+    fn waited_p50_us(&self) -> f64 {
+        let waited = Distribution::new(self.waited.iter().map(|ns| *ns as f64 / 1e3));
+        waited.quantile(0.5).unwrap_or(f64::NAN)
+    }
+
+    /// Smoothed round trips as TCP has them, µs.
+    fn rtts(&self) -> Distribution {
+        let samples = self.transfer.flows.iter().flatten();
+        Distribution::new(samples.map(|sample| f64::from(sample.tcp.srtt_us)))
+    }
+}
+
+pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
+    let ours = one(
+        &wire::routed(bucket(), None)?,
+        &options.contender,
+        false,
+        options.run,
+        registry,
+    )?;
+    let native = one(
+        &wire::routed(bucket(), None)?,
+        &Contender::native("cubic"),
+        false,
+        options.run,
+        registry,
+    )?;
+    round.queue_p50_us = ours.waited_p50_us();
+    let rtts = native.rtts();
+    round.queue_cubic_p50_us = rtts.quantile(0.5).unwrap_or(f64::NAN) - rtts.quantile(0.0).unwrap_or(f64::NAN);
+    round.goodput_ratio = ours.goodput_mbit() / native.goodput_mbit();
+    round.fallbacks = ours.counters.fallbacks;
+    round.faults = ours.counters.faults;
+    Ok(())
+}
+
+/// DX one way, Cubic the other, each over a bucket that the other one's ACKs share.
+pub(super) fn flooded(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
+    let counting = Counting::start();
+    let path = wire::routed(bucket(), Some(bucket()))?;
+    let seen = one(&path, &options.contender, true, options.run, registry)?;
+    drop(counting);
+    round.flooded_owd_p50_us = seen.waited_p50_us();
+    round.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
+    let each = |program: &str| {
+        let cost = seen.costs.iter().find(|cost| cost.program == program);
+        cost.map_or(f64::NAN, |cost| cost.ns as f64 / cost.calls as f64)
+    };
+    round.egress_ns = each("depart_ether");
+    round.ingress_ns = each("arrive_ether");
+    round.option_ns = each("option");
+    Ok(())
+}
+
+/// One flow, and with `flood` Cubic from the receiver's side.
+fn one(
+    path: &Routed,
+    contender: &Contender,
+    flood: bool,
+    length: Duration,
+    registry: &Registry,
+) -> Result<Seen, Error> {
+    let ends = &path.ends;
+    let inside = |error| Error::from_host(error, true);
+    let mut steered = match contender {
+        Contender::Native { .. } => None,
+        Contender::Ccplane { name, parameters } => {
+            let parameters = parameters.iter();
+            let parameters = parameters.fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+            Some(Steered::start(registry, name, &parameters, 0)?)
+        }
+    };
+    let congestion = steered
+        .as_ref()
+        .map_or(contender.algorithm(), Steered::kernel_name)
+        .to_owned();
+    let stamps = steered.as_mut().and_then(Steered::take_stamps);
+    let mut stamping = stamps
+        .map(|stamps| Stamping::start(stamps, ends, wire::DEVICES))
+        .transpose()?;
+    let wants = match stamping {
+        Some(_) => Capabilities::ONE_WAY_DELAY,
+        None => Capabilities::default(),
+    };
+    let (senders, receivers, diag) = ccplane_lab::open(ends, &congestion, wants, 1, BUFFER)?;
+
+    // The flood, from the receiver's side.
+    let back = IpAddr::from(wire::SENDER);
+    let plan = Plan {
+        duration: length,
+        sample_every: Duration::from_millis(20),
+        ahead: true,
+    };
+    let flood = flood
+        .then(|| {
+            let listener = ends
+                .sender
+                .run(|| traffic::listen(back, BUFFER))
+                .map_err(inside)?
+                .map_err(Error::traffic("listen in the sender's namespace", ""))?;
+            let to = listener
+                .local_addr()
+                .map_err(Error::traffic("read the listener's address", ""))?;
+            let (flooders, diag) = ends
+                .receiver
+                .run(|| Ok((vec![traffic::connect(to, "cubic", BUFFER)?], Diag::open()?)))
+                .map_err(inside)?
+                .map_err(Error::traffic("connect over the path", ""))?;
+            let drains = traffic::accept(&listener, &flooders).map_err(Error::traffic("accept the connections", ""))?;
+            Ok::<_, Error>((flooders, drains, diag))
+        })
+        .transpose()?;
+    let transfers = thread::scope(|scope| {
+        let flood = flood.map(|(flooders, drains, diag)| {
+            scope.spawn(|| traffic::transfer(flooders, drains, diag, &plan, |_, _| true))
+        });
+        let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| {
+            if let Some(stamping) = &mut stamping {
+                stamping.collect();
+            }
+            true
+        });
+        let flood = flood.map(|flood| flood.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        transfer.and_then(|transfer| flood.transpose().map(|_| transfer))
+    });
+    let transfer = transfers.map_err(Error::traffic(
+        "observe the connections",
+        "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+    ))?;
+    let costs = stamping.as_ref().map(Stamping::costs).unwrap_or_default();
+    let waited = stamping
+        .as_mut()
+        .map(|stamping| stamping.waited(&transfer))
+        .unwrap_or_default();
+    let finished = steered.map(Steered::finish).transpose()?;
+    let counters = finished.map(|(counters, _)| counters).unwrap_or_default();
+    Ok(Seen {
+        transfer,
+        waited,
+        costs,
+        counters,
+    })
+}

@@ -1,0 +1,21 @@
+//! Every benchmark: what ccplane costs, measured here and now, beside the reference.
+//!
+//! A module is a command of `ccplane bench`. Its `run` gives [`Figures`]: a table with aims and references, or one JSON object.
+//! `linux::bench` alone stays where it is, as it plays the kernel's side of the datapath's own memory.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod control_loop;
+pub mod datapath;
+pub mod dx;
+pub mod emu;
+mod error;
+mod figures;
+pub mod kernel;
+pub mod peers;
+mod rounds;
+pub mod sim;
+pub mod transport;
+
+pub use error::Error;
+pub use figures::{Figure, Figures};

@@ -1,0 +1,64 @@
+//! The algorithm that is measured: it does as little as one that answers every report can do.
+
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_units::Bytes;
+
+pub(super) const NAME: &str = "answer";
+
+/// What it reports, as `examples/portus` has it too.
+pub const PROGRAM: &str =
+    "(def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
+     (volatile rtt 0) (volatile inflight 0)))
+ (when true
+     (:= Report.acked (+ Report.acked Ack.bytes_acked))
+     (:= Report.sacked (+ Report.sacked Ack.packets_misordered))
+     (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
+     (:= Report.timeout Flow.was_timeout)
+     (:= Report.rtt Flow.rtt_sample_us)
+     (:= Report.inflight Flow.packets_in_flight)
+     (report))";
+
+/// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
+pub struct Answer {
+    /// Whether it answers.
+    pub updates: bool,
+}
+
+/// What it knows of a flow.
+pub struct AnswerFlow {
+    cwnd: u64,
+    mss: u64,
+}
+
+impl Algorithm for Answer {
+    type Flow = AnswerFlow;
+
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("fold", PROGRAM)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AnswerFlow {
+        control.program("fold", &[]);
+        AnswerFlow {
+            cwnd: info.cwnd.get(),
+            mss: info.mss.get(),
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut AnswerFlow, report: &Report<'_>, control: &mut Control<'_>) {
+        let field = |name| report.get(name).unwrap_or(0);
+        let (acked, sacked, loss) = (field("acked"), field("sacked"), field("loss"));
+        let (timeout, _rtt, _inflight) = (field("timeout"), field("rtt"), field("inflight"));
+        flow.cwnd = match loss + sacked + timeout {
+            0 => flow.cwnd + flow.mss * acked / flow.cwnd.max(1),
+            _ => (flow.cwnd / 2).max(flow.mss),
+        };
+        if self.updates {
+            control.cwnd(Bytes::new(flow.cwnd));
+        }
+    }
+}

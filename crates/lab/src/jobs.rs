@@ -1,0 +1,161 @@
+//! Jobs on all cores: one pool for runs, experiments and evaluations.
+//!
+//! A job shares nothing with others, so that the number of threads changes when its result is there, and not what it is.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::parts::Parts;
+use crate::progress::Progress;
+
+/// Does the jobs `order` names, in that order, on so many threads. `done` takes each result as it comes, on this thread; its errors
+/// end the work as those of a job do. Of several errors the one of the first job in `order` is given.
+pub fn each<T: Send>(
+    order: &[usize],
+    threads: usize,
+    work: impl Fn(usize) -> Result<T, Error> + Sync,
+    mut done: impl FnMut(usize, T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, order.len().max(1)) {
+            let (tell, next, stop, work) = (tell.clone(), &next, &stop, &work);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = order.get(place) else { return };
+                    let result = work(*job);
+                    // At once, whoever listens: no thread begins another.
+                    if result.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    if tell.send((place, *job, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        let mut failed: Option<(usize, Error)> = None;
+        while let Ok((place, job, result)) = told.recv() {
+            if let Err(error) = result.and_then(|result| done(job, result)) {
+                stop.store(true, Ordering::Relaxed);
+                if failed.as_ref().is_none_or(|(first, _)| place < *first) {
+                    failed = Some((place, error));
+                }
+            }
+        }
+        failed.map_or(Ok(()), |(_, error)| Err(error))
+    })
+}
+
+/// A job whose result is kept.
+pub trait Job: Sync {
+    /// What it gives.
+    type Result: Serialize + DeserializeOwned + Send;
+
+    /// The name of the file that keeps its result, without an extension; no other job of the experiment has it.
+    fn name(&self) -> String;
+
+    /// Everything that its result depends on, beside the program.
+    fn key(&self) -> String;
+
+    /// Does it.
+    fn run(&self) -> Result<Self::Result, Error>;
+}
+
+/// Does every job whose result is not kept in `parts` yet, and gives all results in the order of the jobs.
+pub fn kept<J: Job>(
+    jobs: &[J],
+    threads: usize,
+    parts: &Parts,
+    progress: &dyn Progress,
+) -> Result<Vec<J::Result>, Error> {
+    let file = |job: &J| format!("{}.json", job.name());
+    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| parts.kept(&file(job), &job.key())).collect();
+    let open: Vec<usize> = (0..jobs.len())
+        .filter(|i| results.get(*i).is_some_and(Option::is_none))
+        .collect();
+    let mut ready = jobs.len() - open.len();
+    let work = |at: usize| match jobs.get(at) {
+        _ if progress.cancelled() => Err(Error::Interrupted),
+        Some(job) => job.run(),
+        None => Err(Error::Interrupted),
+    };
+    each(&open, threads, work, |at, result| {
+        if let (Some(job), Some(place)) = (jobs.get(at), results.get_mut(at)) {
+            parts.keep(&file(job), &job.key(), &result)?;
+            *place = Some(result);
+            ready += 1;
+            progress.advanced(ready as f64 / jobs.len() as f64, &job.name());
+        }
+        Ok(())
+    })?;
+    // All are there: whatever did not come has failed.
+    Ok(results.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Quiet;
+
+    struct Square(u64, &'static AtomicUsize);
+
+    impl Job for Square {
+        type Result = u64;
+        fn name(&self) -> String {
+            format!("square-{}", self.0)
+        }
+        fn key(&self) -> String {
+            self.0.to_string()
+        }
+        fn run(&self) -> Result<u64, Error> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if self.0 == 13 {
+                return Err(Error::NoContender);
+            }
+            Ok(self.0 * self.0)
+        }
+    }
+
+    #[test]
+    fn every_job_is_done_once_and_kept() {
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        let directory = std::env::temp_dir().join(format!("ccplane-jobs-{}", std::process::id()));
+        let parts = Parts::of_this_build(&directory);
+        let jobs = |n| (0..n).map(|i| Square(i, &RUNS)).collect::<Vec<_>>();
+        let squares = kept(&jobs(5), 2, &parts, &Quiet).unwrap();
+        assert_eq!((squares, RUNS.load(Ordering::Relaxed)), (vec![0, 1, 4, 9, 16], 5));
+        let squares = kept(&jobs(7), 3, &parts, &Quiet).unwrap();
+        assert_eq!((squares.len(), squares[6], RUNS.load(Ordering::Relaxed)), (7, 36, 7));
+        assert!(matches!(kept(&jobs(14), 2, &parts, &Quiet), Err(Error::NoContender)));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn the_first_error_in_order_is_given_and_nothing_begins_after_it() {
+        let begun = AtomicUsize::new(0);
+        let order: Vec<usize> = (0..100).rev().collect();
+        let work = |at: usize| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if at < 95 { Err(Error::Interrupted) } else { Ok(at) }
+        };
+        let mut seen = Vec::new();
+        let outcome = each(&order, 1, work, |at, result| {
+            seen.push((at, result));
+            Ok(())
+        });
+        assert!(matches!(outcome, Err(Error::Interrupted)));
+        assert_eq!((seen.len(), begun.load(Ordering::Relaxed)), (5, 6));
+        // An error of who takes the results ends it, too.
+        let refused = each(&order, 2, |at| Ok(at), |at, _| if at == 97 { Err(Error::NoContender) } else { Ok(()) });
+        assert!(matches!(refused, Err(Error::NoContender)));
+    }
+}

@@ -1,0 +1,589 @@
+//! [`Place`]s of real packets: kernel TCP, and our transport over UDP, each through an emulated bottleneck that a run makes and removes.
+
+use std::net::{SocketAddr, TcpStream};
+
+use ccplane_agent::link::AgentAddress;
+use ccplane_algorithms::Registry;
+use ccplane_datapath::Capabilities;
+use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
+use ccplane_linux::Counters;
+use ccplane_qdisc::LineSpec;
+use ccplane_units::{Bytes, Duration, Rate};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use crate::cpu::Reading;
+use crate::diag::Diag;
+use crate::ends::Ends;
+use crate::error::Error;
+use crate::experiment::{Contender, read, suggestions};
+use crate::figures::{audit, capacity, link};
+use crate::heard::Heard;
+use crate::machine::{Machine, Watch};
+use crate::metrics;
+use crate::progress::Progress;
+use crate::real::{self, Controls, Over, RealPlan, Recorded, could_carry, refuses};
+use crate::record::{LinkRecord, Record, Told};
+use crate::result::{ContenderResult, HostFigures, Setup};
+use crate::run::{Place, Prepared};
+use crate::scenario::{Link, Scenario, Topology};
+use crate::sim::{self, Plan as Network};
+use crate::stamped::Stamping;
+use crate::steer::Steered;
+use crate::traffic;
+
+/// The largest packet on the emulated path, IP header included.
+pub const MTU: u32 = 1500;
+
+/// For how long a full packet waited, µs, whose sojourn at a link of this rate was so many ms: what it takes on the wire itself is
+/// no queue.
+pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
+    let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
+    (sojourn_ms * 1e3 - wire_us).max(0.0)
+}
+
+/// Fewer and no bin is whole; the smallest bin is 10 ms wide.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
+/// a slow link holds a handful of packets.
+const NARROWEST_BIN: Duration = Duration::from_millis(10);
+
+/// An agent in another process.
+#[derive(Clone, Debug)]
+pub struct RemoteAgent {
+    /// Where it serves.
+    pub address: AgentAddress,
+    /// How long a CCP agent may say nothing; without it, as long as it is there.
+    pub silence: Option<Duration>,
+}
+
+/// Kernel TCP.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    /// How the emulator waits for a packet's time.
+    pub timing: Timing,
+    /// Who runs ccplane's algorithms; without it this process does.
+    pub agent: Option<RemoteAgent>,
+}
+
+/// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
+#[derive(Clone, Debug, Default)]
+pub struct Udp {
+    /// How the emulator waits for a packet's time.
+    pub timing: Timing,
+    /// Who runs ccplane's algorithms; without it this process does.
+    pub agent: Option<RemoteAgent>,
+}
+
+impl Place for Kernel {
+    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
+        let path = Path::of(scenario, registry, Over::Tcp, self.timing, self.agent.as_ref())?;
+        Ok(Box::new(path))
+    }
+
+    fn is_real(&self) -> bool {
+        true
+    }
+}
+
+impl Place for Udp {
+    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
+        let path = Path::of(scenario, registry, Over::Udp, self.timing, self.agent.as_ref())?;
+        Ok(Box::new(path))
+    }
+
+    fn is_real(&self) -> bool {
+        true
+    }
+}
+
+/// A scenario over an emulated bottleneck.
+struct Path<'s> {
+    scenario: &'s Scenario,
+    registry: &'s Registry,
+    over: Over,
+    timing: Timing,
+    agent: Option<&'s RemoteAgent>,
+    network: Network,
+    /// The bottleneck.
+    link: &'s Link,
+    /// Without a queue, there and back.
+    rtt: Duration,
+    setup: Setup,
+}
+
+impl<'s> Path<'s> {
+    /// Everything that can be wrong is found here, before anything is made.
+    fn of(
+        scenario: &'s Scenario,
+        registry: &'s Registry,
+        over: Over,
+        timing: Timing,
+        agent: Option<&'s RemoteAgent>,
+    ) -> Result<Path<'s>, Error> {
+        let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        for contender in scenario.contenders.iter().chain(own) {
+            known(contender, over, registry, agent)?;
+        }
+        if let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology {
+            check(scenario, bottleneck, bottleneck.delay + *back)?;
+        }
+        let (link, rtt) = bottleneck(scenario, over)?;
+        let network = Network::new(scenario).map_err(Error::Scenario)?;
+        let datapath = match over {
+            Over::Tcp => "Linux TCP",
+            Over::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
+            Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
+        };
+        let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
+        setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
+        Ok(Path {
+            scenario,
+            registry,
+            over,
+            timing,
+            agent,
+            network,
+            link,
+            rtt,
+            setup,
+        })
+    }
+
+    /// The path of a run with this seed.
+    fn config(&self, seed: u64) -> Config {
+        let there = self.link.delay;
+        Config {
+            forward: LinkConfig {
+                line: self.link.line.clone(),
+                delay: there,
+                queue: self.link.queue,
+                loss: self.link.loss,
+                jitter: self.link.jitter,
+                reorder: self.link.reorder,
+                seed,
+            },
+            reverse: LinkConfig {
+                line: LineSpec::Unlimited,
+                delay: self.rtt.saturating_sub(there),
+                ..LinkConfig::default()
+            },
+            mtu: MTU,
+            timing: self.timing,
+            ..Config::default()
+        }
+    }
+
+    /// What a run with this seed does. Of several runs each but the first begins its workloads up to a round trip later, as drawn:
+    /// flows that always meet at the same moments would be one run, told several times.
+    fn plan(&self, contender: Option<&Contender>, seed: u64, controls: &Controls) -> Result<RealPlan, Error> {
+        let wants = |contender: &Contender| match (self.agent, controls.wants(contender, self.registry)) {
+            // An agent in another process may have what is not known here.
+            (Some(_), wants) => Ok(wants.unwrap_or_default()),
+            (None, wants) => wants,
+        };
+        let mut plan = RealPlan::of(
+            self.scenario,
+            &self.network,
+            contender,
+            seed,
+            buffer(&self.setup),
+            wants,
+        )?;
+        if seed != self.scenario.seeds.first() {
+            for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
+                let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
+                workload.spec.start = workload.spec.start + Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What the drawn link did.
+    fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
+        let (line, span) = (&self.link.line, Duration::from_nanos(recorded.elapsed_ns));
+        let begin = Duration::from_nanos(recorded.started_ns.saturating_sub(report.epoch.as_nanos()));
+        let until = |end| could_carry(line, Way::Forward, &plan.events, end);
+        LinkRecord {
+            capacity: match plan.events.as_slice() {
+                [] => capacity(line, begin + plan.warm, span.saturating_sub(plan.warm)),
+                _ => until(span) - until(plan.warm),
+            },
+            ..link(line, report, recorded.started_ns, recorded.elapsed_ns)
+        }
+    }
+
+    /// Runs it over TCP, on a path of its own. Nothing is left behind, whatever happens.
+    fn over_tcp(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
+        let own = self.scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        let mut controls = Controls::start(contender.into_iter().chain(own), self.registry, self.agent)?;
+        let bpf = controls.all().next().is_some();
+        let plan = self.plan(contender, seed, &controls)?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
+        let ends = Ends::of(&emulator);
+        // One set of stamps: those of the contender, or of the first that wants any.
+        let mut steered: Vec<_> = controls.all().collect();
+        steered.sort_by_key(|(known, _)| Some(*known) != contender);
+        let stamps = steered.into_iter().find_map(|(_, steered)| steered.take_stamps());
+        let mut stamping = stamps
+            .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
+            .transpose()?;
+
+        let mine = contender.and_then(|contender| controls.steered(contender));
+        let (thread, reports) = (mine.map(Steered::thread), || mine.map_or(0, Steered::reports));
+        let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
+        let mut shown = Shown::new(self.scenario.duration, progress);
+        let recorded = real::tcp::run(&emulator, &plan, &controls, |gone, received| {
+            if let Some(stamping) = &mut stamping {
+                stamping.collect();
+            }
+            shown.look(gone, received)
+        })?;
+        let (after, reports) = (Reading::now(thread), reports() - reports_before);
+        let machine = watch.finish();
+        let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let kernel_name = contender.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
+        let told = controls.finish()?;
+        let (counters, heard) = told
+            .into_iter()
+            .find(|(known, ..)| Some(known) == contender)
+            .map(|(_, counters, heard)| (counters, heard))
+            .unzip();
+        let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
+        let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
+        let mut result = self.result(contender, &plan, recorded, &report, &machine, counters, heard);
+        if let Some(measured) = measured {
+            result.figures.one_way = measured.figures();
+            result.series.stamped = measured.packets;
+        }
+        let (process, machine_cpu, agent) = after.percent_since(&before);
+        result.kernel_name = kernel_name;
+        result.host = HostFigures {
+            reports_per_s: counters.map(|_| reports as f64 * 1e9 / elapsed_ns.max(1) as f64),
+            agent_cpu_percent: counters.map(|_| agent),
+            process_cpu_percent: Some(process),
+            machine_cpu_percent: Some(machine_cpu),
+            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
+            wall_s: None,
+        };
+        Ok(result)
+    }
+
+    /// The same over UDP.
+    fn over_udp(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
+        let plan = self.plan(contender, seed, &Controls::none())?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
+        let (before, watch) = (Reading::now(None), Watch::start());
+        let mut shown = Shown::new(self.scenario.duration, progress);
+        let tail = self.scenario.transport.tail;
+        let look = |gone, received| shown.look(gone, received);
+        let (recorded, second_loop) = real::udp::run(&emulator, &plan, self.registry, self.agent, tail, look)?;
+        let (after, machine) = (Reading::now(None), watch.finish());
+        let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let received = received(&recorded);
+        let mut result = self.result(contender, &plan, recorded, &report, &machine, None, None);
+        result.figures.second_loop = second_loop;
+        let (process, machine_cpu, _) = after.percent_since(&before);
+        result.host = HostFigures {
+            process_cpu_percent: Some(process),
+            machine_cpu_percent: Some(machine_cpu),
+            cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
+            ..HostFigures::default()
+        };
+        Ok(result)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
+    fn result(
+        &self,
+        contender: Option<&Contender>,
+        plan: &RealPlan,
+        recorded: Recorded,
+        report: &EmuReport,
+        machine: &Machine,
+        counters: Option<Counters>,
+        heard: Option<Heard>,
+    ) -> ContenderResult {
+        let link = self.link(plan, &recorded, report);
+        let senders = in_order(&recorded);
+        let record = Record {
+            span: Duration::from_nanos(recorded.elapsed_ns),
+            warm: plan.warm,
+            started_ns: recorded.started_ns,
+            link,
+            workloads: recorded.workloads,
+        };
+        let Told {
+            figures,
+            workloads,
+            algorithms,
+            mut series,
+            complaints,
+        } = record.told(self.rtt.max(NARROWEST_BIN), &self.scenario.report.size_classes);
+        series.heard = heard.unwrap_or_default().in_order_of(&senders);
+        let mut audit = audit(report, &figures, &self.setup, machine, counters);
+        audit.own.extend(complaints);
+        let label = contender.map_or_else(|| sim::mixture(self.scenario), Contender::to_string);
+        ContenderResult {
+            algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
+            native: contender.is_some_and(Contender::is_native),
+            kernel_name: String::new(),
+            figures,
+            workloads,
+            algorithms,
+            host: HostFigures::default(),
+            audit,
+            spread: None,
+            series,
+            label,
+        }
+    }
+}
+
+impl Prepared for Path<'_> {
+    fn setup(&self) -> Setup {
+        self.setup.clone()
+    }
+
+    fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
+        match self.over {
+            Over::Tcp => self.over_tcp(contender, seed, progress),
+            Over::Udp => self.over_udp(contender, seed, progress),
+        }
+    }
+}
+
+/// The stream of random numbers from which a workload's start is drawn; each has the next.
+const STARTS: u128 = 0x73_7461_7274 << 32;
+
+/// Socket buffers for a path and its queue; one without a limit is taken to hold up to a second.
+fn buffer(setup: &Setup) -> usize {
+    let queue = setup.queue_bytes.unwrap_or((setup.rate_mbit * 125e3) as u64);
+    traffic::buffer_for(Bytes::new(setup.bdp_bytes.saturating_add(queue)))
+}
+
+/// Bytes of all workloads together.
+fn received(recorded: &Recorded) -> u64 {
+    recorded.workloads.iter().map(|workload| workload.received).sum()
+}
+
+/// The senders of flows with samples in the order of the result's: compared workloads first.
+fn in_order(recorded: &Recorded) -> Vec<SocketAddr> {
+    let mut rest = recorded.senders.as_slice();
+    let (mut compared, mut others) = (Vec::new(), Vec::new());
+    for workload in &recorded.workloads {
+        let (these, after) = rest.split_at(workload.flows.len().min(rest.len()));
+        rest = after;
+        let list = if workload.compared { &mut compared } else { &mut others };
+        list.extend_from_slice(these);
+    }
+    compared.append(&mut others);
+    compared
+}
+
+/// What a caller sees of a run.
+struct Shown<'p> {
+    length: Duration,
+    progress: &'p dyn Progress,
+    seen: (Duration, u64),
+}
+
+impl<'p> Shown<'p> {
+    fn new(length: Duration, progress: &'p dyn Progress) -> Shown<'p> {
+        let seen = (Duration::ZERO, 0);
+        Shown { length, progress, seen }
+    }
+
+    /// Whether to go on.
+    fn look(&mut self, gone: Duration, received: u64) -> bool {
+        let (span, bytes) = (gone.saturating_sub(self.seen.0), received.saturating_sub(self.seen.1));
+        let goodput = format!("{:7.1} Mbit/s", metrics::mbits(bytes, span.as_nanos()));
+        self.progress.advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
+        self.seen = (gone, received);
+        !self.progress.cancelled()
+    }
+}
+
+/// The bottleneck of a scenario that real packets can run, and the round trip; [`Error::NotOnLinux`] names everything that cannot be.
+fn bottleneck(scenario: &Scenario, over: Over) -> Result<(&Link, Duration), Error> {
+    let parts = refuses(scenario, over);
+    match &scenario.topology {
+        Topology::Dumbbell { bottleneck, back, .. } if parts.is_empty() => Ok((bottleneck, bottleneck.delay + *back)),
+        _ => Err(Error::NotOnLinux {
+            file: scenario.file.clone(),
+            parts,
+        }),
+    }
+}
+
+/// The bottleneck's mean rate, of a scenario that kernel TCP can run.
+pub(crate) fn bottleneck_rate(scenario: &Scenario) -> Option<Rate> {
+    let (link, _) = bottleneck(scenario, Over::Tcp).ok()?;
+    link.line.mean_rate()
+}
+
+/// Values with which nothing could be measured.
+fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
+    let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
+    if link.line.mean_rate().is_none() {
+        return bad(
+            "the link's rate",
+            "unlimited".into(),
+            "a run needs a bottleneck, such as --rate 96mbit",
+        );
+    }
+    if link.line.mean_rate() == Some(Rate::from_bytes_per_sec(0)) {
+        return bad(
+            "the link's rate",
+            "0".into(),
+            "give a rate above 0, such as --rate 96mbit",
+        );
+    }
+    if scenario.duration < SHORTEST {
+        return bad(
+            "the duration",
+            scenario.duration.to_string(),
+            "give at least 100 ms, better 15s",
+        );
+    }
+    if rtt > Duration::from_secs(10) {
+        return bad(
+            "the round-trip time",
+            rtt.to_string(),
+            "give at most 10s: connections would time out",
+        );
+    }
+    Ok(())
+}
+
+/// Whether there is such an algorithm.
+fn known(
+    contender: &Contender,
+    over: Over,
+    registry: &Registry,
+    agent: Option<&RemoteAgent>,
+) -> Result<(), Error> {
+    match contender {
+        // An agent in another process knows what it has.
+        Contender::Ccplane { .. } if agent.is_some() => Ok(()),
+        Contender::Ccplane { name, parameters } => Ok(drop(registry.by_name(name, &read(parameters))?)),
+        Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
+        Contender::Native { name } if traffic::exists(name) => Ok(()),
+        Contender::Native { name } => {
+            let known = traffic::available();
+            let near = suggestions(name, known.iter().map(String::as_str))
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            Err(Error::UnknownNative {
+                name: name.clone(),
+                near,
+                known,
+            })
+        }
+    }
+}
+
+/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends
+/// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
+/// stamp.
+pub fn open(
+    ends: &Ends,
+    congestion: &str,
+    wants: Capabilities,
+    flows: usize,
+    buffer: usize,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
+    let inside = |error| Error::Emulator(ccplane_emu::Error::Host(error));
+    let ecn = wants.contains(Capabilities::ECN);
+    let address = ends.address;
+    let listener = ends
+        .receiver
+        .run(|| {
+            let listener = traffic::listen(address, buffer)?;
+            if ecn || wants.contains(Capabilities::ONE_WAY_DELAY) {
+                traffic::listen_under(&listener, congestion)?;
+            }
+            Ok(listener)
+        })
+        .map_err(inside)?
+        .map_err(Error::traffic("listen in the receiver's namespace", ""))?;
+    let to = listener
+        .local_addr()
+        .map_err(Error::traffic("read the listener's address", ""))?;
+    let (senders, mut diag) = ends
+        .sender
+        .run(|| {
+            let senders = (0..flows)
+                .map(|_| traffic::connect(to, congestion, buffer))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok((senders, Diag::open()?))
+        })
+        .map_err(inside)?
+        .map_err(Error::traffic(
+            "connect over the path",
+            "a loss near 100% lets no connection through",
+        ))?;
+    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic(
+        "accept the connections",
+        "a loss near 100% lets no connection through",
+    ))?;
+    if ecn {
+        agreed(&senders, &mut diag).map_err(Error::traffic(
+            "use ECN",
+            "a loss of the first SYN makes the kernel offer a connection without it (net.ipv4.tcp_ecn_fallback): run again, \
+             or with an algorithm that needs no ECN",
+        ))?;
+    }
+    Ok((senders, receivers, diag))
+}
+
+/// Refuses connections that did not agree on ECN: what needs marks would see none and take every queue for empty.
+fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
+    for sender in senders {
+        let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);
+        if diag.query(local, peer)?.is_some_and(|info| !info.ecn) {
+            return Err(std::io::Error::other(format!(
+                "the connection from {local} to {peer} did not agree on it, so no queue on the way may mark its packets"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_without_ecn_are_refused_where_it_is_needed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut diag = Diag::open().unwrap();
+        let offers = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        let agreed = agreed(&[sender], &mut diag);
+        // 1 and 3 make every connection of this host offer it.
+        if matches!(offers.trim(), "1" | "3") {
+            agreed.unwrap();
+        } else {
+            assert!(agreed.unwrap_err().to_string().contains("did not agree"));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The congestion controls of a run on kernel TCP: an algorithm of ccplane's is registered once, whoever of the workloads uses it.
+
+use ccplane_algorithms::Registry;
+use ccplane_datapath::Capabilities;
+use ccplane_linux::Counters;
+
+use crate::error::Error;
+use crate::experiment::{Contender, read};
+use crate::heard::{self, Heard};
+use crate::packets::RemoteAgent;
+use crate::steer::Steered;
+
+/// Registered algorithms. They are unregistered when this is finished or dropped.
+pub(crate) struct Controls {
+    steered: Vec<(Contender, Steered)>,
+}
+
+impl Controls {
+    /// Registers those of ccplane's among them, each once.
+    pub(crate) fn start<'c>(
+        contenders: impl IntoIterator<Item = &'c Contender>,
+        registry: &Registry,
+        agent: Option<&RemoteAgent>,
+    ) -> Result<Controls, Error> {
+        let mut steered: Vec<(Contender, Steered)> = Vec::new();
+        for contender in contenders {
+            let Contender::Ccplane { name, parameters } = contender else {
+                continue;
+            };
+            if steered.iter().any(|(known, _)| known == contender) {
+                continue;
+            }
+            let started = match agent {
+                None => {
+                    Steered::start(registry, name, &read(parameters), heard::KEPT)?
+                }
+                Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
+            };
+            steered.push((contender.clone(), started));
+        }
+        Ok(Controls { steered })
+    }
+
+    /// Of none: ccplane's transport needs no registering.
+    pub(crate) fn none() -> Controls {
+        Controls { steered: Vec::new() }
+    }
+
+    /// One of ccplane's that was registered.
+    pub(crate) fn steered(&self, contender: &Contender) -> Option<&Steered> {
+        let mut all = self.steered.iter();
+        all.find(|(known, _)| known == contender).map(|(_, steered)| steered)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut Steered)> {
+        self.steered
+            .iter_mut()
+            .map(|(contender, steered)| (&*contender, steered))
+    }
+
+    /// What the sockets choose that it controls.
+    pub(crate) fn kernel_name<'n>(&'n self, contender: &'n Contender) -> &'n str {
+        self.steered(contender)
+            .map_or(contender.algorithm(), Steered::kernel_name)
+    }
+
+    /// What has to be switched on for it.
+    pub(crate) fn wants(&self, contender: &Contender, registry: &Registry) -> Result<Capabilities, Error> {
+        match self.steered(contender) {
+            Some(steered) => Ok(steered.wants()),
+            None => Ok(crate::wants(contender, registry)?),
+        }
+    }
+
+    /// Stops and unregisters; what the datapath counted of each and what each heard.
+    pub(crate) fn finish(self) -> Result<Vec<(Contender, Counters, Heard)>, Error> {
+        let each = self.steered.into_iter().map(|(contender, steered)| {
+            let (counters, heard) = steered.finish()?;
+            Ok((contender, counters, heard))
+        });
+        each.collect()
+    }
+}

@@ -1,0 +1,466 @@
+//! The machines of a run's workloads in real time, and the account of their flows: the same whatever carries the bytes.
+//!
+//! Whoever carries them asks [`next_time`](Account::next_time), does what [`poll`](Account::poll) wants, and tells what became of it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ccplane_units::{Duration, Rate, Time};
+use ccplane_workload::{Action, Carrier, NodeId, Running, Workload};
+
+use super::hosts::Side;
+use super::{RealPlan, RealWorkload};
+use crate::error::Error;
+use crate::metrics;
+use crate::record::WorkloadRecord;
+use crate::result::{Completion, Sample};
+
+/// What a workload's figures are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Flows that last.
+    Lasting,
+    /// Flows that end when their bytes have arrived.
+    Finite,
+    /// Connections that carry requests and responses.
+    Exchanges,
+    /// Connections that carry messages, one after the other.
+    Messages,
+    /// Datagrams.
+    Datagrams,
+}
+
+impl Role {
+    pub fn of(kind: &Workload) -> Role {
+        match kind {
+            Workload::Bulk { bytes: None, .. } => Role::Lasting,
+            Workload::Paced {
+                carrier: Carrier::Datagrams { .. },
+                ..
+            } => Role::Datagrams,
+            Workload::Paced { .. } => Role::Lasting,
+            Workload::Requests { .. } => Role::Exchanges,
+            Workload::Messages { .. } => Role::Messages,
+            Workload::Bulk { .. }
+            | Workload::Poisson { .. }
+            | Workload::Bursts { .. }
+            | Workload::List { .. }
+            | Workload::Trace { .. } => Role::Finite,
+        }
+    }
+}
+
+/// A workload at work.
+#[derive(Debug)]
+struct Machine {
+    running: Running,
+    role: Role,
+    /// Flows by their slots.
+    slots: Vec<u32>,
+    /// Flows with an end that have not come to it.
+    pending: u64,
+    /// Bytes that accepting applications read; of exchanges, those of responses that have arrived whole; of datagrams, all of them on the
+    /// wire.
+    received: Arc<AtomicU64>,
+    /// Exchanges that are in it.
+    exchanges: usize,
+    /// What it was when counting began.
+    uncounted: u64,
+}
+
+impl Machine {
+    fn count_exchanges(&mut self) {
+        let all = self.running.exchanges();
+        let fresh = all.get(self.exchanges..).unwrap_or_default();
+        let bytes: u64 = fresh.iter().map(|exchange| exchange.response.get()).sum();
+        self.exchanges = all.len();
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What is known of a flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub workload: usize,
+    slot: Option<u32>,
+    /// Where its opener is.
+    pub side: Side,
+    bytes: Option<u64>,
+    started: Time,
+    finished: Option<Time>,
+    failed: bool,
+    /// Segments that its opener sent again.
+    pub retransmitted: u64,
+    /// Bytes that the accepting application read.
+    pub received: Arc<AtomicU64>,
+    /// What it was when counting began.
+    uncounted: u64,
+}
+
+impl Flow {
+    /// Whether its workload hears of it and may write more.
+    pub fn follows(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Whether it has an end of its own that it has not come to.
+    fn is_pending(&self) -> bool {
+        self.slot.is_none() && self.bytes.is_some() && self.finished.is_none() && !self.failed
+    }
+}
+
+/// A flow to open.
+pub(super) struct Opening {
+    pub workload: usize,
+    pub side: Side,
+    pub bytes: Option<u64>,
+    pub follow: bool,
+}
+
+/// Workloads and flows of a run.
+#[derive(Debug)]
+pub(super) struct Account {
+    machines: Vec<Machine>,
+    flows: Vec<Flow>,
+    /// Bytes count for goodput.
+    counts: bool,
+    /// The machines' time, which never goes back.
+    now: Time,
+}
+
+/// How long flows take alone, by the direction of their data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    pub rtt: Duration,
+    /// By [`Side`]: what it sends at.
+    pub rates: [Option<Rate>; 2],
+}
+
+impl Alone {
+    /// Nanoseconds for so many bytes from this side: at the link's rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+    fn takes(&self, from: Side, bytes: u64) -> u64 {
+        let sending = self.rates[from.index()].map_or(0, |rate| {
+            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
+        });
+        let sending = u64::try_from(sending).unwrap_or(u64::MAX);
+        self.rtt.as_nanos().saturating_add(sending)
+    }
+}
+
+/// Samples of a flow, with the workload that it is of.
+pub(super) type Sampled = (usize, Vec<Sample>);
+
+/// Bytes of a workload over time: nanoseconds since the run began, and bytes by then.
+pub(super) type Course = Vec<(u64, u64)>;
+
+/// Bytes of every workload over time, where there are several; of a single one its flows' samples say it.
+#[derive(Debug)]
+pub(super) struct Courses {
+    counters: Vec<Arc<AtomicU64>>,
+    courses: Vec<Course>,
+}
+
+impl Courses {
+    pub fn of(account: &Account) -> Courses {
+        let counters = account.counters();
+        let counters = if counters.len() > 1 { counters } else { Vec::new() };
+        Courses {
+            courses: vec![Course::new(); counters.len()],
+            counters,
+        }
+    }
+
+    /// A look at this time.
+    pub fn look(&mut self, at_ns: u64) {
+        for (course, counter) in self.courses.iter_mut().zip(&self.counters) {
+            course.push((at_ns, counter.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// All of them, the last look at the end.
+    pub fn finish(mut self, elapsed_ns: u64) -> Vec<Course> {
+        self.look(elapsed_ns);
+        self.courses
+    }
+}
+
+impl Account {
+    /// Nothing has happened yet.
+    pub fn new(plan: &RealPlan) -> Result<Account, Error> {
+        let machine = |(which, workload): (u32, &RealWorkload)| {
+            let running = Running::new(workload.spec.clone(), plan.seed, which)
+                .map_err(|error| Error::traffic("begin a workload", "")(io::Error::other(error)))?;
+            Ok(Machine {
+                running,
+                role: Role::of(&workload.spec.kind),
+                slots: Vec::new(),
+                pending: 0,
+                received: Arc::default(),
+                exchanges: 0,
+                uncounted: 0,
+            })
+        };
+        let machines = (0..).zip(&plan.workloads).map(machine);
+        Ok(Account {
+            machines: machines.collect::<Result<_, Error>>()?,
+            flows: Vec::new(),
+            counts: false,
+            now: Time::ZERO,
+        })
+    }
+
+    /// What a workload's figures are made of.
+    pub fn role(&self, workload: usize) -> Role {
+        self.machines.get(workload).map_or(Role::Finite, |machine| machine.role)
+    }
+
+    /// Where bytes of a workload are counted that accepting applications read, or of datagrams that arrive. Of exchanges nothing is said
+    /// here: their responses count when they have arrived.
+    pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
+        let machine = self.machines.get(workload);
+        let machine = machine.filter(|machine| machine.role != Role::Exchanges);
+        machine.map(|machine| machine.received.clone()).unwrap_or_default()
+    }
+
+    /// Bytes that count, by workload.
+    pub fn counters(&self) -> Vec<Arc<AtomicU64>> {
+        self.machines.iter().map(|machine| machine.received.clone()).collect()
+    }
+
+    /// Whether bytes count for goodput.
+    pub fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// They do from this moment on.
+    pub fn count_from_here(&mut self) {
+        self.counts = true;
+        for machine in &mut self.machines {
+            machine.uncounted = machine.received.load(Ordering::Relaxed);
+        }
+        for flow in &mut self.flows {
+            flow.uncounted = flow.received.load(Ordering::Relaxed);
+        }
+    }
+
+    /// When to poll next, if nothing arrives before.
+    pub fn next_time(&self) -> Option<Time> {
+        let each = self.machines.iter().filter_map(|machine| machine.running.next_time());
+        each.min()
+    }
+
+    /// What is to be done by now, by which workload; to be asked until it is nothing more.
+    pub fn poll(&mut self, now: Time) -> Option<(usize, Action)> {
+        self.now = self.now.max(now);
+        let now = self.now;
+        let mut all = self.machines.iter_mut().enumerate();
+        all.find_map(|(which, machine)| Some((which, machine.running.poll(now)?)))
+    }
+
+    /// A flow begins; its number.
+    pub fn open(&mut self, now: Time, opening: Opening) -> u32 {
+        let number = self.flows.len() as u32;
+        let mut slot = None;
+        if let Some(machine) = self.machines.get_mut(opening.workload) {
+            if opening.follow {
+                slot = Some(machine.slots.len() as u32);
+                machine.slots.push(number);
+            } else {
+                machine.pending += u64::from(opening.bytes.is_some());
+            }
+        }
+        self.flows.push(Flow {
+            workload: opening.workload,
+            slot,
+            side: opening.side,
+            bytes: opening.bytes,
+            started: now,
+            finished: None,
+            failed: false,
+            retransmitted: 0,
+            received: Arc::default(),
+            uncounted: 0,
+        });
+        number
+    }
+
+    /// A flow by its number.
+    pub fn flow(&self, number: u32) -> Option<&Flow> {
+        self.flows.get(number as usize)
+    }
+
+    /// The same, to change it.
+    pub fn flow_mut(&mut self, number: u32) -> Option<&mut Flow> {
+        self.flows.get_mut(number as usize)
+    }
+
+    /// The number of the flow in a workload's slot.
+    pub fn in_slot(&self, workload: usize, slot: u32) -> Option<u32> {
+        self.machines.get(workload)?.slots.get(slot as usize).copied()
+    }
+
+    /// All that was written to a flow in a direction has been read.
+    pub fn received(&mut self, at: Time, number: u32, back: bool) {
+        self.now = self.now.max(at);
+        let Some(flow) = self.flows.get_mut(number as usize) else {
+            return;
+        };
+        let ends = flow.is_pending() && !back;
+        if !back {
+            flow.finished.get_or_insert(at);
+        }
+        if let Some(machine) = self.machines.get_mut(flow.workload) {
+            machine.pending -= u64::from(ends);
+            if let Some(slot) = flow.slot {
+                machine.running.received(self.now, slot, back);
+                machine.count_exchanges();
+            }
+        }
+    }
+
+    /// A flow has ended before its time.
+    pub fn failed(&mut self, number: u32) {
+        if let Some(flow) = self.flows.get_mut(number as usize) {
+            let ends = flow.is_pending();
+            // What broke once everything had arrived has done its work.
+            flow.failed |= flow.finished.is_none() || flow.slot.is_some();
+            if let Some(machine) = self.machines.get_mut(flow.workload) {
+                machine.pending -= u64::from(ends);
+            }
+        }
+    }
+
+    /// Whether all flows of these workloads have ended and no more will come; never where there are none.
+    pub fn over(&self, workloads: &[usize]) -> bool {
+        let mut all = workloads.iter().filter_map(|which| self.machines.get(*which));
+        !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
+    }
+
+    /// What became of every workload in so many nanoseconds. `courses` are of every workload, or none.
+    pub fn records(
+        &self,
+        plan: &RealPlan,
+        elapsed_ns: u64,
+        mut sampled: Vec<Sampled>,
+        mut courses: Vec<Course>,
+        alone: &Alone,
+    ) -> Vec<WorkloadRecord> {
+        let counted_ns = elapsed_ns.saturating_sub(plan.warm.as_nanos()).max(1);
+        let each = self.machines.iter().zip(&plan.workloads).enumerate();
+        each.map(|(which, (machine, workload))| {
+            let numbered = || (0..).zip(&self.flows).filter(move |(_, flow)| flow.workload == which);
+            let flows = || numbered().map(|(_, flow)| flow);
+            let again = flows().map(|flow| flow.retransmitted).sum();
+            let mut record = WorkloadRecord {
+                name: workload.spec.name.clone(),
+                contender: workload.contender.clone(),
+                compared: workload.compared,
+                received: machine
+                    .received
+                    .load(Ordering::Relaxed)
+                    .saturating_sub(machine.uncounted),
+                course: courses.get_mut(which).map(std::mem::take).unwrap_or_default(),
+                failed: flows().filter(|flow| flow.failed).count() as u64,
+                ..WorkloadRecord::default()
+            };
+            match machine.role {
+                Role::Lasting => {
+                    let goodput = |flow: &Flow| {
+                        let received = flow.received.load(Ordering::Relaxed).saturating_sub(flow.uncounted);
+                        metrics::mbits(received, counted_ns)
+                    };
+                    record.retransmitted = Some(again);
+                    record.goodputs = flows().map(goodput).collect();
+                    record.order = numbered().map(|(number, _)| number).collect();
+                    let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
+                    record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
+                }
+                Role::Finite => {
+                    record.retransmitted = Some(again);
+                    record.completed = flows().filter_map(|flow| completion(flow, plan.seed, alone)).collect();
+                    record.unfinished = flows().filter(|flow| flow.finished.is_none()).count() as u64;
+                }
+                // What the accepting ends sent again is not known here.
+                Role::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
+                Role::Messages => {
+                    record.retransmitted = Some(again);
+                    record.completed = self.messages(machine, plan.seed, alone);
+                    record.unfinished = machine.running.unfinished();
+                }
+                Role::Datagrams => {}
+            }
+            record
+        })
+        .collect()
+    }
+
+    /// Responses that arrived. One comes from where the request went.
+    fn exchanges(&self, machine: &Machine, seed: u64, alone: &Alone) -> Vec<Completion> {
+        let one = |exchange: &ccplane_workload::Exchange| {
+            let flow = machine.slots.get(exchange.connection as usize);
+            let flow = self.flow(*flow?)?;
+            Some(Completion {
+                seed,
+                started_ns: exchange.started.as_nanos(),
+                bytes: exchange.response.get(),
+                took_ns: exchange.finished.since(exchange.started).as_nanos(),
+                waited_ns: 0,
+                alone_ns: alone.takes(flow.side.other(), exchange.response.get()),
+            })
+        };
+        machine.running.exchanges().iter().filter_map(one).collect()
+    }
+
+    /// Messages that arrived: from when their sender had them.
+    fn messages(&self, machine: &Machine, seed: u64, alone: &Alone) -> Vec<Completion> {
+        let one = |message: &ccplane_workload::Message| {
+            let flow = machine.slots.get(message.connection as usize);
+            let flow = self.flow(*flow?)?;
+            Some(Completion {
+                seed,
+                started_ns: message.arrived.as_nanos(),
+                bytes: message.bytes.get(),
+                took_ns: message.finished.since(message.arrived).as_nanos(),
+                waited_ns: message.started.since(message.arrived).as_nanos(),
+                alone_ns: alone.takes(flow.side, message.bytes.get()),
+            })
+        };
+        machine.running.messages().iter().filter_map(one).collect()
+    }
+}
+
+fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
+    let (finished, bytes) = flow.finished.zip(flow.bytes)?;
+    Some(Completion {
+        seed,
+        started_ns: flow.started.as_nanos(),
+        bytes,
+        took_ns: finished.since(flow.started).as_nanos(),
+        waited_ns: 0,
+        alone_ns: alone.takes(flow.side, bytes),
+    })
+}
+
+/// Where a workload's host is that an action names.
+pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<super::hosts::Host, Error> {
+    plan.hosts.get(node).ok_or_else(|| {
+        let what = io::Error::other(format!("host {} is at neither side of the bottleneck", node.index()));
+        Error::traffic("find a host", "name hosts of both sides, such as left1 and right1")(what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_a_flow_takes_its_bytes_at_the_links_rate_and_a_round_trip() {
+        let alone = Alone {
+            rtt: Duration::from_millis(20),
+            rates: [Some(Rate::from_bytes_per_sec(1_000_000)), None],
+        };
+        assert_eq!(alone.takes(Side::Left, 50_000), 70_000_000);
+        assert_eq!(alone.takes(Side::Right, 50_000), 20_000_000);
+    }
+}

@@ -1,0 +1,162 @@
+//! What changes on the bottleneck while a run goes on, at its time.
+
+use std::collections::VecDeque;
+
+use ccplane_emu::{Control, Way};
+use ccplane_qdisc::{LineSpec, LossModel};
+use ccplane_units::{Duration, Time};
+
+use crate::error::Error;
+use crate::figures::capacity;
+
+/// A change of a direction.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkEvent {
+    /// Since the run began.
+    pub at: Time,
+    pub way: Way,
+    pub change: LinkChange,
+}
+
+/// What changes.
+#[derive(Clone, Debug)]
+pub(crate) enum LinkChange {
+    /// Another line serves the queue; one that follows a course begins it.
+    Line(LineSpec),
+    /// Another delay, the same for every packet.
+    Delay(Duration),
+    /// Other random loss.
+    Loss(LossModel),
+    /// Whether it takes packets.
+    Up(bool),
+}
+
+/// Changes to come.
+#[derive(Debug)]
+pub(super) struct Events {
+    control: Control,
+    waiting: VecDeque<LinkEvent>,
+}
+
+impl Events {
+    /// These, in the order of their times; of one time, in the order given.
+    ///
+    /// A line that follows a course (a trace, pieces) begins it with the emulator, which is there before the run is: it begins again
+    /// with the run.
+    pub fn new(control: Control, events: &[LinkEvent]) -> Events {
+        let mut waiting: Vec<LinkEvent> = [Way::Forward, Way::Reverse]
+            .into_iter()
+            .filter_map(|way| {
+                let line = control.link(way).line;
+                let course = matches!(line, LineSpec::Trace(_) | LineSpec::Piecewise(_));
+                course.then_some(LinkEvent {
+                    at: Time::ZERO,
+                    way,
+                    change: LinkChange::Line(line),
+                })
+            })
+            .collect();
+        waiting.extend(events.iter().cloned());
+        waiting.sort_by_key(|event| event.at);
+        Events {
+            control,
+            waiting: waiting.into(),
+        }
+    }
+
+    /// When the next one is.
+    pub fn next_time(&self) -> Option<Time> {
+        self.waiting.front().map(|event| event.at)
+    }
+
+    /// Makes all changes whose time has come.
+    pub fn apply(&mut self, now: Time) -> Result<(), Error> {
+        while self.next_time().is_some_and(|at| at <= now) {
+            let Some(LinkEvent { way, change, .. }) = self.waiting.pop_front() else {
+                break;
+            };
+            match change {
+                LinkChange::Line(line) => self.control.set_line(way, line),
+                LinkChange::Delay(delay) => self
+                    .control
+                    .set_jitter(way, Duration::ZERO)
+                    .and_then(|()| self.control.set_delay(way, delay)),
+                LinkChange::Loss(loss) => self.control.set_loss(way, loss),
+                LinkChange::Up(up) => {
+                    self.control.set_up(way, up);
+                    Ok(())
+                }
+            }
+            .map_err(Error::Emulator)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that a direction could carry in a run of this length: at each time with the line that it then had, nothing while it was down.
+pub(crate) fn could_carry(line: &LineSpec, way: Way, events: &[LinkEvent], span: Duration) -> f64 {
+    let mut changes: Vec<&LinkEvent> = events.iter().filter(|event| event.way == way).collect();
+    changes.sort_by_key(|event| event.at);
+    // Since when the line follows its course, and since when it carries anything.
+    let (mut line, mut began, mut up, mut since, mut bytes) = (line, Duration::ZERO, true, Duration::ZERO, 0.0);
+    let end = LinkEvent {
+        at: Time::ZERO + span,
+        way,
+        change: LinkChange::Up(false),
+    };
+    for event in changes.into_iter().chain([&end]) {
+        let at = event.at.since(Time::ZERO).min(span);
+        let (next_line, next_up) = match &event.change {
+            LinkChange::Line(next) => (Some(next), up),
+            LinkChange::Up(next) => (None, *next),
+            LinkChange::Delay(_) | LinkChange::Loss(_) => continue,
+        };
+        if up {
+            bytes += capacity(line, since.saturating_sub(began), at.saturating_sub(since));
+        }
+        if let Some(next) = next_line {
+            (line, began) = (next, at);
+        }
+        (up, since) = (next_up, at);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_units::Rate;
+
+    use super::*;
+
+    fn line(bytes_per_sec: u64) -> LineSpec {
+        LineSpec::Constant(Rate::from_bytes_per_sec(bytes_per_sec))
+    }
+
+    fn event(ms: u64, way: Way, change: LinkChange) -> LinkEvent {
+        LinkEvent {
+            at: Time::ZERO + Duration::from_millis(ms),
+            way,
+            change,
+        }
+    }
+
+    #[test]
+    fn what_could_be_carried_follows_rate_and_outage() {
+        let second = Duration::from_secs(1);
+        let carried = |events: &[LinkEvent]| could_carry(&line(1_000_000), Way::Forward, events, second);
+        assert_eq!(carried(&[]), 1e6);
+        let half = event(500, Way::Forward, LinkChange::Line(line(500_000)));
+        assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);
+        // Out of order, and another direction's.
+        let events = [
+            event(400, Way::Forward, LinkChange::Up(true)),
+            event(200, Way::Forward, LinkChange::Up(false)),
+            event(100, Way::Reverse, LinkChange::Up(false)),
+            event(300, Way::Forward, LinkChange::Delay(second)),
+            half,
+        ];
+        assert_eq!(carried(&events), 200_000.0 + 100_000.0 + 250_000.0);
+        // A change behind the end changes nothing.
+        assert_eq!(carried(&[event(2_000, Way::Forward, LinkChange::Up(false))]), 1e6);
+    }
+}

@@ -1,0 +1,76 @@
+//! What one loop tells another.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+/// Messages for one reader, who waits for its descriptor to become readable.
+#[derive(Debug)]
+pub(super) struct Mailbox<T> {
+    waiting: Mutex<Vec<T>>,
+    wake: EventFd,
+}
+
+impl<T> Mailbox<T> {
+    pub fn new() -> std::io::Result<Mailbox<T>> {
+        Ok(Mailbox {
+            waiting: Mutex::new(Vec::new()),
+            wake: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
+        })
+    }
+
+    /// Leaves a message.
+    pub fn send(&self, message: T) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(message);
+        // Whoever left the first one has woken the reader.
+        let first = waiting.len() == 1;
+        drop(waiting);
+        if first {
+            self.wake();
+        }
+    }
+
+    /// Wakes the reader, message or not.
+    pub fn wake(&self) {
+        // Fails only when the counter is full, and then the reader is being woken already.
+        let _ = self.wake.write(1);
+    }
+
+    /// Everything that was left, in order.
+    pub fn take(&self) -> Vec<T> {
+        // Not readable means that there is nothing to reset.
+        let _ = self.wake.read();
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T> AsFd for Mailbox<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    #[test]
+    fn what_is_left_arrives_in_order_and_wakes_once() {
+        let mail = Mailbox::new().unwrap();
+        let readable = || {
+            let mut fds = [PollFd::new(mail.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+        };
+        assert!(!readable());
+        mail.send(1);
+        mail.send(2);
+        assert!(readable());
+        assert_eq!(mail.take(), [1, 2]);
+        assert!(!readable() && mail.take().is_empty());
+        mail.wake();
+        assert!(readable() && mail.take().is_empty());
+    }
+}

@@ -1,0 +1,551 @@
+//! The loop at the senders' end. It owns the workloads' machines: it opens, writes and gives up as they say, and tells them what arrived.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ccplane_datapath::Capabilities;
+use ccplane_host::Namespace;
+use ccplane_units::{Duration, Time};
+use ccplane_workload::{Action, NodeId};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+use super::accepters::{Arrived, Order};
+use super::drive::{Account, Opening, Role, place};
+use super::events::Events;
+use super::hosts::{Host, Side};
+use super::mail::Mailbox;
+use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
+use super::{MOST_SAMPLED, RealPlan};
+use crate::diag::{Diag, TcpInfo};
+use crate::error::Error;
+use crate::traffic::monotonic_ns;
+
+/// Events looked at before anything else has a turn.
+const EVENTS: usize = 64;
+/// Of these, flows with much to send that get a block written: the others wait until the short ones have had their turn again.
+const MOST_BULK: usize = 8;
+/// So many bytes to send are much.
+const MUCH: u64 = 2 * BLOCK as u64;
+/// How long nothing may happen before it looks whether the run is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What an event is of that is of no flow.
+const MAIL: u64 = u64::MAX;
+
+/// Where a workload's connections and datagrams go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Target {
+    /// What its senders choose.
+    pub congestion: String,
+    /// Ports of its listeners, by [`Side`].
+    pub listeners: [u16; 2],
+    /// Ports where its datagrams are taken, by [`Side`].
+    pub sinks: [u16; 2],
+}
+
+/// A flow that is looked at in time.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub flow: u32,
+    pub workload: usize,
+    pub side: Side,
+    /// Since the run began.
+    pub started: Time,
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+    pub received: Arc<AtomicU64>,
+}
+
+/// What the loops of a run share with each other and with who looks on.
+pub(super) struct Shared {
+    pub orders: Mailbox<Order>,
+    pub told: Mailbox<Arrived>,
+    pub watched: Mutex<Vec<Watched>>,
+    /// Bytes that arrived, of all connections together, both ways.
+    pub total: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+/// What is left when the loop has ended.
+pub(super) struct Ended {
+    pub account: Account,
+    /// The last look at the flows that lived to the end.
+    pub last: HashMap<u32, TcpInfo>,
+}
+
+/// A connection that lives.
+#[derive(Debug)]
+struct Opened {
+    stream: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// The handshake is over.
+    open: bool,
+    /// To be written; `u64::MAX`: without end.
+    left: u64,
+    /// Written so far, or to be written.
+    total: u64,
+    finish: bool,
+    /// Its stream is ended.
+    shut: bool,
+    /// Bytes that came back, and at how many the machine is told; 0 for nothing awaited.
+    read: u64,
+    answers: u64,
+    awaited: u64,
+    watched: EpollFlags,
+}
+
+/// See the module.
+pub(super) struct Openers<'r> {
+    plan: &'r RealPlan,
+    targets: &'r [Target],
+    namespaces: [Namespace; 2],
+    /// Where this thread is.
+    inside: Option<Side>,
+    diags: [Diag; 2],
+    shared: &'r Shared,
+    epoll: Epoll,
+    account: Account,
+    events: Events,
+    /// By the flow's number.
+    flows: HashMap<u32, Opened>,
+    datagrams: HashMap<(usize, NodeId, NodeId), UdpSocket>,
+    /// Of each workload, how many flows are watched.
+    watches: Vec<usize>,
+    started_ns: u64,
+    block: Box<[u8]>,
+}
+
+impl<'r> Openers<'r> {
+    /// Ready to run. `diags` see the sockets of the two namespaces.
+    pub fn new(
+        plan: &'r RealPlan,
+        targets: &'r [Target],
+        namespaces: [Namespace; 2],
+        diags: [Diag; 2],
+        shared: &'r Shared,
+        account: Account,
+        events: Events,
+    ) -> io::Result<Openers<'r>> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&shared.told, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
+        Ok(Openers {
+            plan,
+            targets,
+            namespaces,
+            inside: None,
+            diags,
+            shared,
+            epoll,
+            account,
+            events,
+            flows: HashMap::new(),
+            datagrams: HashMap::new(),
+            watches: vec![0; plan.workloads.len()],
+            started_ns: 0,
+            block: vec![0x5a; BLOCK].into_boxed_slice(),
+        })
+    }
+
+    /// Works from this time on, until the plan's duration is over or it is to stop.
+    pub fn run(mut self, started_ns: u64) -> Result<Ended, Error> {
+        self.started_ns = started_ns;
+        let end = Time::ZERO + self.plan.duration;
+        let mut ready = [EpollEvent::empty(); EVENTS];
+        loop {
+            let now = self.act_until_now()?;
+            if self.account.over(&self.plan.until) {
+                self.shared.stop.store(true, Ordering::Relaxed);
+                self.shared.orders.wake();
+            }
+            if now >= end || self.shared.stop.load(Ordering::Relaxed) {
+                return Ok(self.end());
+            }
+            let due = self.next_time().unwrap_or(end).min(end);
+            let wait = due.since(now).min(LOOK);
+            let count =
+                socket::ready(&self.epoll, &mut ready, wait).map_err(Error::traffic("wait for connections", ""))?;
+            self.serve(ready.get(..count).unwrap_or_default())?;
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns))
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        let warm = Time::ZERO + self.plan.warm;
+        let warm = (!self.account.counts()).then_some(warm);
+        let due = [self.account.next_time(), self.events.next_time(), warm];
+        due.into_iter().flatten().min()
+    }
+
+    /// Does all that is due.
+    fn act_until_now(&mut self) -> Result<Time, Error> {
+        let now = self.now();
+        self.events.apply(now)?;
+        if !self.account.counts() && now >= Time::ZERO + self.plan.warm {
+            self.account.count_from_here();
+        }
+        while let Some((workload, action)) = self.account.poll(now) {
+            self.act(now, workload, action)?;
+        }
+        Ok(now)
+    }
+
+    /// Whoever has little to send goes first, and what is due meanwhile is done at its time.
+    fn serve(&mut self, ready: &[EpollEvent]) -> Result<(), Error> {
+        let much = |openers: &Openers, event: &EpollEvent| {
+            let flow = openers.flows.get(&(event.data() as u32));
+            event.data() != MAIL && flow.is_some_and(|flow| flow.left > MUCH)
+        };
+        let mut bulk = Vec::new();
+        for event in ready {
+            if event.data() == MAIL {
+                self.hear()?;
+            } else if much(self, event) {
+                bulk.push(event);
+            } else {
+                self.turn(event.data() as u32, event.events())?;
+            }
+        }
+        for event in bulk.into_iter().take(MOST_BULK) {
+            self.turn(event.data() as u32, event.events())?;
+            if self.next_time().is_some_and(|due| due <= self.now()) {
+                self.act_until_now()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What arrived at the other end.
+    fn hear(&mut self) -> Result<(), Error> {
+        for Arrived { flow, at_ns } in self.shared.told.take() {
+            let at = Time::from_nanos(at_ns.saturating_sub(self.started_ns));
+            if self.account.flow(flow).is_some_and(|flow| !flow.follows()) {
+                // Before the connection ends: then the kernel forgets what it counted.
+                self.look(flow);
+            }
+            self.account.received(at, flow, false);
+        }
+        self.act_until_now()?;
+        Ok(())
+    }
+
+    fn act(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Open {
+                from,
+                to,
+                bytes,
+                finish,
+                follow,
+            } => self.open(now, workload, (from, to), bytes, finish, follow),
+            Action::Write {
+                slot,
+                back,
+                bytes,
+                finish,
+            } => {
+                let flow = self.account.in_slot(workload, slot);
+                // A flow that broke takes no more; nothing is to be done about it.
+                if let Some((flow, opened)) = flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?))) {
+                    if back {
+                        opened.answers += bytes;
+                        if bytes > 0 {
+                            opened.awaited = opened.answers;
+                        }
+                        self.shared.orders.send(Order::Answer { flow, bytes, finish });
+                    } else {
+                        opened.left = opened.left.saturating_add(bytes);
+                        opened.total = opened.total.saturating_add(bytes);
+                        opened.finish |= finish;
+                        if bytes > 0 {
+                            let total = opened.total;
+                            self.shared.orders.send(Order::Await { flow, total });
+                        }
+                        self.turn(flow, EpollFlags::EPOLLOUT)?;
+                    }
+                }
+                Ok(())
+            }
+            Action::Abandon { slot } => {
+                if let Some(flow) = self.account.in_slot(workload, slot) {
+                    self.look(flow);
+                    if let Some(opened) = self.flows.remove(&flow) {
+                        socket::reset_on_close(&opened.stream);
+                    }
+                }
+                Ok(())
+            }
+            Action::Datagram { from, to, bytes } => self.datagram(workload, from, to, bytes),
+        }
+    }
+
+    fn open(
+        &mut self,
+        now: Time,
+        workload: usize,
+        (from, to): (NodeId, NodeId),
+        bytes: Option<u64>,
+        finish: bool,
+        follow: bool,
+    ) -> Result<(), Error> {
+        let (here, there) = self.places(from, to)?;
+        let flow = self.account.open(
+            now,
+            Opening {
+                workload,
+                side: here.side,
+                bytes,
+                follow,
+            },
+        );
+        self.enter(here.side)?;
+        let target = self.targets.get(workload).cloned().unwrap_or_default();
+        let peer = SocketAddr::new(there.address, target.listeners[there.side.index()]);
+        let (congestion, buffer) = (&target.congestion, self.plan.buffer);
+        let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some()) {
+            Ok(stream) => stream,
+            Err(Unconnected::Connection) => {
+                self.account.failed(flow);
+                return Ok(());
+            }
+            Err(Unconnected::Socket(error)) => {
+                return Err(Error::traffic(
+                    "open a connection",
+                    "many flows at once take many files (ulimit -n)",
+                )(error));
+            }
+        };
+        let failed = |error| Error::traffic("open a connection", "")(error);
+        let local = stream.local_addr().map_err(failed)?;
+        let received = self.account.flow(flow).map(|flow| flow.received.clone());
+        let received = received.unwrap_or_default();
+        self.shared.orders.send(Order::Expect {
+            peer: local,
+            flow,
+            received: [received.clone(), self.account.read(workload)],
+            awaited: bytes.unwrap_or(0),
+        });
+        self.epoll
+            .add(&stream, EpollEvent::new(EpollFlags::EPOLLOUT, flow.into()))
+            .map_err(|error| failed(error.into()))?;
+        let opened = Opened {
+            stream,
+            local,
+            peer,
+            open: false,
+            left: bytes.unwrap_or(u64::MAX),
+            total: bytes.unwrap_or(u64::MAX),
+            finish,
+            shut: false,
+            read: 0,
+            answers: 0,
+            awaited: 0,
+            watched: EpollFlags::EPOLLOUT,
+        };
+        self.flows.insert(flow, opened);
+        if let Some(watches) = self.watches.get_mut(workload)
+            && self.account.role(workload) == Role::Lasting
+            && *watches < MOST_SAMPLED
+        {
+            *watches += 1;
+            let watched = Watched {
+                flow,
+                workload,
+                side: here.side,
+                started: now,
+                local,
+                peer,
+                received,
+            };
+            let mut all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            all.push(watched);
+        }
+        Ok(())
+    }
+
+    /// Two hosts at different sides of the bottleneck.
+    fn places(&self, from: NodeId, to: NodeId) -> Result<(Host, Host), Error> {
+        let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
+        if here.side == there.side {
+            let what = format!("{} and {} are at one side", here.address, there.address);
+            return Err(Error::traffic(
+                "send across the bottleneck",
+                "name a sender and a receiver on either side",
+            )(io::Error::other(what)));
+        }
+        Ok((here, there))
+    }
+
+    /// Sockets that this thread opens from now on are at this side.
+    fn enter(&mut self, side: Side) -> Result<(), Error> {
+        if self.inside != Some(side) {
+            let namespace = &self.namespaces[side.index()];
+            namespace.enter().map_err(|error| Error::from_host(error, false))?;
+            self.inside = Some(side);
+        }
+        Ok(())
+    }
+
+    fn datagram(&mut self, workload: usize, from: NodeId, to: NodeId, bytes: u32) -> Result<(), Error> {
+        let key = (workload, from, to);
+        if !self.datagrams.contains_key(&key) {
+            let (here, there) = self.places(from, to)?;
+            self.enter(here.side)?;
+            let target = self.targets.get(workload).cloned().unwrap_or_default();
+            let to = SocketAddr::new(there.address, target.sinks[there.side.index()]);
+            let socket =
+                socket::datagrams(here.address, to).map_err(Error::traffic("open a socket for datagrams", ""))?;
+            self.datagrams.insert(key, socket);
+        }
+        let payload = bytes.saturating_sub(DATAGRAM_HEADERS) as usize;
+        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload)) {
+            // What the host cannot send is lost, as what the network cannot carry.
+            let _ = socket.send(payload);
+        }
+        Ok(())
+    }
+
+    /// One block each way, as far as there is one. A connection that breaks ends only itself.
+    fn turn(&mut self, flow: u32, events: EpollFlags) -> Result<(), Error> {
+        let Some(opened) = self.flows.get_mut(&flow) else {
+            return Ok(());
+        };
+        if !opened.open {
+            if socket::outcome(&opened.stream).is_err() {
+                self.fail(flow);
+                return Ok(());
+            }
+            if opened.stream.peer_addr().is_err() {
+                // Written to before the handshake was over.
+                return Ok(());
+            }
+            opened.open = true;
+            self.check_ecn(flow)?;
+        }
+        let Some(opened) = self.flows.get_mut(&flow) else {
+            return Ok(());
+        };
+        let idle = |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+        let (mut broken, mut ended, mut answered) = (false, false, false);
+        if events != EpollFlags::EPOLLOUT {
+            match opened.stream.read(&mut self.block) {
+                Ok(0) => ended = true,
+                Ok(count) => {
+                    opened.read += count as u64;
+                    self.shared.total.fetch_add(count as u64, Ordering::Relaxed);
+                    answered = opened.awaited > 0 && opened.read >= opened.awaited;
+                    if answered {
+                        opened.awaited = 0;
+                    }
+                }
+                Err(error) => broken = !idle(&error),
+            }
+        }
+        if opened.left > 0 && !broken && !ended {
+            let most = BLOCK.min(usize::try_from(opened.left).unwrap_or(BLOCK));
+            match opened.stream.write(&self.block[..most]) {
+                Ok(count) if opened.left < u64::MAX => opened.left -= count as u64,
+                Ok(_) => {}
+                Err(error) => broken = !idle(&error),
+            }
+        }
+        if broken || ended && !opened.shut {
+            self.fail(flow);
+            return Ok(());
+        }
+        if ended {
+            self.flows.remove(&flow);
+            return Ok(());
+        }
+        let ends = opened.left == 0 && opened.finish && !opened.shut;
+        let mut wanted = EpollFlags::EPOLLIN;
+        wanted.set(EpollFlags::EPOLLOUT, opened.left > 0);
+        if wanted != opened.watched
+            && self
+                .epoll
+                .modify(&opened.stream, &mut EpollEvent::new(wanted, flow.into()))
+                .is_ok()
+        {
+            opened.watched = wanted;
+        }
+        if ends {
+            self.finish(flow);
+        }
+        if answered {
+            let now = self.now();
+            self.account.received(now, flow, true);
+            self.act_until_now()?;
+        }
+        Ok(())
+    }
+
+    /// All is written: the stream ends.
+    fn finish(&mut self, flow: u32) {
+        // A flow of a given size is looked at once its last byte has arrived.
+        if self.account.flow(flow).is_some_and(|flow| flow.follows()) {
+            self.look(flow);
+        }
+        if let Some(opened) = self.flows.get_mut(&flow) {
+            opened.shut = true;
+            // Where it is broken the next look at it tells.
+            let _ = opened.stream.shutdown(Shutdown::Write);
+        }
+    }
+
+    fn fail(&mut self, flow: u32) {
+        self.account.failed(flow);
+        self.flows.remove(&flow);
+        self.shared.orders.send(Order::Forget { flow });
+    }
+
+    /// What the kernel knows of a flow; segments sent again are noted.
+    fn look(&mut self, flow: u32) -> Option<TcpInfo> {
+        let opened = self.flows.get(&flow)?;
+        let known = self.account.flow_mut(flow)?;
+        let diag = &mut self.diags[known.side.index()];
+        // It may be over already.
+        let info = diag.query(opened.local, opened.peer).ok().flatten()?;
+        known.retransmitted = info.retrans.into();
+        Some(info)
+    }
+
+    /// Refuses a connection that did not agree on ECN where its algorithm needs it: it would see no mark and take every queue for empty.
+    fn check_ecn(&mut self, flow: u32) -> Result<(), Error> {
+        let workload = self.account.flow(flow).map(|flow| flow.workload);
+        let workload = workload.and_then(|workload| self.plan.workloads.get(workload));
+        if !workload.is_some_and(|workload| workload.wants.contains(Capabilities::ECN)) {
+            return Ok(());
+        }
+        match self.look(flow) {
+            Some(info) if !info.ecn => Err(Error::traffic(
+                "use ECN",
+                "the kernel may have no ECN at all: see net.ipv4.tcp_ecn",
+            )(io::Error::other(
+                "a connection did not agree on it, so no queue on the way may mark its packets",
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks once more at all that lives, and resets it: what is queued belongs to no figure.
+    fn end(mut self) -> Ended {
+        let alive: Vec<u32> = self.flows.keys().copied().collect();
+        let last = alive
+            .into_iter()
+            .filter_map(|flow| Some((flow, self.look(flow)?)))
+            .collect();
+        for opened in self.flows.values() {
+            socket::reset_on_close(&opened.stream);
+        }
+        Ended {
+            account: self.account,
+            last,
+        }
+    }
+}

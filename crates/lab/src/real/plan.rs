@@ -1,0 +1,107 @@
+//! From a scenario, whose names the simulator's plan has resolved, to what runs on real packets.
+
+use std::io;
+
+use ccplane_datapath::Capabilities;
+use ccplane_emu::Way;
+use ccplane_qdisc::LineSpec;
+use ccplane_units::Time;
+use ccplane_workload::{Pairs, TraceFlow, Workload, WorkloadSpec};
+
+use super::events::{LinkChange, LinkEvent};
+use super::hosts::Hosts;
+use super::refuses::REVERSE;
+use super::{RealPlan, RealWorkload};
+use crate::error::Error;
+use crate::experiment::Contender;
+use crate::scenario::{Change, Ends, Kind, Scenario, Until};
+use crate::sim::Plan;
+
+impl RealPlan {
+    /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that name no algorithm, `wants` what has to
+    /// be switched on for one.
+    pub(crate) fn of(
+        scenario: &Scenario,
+        network: &Plan,
+        contender: Option<&Contender>,
+        seed: u64,
+        buffer: usize,
+        wants: impl Fn(&Contender) -> Result<Capabilities, Error>,
+    ) -> Result<RealPlan, Error> {
+        let mut workloads = Vec::with_capacity(scenario.workloads.len());
+        for (index, workload) in scenario.workloads.iter().enumerate() {
+            let pairs = network.pairs(index, seed);
+            let kind = match (&workload.kind, &pairs) {
+                (Kind::Of(kind), _) => kind.clone(),
+                (Kind::Trace { flows }, Pairs::Each(pairs)) => {
+                    let flows = flows.iter().zip(pairs).map(|(flow, (from, to))| TraceFlow {
+                        at: flow.at,
+                        from: *from,
+                        to: *to,
+                        bytes: flow.bytes,
+                    });
+                    Workload::Trace { flows: flows.collect() }
+                }
+                (Kind::Trace { .. }, Pairs::Every { .. }) => {
+                    return Err(Error::traffic("read a trace", "")(io::Error::other("it has no hosts")));
+                }
+            };
+            let own = workload.algorithm.as_ref().or(contender);
+            let own = own.filter(|_| !workload.heeds_nothing());
+            workloads.push(RealWorkload {
+                spec: WorkloadSpec {
+                    name: workload.name.clone(),
+                    pairs,
+                    kind,
+                    start: Time::ZERO + workload.start,
+                    stop: workload.stop.map(|stop| Time::ZERO + stop),
+                },
+                contender: own.cloned(),
+                compared: workload.is_compared(&scenario.contenders),
+                wants: own.map_or(Ok(Capabilities::default()), &wants)?,
+            });
+        }
+        let awaited = |(index, workload): (usize, &crate::scenario::Workload)| {
+            (workload.is_compared(&scenario.contenders) && workload.ends() == Ends::All).then_some(index)
+        };
+        let nodes = network.network.hosts();
+        Ok(RealPlan {
+            hosts: Hosts::named(nodes.map(|node| (node, network.network.name(node)))),
+            workloads,
+            seed,
+            duration: scenario.duration,
+            until: match scenario.until {
+                Until::Duration => Vec::new(),
+                Until::FlowsDone => scenario.workloads.iter().enumerate().filter_map(awaited).collect(),
+            },
+            warm: scenario.warm,
+            sample_every: scenario.sample_every,
+            events: link_events(scenario),
+            buffer,
+        })
+    }
+}
+
+/// The scenario's events, as the emulator knows them.
+pub(crate) fn link_events(scenario: &Scenario) -> Vec<LinkEvent> {
+    let event = |event: &crate::scenario::Event| {
+        let change = match &event.change {
+            Change::Rate(rate) => LinkChange::Line(LineSpec::Constant(*rate)),
+            Change::Delay(delay) => LinkChange::Delay(*delay),
+            Change::Loss(loss) => LinkChange::Loss(*loss),
+            Change::Up(up) => LinkChange::Up(*up),
+            // Refused.
+            Change::Route(_) => return None,
+        };
+        let way = match event.link.text == REVERSE {
+            true => Way::Reverse,
+            false => Way::Forward,
+        };
+        Some(LinkEvent {
+            at: Time::ZERO + event.at,
+            way,
+            change,
+        })
+    };
+    scenario.events.iter().filter_map(event).collect()
+}

@@ -1,0 +1,272 @@
+//! What of a scenario cannot run on real packets, each with its reason.
+
+use ccplane_qdisc::LineSpec;
+use ccplane_units::Rate;
+use ccplane_workload::{Carrier, Workload as Sends};
+
+use super::hosts::MOST_HOSTS;
+use crate::experiment::Contender;
+use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
+use crate::traffic;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The kernel's TCP.
+    Tcp,
+    /// ccplane's transport over UDP.
+    Udp,
+}
+
+/// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
+const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
+
+/// Each takes some megabytes of socket buffers.
+const MOST_LASTING: u64 = 1000;
+
+/// The largest packet on the emulated path, IP header included.
+const MTU: u32 = 1500;
+
+/// Everything that cannot be, one sentence each; nothing where the scenario can run.
+pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    match &scenario.topology {
+        Topology::Dumbbell {
+            pairs,
+            bottleneck,
+            access,
+            ..
+        } => {
+            if access.is_some() {
+                parts.push("`access_rate`: hosts reach the bottleneck as fast as this machine can".to_owned());
+            }
+            if *pairs as usize > MOST_HOSTS {
+                parts.push(format!("{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"));
+            }
+            link(bottleneck, &mut parts);
+        }
+        Topology::Incast { link: each, .. } => {
+            parts.push("a network other than [topology.dumbbell]: there is one bottleneck".to_owned());
+            link(each, &mut parts);
+        }
+        _ => parts.push("a network other than [topology.dumbbell]: there is one bottleneck".to_owned()),
+    }
+    if !scenario.routes.is_empty() || scenario.per_packet {
+        parts.push("routing: there is one way".to_owned());
+    }
+    let carried = TransportOptions {
+        // The second loop is part of ccplane's transport.
+        tail: scenario.transport.tail.filter(|_| over == Over::Udp),
+        ..TransportOptions::default()
+    };
+    if scenario.transport != carried {
+        parts.push("[transport]: what carries real packets has settings of its own".to_owned());
+    }
+    if scenario.staleness.is_some() {
+        parts.push("[steering]: reports take the time that they take".to_owned());
+    }
+    if scenario.stamps.is_some() {
+        parts.push("[stamps]: clocks are what they are".to_owned());
+    }
+    let drawn = scenario
+        .report
+        .link
+        .as_ref()
+        .is_some_and(|link| link.text != BOTTLENECK);
+    if drawn || !scenario.report.links.is_empty() {
+        parts.push("links in [report]: there is one".to_owned());
+    }
+    for event in &scenario.events {
+        match &event.change {
+            Change::Route(_) => parts.push("an event that changes a route: there is one way".to_owned()),
+            _ if ![BOTTLENECK, REVERSE].contains(&event.link.text.as_str()) => parts.push(format!(
+                "an event of the link `{}`: there are `{BOTTLENECK}` and `{REVERSE}`",
+                event.link.text
+            )),
+            Change::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
+            _ => {}
+        }
+    }
+    scenario
+        .workloads
+        .iter()
+        .for_each(|one| workload(scenario, one, &mut parts));
+    algorithms(scenario, over, &mut parts);
+    let mut told: Vec<String> = Vec::new();
+    for part in parts {
+        if !told.contains(&part) {
+            told.push(part);
+        }
+    }
+    told
+}
+
+/// As a dumbbell's links are called.
+const BOTTLENECK: &str = "bottleneck";
+pub(super) const REVERSE: &str = "reverse";
+
+fn too_fast(rate: Rate) -> String {
+    format!(
+        "a rate of {rate}: the emulator moves packets one by one, up to {FASTEST}, and beyond this machine would be measured"
+    )
+}
+
+fn link(link: &Link, parts: &mut Vec<String>) {
+    let most = match &link.line {
+        LineSpec::Unlimited => {
+            parts.push("a bottleneck without a rate".to_owned());
+            None
+        }
+        line => line.mean_rate(),
+    };
+    if let Some(rate) = most.filter(|rate| *rate > FASTEST) {
+        parts.push(too_fast(rate));
+    }
+    if link.strip_classes {
+        parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
+    }
+}
+
+fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
+    match &workload.kind {
+        Kind::Of(Sends::Paced {
+            carrier: Carrier::Datagrams { bytes, .. },
+            ..
+        }) if !(super::socket::DATAGRAM_HEADERS..=MTU).contains(bytes) => parts.push(format!(
+            "datagrams of {bytes} bytes in `{}`: one has {} to {MTU} with its headers",
+            workload.name,
+            super::socket::DATAGRAM_HEADERS
+        )),
+        Kind::Of(Sends::Bulk { flows, bytes: None, .. }) => {
+            let Topology::Dumbbell { pairs, .. } = scenario.topology else {
+                return;
+            };
+            let count = u64::from(*flows) * u64::from(pairs);
+            if workload.from.is_empty() && workload.to.is_empty() && count > MOST_LASTING {
+                parts.push(format!(
+                    "{count} flows without end in `{}`: each takes some megabytes of socket buffers, {MOST_LASTING} are the most",
+                    workload.name
+                ));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Algorithms that are not there, and those that cannot be at once.
+fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
+    let own: Vec<&Contender> = scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()).collect();
+    for contender in scenario.contenders.iter().chain(own.iter().copied()) {
+        let Contender::Native { name } = contender else {
+            continue;
+        };
+        match over {
+            Over::Tcp if !traffic::exists(name) => parts.push(format!(
+                "native:{name}: this kernel has no such congestion control; it has {}",
+                traffic::available().join(", ")
+            )),
+            Over::Udp if crate::sim::known_control(name).is_err() => {
+                parts.push(format!(
+                    "native:{name}: ccplane's transport has no such congestion control"
+                ));
+            }
+            _ => {}
+        }
+    }
+    let named = |contender: &Contender| match contender {
+        Contender::Ccplane { name, .. } => Some(name.clone()),
+        Contender::Native { .. } => None,
+    };
+    // Those that meet in a run: every workload's own, and one of the contenders.
+    let differ = |a: &Contender, b: &Contender| a != b && named(a).is_some() && named(a) == named(b);
+    for (place, one) in own.iter().copied().enumerate() {
+        let others = scenario.contenders.iter().chain(own.iter().skip(place + 1).copied());
+        for other in others.filter(|other| differ(one, other)) {
+            parts.push(format!(
+                "`{one}` beside `{other}`: a datapath has an algorithm once, with one set of parameters"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn shipped(name: &str) -> Scenario {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let files = std::fs::read_dir(&folder).unwrap();
+        let path = files
+            .map(|file| file.unwrap().path())
+            .find(|path| {
+                let file = path.file_name().unwrap().to_string_lossy().into_owned();
+                file.starts_with(name) && file.ends_with(".toml")
+            })
+            .unwrap();
+        Scenario::read(&path).unwrap()
+    }
+
+    #[test]
+    fn twelve_of_the_shipped_scenarios_run_and_the_others_are_told_why_not() {
+        for name in ["01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20"] {
+            assert_eq!(refuses(&shipped(name), Over::Tcp), Vec::<String>::new(), "{name}");
+        }
+        for (name, reason) in [
+            ("07", "a rate of 10gbit"),
+            ("08", "a rate of 10gbit"),
+            ("09", "one bottleneck"),
+            ("10", "one bottleneck"),
+            ("11", "one bottleneck"),
+            ("12", "one bottleneck"),
+            ("13", "one bottleneck"),
+            ("19", "one bottleneck"),
+        ] {
+            let parts = refuses(&shipped(name), Over::Tcp);
+            assert!(parts.iter().any(|part| part.contains(reason)), "{name}: {parts:?}");
+        }
+    }
+
+    fn read(text: &str) -> Scenario {
+        Scenario::parse("test.toml", text, Path::new(".")).unwrap()
+    }
+
+    #[test]
+    fn every_part_that_cannot_be_is_named_once() {
+        let parts = refuses(
+            &read(
+                "contenders = [\"native:no_such\", \"copa\"]\nduration = \"1s\"\n\
+                 [topology.dumbbell]\nrate = \"4gbit\"\nrtt = \"20ms\"\naccess_rate = \"10gbit\"\n\
+                 [transport]\npacing = false\n\
+                 [[workload]]\nbulk = {}\n[[workload]]\nbulk = {}\nalgorithm = \"copa:delta=0.1\"\n\
+                 [[workload]]\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
+                 [[event]]\nat = \"100ms\"\nlink = \"left1->left\"\nup = false\n",
+            ),
+            Over::Tcp,
+        );
+        let expected = [
+            "`access_rate`",
+            "a rate of 4gbit",
+            "[transport]",
+            "an event of the link `left1->left`",
+            "datagrams of 20 bytes",
+            "native:no_such",
+            "`copa:delta=0.1` beside `copa`",
+        ];
+        assert_eq!(parts.len(), expected.len(), "{parts:#?}");
+        for (part, begin) in parts.iter().zip(expected) {
+            assert!(part.starts_with(begin), "{part}");
+        }
+    }
+
+    #[test]
+    fn the_second_loop_is_ours_alone() {
+        let scenario = read(
+            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
+             [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
+        );
+        assert_eq!(refuses(&scenario, Over::Tcp).len(), 1);
+        assert_eq!(refuses(&scenario, Over::Udp), Vec::<String>::new());
+    }
+}

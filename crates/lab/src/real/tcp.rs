@@ -1,0 +1,385 @@
+//! The workloads of a run on the kernel's TCP.
+//!
+//! Two threads carry everything, one at each end ([`openers`](super::openers), [`accepters`](super::accepters)), before ordinary threads
+//! where that is permitted; the caller's thread looks on. Neither end waits for one flow: a block of 128 kB each, and short flows first.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+
+use ccplane_datapath::Capabilities;
+use ccplane_emu::{DEVICE, Emulator};
+use ccplane_units::Duration;
+
+use super::accepters::Accepters;
+use super::controls::Controls;
+use super::drive::{Account, Alone, Course, Courses, Role, Sampled};
+use super::events::Events;
+use super::hosts::{self, Side};
+use super::mail::Mailbox;
+use super::openers::{Ended, Openers, Shared, Target, Watched};
+use super::{RealPlan, Recorded, socket};
+use crate::diag::Diag;
+use crate::ends::inside;
+use crate::error::Error;
+use crate::experiment::Contender;
+use crate::result::Sample;
+use crate::traffic::{monotonic_ns, wait_until};
+use crate::wire;
+
+/// What accepts under one congestion control: a listener at either side.
+struct Listening {
+    answers: String,
+    /// By [`Side`].
+    ports: [u16; 2],
+}
+
+/// Runs the plan over an emulator that was just started. `look` is told, at time zero and after every `sample_every`, how much time has
+/// gone and how many bytes have arrived, and says whether to go on.
+///
+/// An error is what would spoil every flow. A connection that breaks is counted as failed and ends only itself. No connection is left.
+pub(crate) fn run(
+    emulator: &Emulator,
+    plan: &RealPlan,
+    controls: &Controls,
+    mut look: impl FnMut(Duration, u64) -> bool,
+) -> Result<Recorded, Error> {
+    socket::allow_many_files();
+    hosts::settle(emulator)?;
+    for side in Side::BOTH {
+        // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with some stops of 40 ms.
+        if plan
+            .workloads
+            .iter()
+            .any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY))
+        {
+            let network = side.other().network();
+            let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE]);
+        }
+    }
+    let account = Account::new(plan)?;
+    let (targets, listeners, sinks) = targets(emulator, plan, controls, &account)?;
+    let courses = Courses::of(&account);
+    let events = Events::new(emulator.control(), &plan.events);
+    let alone = alone(emulator);
+    let mail = || Error::traffic("make an event descriptor", "");
+    let shared = Shared {
+        orders: Mailbox::new().map_err(mail())?,
+        told: Mailbox::new().map_err(mail())?,
+        watched: Mutex::default(),
+        total: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let namespaces = Side::BOTH.map(|side| side.namespace(emulator).clone());
+    let diags = || -> Result<[Diag; 2], Error> {
+        let open = |side: Side| {
+            inside(
+                side.namespace(emulator),
+                "observe connections (is the kernel built with CONFIG_INET_DIAG?)",
+                Diag::open,
+            )
+        };
+        Ok([open(Side::Left)?, open(Side::Right)?])
+    };
+    let waits = || Error::traffic("wait for connections", "");
+    let openers = Openers::new(plan, &targets, namespaces, diags()?, &shared, account, events).map_err(waits())?;
+    let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
+    let mut watching = Watching::new(diags()?, &shared, courses);
+    let (ended, started_ns, ended_ns) = carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
+    let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
+    let (senders, sampled, courses) = watching.finish(plan, elapsed_ns, &ended);
+    Ok(Recorded {
+        started_ns,
+        elapsed_ns,
+        workloads: ended.account.records(plan, elapsed_ns, sampled, courses, &alone),
+        senders,
+    })
+}
+
+/// Both loops and the looks, until all are over: what the openers left, when it began, when bytes were no longer counted.
+fn carry(
+    plan: &RealPlan,
+    openers: Openers<'_>,
+    mut accepters: Accepters<'_>,
+    shared: &Shared,
+    watching: &mut Watching<'_>,
+    look: &mut impl FnMut(Duration, u64) -> bool,
+) -> Result<(Ended, u64, u64), Error> {
+    let started = AtomicU64::new(0);
+    // Closed until both threads are there.
+    let gate = RwLock::new(());
+    thread::scope(|scope| {
+        let stop = || {
+            shared.stop.store(true, Ordering::Relaxed);
+            shared.orders.wake();
+            shared.told.wake();
+        };
+        let run = || -> Result<_, Error> {
+            let spawn = |error| Error::traffic("start a thread", "")(error);
+            let closed = gate.write();
+            let begin = || {
+                ahead();
+                drop(gate.read());
+                started.load(Ordering::Acquire)
+            };
+            let accepting = thread::Builder::new().name("lab-accept".into());
+            let accepting = accepting.spawn_scoped(scope, move || {
+                let end = begin().saturating_add(plan.duration.as_nanos());
+                let ended = accepters.run(end, &shared.stop);
+                // Nobody is to go on sending to an end that failed.
+                if ended.is_err() {
+                    stop();
+                }
+                (accepters, ended)
+            });
+            let accepting = accepting.map_err(spawn)?;
+            let opening = thread::Builder::new().name("lab-open".into());
+            let opening = opening.spawn_scoped(scope, move || {
+                let ended = openers.run(begin());
+                if ended.is_err() {
+                    stop();
+                }
+                ended
+            });
+            let opening = match opening {
+                Ok(opening) => opening,
+                Err(error) => {
+                    stop();
+                    return Err(spawn(error));
+                }
+            };
+            let started_ns = monotonic_ns();
+            started.store(started_ns, Ordering::Release);
+            drop(closed);
+            let seen = watching.watch(plan, started_ns, look);
+            if seen.is_err() || shared.stop.load(Ordering::Relaxed) {
+                stop();
+            }
+            let panicked = |_| Error::traffic("carry the traffic", "")(io::Error::other("a thread panicked"));
+            let opened = opening.join().map_err(panicked)?;
+            let (accepters, accepted) = accepting.join().map_err(panicked)?;
+            let accepted = accepted.map_err(Error::traffic(
+                "accept connections",
+                "many flows at once take many files (ulimit -n)",
+            ));
+            accepters.reset();
+            let (opened, ended_ns) = (opened?, accepted?);
+            seen?;
+            Ok((opened, started_ns, ended_ns))
+        };
+        let outcome = run();
+        if outcome.is_err() {
+            stop();
+        }
+        outcome
+    })
+}
+
+/// A thread that is put off while it is inside its socket holds back every packet that comes for it, and then lets them go at once: on a
+/// busy machine such bursts overflow queues that the congestion control would have spared.
+fn ahead() {
+    // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
+    let _ = ccplane_host::raise_priority();
+    // Timers of a normal thread may fire 50 µs late by default.
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+/// Listeners for every congestion control and sinks for every workload of datagrams, at both sides; and where each workload's flows go.
+#[expect(clippy::type_complexity, reason = "what both loops need, made together")]
+fn targets(
+    emulator: &Emulator,
+    plan: &RealPlan,
+    controls: &Controls,
+    account: &Account,
+) -> Result<(Vec<Target>, Vec<TcpListener>, Vec<(UdpSocket, Arc<AtomicU64>)>), Error> {
+    let (mut targets, mut listeners, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut listening: Vec<Listening> = Vec::new();
+    for (which, workload) in plan.workloads.iter().enumerate() {
+        let mut target = Target::default();
+        if account.role(which) == Role::Datagrams {
+            for side in Side::BOTH {
+                let open = || socket::sink(plan.buffer);
+                let sink = inside(side.namespace(emulator), "take datagrams in a namespace", open)?;
+                let address = sink
+                    .local_addr()
+                    .map_err(Error::traffic("read a socket's address", ""))?;
+                target.sinks[side.index()] = address.port();
+                sinks.push((sink, account.read(which)));
+            }
+        } else if let Some(contender) = &workload.contender {
+            let congestion = controls.kernel_name(contender).to_owned();
+            let answers = answers(contender, workload.wants, &congestion);
+            target.congestion = congestion;
+            let known = listening.iter().find(|known| known.answers == answers);
+            target.listeners = match known {
+                Some(known) => known.ports,
+                None => {
+                    let mut ports = [0; 2];
+                    for side in Side::BOTH {
+                        let open = || socket::listen(&answers, plan.buffer);
+                        let listener = inside(side.namespace(emulator), "listen in a namespace", open)?;
+                        let address = listener
+                            .local_addr()
+                            .map_err(Error::traffic("read the listener's address", ""))?;
+                        ports[side.index()] = address.port();
+                        listeners.push(listener);
+                    }
+                    listening.push(Listening { answers, ports });
+                    ports
+                }
+            };
+        }
+        targets.push(target);
+    }
+    Ok((targets, listeners, sinks))
+}
+
+/// What controls what the accepting ends of a contender's connections send back.
+///
+/// As in the simulator: the same where it is the datapath's own, else Cubic. Where ECN or stamps are wanted it is always the
+/// contender's: that makes the kernel accept the offer and echo every mark, and answer each packet that has a stamp.
+fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> String {
+    let both = wants.contains(Capabilities::ECN) || wants.contains(Capabilities::ONE_WAY_DELAY);
+    let own = contender.is_native() || both || !crate::traffic::exists(CUBIC);
+    if own { congestion } else { CUBIC }.to_owned()
+}
+
+const CUBIC: &str = "cubic";
+
+/// How long flows take alone on this path.
+pub(super) fn alone(emulator: &Emulator) -> Alone {
+    let control = emulator.control();
+    let [left, right] = Side::BOTH.map(|side| control.link(side.sends()));
+    Alone {
+        rtt: left.delay + right.delay,
+        rates: [left.line.mean_rate(), right.line.mean_rate()],
+    }
+}
+
+/// Looks at the flows that last.
+struct Watching<'r> {
+    diags: [Diag; 2],
+    shared: &'r Shared,
+    flows: Vec<(Watched, Vec<Sample>)>,
+    courses: Courses,
+}
+
+impl<'r> Watching<'r> {
+    fn new(diags: [Diag; 2], shared: &'r Shared, courses: Courses) -> Watching<'r> {
+        Watching {
+            diags,
+            shared,
+            flows: Vec::new(),
+            courses,
+        }
+    }
+
+    /// Looks until the plan's duration is over, or nobody wants to go on.
+    fn watch(
+        &mut self,
+        plan: &RealPlan,
+        started_ns: u64,
+        look: &mut impl FnMut(Duration, u64) -> bool,
+    ) -> Result<(), Error> {
+        let (every, duration) = (plan.sample_every.as_nanos().max(1_000_000), plan.duration.as_nanos());
+        let mut next = 0;
+        loop {
+            let at_ns = monotonic_ns().saturating_sub(started_ns);
+            if at_ns >= duration || self.shared.stop.load(Ordering::Relaxed) {
+                // The last look is at the end of counting.
+                return Ok(());
+            }
+            self.sample(at_ns)?;
+            if !look(Duration::from_nanos(at_ns), self.shared.total.load(Ordering::Relaxed)) {
+                self.shared.stop.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            // On the grid even when a look came late; a missed one is skipped, not made up for.
+            next = (next + every)
+                .max(monotonic_ns().saturating_sub(started_ns))
+                .min(duration);
+            wait_until(started_ns + next);
+        }
+    }
+
+    fn sample(&mut self, at_ns: u64) -> Result<(), Error> {
+        self.courses.look(at_ns);
+        {
+            let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            for watched in all.get(self.flows.len()..).unwrap_or_default() {
+                let begun = Sample {
+                    at_ns: watched.started.as_nanos(),
+                    ..Sample::default()
+                };
+                self.flows.push((watched.clone(), vec![begun]));
+            }
+        }
+        // What was received until now, of all of them first: to ask the kernel takes time where the CPUs are busy.
+        let mut fresh = Vec::with_capacity(self.flows.len());
+        for (watched, samples) in &mut self.flows {
+            let last = samples.last().copied().unwrap_or_default();
+            let later = at_ns > last.at_ns;
+            fresh.push(later);
+            if later {
+                samples.push(Sample {
+                    at_ns,
+                    received: watched.received.load(Ordering::Relaxed),
+                    // A connection that broke keeps its last state: its goodput then shows what happened.
+                    tcp: last.tcp,
+                });
+            }
+        }
+        for ((watched, samples), fresh) in self.flows.iter_mut().zip(fresh) {
+            let Some(sample) = samples.last_mut().filter(|_| fresh) else {
+                continue;
+            };
+            let diag = &mut self.diags[watched.side.index()];
+            let asked = diag.query(watched.local, watched.peer).map_err(Error::traffic(
+                "observe the connections",
+                "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+            ))?;
+            if let Some(tcp) = asked {
+                sample.tcp = tcp;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was seen, with a last look at the end: the senders of the flows in the order of the result, their samples by workload.
+    fn finish(
+        mut self,
+        plan: &RealPlan,
+        elapsed_ns: u64,
+        ended: &Ended,
+    ) -> (Vec<SocketAddr>, Vec<Sampled>, Vec<Course>) {
+        let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        for watched in all.get(self.flows.len()..).unwrap_or_default() {
+            self.flows.push((watched.clone(), Vec::new()));
+        }
+        let mut senders: Vec<_> = self
+            .flows
+            .iter()
+            .map(|(watched, _)| (in_result(plan, watched.workload), watched.local))
+            .collect();
+        senders.sort_by_key(|(place, _)| *place);
+        let sampled = self.flows.into_iter().map(|(watched, mut samples)| {
+            let last = samples.last().copied().unwrap_or_default();
+            samples.push(Sample {
+                at_ns: elapsed_ns.max(last.at_ns),
+                received: watched.received.load(Ordering::Relaxed),
+                tcp: ended.last.get(&watched.flow).copied().unwrap_or(last.tcp),
+            });
+            (watched.workload, samples)
+        });
+        let senders = senders.into_iter().map(|(_, sender)| sender);
+        (senders.collect(), sampled.collect(), self.courses.finish(elapsed_ns))
+    }
+}
+
+/// Where a flow stands in the result, by its workload; those of one place are in the order in which they began.
+pub(super) fn in_result(plan: &RealPlan, workload: usize) -> usize {
+    let compared = plan.workloads.get(workload).is_some_and(|workload| workload.compared);
+    if compared { 0 } else { 1 + workload }
+}

@@ -1,0 +1,617 @@
+//! Short versions of the shipped scenarios on real packets, beside the simulator. They need root, and say so loudly where they have none.
+//!
+//! What arrives depends on the machine; how many flows there are, and of what sizes, does not.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use ccplane_algorithms::Registry;
+use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
+use ccplane_qdisc::LineSpec;
+use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
+use ccplane_transport::Config;
+use ccplane_units::{Bytes, Duration, Time};
+use nix::fcntl::{Flock, FlockArg};
+
+use super::plan::link_events;
+use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
+use crate::experiment::Contender;
+use crate::record::WorkloadRecord;
+use crate::scenario::{Scenario, Topology};
+use crate::sim::Plan;
+use crate::traffic::buffer_for;
+
+/// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
+fn privileged(test: &str) -> bool {
+    let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
+    if !there {
+        println!("SKIPPED: {test}: needs root and /dev/net/tun");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
+            "{test} may not be skipped: needs root and /dev/net/tun"
+        );
+    }
+    there
+}
+
+/// One at a time on this host: names of congestion controls are global, and runs load the machine.
+fn alone() -> Flock<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock")
+        .unwrap();
+    Flock::lock(file, FlockArg::LockExclusive).unwrap()
+}
+
+/// A shipped scenario with its duration and other lines replaced.
+fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut text = std::fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
+    for (old, new) in replace {
+        assert!(text.contains(old), "{name} has no `{old}`");
+        text = text.replacen(old, new, 1);
+    }
+    Scenario::parse(name, &text, &folder).unwrap()
+}
+
+fn read(text: &str) -> Scenario {
+    Scenario::parse("test.toml", text, Path::new(".")).unwrap()
+}
+
+fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
+    let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology else {
+        panic!("no dumbbell")
+    };
+    let config = EmuConfig {
+        forward: LinkConfig {
+            line: bottleneck.line.clone(),
+            delay: bottleneck.delay,
+            jitter: bottleneck.jitter,
+            reorder: bottleneck.reorder,
+            queue: bottleneck.queue,
+            loss: bottleneck.loss,
+            seed,
+        },
+        reverse: LinkConfig {
+            line: LineSpec::Unlimited,
+            delay: *back,
+            ..LinkConfig::default()
+        },
+        ..EmuConfig::default()
+    };
+    let rate = bottleneck.line.mean_rate().unwrap();
+    let held = rate.bytes_in(bottleneck.delay + *back);
+    (config, buffer_for(held + held + Bytes::new(1_000_000)))
+}
+
+fn plan(scenario: &Scenario, contender: Option<&Contender>, seed: u64, buffer: usize) -> RealPlan {
+    let network = Plan::new(scenario).unwrap();
+    let registry = Registry::builtin();
+    let wants = |contender: &Contender| Ok(crate::wants(contender, &registry)?);
+    RealPlan::of(scenario, &network, contender, seed, buffer, wants).unwrap()
+}
+
+struct Ran {
+    recorded: Recorded,
+    report: EmuReport,
+}
+
+impl Ran {
+    fn workload(&self, name: &str) -> &WorkloadRecord {
+        let found = self.recorded.workloads.iter().find(|workload| workload.name == name);
+        found.unwrap_or_else(|| panic!("no workload {name}"))
+    }
+
+    fn first(&self) -> &WorkloadRecord {
+        &self.recorded.workloads[0]
+    }
+
+    /// Mbit/s of a workload over the whole run.
+    fn goodput(&self, name: &str) -> f64 {
+        crate::metrics::mbits(self.workload(name).received, self.recorded.elapsed_ns)
+    }
+}
+
+/// Runs it on kernel TCP with its first contender.
+fn on_tcp(scenario: &Scenario) -> Ran {
+    on_tcp_with(scenario, scenario.contenders.first())
+}
+
+fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
+    assert_eq!(refuses(scenario, Over::Tcp), Vec::<String>::new());
+    let seed = scenario.seeds.first();
+    let (config, buffer) = emulated(scenario, seed);
+    let plan = plan(scenario, contender, seed, buffer);
+    let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
+    let controls = Controls::start(all, &Registry::builtin(), None).unwrap();
+    let emulator = Emulator::start(config).unwrap();
+    let recorded = tcp::run(&emulator, &plan, &controls, |_, _| true).unwrap();
+    let report = emulator.finish().unwrap();
+    controls.finish().unwrap();
+    sound(&recorded, &plan);
+    Ran { recorded, report }
+}
+
+/// The same over UDP.
+fn on_udp(scenario: &Scenario) -> Ran {
+    assert_eq!(refuses(scenario, Over::Udp), Vec::<String>::new());
+    let seed = scenario.seeds.first();
+    let (config, buffer) = emulated(scenario, seed);
+    let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
+    let emulator = Emulator::start(config).unwrap();
+    let run = udp::run(&emulator, &plan, &Registry::builtin(), None, None, |_, _| true);
+    let (recorded, tails) = run.unwrap();
+    assert!(tails.is_none());
+    let report = emulator.finish().unwrap();
+    sound(&recorded, &plan);
+    Ran { recorded, report }
+}
+
+/// What holds of every run.
+fn sound(recorded: &Recorded, plan: &RealPlan) {
+    let asked = plan.duration.as_nanos();
+    if plan.until.is_empty() {
+        let late = recorded.elapsed_ns.saturating_sub(asked);
+        assert!(recorded.elapsed_ns >= asked && late < 500_000_000, "{late} ns late");
+    }
+    let sampled: usize = recorded.workloads.iter().map(|workload| workload.flows.len()).sum();
+    assert_eq!(recorded.senders.len(), sampled);
+    for workload in &recorded.workloads {
+        println!(
+            "{}: {} bytes, {} lasting, {} completed, {} unfinished, {} failed, {:?} sent again",
+            workload.name,
+            workload.received,
+            workload.goodputs.len(),
+            workload.completed.len(),
+            workload.unfinished,
+            workload.failed,
+            workload.retransmitted
+        );
+        assert_eq!(workload.failed, 0, "{}", workload.name);
+        for samples in &workload.flows {
+            assert!(
+                samples
+                    .windows(2)
+                    .all(|two| two[0].at_ns <= two[1].at_ns && two[0].received <= two[1].received)
+            );
+        }
+        for one in &workload.completed {
+            assert!(one.took_ns > 0 && one.started_ns < recorded.elapsed_ns, "{one:?}");
+        }
+    }
+}
+
+/// A flow in the simulator: when it began, its size, what it took.
+type Simulated = (Time, u64, Option<Duration>);
+
+/// The flows of each workload in the simulator; Cubic controls them all.
+fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
+    let seed = scenario.seeds.first();
+    let contender = Contender::native("cubic");
+    let plan = plan(scenario, Some(&contender), seed, 0);
+    let mut sim = Simulation::new(Plan::new(scenario).unwrap().network, SimOptions::seeded(seed)).unwrap();
+    let transport = Arc::new(Config::default());
+    let apps: Vec<_> = plan
+        .workloads
+        .into_iter()
+        .map(|workload| {
+            let control = Congestion::Native(Native::cubic());
+            sim.add_workload(workload.spec, control, transport.clone()).unwrap()
+        })
+        .collect();
+    sim.run_until(Time::ZERO + scenario.duration).unwrap();
+    let of = |app| {
+        let views = sim.flows().filter_map(|flow| sim.flow(flow));
+        views
+            .filter(|view| view.app == Some(app))
+            .map(|view| {
+                let took = view.finished.map(|finished| finished.since(view.started));
+                (view.started, view.bytes.unwrap_or(0), took)
+            })
+            .collect()
+    };
+    apps.into_iter().map(of).collect()
+}
+
+/// The finite flows are those of the simulator, as many and of the same sizes, and began when they should.
+fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
+    assert_eq!(real.completed.len() as u64 + real.unfinished, simulated.len() as u64);
+    if real.unfinished > 0 {
+        return;
+    }
+    let mut late = Vec::new();
+    for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
+        assert_eq!(real.bytes, *bytes);
+        late.push(real.started_ns.saturating_sub(started.as_nanos()));
+        assert!(real.started_ns >= started.as_nanos(), "{real:?}, {started:?}");
+    }
+    late.sort_unstable();
+    let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
+    println!("late by {half} ns, at most {most} ns");
+    // A machine that does something else holds back some.
+    assert!(half < 2_000_000 && most < 500_000_000, "{half} ns, {most} ns");
+}
+
+/// Median completion time, ms: real, then simulated.
+fn medians(real: &WorkloadRecord, simulated: &[Simulated]) -> (f64, f64) {
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    };
+    let real = median(real.completed.iter().map(|one| one.took_ns as f64 / 1e6).collect());
+    let took = simulated.iter().filter_map(|(_, _, took)| *took);
+    let simulated = median(took.map(|took| took.as_secs_f64() * 1e3).collect());
+    println!("median of completion times: {real:.2} ms, in the simulator {simulated:.2} ms");
+    (real, simulated)
+}
+
+#[test]
+fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
+    if !privileged("lasting_flows_share_the_link_and_are_sampled_from_their_start") {
+        return;
+    }
+    let _turn = alone();
+    // 02, a fifth as long.
+    let ran = on_tcp_with(
+        &shipped("02-fairness", &[("15s", "3s"), ("1s", "200ms")]),
+        Some(&Contender::native("cubic")),
+    );
+    let record = ran.first();
+    assert_eq!((record.goodputs.len(), record.flows.len()), (4, 4));
+    let goodput: f64 = record.goodputs.iter().sum();
+    assert!((40.0..47.0).contains(&goodput), "{goodput}");
+    for (flow, samples) in record.flows.iter().enumerate() {
+        let begun = samples[0].at_ns.abs_diff(flow as u64 * 200_000_000);
+        assert!(begun < 20_000_000, "flow {flow} began {begun} ns off");
+        assert!(samples.len() > 60, "{} looks", samples.len());
+        let last = samples.last().unwrap();
+        assert!(last.tcp.cwnd > 1 && last.tcp.srtt_us > 39_000, "{last:?}");
+    }
+    let again = ran.report.forward.queue_drops;
+    let sent_again = record.retransmitted.unwrap_or(0);
+    assert!(again > 0 && sent_again >= again / 2, "{again} {sent_again}");
+}
+
+#[test]
+fn random_loss_and_bursts_of_it_are_what_the_link_was_told() {
+    if !privileged("random_loss_and_bursts_of_it_are_what_the_link_was_told") {
+        return;
+    }
+    let _turn = alone();
+    for name in ["03-random-loss", "04-bursts-of-loss"] {
+        let ran = on_tcp(&shipped(name, &[("duration = \"10s\"", "duration = \"2s\"")]));
+        let log = &ran.report.forward;
+        let share = log.losses as f64 / log.arrived as f64;
+        assert!((0.0002..0.005).contains(&share), "{name}: {share}");
+        let goodput = ran.first().goodputs[0];
+        assert!((2.0..96.0).contains(&goodput), "{name}: {goodput}");
+    }
+}
+
+#[test]
+fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
+    if !privileged("a_kept_queue_and_one_of_fair_shares_do_what_they_are_for") {
+        return;
+    }
+    let _turn = alone();
+    // 05: the queue stays short.
+    let ran = on_tcp(&shipped("05-codel", &[("15s", "3s")]));
+    let sojourns: Vec<f64> = ran
+        .report
+        .forward
+        .records()
+        .filter_map(|record| Some(record.sojourn()?.as_secs_f64() * 1e3))
+        .collect();
+    let mean = sojourns.iter().sum::<f64>() / sojourns.len() as f64;
+    assert!(mean < 15.0, "CoDel let {mean} ms wait");
+    assert!(ran.goodput(&ran.first().name.clone()) > 38.0);
+    // 06: who asks for little waits for nobody.
+    let ran = on_tcp(&shipped("06-fq-codel", &[("10s", "3s")]));
+    let thin = ran.workload("thin");
+    assert!(thin.completed.len() > 50, "{} responses", thin.completed.len());
+    let mean = thin.completed.iter().map(|one| one.took_ns as f64 / 1e6).sum::<f64>() / thin.completed.len() as f64;
+    assert!((20.0..26.0).contains(&mean), "a response took {mean} ms");
+    assert_eq!(thin.received, thin.completed.iter().map(|one| one.bytes).sum::<u64>());
+    assert!(ran.goodput("bulk") > 38.0);
+}
+
+#[test]
+fn steps_of_the_rate_and_an_outage_come_at_their_times() {
+    if !privileged("steps_of_the_rate_and_an_outage_come_at_their_times") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = shipped(
+        "14-rate-steps",
+        &[("15s", "3s"), ("\"5s\"", "\"1s\""), ("\"10s\"", "\"2s\"")],
+    );
+    let ran = on_tcp_with(&scenario, Some(&Contender::native("cubic")));
+    // Bytes between two times after the start.
+    let left = |ran: &Ran, from: f64, to: f64| -> f64 {
+        let begin = ran.recorded.started_ns - ran.report.epoch.as_nanos();
+        let at = |s: f64| begin + (s * 1e9) as u64;
+        let departed = ran.report.forward.records().filter_map(|record| match record.fate() {
+            ccplane_emu::Fate::Departed(time) => Some((time.as_nanos(), u64::from(record.bytes))),
+            ccplane_emu::Fate::Dropped(_) => None,
+        });
+        let inside = departed.filter(|(time, _)| (at(from)..at(to)).contains(time));
+        inside.map(|(_, bytes)| bytes as f64 * 8e-6).sum::<f64>() / (to - from)
+    };
+    let (first, second, third) = (left(&ran, 0.3, 1.0), left(&ran, 1.0, 2.0), left(&ran, 2.2, 3.0));
+    assert!(
+        first > 40.0 && (22.0..24.5).contains(&second) && third > 36.0,
+        "{first} {second} {third}"
+    );
+    let (config, _) = emulated(&scenario, 1);
+    let carried = could_carry(
+        &config.forward.line,
+        ccplane_emu::Way::Forward,
+        &link_events(&scenario),
+        scenario.duration,
+    );
+    assert!((carried - 15e6).abs() < 3_000.0, "{carried}");
+
+    let scenario = shipped(
+        "15-outage",
+        &[("10s", "3s"), ("\"4s\"", "\"1s\""), ("\"4.5s\"", "\"1.5s\"")],
+    );
+    let ran = on_tcp(&scenario);
+    // What had come before still leaves.
+    let (before, during, after) = (left(&ran, 0.3, 1.0), left(&ran, 1.06, 1.5), left(&ran, 2.5, 3.0));
+    assert!(
+        before > 40.0 && during == 0.0 && after > 30.0,
+        "{before} {during} {after}"
+    );
+    assert!(ran.report.forward.losses > 0 && ran.first().goodputs.len() == 2);
+}
+
+#[test]
+fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
+    if !privileged("a_trace_begins_with_the_run_and_datagrams_heed_nothing") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = shipped("16-cellular", &[("10s", "3s")]);
+    let ran = on_tcp(&scenario);
+    let (config, _) = emulated(&scenario, 1);
+    let carried = could_carry(&config.forward.line, ccplane_emu::Way::Forward, &[], scenario.duration);
+    let share = ran.first().received as f64 / carried;
+    assert!((0.75..0.97).contains(&share), "{share}");
+
+    let scenario = shipped(
+        "17-cross-traffic",
+        &[("10s", "3s"), ("\"2s\", off = \"2s\"", "\"1s\", off = \"1s\"")],
+    );
+    let ran = on_tcp_with(&scenario, Some(&Contender::native("reno")));
+    // On for two of three seconds; some are dropped by the queue that the flow fills.
+    let cross = ran.goodput("cross");
+    assert!((14.0..16.6).contains(&cross), "{cross}");
+    assert_eq!(ran.workload("cross").contender, None);
+    let bulk = ran.goodput("bulk");
+    assert!((22.0..33.0).contains(&bulk), "{bulk}");
+}
+
+#[test]
+fn requests_are_answered_over_connections_that_stay() {
+    if !privileged("requests_are_answered_over_connections_that_stay") {
+        return;
+    }
+    let _turn = alone();
+    let ran = on_tcp(&shipped("18-requests", &[("20s", "3s")]));
+    let record = ran.first();
+    // 32 connections, a response every 90 ms or so.
+    assert!(
+        (700..1_100).contains(&record.completed.len()),
+        "{}",
+        record.completed.len()
+    );
+    let mut sorted: Vec<u64> = record.completed.iter().map(|one| one.took_ns).collect();
+    sorted.sort_unstable();
+    let median = sorted[sorted.len() / 2] as f64 / 1e6;
+    assert!((50.0..60.0).contains(&median), "{median} ms");
+}
+
+#[test]
+fn flows_of_given_sizes_are_those_of_the_simulator() {
+    if !privileged("flows_of_given_sizes_are_those_of_the_simulator") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = shipped("20-trace", &[("5s", "6s")]);
+    let ran = on_tcp(&scenario);
+    let expected = simulated(&scenario);
+    same_flows(ran.first(), &expected[0]);
+    medians(ran.first(), &expected[0]);
+    assert_eq!(ran.first().unfinished, 0);
+
+    let scenario = read(
+        "contenders = [\"native:cubic\"]\nduration = \"3s\"\n\
+         [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"\n\
+         [[workload]]\nname = \"some\"\nbulk = { flows = 2, bytes = \"200kB\", stagger = \"50ms\" }\n\
+         [[workload]]\nname = \"poisson\"\nstop = \"2s\"\npoisson = { rate = \"10mbit\", sizes = { fixed = \"20kB\" } }\n\
+         [[workload]]\nname = \"bursts\"\nstop = \"2s\"\nbursts = { sizes = { fixed = \"30kB\" }, every = \"500ms\" }\n",
+    );
+    let ran = on_tcp(&scenario);
+    for (workload, expected) in ran.recorded.workloads.iter().zip(simulated(&scenario)) {
+        same_flows(workload, &expected);
+        assert_eq!(workload.unfinished, 0, "{}", workload.name);
+        let (real, simulated) = medians(workload, &expected);
+        assert!(
+            (0.8..1.3).contains(&(real / simulated)),
+            "{}: {real} ms, {simulated} ms",
+            workload.name
+        );
+        let bytes: u64 = expected.iter().map(|(_, bytes, _)| bytes).sum();
+        assert_eq!(workload.received, bytes, "{}", workload.name);
+        let alone = workload.completed.iter().all(|one| one.took_ns >= one.alone_ns);
+        assert!(
+            alone,
+            "{}: with its handshake a flow takes longer than alone",
+            workload.name
+        );
+    }
+}
+
+#[test]
+fn a_run_ends_with_its_flows_where_it_is_to() {
+    if !privileged("a_run_ends_with_its_flows_where_it_is_to") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"native:cubic\"]\nduration = \"20s\"\nuntil = \"flows done\"\n\
+         [topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
+         [[workload]]\nbulk = { flows = 3, bytes = \"300kB\" }\n",
+    );
+    let ran = on_tcp(&scenario);
+    assert_eq!(ran.first().completed.len(), 3);
+    assert!(ran.recorded.elapsed_ns < 2_000_000_000, "{}", ran.recorded.elapsed_ns);
+}
+
+#[test]
+fn paced_sources_and_messages_keep_their_connections() {
+    if !privileged("paced_sources_and_messages_keep_their_connections") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"native:reno\"]\nduration = \"3s\"\n\
+         [topology.dumbbell]\npairs = 2\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
+         [[workload]]\nname = \"paced\"\nstop = \"2s\"\npaced = { rate = \"4mbit\" }\n\
+         [[workload]]\nname = \"messages\"\nstop = \"2s\"\n\
+         messages = { connections = 2, rate = \"8mbit\", sizes = { fixed = \"20kB\" } }\n",
+    );
+    let ran = on_tcp(&scenario);
+    let paced = ran.workload("paced");
+    assert_eq!(paced.goodputs.len(), 2);
+    // 4 Mbit/s each for two of three seconds.
+    for goodput in &paced.goodputs {
+        assert!((2.5..2.7).contains(goodput), "{goodput}");
+    }
+    let messages = ran.workload("messages");
+    assert_eq!(messages.unfinished, 0);
+    // 50 a second, Poisson.
+    assert!(
+        (60..150).contains(&messages.completed.len()),
+        "{}",
+        messages.completed.len()
+    );
+    assert_eq!(messages.received, 20_000 * messages.completed.len() as u64);
+    assert!(messages.completed.iter().all(|one| one.took_ns >= one.waited_ns));
+}
+
+#[test]
+fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
+    if !privileged("algorithms_of_ours_and_the_kernels_meet_in_one_run")
+        || !Path::new("/sys/kernel/btf/vmlinux").exists()
+    {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"cubic\"]\nduration = \"3s\"\n\
+         [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
+         [[workload]]\nname = \"one\"\nfrom = \"left1\"\nto = \"right1\"\nbulk = {}\n\
+         [[workload]]\nname = \"two\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:reno\"\nbulk = {}\n\
+         [[workload]]\nname = \"three\"\nfrom = \"left3\"\nto = \"right3\"\nalgorithm = \"reno\"\nbulk = {}\nstart = \"1s\"\nstop = \"2s\"\n\
+         [[workload]]\nname = \"asks\"\nalgorithm = \"native:reno\"\nrequests = { response = { fixed = \"5kB\" }, think = \"20ms\" }\n",
+    );
+    let ran = on_tcp(&scenario);
+    for name in ["one", "two", "three"] {
+        let record = ran.workload(name);
+        assert!(record.received > 1_000_000, "{name}: {}", record.received);
+        assert_eq!(record.compared, name == "one");
+    }
+    let three = &ran.workload("three").flows[0];
+    assert!(three[0].at_ns.abs_diff(1_000_000_000) < 20_000_000, "{:?}", three[0]);
+    // Nothing after it was given up.
+    let by = |ns: u64| {
+        three
+            .iter()
+            .take_while(|sample| sample.at_ns <= ns)
+            .last()
+            .unwrap()
+            .received
+    };
+    assert!(by(2_300_000_000) == three.last().unwrap().received && by(1_900_000_000) > 0);
+    assert!(ran.workload("asks").completed.len() > 100);
+}
+
+#[test]
+fn who_looks_on_stops_it_and_nothing_is_left() {
+    if !privileged("who_looks_on_stops_it_and_nothing_is_left") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = shipped("01-one-flow", &[]);
+    let (config, buffer) = emulated(&scenario, 1);
+    let plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
+    let controls = Controls::start([], &Registry::builtin(), None).unwrap();
+    let emulator = Emulator::start(config).unwrap();
+    let mut seen = 0;
+    let recorded = tcp::run(&emulator, &plan, &controls, |elapsed, received| {
+        seen = received;
+        elapsed < Duration::from_millis(300)
+    });
+    let recorded = recorded.unwrap();
+    assert!(recorded.elapsed_ns < 1_000_000_000, "{}", recorded.elapsed_ns);
+    assert!(seen > 0 && recorded.workloads[0].received >= seen);
+    let inside = |namespace: &ccplane_host::Namespace| {
+        let sockets = || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        namespace.run(sockets).unwrap()
+    };
+    for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+        // The heading alone: every connection was reset.
+        let sockets = inside(namespace);
+        assert_eq!(sockets.lines().count(), 1, "{sockets}");
+    }
+}
+
+#[test]
+fn a_host_at_neither_side_is_told() {
+    if !privileged("a_host_at_neither_side_is_told") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = {}\n",
+    );
+    let (config, buffer) = emulated(&scenario, 1);
+    let mut plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
+    plan.hosts = super::Hosts::default();
+    let controls = Controls::start([], &Registry::builtin(), None).unwrap();
+    let emulator = Emulator::start(config).unwrap();
+    let outcome = tcp::run(&emulator, &plan, &controls, |_, _| true);
+    let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("at neither side"), "{error}");
+}
+
+#[test]
+fn our_transport_carries_the_same_workloads() {
+    if !privileged("our_transport_carries_the_same_workloads") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"native:cubic\"]\nduration = \"3s\"\n\
+         [topology.dumbbell]\npairs = 3\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"\n\
+         [[workload]]\nname = \"lasting\"\nalgorithm = \"reno\"\nbulk = {}\n\
+         [[workload]]\nname = \"poisson\"\nstop = \"2s\"\npoisson = { rate = \"2mbit\", sizes = { fixed = \"20kB\" } }\n\
+         [[workload]]\nname = \"asks\"\nrequests = { response = { fixed = \"5kB\" }, think = \"20ms\" }\n\
+         [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"1mbit\", bytes = 1000 }\n",
+    );
+    let ran = on_udp(&scenario);
+    let expected = simulated(&scenario);
+    same_flows(ran.workload("poisson"), &expected[1]);
+    assert_eq!(ran.workload("poisson").unfinished, 0);
+    let lasting = ran.workload("lasting");
+    let goodput: f64 = lasting.goodputs.iter().sum();
+    assert!((12.0..23.0).contains(&goodput) && lasting.flows.len() == 3, "{goodput}");
+    assert!(ran.workload("asks").completed.len() > 50);
+    let cross = ran.goodput("cross");
+    // Each pair sends so much.
+    assert!((1.8..3.1).contains(&cross), "{cross}");
+}

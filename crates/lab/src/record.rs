@@ -1,0 +1,582 @@
+//! What a run recorded, and the figures and courses that follow from it: the same for every place where packets run.
+//!
+//! A simulation, kernel TCP and the UDP transport each fill a [`Record`]; [`Record::told`] is the only way from there to
+//! what a person reads.
+
+use ccplane_units::{Bytes, Duration};
+
+use crate::experiment::Contender;
+use crate::metrics::{self, Distribution};
+use crate::result::{
+    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals, WorkloadFigures,
+    WorkloadSeries,
+};
+
+/// What a run recorded, wherever it ran.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// For how long bytes were counted.
+    pub span: Duration,
+    /// From when on goodput, use of the link and queueing delay count.
+    pub warm: Duration,
+    /// `CLOCK_MONOTONIC` of the first byte, ns; 0 where time is virtual.
+    pub started_ns: u64,
+    /// The drawn link.
+    pub link: LinkRecord,
+    /// One for each workload of the scenario, in its order.
+    pub workloads: Vec<WorkloadRecord>,
+}
+
+/// What the drawn link did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinkRecord {
+    /// Packets that left while bytes were counted: when since the start and after how long in the queue, ns; bytes.
+    pub departures: Vec<(u64, u64, u64)>,
+    /// What it could have carried, bytes.
+    pub capacity: f64,
+    /// Packets that its queue dropped.
+    pub queue_drops: u64,
+    /// Packets that it lost at random.
+    pub random_losses: u64,
+}
+
+/// What a workload did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkloadRecord {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Who controlled it; `None` for datagrams, which heed nothing.
+    pub contender: Option<Contender>,
+    /// Its algorithm is the contender whose turn it is, or every workload names its own.
+    pub compared: bool,
+    /// Bytes that receiving applications read, responses included; of datagrams all that arrived.
+    pub received: u64,
+    /// The same over time: ns since the start, and bytes by then. Where it is empty the samples of its flows say it.
+    pub course: Vec<(u64, u64)>,
+    /// Segments sent again; `None` where nobody does that, or where it is not known.
+    pub retransmitted: Option<u64>,
+    /// Flows without end: goodput of every one, Mbit/s.
+    pub goodputs: Vec<f64>,
+    /// A number for each of these that rises in the order in which flows of all workloads began; empty where only their
+    /// order among themselves is known.
+    pub order: Vec<u64>,
+    /// Samples of the first of these, as many as were looked at.
+    pub flows: Vec<Vec<Sample>>,
+    /// Flows or responses that ended.
+    pub completed: Vec<Completion>,
+    /// Flows that began and did not end.
+    pub unfinished: u64,
+    /// Flows of it that are served by their datapath's fallback at the end.
+    pub fell_back: u64,
+    /// Flows given up.
+    pub failed: u64,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// Of the workloads that are compared, and of the link.
+    pub figures: Figures,
+    /// Of all workloads, where there are several.
+    pub workloads: Vec<WorkloadFigures>,
+    /// The same by algorithm.
+    pub algorithms: Vec<AlgorithmFigures>,
+    /// What is drawn; what algorithms heard is for the caller to add.
+    pub series: Series,
+    /// What went wrong with the compared flows, a sentence each.
+    pub complaints: Vec<String>,
+}
+
+impl Record {
+    /// Figures and courses: throughput and delay in bins of this width, completion times by these upper bounds of sizes.
+    pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> Told {
+        let (span, several) = (self.span.as_nanos(), self.workloads.len() > 1);
+        // Samples are moved out below.
+        let courses: Vec<_> = match several {
+            true => self.workloads.iter().map(WorkloadRecord::course).collect(),
+            false => Vec::new(),
+        };
+        let places = places(&self.workloads);
+        let mut flows = Vec::new();
+        for (at, flow, _) in &places {
+            let samples = self.workloads.get_mut(*at).and_then(|w| w.flows.get_mut(*flow));
+            flows.extend(samples.map(std::mem::take));
+        }
+        let each: Vec<FlowFigures> = flows.iter().map(|samples| flow_figures(samples, span)).collect();
+        let of = |workload: usize| places.iter().enumerate().filter(move |(_, (at, ..))| *at == workload);
+
+        let (mut workloads, mut recorded) = (Vec::new(), Vec::new());
+        for ((at, workload), course) in self.workloads.iter().enumerate().zip(courses) {
+            workloads.push(WorkloadFigures {
+                name: workload.name.clone(),
+                algorithm: workload.contender.as_ref().map(Contender::to_string),
+                compared: workload.compared,
+                totals: self.totals(|w| std::ptr::eq(w, workload)),
+                flows: of(at).filter_map(|(place, _)| each.get(place).cloned()).collect(),
+                completions: workload.completions(bounds),
+                fell_back: workload.fell_back,
+                failed: workload.failed,
+            });
+            recorded.push(WorkloadSeries {
+                flows: of(at).map(|(place, _)| place).collect(),
+                course,
+                completed: workload.completed.clone(),
+            });
+        }
+        let algorithms = self.algorithms(&workloads);
+
+        let compared = || self.workloads.iter().filter(|w| w.compared);
+        let count = places.iter().filter(|(_, _, compared)| *compared).count();
+        let others = flows.split_off(count.min(flows.len()));
+        let completed: Vec<Completion> = compared().flat_map(|w| w.completed.iter().copied()).collect();
+        let unfinished: u64 = compared().map(|w| w.unfinished).sum();
+        let figures = Figures {
+            goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.counted()),
+            retransmissions: compared().filter_map(|w| w.retransmitted).sum(),
+            jain: metrics::jain(&goodputs(compared())),
+            completions: (!completed.is_empty() || unfinished > 0).then(|| completions(&completed, unfinished, bounds)),
+            flows: each.into_iter().take(count).collect(),
+            ..self.link.figures(self.warm)
+        };
+        Told {
+            complaints: self.complaints(),
+            series: Series {
+                started_ns: self.started_ns,
+                flows,
+                others,
+                workloads: recorded,
+                completed,
+                ..self.link.series(bin, span, self.warm)
+            },
+            figures,
+            workloads,
+            algorithms,
+        }
+    }
+
+    /// For how long goodput counted, ns.
+    fn counted(&self) -> u64 {
+        self.span.saturating_sub(self.warm).as_nanos()
+    }
+
+    /// What these workloads got together.
+    fn totals(&self, of: impl Fn(&WorkloadRecord) -> bool) -> Totals {
+        let these = || self.workloads.iter().filter(|w| of(w));
+        let all: u64 = self.workloads.iter().map(|w| w.received).sum();
+        let received: u64 = these().map(|w| w.received).sum();
+        let known: Vec<u64> = these().filter_map(|w| w.retransmitted).collect();
+        Totals {
+            count: these().map(WorkloadRecord::count).sum(),
+            goodput_mbit: metrics::mbits(received, self.counted()),
+            share: received as f64 / all.max(1) as f64,
+            retransmissions: (!known.is_empty()).then(|| known.iter().sum()),
+            jain: metrics::jain(&goodputs(these())),
+            spread: None,
+        }
+    }
+
+    /// Workloads under the same algorithm as one; `workloads` are their figures, in the same order.
+    fn algorithms(&self, workloads: &[WorkloadFigures]) -> Vec<AlgorithmFigures> {
+        let mut all: Vec<AlgorithmFigures> = Vec::new();
+        for (record, figures) in self.workloads.iter().zip(workloads) {
+            match all.iter_mut().find(|known| known.algorithm == figures.algorithm) {
+                Some(known) => known.workloads.push(figures.name.clone()),
+                None => all.push(AlgorithmFigures {
+                    algorithm: figures.algorithm.clone(),
+                    workloads: vec![figures.name.clone()],
+                    totals: self.totals(|w| w.contender == record.contender),
+                }),
+            }
+        }
+        all
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        let sum = |of: fn(&WorkloadRecord) -> u64| -> u64 {
+            let compared = self.workloads.iter().filter(|w| w.compared);
+            compared.map(of).sum()
+        };
+        let mut complaints = Vec::new();
+        let (silent, failed) = (sum(|w| w.fell_back), sum(|w| w.failed));
+        if silent > 0 {
+            complaints.push(format!(
+                "{silent} flows fell back to NewReno, because the algorithm was silent for too long"
+            ));
+        }
+        if failed > 0 {
+            complaints.push(format!("{failed} flows were given up after too many timeouts"));
+        }
+        complaints
+    }
+}
+
+impl LinkRecord {
+    /// Packets that left from then on.
+    pub(crate) fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
+        let warm = warm.as_nanos();
+        self.departures.iter().filter(move |(at, ..)| *at >= warm)
+    }
+
+    /// Time in the queue of packets that left from then on, ms.
+    fn delays(&self, warm: Duration) -> Distribution {
+        Distribution::new(self.since(warm).map(|(_, in_queue, _)| *in_queue as f64 / 1e6))
+    }
+
+    /// What the link says of the contender.
+    fn figures(&self, warm: Duration) -> Figures {
+        let delays = self.delays(warm);
+        let delivered: u64 = self.since(warm).map(|(_, _, bytes)| *bytes).sum();
+        let at = |p| delays.quantile(p).unwrap_or(0.0);
+        Figures {
+            utilisation: if self.capacity > 0.0 {
+                delivered as f64 / self.capacity
+            } else {
+                0.0
+            },
+            delay_mean_ms: delays.mean().unwrap_or(0.0),
+            delay_p50_ms: at(0.5),
+            delay_p95_ms: at(0.95),
+            delay_p99_ms: at(0.99),
+            queue_drops: self.queue_drops,
+            random_losses: self.random_losses,
+            ..Figures::default()
+        }
+    }
+
+    /// Throughput and delay over time.
+    fn series(&self, bin: Duration, span: u64, warm: Duration) -> Series {
+        let width = bin.as_nanos();
+        let delays = self.delays(warm);
+        let thousandth = |n: u32| delays.quantile(f64::from(n) / 1e3).unwrap_or(0.0);
+        let left = self.departures.iter();
+        let bytes = metrics::bin_bytes(left.clone().map(|(at, _, bytes)| (*at, *bytes)), width, span);
+        Series {
+            bin_ns: width,
+            delay_thousandths_ms: (0..=1_000).map(thousandth).collect(),
+            throughput_mbit: bytes.into_iter().map(|bytes| metrics::mbits(bytes, width)).collect(),
+            delay_ms: metrics::bin_means(
+                left.map(|(at, in_queue, _)| (*at, *in_queue as f64 / 1e6)),
+                width,
+                span,
+            ),
+            ..Series::default()
+        }
+    }
+}
+
+impl WorkloadRecord {
+    /// Flows and exchanges.
+    fn count(&self) -> u64 {
+        (self.goodputs.len() + self.completed.len()) as u64 + self.unfinished
+    }
+
+    fn completions(&self, bounds: &[Bytes]) -> Option<Completions> {
+        let any = !self.completed.is_empty() || self.unfinished > 0;
+        any.then(|| completions(&self.completed, self.unfinished, bounds))
+    }
+
+    /// Bytes received over time.
+    fn course(&self) -> Vec<(u64, u64)> {
+        if !self.course.is_empty() {
+            return self.course.clone();
+        }
+        let Some(longest) = self.flows.iter().max_by_key(|samples| samples.len()) else {
+            return Vec::new();
+        };
+        // Flows are looked at together, those that began later less often.
+        let mut flows: Vec<_> = self.flows.iter().map(|samples| samples.iter().peekable()).collect();
+        let mut received = vec![0; flows.len()];
+        let sum = |at_ns: u64| {
+            for (samples, received) in flows.iter_mut().zip(&mut received) {
+                while let Some(sample) = samples.next_if(|sample| sample.at_ns <= at_ns) {
+                    *received = sample.received;
+                }
+            }
+            (at_ns, received.iter().sum::<u64>())
+        };
+        longest.iter().map(|sample| sample.at_ns).map(sum).collect()
+    }
+}
+
+/// Flows with samples in the order of lists: workload, place in it, whether it is compared. Compared ones come first, in the
+/// order in which they began; then those of the other workloads, one workload after the other.
+fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
+    let mut all: Vec<(bool, u64, usize, usize)> = Vec::new();
+    for (at, workload) in workloads.iter().enumerate() {
+        for flow in 0..workload.flows.len() {
+            let began = workload.order.get(flow).filter(|_| workload.compared);
+            all.push((!workload.compared, began.copied().unwrap_or(0), at, flow));
+        }
+    }
+    all.sort_by_key(|(other, began, ..)| (*other, *began));
+    all.into_iter().map(|(other, _, at, flow)| (at, flow, !other)).collect()
+}
+
+/// Goodputs of the flows that last, in the order in which they began where that is known.
+fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64> {
+    let each = workloads.flat_map(|w| {
+        let began = move |flow: usize| w.order.get(flow).copied().unwrap_or(0);
+        w.goodputs.iter().enumerate().map(move |(flow, goodput)| (began(flow), *goodput))
+    });
+    let mut all: Vec<(u64, f64)> = each.collect();
+    all.sort_by_key(|(began, _)| *began);
+    all.into_iter().map(|(_, goodput)| goodput).collect()
+}
+
+/// What a flow's samples say.
+pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
+    let last = samples.last().copied().unwrap_or_default();
+    let mean = |value: fn(&Sample) -> f64| {
+        let measured = Distribution::new(samples.iter().skip(1).map(value));
+        measured.mean().unwrap_or(0.0)
+    };
+    let share = |us: u64| us as f64 * 1e3 / elapsed_ns.max(1) as f64;
+    FlowFigures {
+        received_bytes: last.received,
+        goodput_mbit: metrics::mbits(last.received, elapsed_ns),
+        retransmissions: u64::from(last.tcp.retrans),
+        retransmitted_bytes: last.tcp.bytes_retrans,
+        cwnd_mean: mean(|s| f64::from(s.tcp.cwnd)),
+        srtt_mean_ms: mean(|s| f64::from(s.tcp.srtt_us) / 1e3),
+        min_rtt_ms: f64::from(last.tcp.min_rtt_us) / 1e3,
+        rwnd_limited: share(last.tcp.rwnd_limited_us),
+        sndbuf_limited: share(last.tcp.sndbuf_limited_us),
+    }
+}
+
+/// The statistics of flows that ended, by the upper bounds of size classes.
+pub(crate) fn completions(completed: &[Completion], unfinished: u64, bounds: &[Bytes]) -> Completions {
+    let mut classes = Vec::new();
+    let mut from = 0;
+    for bound in bounds {
+        let (low, high) = (from, bound.get());
+        let members = completed.iter().filter(|c| c.bytes > low && c.bytes <= high);
+        classes.push(class(format!("<= {bound}"), members));
+        from = high;
+    }
+    if let Some(last) = bounds.last() {
+        classes.push(class(format!("> {last}"), completed.iter().filter(|c| c.bytes > from)));
+    }
+    classes.push(class("all".to_owned(), completed.iter()));
+    Completions { classes, unfinished }
+}
+
+fn class<'a>(label: String, members: impl Iterator<Item = &'a Completion> + Clone) -> SizeClass {
+    let times = Distribution::new(members.clone().map(|c| c.took_ns as f64 / 1e6));
+    let slowdowns = Distribution::new(members.map(Completion::slowdown));
+    let at = |d: &Distribution, p| d.quantile(p).unwrap_or(0.0);
+    SizeClass {
+        label,
+        flows: times.len() as u64,
+        mean_ms: times.mean().unwrap_or(0.0),
+        p50_ms: at(&times, 0.5),
+        p99_ms: at(&times, 0.99),
+        slowdown_mean: slowdowns.mean().unwrap_or(0.0),
+        slowdown_p50: at(&slowdowns, 0.5),
+        slowdown_p99: at(&slowdowns, 0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A flow that receives so many bytes a second, looked at twice a second.
+    fn flow(from_s: u64, to_s: u64, rate: u64) -> Vec<Sample> {
+        let looks = from_s * 2..=to_s * 2;
+        let sample = |half: u64| {
+            let mut sample = Sample {
+                at_ns: half * SECOND / 2,
+                received: (half - from_s * 2) * rate / 2,
+                ..Sample::default()
+            };
+            sample.tcp.cwnd = 10;
+            sample.tcp.retrans = 3;
+            sample
+        };
+        looks.map(sample).collect()
+    }
+
+    fn bulk(name: &str, contender: Contender, compared: bool, flows: Vec<Vec<Sample>>) -> WorkloadRecord {
+        let received = |samples: &Vec<Sample>| samples.last().map_or(0, |s| s.received);
+        WorkloadRecord {
+            name: name.to_owned(),
+            contender: Some(contender),
+            compared,
+            received: flows.iter().map(received).sum(),
+            retransmitted: Some(3 * flows.len() as u64),
+            goodputs: flows.iter().map(|f| metrics::mbits(received(f), 4 * SECOND)).collect(),
+            flows,
+            ..WorkloadRecord::default()
+        }
+    }
+
+    fn ended(at_s: u64, bytes: u64, took_ms: u64) -> Completion {
+        Completion {
+            seed: 1,
+            started_ns: at_s * SECOND,
+            bytes,
+            took_ns: took_ms * 1_000_000,
+            waited_ns: 0,
+            alone_ns: 1_000_000,
+        }
+    }
+
+    /// Copa, Cubic beside it, requests of the contender, and datagrams, on a link of 10 MB/s for four seconds.
+    fn mixed() -> Record {
+        let copa = || Contender::ccplane("copa");
+        Record {
+            span: Duration::from_secs(4),
+            warm: Duration::ZERO,
+            started_ns: 77,
+            link: LinkRecord {
+                departures: (0..4_000).map(|n| (n * 1_000_000, 2_000_000, 7_500)).collect(),
+                capacity: 40e6,
+                queue_drops: 5,
+                random_losses: 1,
+            },
+            workloads: vec![
+                bulk("long", copa(), true, vec![flow(0, 4, 1_000_000), flow(2, 4, 1_000_000)]),
+                bulk("cross", Contender::native("cubic"), false, vec![flow(0, 4, 3_000_000)]),
+                WorkloadRecord {
+                    name: "requests".to_owned(),
+                    contender: Some(copa()),
+                    compared: true,
+                    received: 2_000_000,
+                    completed: vec![ended(0, 500_000, 20), ended(1, 1_500_000, 40)],
+                    unfinished: 1,
+                    fell_back: 2,
+                    ..WorkloadRecord::default()
+                },
+                WorkloadRecord {
+                    name: "noise".to_owned(),
+                    received: 4_000_000,
+                    course: vec![(0, 0), (4 * SECOND, 4_000_000)],
+                    failed: 9,
+                    ..WorkloadRecord::default()
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn the_contenders_figures_are_of_what_is_compared() {
+        let told = mixed().told(Duration::from_millis(100), &[Bytes::new(1_000_000)]);
+        let f = &told.figures;
+        // 4 + 2 + 2 MB in four seconds.
+        assert_eq!((f.goodput_mbit, f.retransmissions, f.utilisation), (16.0, 6, 0.75));
+        assert_eq!((f.delay_mean_ms, f.delay_p99_ms, f.queue_drops, f.random_losses), (2.0, 2.0, 5, 1));
+        assert_eq!(f.jain, metrics::jain(&[8.0, 4.0]));
+        assert_eq!(f.flows.iter().map(|f| f.received_bytes).collect::<Vec<_>>(), [4_000_000, 2_000_000]);
+        let completions = f.completions.as_ref().unwrap();
+        let counts: Vec<u64> = completions.classes.iter().map(|class| class.flows).collect();
+        assert_eq!((counts, completions.unfinished), (vec![1, 1, 2], 1));
+        assert_eq!(told.series.started_ns, 77);
+        assert_eq!((told.series.throughput_mbit.len(), told.series.throughput_mbit[7]), (40, 60.0));
+        assert_eq!(told.series.delay_ms[39], Some(2.0));
+        assert_eq!(
+            told.complaints,
+            ["2 flows fell back to NewReno, because the algorithm was silent for too long"]
+        );
+    }
+
+    #[test]
+    fn everybody_is_in_the_result() {
+        let told = mixed().told(Duration::from_millis(100), &[]);
+        let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
+        assert_eq!(
+            names,
+            ["long: copa", "cross: native:cubic", "requests: copa", "noise: no control"]
+        );
+        let totals = |of: fn(&Totals) -> f64| told.workloads.iter().map(|w| of(&w.totals)).collect::<Vec<_>>();
+        assert_eq!(totals(|t| t.goodput_mbit), [12.0, 24.0, 4.0, 8.0]);
+        assert_eq!(totals(|t| t.share), [0.25, 0.5, 2.0 / 24.0, 4.0 / 24.0]);
+        assert_eq!(totals(|t| t.count as f64), [2.0, 1.0, 3.0, 0.0]);
+        let retransmissions: Vec<_> = told.workloads.iter().map(|w| w.totals.retransmissions).collect();
+        assert_eq!(retransmissions, [Some(6), Some(3), None, None]);
+        assert_eq!(told.workloads[1].flows[0].received_bytes, 12_000_000);
+        assert!(told.workloads[2].completions.is_some() && told.workloads[1].completions.is_none());
+        assert_eq!((told.workloads[2].fell_back, told.workloads[3].failed), (2, 9));
+        // By algorithm: Copa's two workloads are one.
+        let algorithms: Vec<_> = told.algorithms.iter().map(|a| a.algorithm.as_deref()).collect();
+        assert_eq!(algorithms, [Some("copa"), Some("native:cubic"), None]);
+        assert_eq!(told.algorithms[0].workloads, ["long", "requests"]);
+        assert_eq!((told.algorithms[0].totals.goodput_mbit, told.algorithms[0].totals.count), (16.0, 5));
+    }
+
+    #[test]
+    fn courses_and_flows_are_found_by_workload() {
+        let told = mixed().told(Duration::from_millis(100), &[]);
+        let places: Vec<_> = told.series.workloads.iter().map(|w| w.flows.clone()).collect();
+        assert_eq!(places, [vec![0, 1], vec![2], vec![], vec![]]);
+        assert_eq!((told.series.flows.len(), told.series.others.len()), (2, 1));
+        assert_eq!(told.series.flow(2).last().unwrap().received, 12_000_000);
+        assert!(told.series.flow(3).is_empty());
+        // The second flow began after two seconds.
+        let course = &told.series.workloads[0].course;
+        assert_eq!((course[4], course[8]), ((2 * SECOND, 2_000_000), (4 * SECOND, 6_000_000)));
+        assert_eq!(told.series.workloads[3].course.len(), 2);
+    }
+
+    #[test]
+    fn one_workload_is_the_contender_itself() {
+        let mut record = mixed();
+        record.workloads.truncate(1);
+        let told = record.told(Duration::from_millis(100), &[]);
+        assert!(told.workloads.is_empty() && told.algorithms.is_empty() && told.series.workloads.is_empty());
+        assert_eq!((told.figures.goodput_mbit, told.series.flows.len()), (12.0, 2));
+        assert!(told.figures.completions.is_none());
+    }
+
+    #[test]
+    fn flows_of_several_compared_workloads_stand_in_the_order_of_their_beginnings() {
+        let copa = Contender::ccplane("copa");
+        let mut first = bulk("a", copa.clone(), true, vec![flow(0, 4, 100), flow(2, 4, 300)]);
+        let mut second = bulk("b", copa, true, vec![flow(1, 4, 200)]);
+        (first.order, second.order) = (vec![0, 2], vec![1]);
+        let record = Record {
+            span: Duration::from_secs(4),
+            warm: Duration::ZERO,
+            workloads: vec![first, second],
+            ..Record::default()
+        };
+        let told = record.told(Duration::from_millis(100), &[]);
+        let received: Vec<u64> = told.figures.flows.iter().map(|f| f.received_bytes).collect();
+        assert_eq!(received, [400, 600, 600]);
+        assert_eq!(told.series.workloads[0].flows, [0, 2]);
+        assert_eq!(told.series.workloads[1].flows, [1]);
+    }
+
+    #[test]
+    fn a_flow_held_back_by_its_window_is_told_apart() {
+        let mut samples = vec![Sample::default(); 3];
+        for (i, s) in samples.iter_mut().enumerate() {
+            s.at_ns = i as u64 * 500_000_000;
+            s.received = i as u64 * 1_000_000;
+            s.tcp.cwnd = 10 * i as u32;
+            s.tcp.srtt_us = 20_000;
+        }
+        samples[2].tcp.rwnd_limited_us = 250_000;
+        let f = flow_figures(&samples, 1_000_000_000);
+        assert_eq!(
+            (f.received_bytes, f.goodput_mbit, f.rwnd_limited),
+            (2_000_000, 16.0, 0.25)
+        );
+        // The first look is before anything was sent.
+        assert_eq!((f.cwnd_mean, f.srtt_mean_ms), (15.0, 20.0));
+    }
+
+    #[test]
+    fn flows_are_sorted_into_classes_by_size() {
+        let flow = |bytes, ms| ended(0, bytes, ms);
+        let flows = [flow(10, 1), flow(1_000, 2), flow(1_001, 4), flow(9_999, 8)];
+        let c = completions(&flows, 3, &[Bytes::new(1_000), Bytes::new(5_000)]);
+        let counts: Vec<u64> = c.classes.iter().map(|class| class.flows).collect();
+        assert_eq!((counts, c.unfinished), (vec![2, 1, 1, 4], 3));
+        let labels: Vec<&str> = c.classes.iter().map(|class| class.label.as_str()).collect();
+        assert_eq!(labels, ["<= 1kB", "<= 5kB", "> 5kB", "all"]);
+        assert_eq!((c.classes[0].mean_ms, c.classes[3].slowdown_p99), (1.5, 8.0));
+    }
+}

@@ -1,0 +1,500 @@
+//! From several runs of a contender to one result: means, how far they may be off, pooled distributions.
+//!
+//! Runs are the seeds of a simulation or repeats on real packets. Seeds are independent draws, and Student's t gives the interval
+//! of their mean; repeats on a busy machine have outliers, and a bootstrap assumes nothing of how they are distributed.
+
+use ccplane_sim::Digest;
+use ccplane_units::Bytes;
+
+use crate::record::completions;
+use crate::result::{
+    AlgorithmFigures, Audit, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures, HostFigures, Interval,
+    SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
+};
+use crate::stats;
+
+/// What several runs of one contender are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Of a simulation, each with a seed of its own.
+    Seeds,
+    /// The same again on real packets.
+    Repeats,
+}
+
+impl Runs {
+    fn word(self) -> &'static str {
+        match self {
+            Runs::Seeds => "seeds",
+            Runs::Repeats => "repeats",
+        }
+    }
+}
+
+/// One contender's results, in the order of their seeds or repeats, as one. The first keeps its series; nothing else of the
+/// others has to be there but their bins and completions. `bounds` are the upper bounds of size classes.
+pub(crate) fn together(runs: Vec<(u64, ContenderResult)>, of: Runs, bounds: &[Bytes]) -> Option<ContenderResult> {
+    let (seeds, mut all): (Vec<u64>, Vec<ContenderResult>) = runs.into_iter().unzip();
+    if all.len() < 2 {
+        return all.pop();
+    }
+    let interval = interval(&all, of);
+    let (figures, spread) = figures(&all, interval, bounds)?;
+    let workloads = workloads(&all, interval, bounds);
+    let algorithms = algorithms(&all, interval);
+    let (host, audit) = (host(&all), audit(&all, &seeds, of));
+    let each = seeds.iter().zip(&all).map(|(seed, c)| EachRun {
+        seed: *seed,
+        figures: columns(&|value| value(&c.figures).unwrap_or(0.0)),
+    });
+    let each: Vec<EachRun> = each.collect();
+    let pooled = (
+        all.iter().flat_map(|c| c.series.throughputs()).collect(),
+        all.iter().flat_map(|c| c.series.delays()).collect(),
+    );
+    let completed: Vec<Completion> = all.iter().flat_map(|c| c.series.completed.iter().copied()).collect();
+    let by_workload: Vec<Vec<Completion>> = (0..workloads.len()).map(|at| completed_of(&all, at)).collect();
+    let mut one = all.swap_remove(0);
+    one.series.pooled = Some(pooled);
+    one.series.completed = completed;
+    for (workload, completed) in one.series.workloads.iter_mut().zip(by_workload) {
+        workload.completed = completed;
+    }
+    one.series.each = each;
+    Some(ContenderResult {
+        figures,
+        workloads,
+        algorithms,
+        host,
+        audit,
+        spread: Some(spread),
+        ..one
+    })
+}
+
+/// What a reader has to know of figures that are made of several runs; nothing where there is one. `first` is the seed or number
+/// of the first run.
+pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> String {
+    let Some(runs) = contenders.iter().filter_map(|c| Some(c.spread?.seeds)).max() else {
+        return String::new();
+    };
+    let word = of.word();
+    let same = |c: &&ContenderResult| c.spread.is_some_and(|spread| spread.interval == Interval::Same);
+    let alike: Vec<&str> = contenders.iter().filter(same).map(|c| c.label.as_str()).collect();
+    if alike.len() == contenders.len() {
+        return match contenders.iter().all(nothing_random) {
+            true => format!("Nothing in it is random: all {runs} {word} gave the same."),
+            false => format!("All {runs} {word} gave the same figures."),
+        };
+    }
+    let mut kinds = contenders.iter().filter_map(|c| Some(c.spread?.interval));
+    let kind = kinds.find(|kind| *kind != Interval::Same).unwrap_or_default();
+    let how = match kind {
+        Interval::StudentT => format!("Means over {runs} {word} with their 95 % confidence intervals (Student's t)."),
+        Interval::Bootstrap => format!(
+            "Means over {runs} {word} with their 95 % bootstrap intervals; ± is the wider side, summary.json has both ends."
+        ),
+        Interval::Range | Interval::Same => {
+            format!("Means over {runs} {word}, with both values in brackets: two are too few for an interval.")
+        }
+    };
+    let exceptions = match alike.as_slice() {
+        [] => String::new(),
+        alike => format!(" All {word} gave the same for {}.", alike.join(", ")),
+    };
+    let one = match of {
+        Runs::Seeds => "seed",
+        Runs::Repeats => "repeat",
+    };
+    format!(
+        "{how}{exceptions} The distributions are of all {word}; what is drawn over time, and the flows and links, are of {one} \
+         {first}."
+    )
+}
+
+/// Whether its runs did the same to the last event.
+fn nothing_random(contender: &ContenderResult) -> bool {
+    let simulation = contender.audit.simulation.as_ref();
+    simulation.is_some_and(|simulation| simulation.alike)
+}
+
+/// What is said of these runs' means.
+fn interval(all: &[ContenderResult], of: Runs) -> Interval {
+    let first = all.first();
+    let same = |c: &ContenderResult| {
+        first.is_some_and(|first| (&first.figures, &first.workloads) == (&c.figures, &c.workloads))
+    };
+    match of {
+        Runs::Seeds if all.iter().all(same) => Interval::Same,
+        _ if all.len() == 2 => Interval::Range,
+        Runs::Seeds => Interval::StudentT,
+        Runs::Repeats => Interval::Bootstrap,
+    }
+}
+
+/// Asks for the values of a column; a run that has none is left out.
+type Pick<'p, T> = &'p dyn Fn(fn(&T) -> Option<f64>) -> f64;
+
+fn columns(pick: Pick<'_, Figures>) -> Columns {
+    Columns {
+        goodput_mbit: pick(|f| Some(f.goodput_mbit)),
+        utilisation: pick(|f| Some(f.utilisation)),
+        delay_mean_ms: pick(|f| Some(f.delay_mean_ms)),
+        delay_p50_ms: pick(|f| Some(f.delay_p50_ms)),
+        delay_p95_ms: pick(|f| Some(f.delay_p95_ms)),
+        delay_p99_ms: pick(|f| Some(f.delay_p99_ms)),
+        retransmissions: pick(|f| Some(f.retransmissions as f64)),
+        queue_drops: pick(|f| Some(f.queue_drops as f64)),
+        jain: pick(|f| f.jain),
+    }
+}
+
+fn totals_columns(pick: Pick<'_, Totals>) -> TotalsColumns {
+    TotalsColumns {
+        count: pick(|t| Some(t.count as f64)),
+        goodput_mbit: pick(|t| Some(t.goodput_mbit)),
+        share: pick(|t| Some(t.share)),
+        retransmissions: pick(|t| t.retransmissions.map(|n| n as f64)),
+        jain: pick(|t| t.jain),
+    }
+}
+
+/// Means of columns, and how far they may be off.
+fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) -> (C, Spread<C>) {
+    let of = |value: fn(&T) -> Option<f64>| estimate(runs.iter().filter_map(|run| value(run)), interval);
+    let both = matches!(interval, Interval::Bootstrap | Interval::Range);
+    let spread = Spread {
+        seeds: runs.len() as u64,
+        interval,
+        half: columns(&|value| of(value).half),
+        low: both.then(|| columns(&|value| of(value).low)),
+        high: both.then(|| columns(&|value| of(value).high)),
+    };
+    (columns(&|value| of(value).mean), spread)
+}
+
+fn figures(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Option<(Figures, Spread)> {
+    let figures: Vec<&Figures> = all.iter().map(|c| &c.figures).collect();
+    let (mean, spread) = spread(&figures, interval, columns);
+    let losses = estimate(figures.iter().map(|f| f.random_losses as f64), interval);
+    let completed: Vec<Completion> = all.iter().flat_map(|c| c.series.completed.iter().copied()).collect();
+    let ended = || figures.iter().filter_map(|f| f.completions.as_ref());
+    let unfinished = ended().map(|c| c.unfinished).sum();
+    let first = figures.first()?;
+    let one = Figures {
+        goodput_mbit: mean.goodput_mbit,
+        utilisation: mean.utilisation,
+        delay_mean_ms: mean.delay_mean_ms,
+        delay_p50_ms: mean.delay_p50_ms,
+        delay_p95_ms: mean.delay_p95_ms,
+        delay_p99_ms: mean.delay_p99_ms,
+        retransmissions: mean.retransmissions.round() as u64,
+        queue_drops: mean.queue_drops.round() as u64,
+        random_losses: losses.mean.round() as u64,
+        jain: first.jain.map(|_| mean.jain),
+        completions: ended().next().map(|_| completions(&completed, unfinished, bounds)),
+        flows: first.flows.clone(),
+        links: first.links.clone(),
+        one_way: first.one_way.clone(),
+        second_loop: figures.iter().map(|f| f.second_loop.as_ref()).sum(),
+    };
+    Some((one, spread))
+}
+
+/// The totals of the same workloads in all runs.
+fn totals(runs: &[&Totals], interval: Interval) -> Totals {
+    let (mean, spread) = spread(runs, interval, totals_columns);
+    let any = |known: fn(&Totals) -> bool| runs.iter().any(|run| known(run));
+    Totals {
+        count: mean.count.round() as u64,
+        goodput_mbit: mean.goodput_mbit,
+        share: mean.share,
+        retransmissions: any(|t| t.retransmissions.is_some()).then(|| mean.retransmissions.round() as u64),
+        jain: any(|t| t.jain.is_some()).then_some(mean.jain),
+        spread: Some(spread),
+    }
+}
+
+/// A workload's flows that ended, in all runs.
+fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
+    let series = all.iter().filter_map(|c| c.series.workloads.get(at));
+    series.flat_map(|workload| workload.completed.iter().copied()).collect()
+}
+
+/// Every workload; its flows are the first run's.
+fn workloads(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Vec<WorkloadFigures> {
+    let first = all.first().map_or(&[][..], |first| &first.workloads);
+    let one = |(at, first): (usize, &WorkloadFigures)| {
+        let runs: Vec<&WorkloadFigures> = all.iter().filter_map(|c| c.workloads.get(at)).collect();
+        let each: Vec<&Totals> = runs.iter().map(|w| &w.totals).collect();
+        let ended = || runs.iter().filter_map(|w| w.completions.as_ref());
+        let unfinished = ended().map(|c| c.unfinished).sum();
+        WorkloadFigures {
+            totals: totals(&each, interval),
+            completions: ended()
+                .next()
+                .map(|_| completions(&completed_of(all, at), unfinished, bounds)),
+            fell_back: runs.iter().map(|w| w.fell_back).sum(),
+            failed: runs.iter().map(|w| w.failed).sum(),
+            ..first.clone()
+        }
+    };
+    first.iter().enumerate().map(one).collect()
+}
+
+fn algorithms(all: &[ContenderResult], interval: Interval) -> Vec<AlgorithmFigures> {
+    let first = all.first().map_or(&[][..], |first| &first.algorithms);
+    let one = |(at, first): (usize, &AlgorithmFigures)| {
+        let each: Vec<&Totals> = all.iter().filter_map(|c| Some(&c.algorithms.get(at)?.totals)).collect();
+        AlgorithmFigures {
+            totals: totals(&each, interval),
+            ..first.clone()
+        }
+    };
+    first.iter().enumerate().map(one).collect()
+}
+
+/// Means, and the time of all.
+fn host(all: &[ContenderResult]) -> HostFigures {
+    let sum = |value: fn(&HostFigures) -> Option<f64>| all.iter().map(|c| value(&c.host)).sum::<Option<f64>>();
+    let mean = |value: fn(&HostFigures) -> Option<f64>| sum(value).map(|sum| sum / all.len() as f64);
+    HostFigures {
+        reports_per_s: mean(|h| h.reports_per_s),
+        agent_cpu_percent: mean(|h| h.agent_cpu_percent),
+        process_cpu_percent: mean(|h| h.process_cpu_percent),
+        machine_cpu_percent: mean(|h| h.machine_cpu_percent),
+        cpu_s_per_gb: mean(|h| h.cpu_s_per_gb),
+        wall_s: sum(|h| h.wall_s),
+    }
+}
+
+/// What all audits say; of emulators what was worst.
+fn audit(all: &[ContenderResult], seeds: &[u64], of: Runs) -> Audit {
+    let each = |what: fn(&Audit) -> &Vec<String>| -> Vec<String> {
+        let runs = seeds.iter().zip(all);
+        let said = runs.flat_map(|(seed, c)| what(&c.audit).iter().map(move |text| (seed, text)));
+        let told = |(seed, text): (&u64, &String)| match of {
+            Runs::Seeds => text.clone(),
+            Runs::Repeats => format!("repeat {seed}: {text}"),
+        };
+        said.map(told).collect()
+    };
+    let simulations: Vec<_> = all.iter().filter_map(|c| c.audit.simulation.as_ref()).collect();
+    let emulators: Vec<_> = all.iter().filter_map(|c| c.audit.emulator.as_ref()).collect();
+    let worst = |value: fn(&EmulatorAudit) -> f64| emulators.iter().map(|a| value(a)).fold(0.0, f64::max);
+    let complaints = each(|audit| &audit.complaints);
+    Audit {
+        emulator: emulators.first().map(|first| EmulatorAudit {
+            timing: first.timing.clone(),
+            lateness_p50_us: worst(|a| a.lateness_p50_us),
+            lateness_p99_us: worst(|a| a.lateness_p99_us),
+            lateness_max_us: worst(|a| a.lateness_max_us),
+            own_drops: emulators.iter().map(|a| a.own_drops).sum(),
+        }),
+        simulation: simulations.first().map(|first| SimulationAudit {
+            events: simulations.iter().map(|a| a.events).sum(),
+            hops: simulations.iter().map(|a| a.hops).sum(),
+            digest: digest(&simulations),
+            alike: simulations.iter().all(|other| other.digest == first.digest),
+        }),
+        sound: complaints.is_empty(),
+        complaints,
+        disturbed: each(|audit| &audit.disturbed),
+        own: each(|audit| &audit.own),
+    }
+}
+
+fn digest(audits: &[&SimulationAudit]) -> String {
+    let mut all = Digest::default();
+    audits
+        .iter()
+        .for_each(|audit| all.add(u64::from_str_radix(&audit.digest, 16).unwrap_or(0)));
+    format!("{:016x}", all.value())
+}
+
+/// A mean, and what stands beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Estimate {
+    mean: f64,
+    /// Half the width from `low` to `high`, or the wider side.
+    half: f64,
+    low: f64,
+    high: f64,
+}
+
+fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
+    let values: Vec<f64> = values.collect();
+    let n = values.len();
+    if n == 0 {
+        return Estimate::default();
+    }
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let within = |half| Estimate {
+        mean,
+        half,
+        low: mean - half,
+        high: mean + half,
+    };
+    let between = |(low, high): (f64, f64)| Estimate {
+        mean,
+        half: (high - mean).max(mean - low),
+        low,
+        high,
+    };
+    if n == 1 {
+        return within(0.0);
+    }
+    match interval {
+        Interval::Same => within(0.0),
+        Interval::StudentT => within(student_half(&values, mean)),
+        Interval::Bootstrap => stats::mean_interval(&values).map_or(within(0.0), between),
+        Interval::Range => between((
+            values.iter().copied().fold(f64::INFINITY, f64::min),
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        )),
+    }
+}
+
+/// Half the width of the 95 % confidence interval of the mean of two values or more.
+fn student_half(values: &[f64], mean: f64) -> f64 {
+    let n = values.len();
+    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1) as f64;
+    student(n - 1) * (variance / n as f64).sqrt()
+}
+
+/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first terms of its
+/// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
+    tabled.copied().unwrap_or_else(|| {
+        let n = freedom.max(1) as f64;
+        1.959_964 + 2.372_3 / n + 2.822_5 / (n * n)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Completions, WorkloadSeries};
+
+    #[test]
+    fn an_interval_is_students() {
+        // Five values with mean 10 and standard deviation 1.581: 10 ± 2.776 × 1.581 / √5.
+        let e = estimate([8.0, 9.0, 10.0, 11.0, 12.0].into_iter(), Interval::StudentT);
+        assert_eq!(e.mean, 10.0);
+        assert!((e.half - 1.963).abs() < 0.001, "{e:?}");
+        let one = estimate([3.0].into_iter(), Interval::StudentT);
+        assert_eq!((one.mean, one.half), (3.0, 0.0));
+        // Tables: 2.040 for 31, 2.021 for 40, 1.984 for 100.
+        for (freedom, t) in [(31, 2.040), (40, 2.021), (100, 1.984)] {
+            assert!((student(freedom) - t).abs() < 0.001, "{freedom}: {}", student(freedom));
+        }
+    }
+
+    #[test]
+    fn two_values_have_a_range_and_a_bootstrap_its_own_ends() {
+        let two = estimate([4.0, 1.0].into_iter(), Interval::Range);
+        assert_eq!((two.mean, two.half, two.low, two.high), (2.5, 1.5, 1.0, 4.0));
+        // An outlier pulls the interval to its side.
+        let values = [10.0, 10.0, 10.0, 10.0, 20.0];
+        let many = estimate(values.into_iter(), Interval::Bootstrap);
+        assert_eq!(many.mean, 12.0);
+        assert!(many.low >= 10.0 && many.high > 14.0 && many.high <= 20.0, "{many:?}");
+        assert_eq!(many.half, many.high - many.mean);
+    }
+
+    fn run(goodput: f64, digest: &str) -> ContenderResult {
+        let totals = |share: f64| Totals {
+            count: 2,
+            goodput_mbit: goodput * share,
+            share,
+            retransmissions: (share > 0.5).then_some(goodput as u64),
+            ..Totals::default()
+        };
+        let workload = |name: &str, share: f64| WorkloadFigures {
+            name: name.to_owned(),
+            totals: totals(share),
+            completions: (share < 0.5).then(Completions::default),
+            ..WorkloadFigures::default()
+        };
+        let mut run = ContenderResult {
+            label: "copa".to_owned(),
+            figures: Figures {
+                goodput_mbit: goodput,
+                ..Figures::default()
+            },
+            workloads: vec![workload("bulk", 0.75), workload("web", 0.25)],
+            ..ContenderResult::default()
+        };
+        run.series.workloads = vec![
+            WorkloadSeries::default(),
+            WorkloadSeries {
+                completed: vec![Completion::default(); 3],
+                ..WorkloadSeries::default()
+            },
+        ];
+        run.audit.simulation = Some(SimulationAudit {
+            digest: digest.to_owned(),
+            ..SimulationAudit::default()
+        });
+        run
+    }
+
+    fn joined(runs: &[(f64, &str)], of: Runs) -> ContenderResult {
+        let runs = runs.iter().zip(1..).map(|((goodput, digest), seed)| (seed, run(*goodput, digest)));
+        together(runs.collect(), of, &[]).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_random_says_so() {
+        let same = joined(&[(90.0, "a"); 3], Runs::Seeds);
+        let spread = same.spread.unwrap();
+        assert_eq!((spread.interval, spread.seeds, spread.half.goodput_mbit), (Interval::Same, 3, 0.0));
+        let told = note(std::slice::from_ref(&same), Runs::Seeds, 1);
+        assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
+        // Something was drawn, though no figure shows it.
+        let lucky = joined(&[(90.0, "a"), (90.0, "b")], Runs::Seeds);
+        assert_eq!(note(&[lucky], Runs::Seeds, 1), "All 2 seeds gave the same figures.");
+        let random = joined(&[(90.0, "a"), (91.0, "b"), (92.0, "c")], Runs::Seeds);
+        let told = note(&[same, random], Runs::Seeds, 1);
+        assert!(told.starts_with("Means over 3 seeds with their 95 % confidence intervals (Student's t)."), "{told}");
+        assert!(told.contains("All seeds gave the same for copa."), "{told}");
+    }
+
+    #[test]
+    fn two_runs_have_no_interval_and_repeats_a_bootstraps() {
+        let two = joined(&[(90.0, "a"), (94.0, "b")], Runs::Seeds);
+        let spread = two.spread.unwrap();
+        assert_eq!((spread.interval, two.figures.goodput_mbit), (Interval::Range, 92.0));
+        let ends = (spread.low.unwrap().goodput_mbit, spread.high.unwrap().goodput_mbit);
+        assert_eq!(ends, (90.0, 94.0));
+        assert!(note(&[two], Runs::Seeds, 1).contains("two are too few for an interval"));
+        let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
+        let spread = many.spread.unwrap();
+        assert_eq!(spread.interval, Interval::Bootstrap);
+        assert!(spread.low.unwrap().goodput_mbit >= 90.0 && spread.half.goodput_mbit <= 2.0, "{spread:?}");
+        let told = note(&[many], Runs::Repeats, 1);
+        assert!(told.contains("3 repeats with their 95 % bootstrap intervals") && told.contains("of repeat 1"), "{told}");
+    }
+
+    #[test]
+    fn workloads_have_means_too_and_runs_are_kept_apart_for_pictures() {
+        let one = joined(&[(80.0, "a"), (90.0, "b"), (100.0, "c")], Runs::Seeds);
+        let [bulk, web] = one.workloads.as_slice() else {
+            panic!("two workloads")
+        };
+        assert_eq!((bulk.totals.goodput_mbit, bulk.totals.share), (67.5, 0.75));
+        assert_eq!((bulk.totals.retransmissions, web.totals.retransmissions), (Some(90), None));
+        let spread = bulk.totals.spread.unwrap();
+        assert!(spread.interval == Interval::StudentT && spread.half.goodput_mbit > 10.0, "{spread:?}");
+        assert_eq!(web.completions.as_ref().unwrap().classes[0].flows, 9);
+        assert_eq!(one.series.workloads[1].completed.len(), 9);
+        let each: Vec<(u64, f64)> = one.series.each.iter().map(|r| (r.seed, r.figures.goodput_mbit)).collect();
+        assert_eq!(each, [(1, 80.0), (2, 90.0), (3, 100.0)]);
+        assert_eq!(joined(&[(80.0, "a")], Runs::Seeds).spread, None);
+    }
+}

@@ -1,0 +1,196 @@
+//! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is what.
+
+use ccplane_report::chart::{COLOURS, Key, Look};
+
+use crate::result::{ContenderResult, RunResult, WorkloadFigures};
+
+/// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same algorithm.
+const VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
+const NATIVE_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
+/// Of datagrams, which nobody controls; in the palette's grey.
+const DATAGRAMS: &str = "1 3";
+
+/// The palest flow of a workload has so much of its colour, percent.
+const PALEST: usize = 40;
+
+/// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its workloads.
+pub(super) struct Looks {
+    contenders: Vec<Look>,
+    workloads: Vec<Vec<Look>>,
+    labels: Vec<String>,
+    /// The key of each contender.
+    keys: Vec<usize>,
+}
+
+/// Who is drawn: an algorithm, native or not.
+#[derive(Clone, Copy, PartialEq)]
+struct Who<'a> {
+    /// Without parameters.
+    family: &'a str,
+    native: bool,
+}
+
+impl Looks {
+    /// One hue an algorithm. ccplane's lines are solid, native ones beside them dashed and in the hue's other shade, so that they
+    /// differ in grey print too.
+    pub fn new(result: &RunResult) -> Looks {
+        let all = &result.contenders;
+        let contenders: Vec<Who<'_>> = all.iter().map(of_contender).collect();
+        let workloads: Vec<Vec<Option<Who<'_>>>> = all
+            .iter()
+            .map(|c| c.workloads.iter().map(of_workload).collect())
+            .collect();
+        let everyone = || contenders.iter().chain(workloads.iter().flatten().flatten());
+        let mut families: Vec<&str> = Vec::new();
+        for who in everyone() {
+            if !families.contains(&who.family) {
+                families.push(who.family);
+            }
+        }
+        let mixed = everyone().any(|who| who.native) && everyone().any(|who| !who.native);
+        let look = |who: &Who<'_>, before: usize| {
+            let second = mixed && who.native;
+            let variants = if second { NATIVE_VARIANTS } else { VARIANTS };
+            Look {
+                colour: families.iter().position(|family| *family == who.family).unwrap_or(0),
+                second,
+                dashes: variants.get(before % variants.len()).copied().unwrap_or_default(),
+            }
+        };
+        let among = |kin: &[Option<Who<'_>>], place: usize, who: &Who<'_>| {
+            kin.iter().take(place).filter(|other| **other == Some(*who)).count()
+        };
+        let kin: Vec<Option<Who<'_>>> = contenders.iter().copied().map(Some).collect();
+        let one = |(place, who): (usize, &Who<'_>)| look(who, among(&kin, place, who));
+        let beside = |kin: &Vec<Option<Who<'_>>>| -> Vec<Look> {
+            let looks = kin.iter().enumerate().map(|(place, who)| match who {
+                Some(who) => look(who, among(kin, place, who)),
+                None => Look {
+                    colour: COLOURS - 1,
+                    second: false,
+                    dashes: DATAGRAMS,
+                },
+            });
+            looks.collect()
+        };
+        let mut labels = Vec::new();
+        let mut keys = Vec::new();
+        for c in all {
+            keys.push(labels.len());
+            labels.push(c.label.clone());
+            labels.extend(c.workloads.iter().map(WorkloadFigures::title));
+        }
+        Looks {
+            contenders: contenders.iter().enumerate().map(one).collect(),
+            workloads: workloads.iter().map(beside).collect(),
+            labels,
+            keys,
+        }
+    }
+
+    /// Of a contender, by its place.
+    pub fn contender(&self, at: usize) -> Look {
+        self.contenders.get(at).copied().unwrap_or_default()
+    }
+
+    /// Of a contender's workload, by their places.
+    pub fn workload(&self, at: usize, workload: usize) -> Look {
+        let looks = self.workloads.get(at).and_then(|looks| looks.get(workload));
+        looks.copied().unwrap_or_default()
+    }
+
+    /// Which key a contender has; its workloads' follow.
+    pub fn key(&self, at: usize) -> usize {
+        self.keys.get(at).copied().unwrap_or_default()
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = Key<'_>> {
+        let all = self.contenders.iter().zip(&self.workloads);
+        let looks = all.flat_map(|(contender, workloads)| std::iter::once(contender).chain(workloads));
+        self.labels.iter().zip(looks).map(|(label, look)| Key { label, look: *look })
+    }
+}
+
+fn of_contender(c: &ContenderResult) -> Who<'_> {
+    Who {
+        family: &c.algorithm,
+        native: c.native,
+    }
+}
+
+/// Nobody where nothing controls it.
+fn of_workload(w: &WorkloadFigures) -> Option<Who<'_>> {
+    let label = w.algorithm.as_deref()?;
+    let bare = label.strip_prefix("native:");
+    let family = bare.unwrap_or(label);
+    Some(Who {
+        family: family.split_once(':').map_or(family, |(name, _)| name),
+        native: bare.is_some(),
+    })
+}
+
+/// The shade of a flow among `of`: percent of the workload's colour. A lone one has all of it.
+pub(super) fn shade(flow: usize, of: usize) -> Option<u8> {
+    let last = of.checked_sub(1).filter(|last| *last > 0)?;
+    let paler = (100 - PALEST) * flow.min(last) / last;
+    u8::try_from(100 - paler).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(name: &str, algorithm: Option<&str>) -> WorkloadFigures {
+        WorkloadFigures {
+            name: name.to_owned(),
+            algorithm: algorithm.map(str::to_owned),
+            ..WorkloadFigures::default()
+        }
+    }
+
+    fn contender(label: &str, algorithm: &str, native: bool, workloads: Vec<WorkloadFigures>) -> ContenderResult {
+        ContenderResult {
+            label: label.to_owned(),
+            algorithm: algorithm.to_owned(),
+            native,
+            workloads,
+            ..ContenderResult::default()
+        }
+    }
+
+    #[test]
+    fn an_algorithm_has_its_colour_wherever_it_is() {
+        let beside = |own: &str| {
+            vec![
+                workload("bulk", Some(own)),
+                workload("cross", Some("native:cubic")),
+                workload("more", Some("native:cubic")),
+                workload("noise", None),
+            ]
+        };
+        let result = RunResult {
+            contenders: vec![
+                contender("copa:delta=1", "copa", false, beside("copa:delta=1")),
+                contender("cubic", "cubic", false, beside("cubic")),
+            ],
+            ..RunResult::default()
+        };
+        let looks = Looks::new(&result);
+        let colours = |at: usize| -> Vec<usize> { (0..4).map(|w| looks.workload(at, w).colour).collect() };
+        assert_eq!((colours(0), colours(1)), (vec![0, 1, 1, 5], vec![1, 1, 1, 5]));
+        assert_eq!((looks.contender(0).colour, looks.contender(1).colour), (0, 1));
+        // Native Cubic is in the other shade, and its second workload dashed otherwise.
+        let [ours, first, second] = [looks.workload(1, 0), looks.workload(1, 1), looks.workload(1, 2)];
+        assert!(!ours.second && first.second && first.dashes != second.dashes);
+        let keys: Vec<&str> = looks.keys().map(|key| key.label).collect();
+        assert_eq!(keys[..3], ["copa:delta=1", "bulk: copa:delta=1", "cross: native:cubic"]);
+        assert_eq!((keys.len(), looks.key(1), keys[5]), (10, 5, "cubic"));
+    }
+
+    #[test]
+    fn flows_fade_from_the_first_to_the_last() {
+        assert_eq!([shade(0, 3), shade(1, 3), shade(2, 3)], [Some(100), Some(70), Some(40)]);
+        assert_eq!((shade(0, 1), shade(0, 0)), (None, None));
+    }
+}

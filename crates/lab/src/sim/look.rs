@@ -1,0 +1,393 @@
+//! From a simulation to its record: what is seen of every workload while time passes, and what is known at the end.
+
+use std::collections::BTreeMap;
+
+use ccplane_sim::{AppId, FlowId, FlowView, NodeId, SimError, World};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::experiment::Contender;
+use crate::metrics;
+use crate::record::WorkloadRecord;
+use crate::result::{Completion, Sample, TcpInfo};
+
+/// Flows that are looked at in time, of the compared workloads together and of each other one; of more, the first ones.
+const MOST_SAMPLED: usize = 64;
+
+/// What the kernel says where there was no loss yet.
+const NO_SSTHRESH: u32 = 0x7fff_ffff;
+
+/// A workload of the scenario, as it is in the simulation.
+pub(super) struct Part {
+    pub app: AppId,
+    pub name: String,
+    /// Who controls it; nobody controls datagrams.
+    pub contender: Option<Contender>,
+    /// Whether it is part of the contender's figures.
+    pub compared: bool,
+    /// Whether the run ends when it and all others like it have ended.
+    pub awaited: bool,
+    pub sends: Sends,
+}
+
+/// What a workload's bytes are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sends {
+    /// Flows without end.
+    Lasting,
+    /// Flows that end when their bytes have arrived.
+    Finite,
+    /// Connections that carry requests and responses.
+    Exchanges,
+    /// Connections that carry messages one way.
+    Messages,
+    /// Packets without a connection.
+    Datagrams,
+}
+
+impl Part {
+    /// Whether its flows' bytes are its goodput.
+    pub fn has_flows(&self) -> bool {
+        matches!(self.sends, Sends::Lasting | Sends::Finite | Sends::Messages)
+    }
+}
+
+/// What is seen of the workloads.
+pub(super) struct Looks<'p> {
+    parts: &'p [Part],
+    /// Payload of a full segment.
+    mss: u16,
+    /// Flows that were there at the last look.
+    seen: usize,
+    sampled: Vec<Sampled>,
+    /// One for each part, where there are several.
+    courses: Vec<Course>,
+    /// What every flow had received, and every workload in exchanges and datagrams, when the counting began.
+    uncounted: Uncounted,
+}
+
+/// Bytes from before the counting began.
+#[derive(Default)]
+struct Uncounted {
+    flows: BTreeMap<FlowId, u64>,
+    /// By part.
+    others: Vec<u64>,
+}
+
+/// A flow that is looked at.
+struct Sampled {
+    flow: FlowId,
+    part: usize,
+    samples: Vec<Sample>,
+}
+
+/// Bytes of a workload over time.
+#[derive(Default)]
+struct Course {
+    /// Of flows and exchanges that are over.
+    over: u64,
+    /// Flows that are not.
+    live: Vec<FlowId>,
+    /// Exchanges that are in `over`.
+    exchanges: usize,
+    points: Vec<(u64, u64)>,
+}
+
+impl<'p> Looks<'p> {
+    pub fn new(parts: &'p [Part], mss: u16) -> Looks<'p> {
+        let courses = if parts.len() > 1 { parts.len() } else { 0 };
+        Looks {
+            parts,
+            mss,
+            seen: 0,
+            sampled: Vec::new(),
+            courses: (0..courses).map(|_| Course::default()).collect(),
+            uncounted: Uncounted::default(),
+        }
+    }
+
+    /// Goodputs count from this moment on.
+    pub fn count_from_here(&mut self, sim: &World) {
+        let views = sim.flows().filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
+        self.uncounted = Uncounted {
+            flows: views.collect(),
+            others: self.parts.iter().map(|part| beside_flows(sim, part)).collect(),
+        };
+    }
+
+    /// A look at this moment.
+    pub fn look(&mut self, sim: &World, now: u64) {
+        for flow in sim.flows().skip(self.seen) {
+            self.seen += 1;
+            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.parts, &view)) else {
+                continue;
+            };
+            if part.sends == Sends::Lasting && self.has_room(at, part) {
+                self.sampled.push(Sampled {
+                    flow,
+                    part: at,
+                    samples: Vec::new(),
+                });
+            }
+            if let Some(course) = self.courses.get_mut(at).filter(|_| part.has_flows()) {
+                course.live.push(flow);
+            }
+        }
+        for sampled in &mut self.sampled {
+            if let Some(view) = sim.flow(sampled.flow) {
+                sampled.samples.push(sample(&view, now, self.mss));
+            }
+        }
+        for (part, course) in self.parts.iter().zip(&mut self.courses) {
+            course.look(sim, part, now);
+        }
+    }
+
+    /// Whether one more flow of this part is looked at.
+    fn has_room(&self, at: usize, part: &Part) -> bool {
+        let together = |other: usize| match part.compared {
+            true => self.parts.get(other).is_some_and(|other| other.compared),
+            false => other == at,
+        };
+        let taken = self.sampled.iter().filter(|sampled| together(sampled.part));
+        taken.count() < MOST_SAMPLED
+    }
+
+    /// The flows that are looked at, in the order of the result: compared ones as they began, then those of the others by
+    /// workload.
+    pub fn flows(&self) -> Vec<FlowId> {
+        let place = |sampled: &Sampled| match self.parts.get(sampled.part) {
+            Some(part) if part.compared => (false, 0),
+            _ => (true, sampled.part),
+        };
+        let mut all: Vec<(_, FlowId)> = self.sampled.iter().map(|one| (place(one), one.flow)).collect();
+        all.sort_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, flow)| flow).collect()
+    }
+
+    /// What every workload did until the end of the run; goodputs count from `warm` on.
+    pub fn records(
+        self,
+        sim: &World,
+        seed: u64,
+        span: Duration,
+        warm: Duration,
+    ) -> Result<Vec<WorkloadRecord>, SimError> {
+        let mut views: Vec<Vec<(u64, FlowView)>> = self.parts.iter().map(|_| Vec::new()).collect();
+        for flow in sim.flows() {
+            let Some(mut view) = sim.flow(flow) else { continue };
+            view.received -= self.uncounted.flows.get(&flow).copied().unwrap_or(0);
+            let of = part_of(self.parts, &view).and_then(|(at, _)| views.get_mut(at));
+            if let Some(views) = of {
+                views.push((flow.index() as u64, view));
+            }
+        }
+        let mut records = Vec::with_capacity(self.parts.len());
+        let mut alone = Alone {
+            sim,
+            known: BTreeMap::new(),
+        };
+        for (at, (part, views)) in self.parts.iter().zip(&views).enumerate() {
+            let mut record = match part.sends {
+                Sends::Lasting => lasting(views, span.saturating_sub(warm)),
+                Sends::Finite => finite(views, span),
+                Sends::Messages => WorkloadRecord {
+                    unfinished: sim.workload(part.app).map_or(0, |workload| workload.unfinished()),
+                    ..finite(views, span)
+                },
+                Sends::Exchanges | Sends::Datagrams => WorkloadRecord {
+                    received: beside_flows(sim, part) - self.uncounted.others.get(at).copied().unwrap_or(0),
+                    ..WorkloadRecord::default()
+                },
+            };
+            record.completed = alone.completed(part, views, seed)?;
+            (record.name, record.contender) = (part.name.clone(), part.contender.clone());
+            record.compared = part.compared;
+            records.push(record);
+        }
+        for (record, course) in records.iter_mut().zip(self.courses) {
+            record.course = course.points;
+        }
+        for sampled in self.sampled {
+            if let Some(record) = records.get_mut(sampled.part) {
+                record.flows.push(sampled.samples);
+            }
+        }
+        Ok(records)
+    }
+}
+
+impl Course {
+    fn look(&mut self, sim: &World, part: &Part, now: u64) {
+        let over = &mut self.over;
+        let mut received = 0;
+        self.live.retain(|flow| match sim.flow(*flow) {
+            Some(view) if view.finished.is_some() => {
+                *over += view.received;
+                false
+            }
+            Some(view) => {
+                received += view.received;
+                true
+            }
+            None => false,
+        });
+        let exchanges = exchanges(sim, part);
+        for exchange in exchanges.iter().skip(self.exchanges) {
+            *over += exchange.response.get();
+        }
+        self.exchanges = exchanges.len();
+        if part.sends == Sends::Datagrams {
+            received = beside_flows(sim, part);
+        }
+        self.points.push((now, self.over + received));
+    }
+}
+
+/// Bytes that a workload received otherwise than by flows of its own: in responses, in datagrams.
+fn beside_flows(sim: &World, part: &Part) -> u64 {
+    match part.sends {
+        Sends::Exchanges => exchanges(sim, part).iter().map(|exchange| exchange.response.get()).sum(),
+        Sends::Datagrams => sim.datagrams(part.app).received_bytes,
+        Sends::Lasting | Sends::Finite | Sends::Messages => 0,
+    }
+}
+
+/// Whose flow it is.
+fn part_of<'p>(parts: &'p [Part], view: &FlowView) -> Option<(usize, &'p Part)> {
+    let app = view.app?;
+    parts.iter().enumerate().find(|(_, part)| part.app == app)
+}
+
+fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
+    let workload = sim.workload(part.app).filter(|_| part.sends == Sends::Exchanges);
+    workload.map_or(&[], |workload| workload.exchanges())
+}
+
+/// Flows that ended early count as given up.
+fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
+    let all = || views.iter().map(|(_, view)| view);
+    WorkloadRecord {
+        received: all().map(|view| view.received).sum(),
+        retransmitted: Some(all().map(|view| view.retransmitted).sum()),
+        goodputs: all().map(|view| metrics::mbits(view.received, span.as_nanos())).collect(),
+        order: views.iter().map(|(index, _)| *index).collect(),
+        fell_back: all().filter(|view| view.in_fallback).count() as u64,
+        failed: all().filter(|view| view.failure.is_some()).count() as u64,
+        ..WorkloadRecord::default()
+    }
+}
+
+fn finite(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
+    let all = || views.iter().map(|(_, view)| view);
+    let end = Time::ZERO + span;
+    WorkloadRecord {
+        received: all().map(|view| view.received).sum(),
+        retransmitted: Some(all().map(|view| view.retransmitted).sum()),
+        unfinished: all().filter(|flow| flow.finished.is_none() && flow.started < end).count() as u64,
+        failed: all().filter(|view| view.failure.is_some()).count() as u64,
+        ..WorkloadRecord::default()
+    }
+}
+
+/// A look at a flow in the terms of Linux TCP.
+fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
+    let mss = u64::from(mss).max(1);
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let ssthresh = if view.ssthresh == u64::MAX {
+        NO_SSTHRESH
+    } else {
+        small(view.ssthresh / mss)
+    };
+    Sample {
+        at_ns,
+        received: view.received,
+        tcp: TcpInfo {
+            mss: small(mss),
+            cwnd: small(view.cwnd / mss),
+            ssthresh,
+            srtt_us: small(view.srtt.as_micros()),
+            min_rtt_us: small(view.min_rtt.as_micros()),
+            unacked: view.in_flight,
+            lost: 0,
+            retrans: small(view.retransmitted),
+            bytes_retrans: view.retransmitted * mss,
+            bytes_acked: view.acked,
+            pacing_rate: if view.rate == 0 { u64::MAX } else { view.rate },
+            ..TcpInfo::default()
+        },
+    }
+}
+
+/// How long flows take alone, by their ends.
+struct Alone<'s> {
+    sim: &'s World,
+    /// Round trip, and the lowest rate there.
+    known: BTreeMap<(NodeId, NodeId), (Duration, Option<Rate>)>,
+}
+
+impl Alone<'_> {
+    /// A workload's flows and responses that ended.
+    fn completed(&mut self, part: &Part, views: &[(u64, FlowView)], seed: u64) -> Result<Vec<Completion>, SimError> {
+        let sim = self.sim;
+        let mut completed = Vec::new();
+        let mut add = |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
+            let took_ns = finished.since(came).as_nanos();
+            let alone_ns = match self.takes(from, to, bytes) {
+                // Where its way is gone at the end nobody can say; only of those that are compared it has to be known.
+                Err(_) if !part.compared => took_ns,
+                known => known?,
+            };
+            completed.push(Completion {
+                seed,
+                started_ns: came.as_nanos(),
+                bytes,
+                took_ns,
+                waited_ns: started.since(came).as_nanos(),
+                alone_ns,
+            });
+            Ok(())
+        };
+        if part.sends == Sends::Finite {
+            for (_, flow) in views {
+                if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
+                    add(flow.from, flow.to, [flow.started, flow.started, finished], bytes)?;
+                }
+            }
+        }
+        for exchange in exchanges(sim, part) {
+            // The response comes from where the request went.
+            if let Some((_, connection)) = views.get(exchange.connection as usize) {
+                let (from, to) = (connection.to, connection.from);
+                let times = [exchange.started, exchange.started, exchange.finished];
+                add(from, to, times, exchange.response.get())?;
+            }
+        }
+        let workload = sim.workload(part.app).filter(|_| part.sends == Sends::Messages);
+        for message in workload.map_or(&[][..], |workload| workload.messages()) {
+            if let Some((_, connection)) = views.get(message.connection as usize) {
+                let times = [message.arrived, message.started, message.finished];
+                add(connection.from, connection.to, times, message.bytes.get())?;
+            }
+        }
+        Ok(completed)
+    }
+
+    /// Nanoseconds for so many bytes: at the lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+    fn takes(&mut self, from: NodeId, to: NodeId, bytes: u64) -> Result<u64, SimError> {
+        let (rtt, rate) = match self.known.get(&(from, to)) {
+            Some(known) => *known,
+            None => {
+                let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
+                let base = (there.delay + back.delay, there.rate);
+                self.known.insert((from, to), base);
+                base
+            }
+        };
+        let sending = rate.map_or(0, |rate| {
+            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
+        });
+        Ok(rtt
+            .as_nanos()
+            .saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
+    }
+}

@@ -1,0 +1,673 @@
+//! From the file to the paper: every name against what there is, every cell of the grid as a scenario.
+
+use std::path::Path;
+
+use ccplane_lab::scenario::{Problem, Source};
+use ccplane_report::Aim;
+use ccplane_units::Duration;
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Value};
+
+use super::measure::{Measure, Unread};
+use super::words::{self, Origin, Place, Word, Words};
+use super::written::{self, File, Text, key_of};
+use super::{Chart, Choice, Column, Dim, Figure, Meant, Paper, Put, Table, X};
+use crate::Datapath;
+
+/// What explains the settings.
+const REFERENCE: &str = "docs/papers.md";
+
+/// Names that an axis cannot have.
+const TAKEN: [&str; 4] = ["contender", "on", "delay", "time"];
+
+/// More repeats than anybody waits for.
+const MOST_REPEATS: u32 = 1_000;
+
+struct Context<'t> {
+    source: Source<'t>,
+    folder: &'t Path,
+}
+
+impl Context<'_> {
+    fn problem<T>(&self, at: &Spanned<T>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+        self.source.problem(at.span(), what, "here", fix)
+    }
+
+    fn place<T>(&self, at: &Spanned<T>) -> Place {
+        Place {
+            origin: 0,
+            span: at.span(),
+        }
+    }
+
+    /// What replaces a word.
+    fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
+        let slice = self.source.text.get(value.span()).unwrap_or_default();
+        let read = DeValue::parse(slice).map_err(|error| self.source.syntax_of(&error, REFERENCE))?;
+        Ok(Word::read(&read, slice, value.span().start, 0))
+    }
+
+    fn puts(&self, set: &written::Set) -> Result<Vec<Put>, Problem> {
+        let one = |(path, value): (&Text, &Spanned<Value>)| -> Result<Put, Problem> {
+            Ok(Put {
+                path: path.get_ref().clone(),
+                at: self.place(path),
+                word: self.word(value)?,
+            })
+        };
+        set.iter().map(one).collect()
+    }
+
+    fn measure(&self, text: &Text) -> Result<Measure, Problem> {
+        Measure::read(text.get_ref()).map_err(|error| match error {
+            Unread::Unknown(name) => self.source.unknown(text.span(), "measure", &name, &Measure::names()),
+            Unread::Argument(fix) => self.problem(text, format!("`{}` is no measure", text.get_ref()), fix),
+        })
+    }
+
+    fn datapath(&self, text: &Text) -> Result<Datapath, Problem> {
+        match text.get_ref().as_str() {
+            "sim" => Ok(Datapath::Sim),
+            "linux" => Ok(Datapath::Linux),
+            other => Err(self
+                .source
+                .unknown(text.span(), "place to run", other, &["sim", "linux"])),
+        }
+    }
+
+    fn repeats(&self, text: Option<&Spanned<u32>>, own: usize) -> Result<usize, Problem> {
+        match text {
+            None => Ok(own),
+            Some(n) if (1..=MOST_REPEATS).contains(n.get_ref()) => Ok(*n.get_ref() as usize),
+            Some(n) => Err(self.problem(
+                n,
+                format!("{} repeats", n.get_ref()),
+                format!("give 1 to {MOST_REPEATS}"),
+            )),
+        }
+    }
+}
+
+/// Checks a whole file.
+pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Problem> {
+    let source = Source { file, text };
+    let context = Context { source, folder };
+    let syntax = |error: toml::de::Error| source.syntax_of(&error, REFERENCE);
+    let written: File = toml::from_str(text).map_err(syntax)?;
+    let raw = DeTable::parse(text).map_err(syntax)?;
+    let name = written.name.get_ref();
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+        let what = format!("`{name}` is no name of a paper");
+        return Err(context.problem(
+            &written.name,
+            what,
+            "use letters, digits, `-` and `_`: results have a folder of this name",
+        ));
+    }
+    let (words, origins) = scenario(&context, &written, raw.get_ref())?;
+    let places = written.on.iter().flatten().map(|on| context.datapath(on));
+    let mut on: Vec<Datapath> = places.collect::<Result<_, _>>()?;
+    if on.is_empty() {
+        on.push(Datapath::Sim);
+    }
+    let mut dims = written
+        .grid
+        .iter()
+        .map(|grid| axis(&context, grid))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let Some((n, twice)) = dims
+        .iter()
+        .enumerate()
+        .find(|(n, dim)| dims[..*n].iter().any(|d| d.name == dim.name))
+    {
+        let at = written.grid.get(n).map_or(0..0, |grid| grid.get_ref().name.span());
+        return Err(source.problem(
+            at,
+            format!("there are two axes `{}`", twice.name),
+            "the second",
+            "give each a name of its own",
+        ));
+    }
+    let (contenders, algorithms) = contenders(&context, &written, &words)?;
+    dims.push(contenders);
+    dims.push(Dim {
+        name: "on".to_owned(),
+        heading: "on".to_owned(),
+        values: on.iter().map(|on| named(&on.to_string(), on.label())).collect(),
+    });
+    let names = Names {
+        context: &context,
+        dims: &dims,
+    };
+    let repeats = context.repeats(written.repeats.as_ref(), 1)?;
+    let figures = written.figure.iter().map(|figure| names.figure(figure));
+    let tables = written.table.iter().map(|table| names.table(table));
+    let charts = written.chart.iter().map(|chart| names.chart(chart));
+    let paper = Paper {
+        name: written.name.get_ref().clone(),
+        title: written.title.clone(),
+        source: written.source.clone(),
+        takes: written.takes.clone(),
+        repeats: (repeats, context.repeats(written.quick.repeats.as_ref(), repeats)?),
+        whole: Place {
+            origin: 0,
+            span: written
+                .scenario
+                .as_ref()
+                .map_or(0..0, |scenario| first_line(text, scenario.span())),
+        },
+        quick: context.puts(&written.quick.set)?,
+        quick_only: names.only(&written.quick.only)?,
+        figures: figures.collect::<Result<_, _>>()?,
+        tables: tables.collect::<Result<_, _>>()?,
+        charts: charts.collect::<Result<_, _>>()?,
+        folder: folder.to_owned(),
+        remarks: written.remarks.clone(),
+        deviations: written.deviations.clone(),
+        on,
+        origins,
+        words,
+        dims,
+        algorithms,
+    };
+    cells(&context, &paper, &written)?;
+    Ok(paper)
+}
+
+/// The words of the scenario: those of the file that it is based on, and the paper's own over them.
+fn scenario(context: &Context, written: &File, raw: &DeTable<'_>) -> Result<(Words, Vec<Origin>), Problem> {
+    let source = context.source;
+    let mut origins = vec![Origin {
+        file: source.file.to_owned(),
+        text: source.text.to_owned(),
+    }];
+    let mut below = Words::new();
+    if let Some(base) = &written.base {
+        let path = context.folder.join(base.get_ref());
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let what = format!("{} cannot be read: {error}", path.display());
+            context.problem(
+                base,
+                what,
+                "name a scenario's file; a relative path counts from the paper's folder",
+            )
+        })?;
+        let file = path.display().to_string();
+        let other = Source {
+            file: &file,
+            text: &text,
+        };
+        let table = DeTable::parse(&text).map_err(|error| other.syntax_of(&error, "docs/scenarios.md"))?;
+        below = words::read(table.get_ref(), &text, 0, 1);
+        // Who is compared, and what it is called, the paper says.
+        for own in ["contenders", "title"] {
+            below.remove(own);
+        }
+        origins.push(Origin { file, text });
+    }
+    let own = raw.iter().find(|(key, _)| key.get_ref() == "scenario");
+    if let Some(table) = own.and_then(|(_, value)| value.get_ref().as_table()) {
+        words::over(&mut below, &words::read(table, source.text, 0, 0));
+    } else if written.base.is_none() {
+        return Err(source.problem(
+            written.name.span(),
+            "there is nothing to run",
+            "no scenario",
+            "add `[scenario]` with the words of a scenario file, or `base = \"scenario.toml\"`",
+        ));
+    }
+    if let Some(Word::Value(_, place)) = below.get("contenders") {
+        return Err(source.problem(
+            place.span.clone(),
+            "a paper's contenders have tables of their own",
+            "here",
+            "write a `[[contender]]` with `algorithm = …` for each",
+        ));
+    }
+    Ok((below, origins))
+}
+
+fn named(key: &str, label: &str) -> Choice {
+    Choice {
+        key: key.to_owned(),
+        label: label.to_owned(),
+        x: None,
+        puts: Vec::new(),
+    }
+}
+
+/// An axis of the grid.
+fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> {
+    let grid = at.get_ref();
+    let name = grid.name.get_ref().clone();
+    if TAKEN.contains(&name.as_str()) || name.is_empty() || name.contains(['{', '}']) {
+        return Err(context.problem(
+            &grid.name,
+            format!("an axis cannot be called `{name}`"),
+            "give it another name",
+        ));
+    }
+    let values: Vec<Choice> = match (&grid.values, &grid.cells) {
+        (Some(values), None) => {
+            let one = |value: &Spanned<Value>| -> Result<Choice, Problem> {
+                let Some(key) = key_of(value.get_ref()) else {
+                    return Err(context.problem(
+                        value,
+                        "a list or table has no key",
+                        "write `cells`, each with a `key` and what it sets",
+                    ));
+                };
+                let puts = grid.sets.as_ref().map(|path| -> Result<Put, Problem> {
+                    Ok(Put {
+                        path: path.get_ref().clone(),
+                        at: context.place(path),
+                        word: context.word(value)?,
+                    })
+                });
+                Ok(Choice {
+                    x: value
+                        .get_ref()
+                        .as_float()
+                        .or(value.get_ref().as_integer().map(|n| n as f64)),
+                    puts: puts.transpose()?.into_iter().collect(),
+                    ..named(&key, &key)
+                })
+            };
+            values.iter().map(one).collect::<Result<_, _>>()?
+        }
+        (None, Some(cells)) => {
+            if let Some(sets) = &grid.sets {
+                return Err(context.problem(
+                    sets,
+                    "`sets` is for plain `values`",
+                    "give each of `cells` its own `set = { … }`",
+                ));
+            }
+            let one = |cell: &written::Cell| -> Result<Choice, Problem> {
+                let key = cell.key.get_ref();
+                Ok(Choice {
+                    x: cell.x,
+                    puts: context.puts(&cell.set)?,
+                    ..named(key, cell.label.as_ref().unwrap_or(key))
+                })
+            };
+            cells.iter().map(one).collect::<Result<_, Problem>>()?
+        }
+        _ => {
+            return Err(context.problem(
+                &grid.name,
+                format!("the axis `{name}` has either `values` or `cells`"),
+                "give `sets = \"topology.dumbbell.rate\"` and `values = [\"10mbit\", \"100mbit\"]`, or `cells` with a `key` and a `set` each",
+            ));
+        }
+    };
+    distinct(context, &grid.name, &values)?;
+    Ok(Dim {
+        heading: grid.heading.clone().unwrap_or_else(|| name.clone()),
+        name,
+        values,
+    })
+}
+
+/// That there is a value, and that every value has a key of its own.
+fn distinct<T>(context: &Context, at: &Spanned<T>, values: &[Choice]) -> Result<(), Problem> {
+    if values.is_empty() {
+        return Err(context.problem(at, "there is no value", "give at least one"));
+    }
+    for (n, value) in values.iter().enumerate() {
+        if values[..n].iter().any(|other| other.key == value.key) {
+            return Err(context.problem(
+                at,
+                format!("the key `{}` comes twice", value.key),
+                "give each a `key` of its own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn contenders(context: &Context, written: &File, words: &Words) -> Result<(Dim, Vec<(String, Place)>), Problem> {
+    let mut values = Vec::new();
+    for contender in &written.contender {
+        let text = contender.algorithm.get_ref();
+        let plain = || text.replace(|c: char| !c.is_ascii_alphanumeric() && !"_+-".contains(c), "_");
+        let key = contender.key.as_ref().map_or_else(plain, |key| key.get_ref().clone());
+        values.push(Choice {
+            puts: context.puts(&contender.set)?,
+            ..named(&key, contender.label.as_ref().unwrap_or(text))
+        });
+    }
+    let algorithms = written
+        .contender
+        .iter()
+        .map(|c| (c.algorithm.get_ref().clone(), context.place(&c.algorithm)));
+    if let Some(first) = written.contender.first() {
+        distinct(context, &first.algorithm, &values)?;
+    } else {
+        let own = |words: &Words| words.contains_key("algorithm");
+        if !matches!(words.get("workload"), Some(Word::List(all)) if all.iter().all(own)) {
+            return Err(context.source.problem(
+                written.name.span(),
+                "nobody is compared",
+                "no contender",
+                "add `[[contender]]` with `algorithm = \"cubic\"`, or give every workload its own `algorithm`",
+            ));
+        }
+        values.push(named("all", "all"));
+    }
+    let dim = Dim {
+        name: "contender".to_owned(),
+        heading: "under".to_owned(),
+        values,
+    };
+    Ok((dim, algorithms.collect()))
+}
+
+/// Names, where dimensions are known.
+struct Names<'t> {
+    context: &'t Context<'t>,
+    dims: &'t [Dim],
+}
+
+impl Names<'_> {
+    fn contenders(&self) -> usize {
+        self.dims.len() - 2
+    }
+
+    fn dim(&self, name: &Text) -> Result<usize, Problem> {
+        let all: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
+        let found = all.iter().position(|known| known == name.get_ref());
+        found.ok_or_else(|| self.context.source.unknown(name.span(), "axis", name.get_ref(), &all))
+    }
+
+    fn value<T>(&self, dim: usize, key: &str, at: &Spanned<T>) -> Result<usize, Problem> {
+        let values = self.dims.get(dim).map_or(&[][..], |dim| &dim.values);
+        let all: Vec<&str> = values.iter().map(|value| value.key.as_str()).collect();
+        let name = self.dims.get(dim).map_or("value", |dim| match dim.name.as_str() {
+            "on" => "place to run",
+            name => name,
+        });
+        let found = all.iter().position(|known| *known == key);
+        found.ok_or_else(|| self.context.source.unknown(at.span(), name, key, &all))
+    }
+
+    fn only(&self, only: &written::Only) -> Result<Vec<(usize, Vec<usize>)>, Problem> {
+        let one = |(name, keys): (&Text, &Spanned<written::OneOrMore>)| -> Result<(usize, Vec<usize>), Problem> {
+            let dim = self.dim(name)?;
+            let values = keys.get_ref().0.iter().map(|key| self.value(dim, key, keys));
+            Ok((dim, values.collect::<Result<_, Problem>>()?))
+        };
+        only.iter().map(one).collect()
+    }
+
+    /// The dimensions in the braces of a text.
+    fn braces(&self, text: &Text) -> Result<Vec<usize>, Problem> {
+        let mut found = Vec::new();
+        let mut rest = text.get_ref().as_str();
+        while let Some((name, after)) = rest.split_once('{').and_then(|(_, after)| after.split_once('}')) {
+            let dim = self.dim(&Spanned::new(text.span(), name.to_owned()))?;
+            if !found.contains(&dim) {
+                found.push(dim);
+            }
+            rest = after;
+        }
+        Ok(found)
+    }
+
+    /// That every dimension is either gone through or stands at one value.
+    fn decided<T>(&self, at: &Spanned<T>, meant: &Meant, how: &str) -> Result<(), Problem> {
+        for (n, dim) in self.dims.iter().enumerate() {
+            let allowed = |value: &usize| meant.only.iter().all(|(of, only)| *of != n || only.contains(value));
+            let left = (0..dim.values.len()).filter(allowed).count();
+            if left == 1 || (left > 1 && meant.each.contains(&n)) {
+                continue;
+            }
+            let (name, key) = (&dim.name, dim.values.first().map_or("", |value| &value.key));
+            let fix = match name.as_str() {
+                "contender" => format!("{how}, or give `of = \"{key}\"` or `only = {{ contender = \"{key}\" }}`"),
+                "on" => format!("{how}, or give `on = \"{key}\"`"),
+                _ => format!("{how}, or give `only = {{ {name} = \"{key}\" }}`"),
+            };
+            return Err(self
+                .context
+                .problem(at, format!("of `{name}`, {left} values are meant here"), fix));
+        }
+        Ok(())
+    }
+
+    fn fixed(&self, of: Option<&Text>, on: Option<&Text>) -> Result<Vec<(usize, usize)>, Problem> {
+        let contenders = self.contenders();
+        let named = of
+            .map(|of| (contenders, of))
+            .into_iter()
+            .chain(on.map(|on| (contenders + 1, on)));
+        named
+            .map(|(dim, key)| Ok((dim, self.value(dim, key.get_ref(), key)?)))
+            .collect()
+    }
+
+    fn figure(&self, at: &Spanned<written::Figure>) -> Result<Figure, Problem> {
+        let context = self.context;
+        let figure = at.get_ref();
+        let mut only = self.only(&figure.only)?;
+        let fixed = self.fixed(figure.of.as_ref(), figure.on.as_ref())?;
+        only.extend(fixed.into_iter().map(|(dim, value)| (dim, vec![value])));
+        let meant = Meant {
+            only,
+            each: self.braces(&figure.key)?,
+        };
+        self.decided(&figure.key, &meant, "name it in braces in the key")?;
+        if let Some(what) = &figure.what {
+            self.braces(what)?;
+        }
+        let over = self.fixed(figure.over.as_ref(), figure.over_on.as_ref())?;
+        let over = match (over.as_slice(), &figure.over_on) {
+            ([_, _], Some(second)) => {
+                return Err(context.problem(
+                    second,
+                    "a ratio is to another contender or to another place",
+                    "leave one of them out",
+                ));
+            }
+            (over, _) => over.first().copied(),
+        };
+        let equivalence = match &figure.judge {
+            Some(judge) if judge.get_ref() == "equivalence" => Some(judge),
+            Some(judge) => {
+                return Err(context
+                    .source
+                    .unknown(judge.span(), "way to judge", judge.get_ref(), &["equivalence"]));
+            }
+            None => None,
+        };
+        let aim = match (equivalence, &figure.margin, &figure.at_least, &figure.at_most) {
+            (Some(judge), None, ..) => {
+                return Err(context.problem(judge, "equivalence within what?", "give `margin = 0.05` for 5 %"));
+            }
+            (Some(judge), ..) if over.is_none() => {
+                return Err(context.problem(
+                    judge,
+                    "equivalent to what?",
+                    "give `over` or `over_on`: what it is a ratio to",
+                ));
+            }
+            (Some(_), Some(margin), None, None) if (0.0..1.0).contains(margin.get_ref()) => {
+                Some(Aim::Within(1.0 - margin.get_ref(), 1.0 + margin.get_ref()))
+            }
+            (_, Some(margin), ..) => {
+                return Err(context.problem(
+                    margin,
+                    "a margin is for equivalence, and between 0 and 1",
+                    "write `judge = \"equivalence\"` and `margin = 0.05` without `at_least` and `at_most`",
+                ));
+            }
+            (None, None, Some(least), Some(most)) if least.get_ref() <= most.get_ref() => {
+                Some(Aim::Within(*least.get_ref(), *most.get_ref()))
+            }
+            (None, None, Some(least), Some(_)) => {
+                return Err(context.problem(least, "nothing is at least this and at most less", "exchange the two"));
+            }
+            (None, None, Some(least), None) => Some(Aim::AtLeast(*least.get_ref())),
+            (None, None, None, Some(most)) => Some(Aim::AtMost(*most.get_ref())),
+            (None, None, None, None) => None,
+        };
+        Ok(Figure {
+            key: figure.key.get_ref().clone(),
+            what: figure.what.as_ref().map(|what| what.get_ref().clone()),
+            measure: context.measure(&figure.value)?,
+            paired: equivalence.is_some(),
+            paper: figure.paper.clone(),
+            least: figure.least.unwrap_or(0.0),
+            meant,
+            over,
+            aim,
+        })
+    }
+
+    fn table(&self, at: &Spanned<written::Table>) -> Result<Table, Problem> {
+        let table = at.get_ref();
+        let rows: Vec<usize> = table.rows.iter().map(|row| self.dim(row)).collect::<Result<_, _>>()?;
+        let across = table.across.as_ref().map(|across| self.dim(across)).transpose()?;
+        let meant = Meant {
+            only: self.only(&table.only)?,
+            each: self.braces(&table.title)?,
+        };
+        let mut columns = Vec::new();
+        for column in &table.columns {
+            let measure = self.context.measure(&column.value)?;
+            let fixed = self.fixed(column.of.as_ref(), column.on.as_ref())?;
+            let mut whole = meant.clone();
+            whole.each.extend(rows.iter().chain(&across).copied());
+            whole.only.extend(fixed.iter().map(|(dim, value)| (*dim, vec![*value])));
+            self.decided(&column.value, &whole, "name it in `rows`")?;
+            columns.push(Column {
+                heading: column.heading.clone().unwrap_or_else(|| measure.name.clone()),
+                digits: column.digits.min(9),
+                times: column.times,
+                measure,
+                fixed,
+            });
+        }
+        Ok(Table {
+            title: table.title.get_ref().clone(),
+            meant,
+            rows,
+            across,
+            columns,
+        })
+    }
+
+    fn chart(&self, at: &Spanned<written::Chart>) -> Result<Chart, Problem> {
+        let context = self.context;
+        let chart = at.get_ref();
+        let x = match chart.x.get_ref().as_str() {
+            "delay" => X::Delay,
+            "time" => X::Time,
+            _ => X::Dim(self.dim(&chart.x)?),
+        };
+        if let X::Dim(dim) = x
+            && let Some(nowhere) = self
+                .dims
+                .get(dim)
+                .and_then(|dim| dim.values.iter().find(|value| value.x.is_none()))
+        {
+            return Err(context.problem(
+                &chart.x,
+                format!("`{}` has no place on an axis", nowhere.key),
+                "give its cell a number `x = …`",
+            ));
+        }
+        let measure = match (x, &chart.value) {
+            (X::Dim(_), Some(value)) => Some(context.measure(value)?),
+            (X::Dim(_), None) => {
+                return Err(context.problem(
+                    &chart.x,
+                    "nothing is drawn over it",
+                    "give a `value`, such as \"utilisation\"",
+                ));
+            }
+            (_, Some(value)) => {
+                return Err(context.problem(value, "what is drawn over `delay` or `time` is known", "remove it"));
+            }
+            (_, None) => None,
+        };
+        let lines = chart.lines.as_ref().map(|lines| self.dim(lines)).transpose()?;
+        let lines = lines.unwrap_or(self.contenders());
+        let pictures = Meant {
+            only: self.only(&chart.only)?,
+            each: self.braces(&chart.caption)?,
+        };
+        let panels = self.braces(&chart.title)?;
+        let mut whole = pictures.clone();
+        whole.each.extend(&panels);
+        match x {
+            X::Dim(dim) => whole.each.extend([dim, lines]),
+            X::Delay => whole.each.push(lines),
+            X::Time => {}
+        }
+        self.decided(&chart.caption, &whole, "name it in braces in the title or the caption")?;
+        let own = match x {
+            X::Dim(dim) => self
+                .dims
+                .get(dim)
+                .map_or(String::new(), |dim| dim.heading.replace('\n', " ")),
+            X::Delay => "queueing delay, µs".to_owned(),
+            X::Time => "ms".to_owned(),
+        };
+        Ok(Chart {
+            caption: chart.caption.get_ref().clone(),
+            title: chart.title.get_ref().clone(),
+            x_label: chart.x_label.clone().unwrap_or(own),
+            log: chart.log,
+            times: chart.times,
+            range: chart.y_to.map(|to| (chart.y_from.unwrap_or(0.0), to)),
+            pictures,
+            panels,
+            x,
+            measure,
+            lines,
+        })
+    }
+}
+
+/// Makes the scenario of every cell once, and looks whether spans that flows are looked at in are whole.
+fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem> {
+    let columns = written
+        .table
+        .iter()
+        .flat_map(|table| table.get_ref().columns.iter().map(|c| &c.value));
+    let values = written
+        .figure
+        .iter()
+        .map(|figure| &figure.get_ref().value)
+        .chain(columns);
+    let values: Vec<&Text> = values
+        .chain(written.chart.iter().filter_map(|chart| chart.get_ref().value.as_ref()))
+        .collect();
+    for quick in [false, true] {
+        for point in paper.points(quick, |on| Some(&on) == paper.on.first()) {
+            let scenario = paper.scenario(&point, quick)?;
+            for value in &values {
+                let span = context.measure(value)?.span();
+                let look = scenario.sample_every.as_nanos().max(1);
+                let whole = |span: Duration| span.as_nanos().is_multiple_of(look);
+                if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm)) {
+                    return Err(context.problem(
+                        value,
+                        format!(
+                            "flows are looked at every {}, and {span} or `warm` is no multiple of it",
+                            scenario.sample_every
+                        ),
+                        "give the scenario a `sample` that both are multiples of",
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn first_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usize> {
+    let inside = text.get(span.clone()).unwrap_or_default();
+    span.start..span.start + inside.find('\n').unwrap_or(inside.len())
+}

@@ -1,0 +1,310 @@
+//! Papers as files: a scenario, a grid of values that take the place of some of its words, contenders, and what is to be seen of
+//! every run. docs/papers.md says how to write one; those in `papers/` are part of the program.
+
+mod check;
+mod measure;
+mod run;
+mod shown;
+mod words;
+mod written;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ccplane_lab::scenario::{Problem, Scenario};
+use ccplane_report::Aim;
+
+use crate::{Datapath, Experiment, Run};
+use measure::Measure;
+pub(crate) use run::run;
+use words::{Origin, Place, Told, Word, Words};
+
+/// A paper, read and checked.
+#[derive(Debug)]
+pub struct Paper {
+    name: String,
+    title: String,
+    source: String,
+    takes: String,
+    on: Vec<Datapath>,
+    /// How often every run on real packets is made, in full and with `--quick`.
+    repeats: (usize, usize),
+    /// The paper's text, and that of the file that it is based on.
+    origins: Vec<Origin>,
+    /// Where files that are named are looked for.
+    folder: PathBuf,
+    /// The scenario, for problems of no word of it.
+    whole: Place,
+    words: Words,
+    quick: Vec<Put>,
+    /// With `--quick`, of a dimension only these values.
+    quick_only: Vec<(usize, Vec<usize>)>,
+    /// The grid's axes, then the contenders, then where they run.
+    dims: Vec<Dim>,
+    /// What each contender runs; axes stand in braces.
+    algorithms: Vec<(String, Place)>,
+    figures: Vec<Figure>,
+    tables: Vec<Table>,
+    charts: Vec<Chart>,
+    remarks: Vec<String>,
+    deviations: Vec<String>,
+}
+
+/// A word that takes another's place.
+#[derive(Clone, Debug)]
+struct Put {
+    path: String,
+    at: Place,
+    word: Word,
+}
+
+/// What runs differ by.
+#[derive(Debug)]
+struct Dim {
+    name: String,
+    heading: String,
+    values: Vec<Choice>,
+}
+
+/// A value of a dimension.
+#[derive(Debug)]
+struct Choice {
+    key: String,
+    label: String,
+    /// Where it stands on an axis.
+    x: Option<f64>,
+    puts: Vec<Put>,
+}
+
+/// One of each dimension's values, by their numbers.
+type Point = Vec<usize>;
+
+/// Which runs are meant: of some dimensions only these values, and those that are named in braces one by one.
+#[derive(Clone, Debug, Default)]
+struct Meant {
+    only: Vec<(usize, Vec<usize>)>,
+    each: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Figure {
+    key: String,
+    what: Option<String>,
+    measure: Measure,
+    meant: Meant,
+    /// It is a ratio to this contender, or to this place.
+    over: Option<(usize, usize)>,
+    paper: String,
+    aim: Option<Aim>,
+    /// By its whole interval, over pairs of the same seed.
+    paired: bool,
+    least: f64,
+}
+
+#[derive(Debug)]
+struct Table {
+    title: String,
+    meant: Meant,
+    rows: Vec<usize>,
+    across: Option<usize>,
+    columns: Vec<Column>,
+}
+
+#[derive(Debug)]
+struct Column {
+    heading: String,
+    measure: Measure,
+    digits: usize,
+    times: f64,
+    /// Of these dimensions this value.
+    fixed: Vec<(usize, usize)>,
+}
+
+#[derive(Debug)]
+struct Chart {
+    caption: String,
+    /// Of the caption: a picture each.
+    pictures: Meant,
+    title: String,
+    /// Of the title: a panel each.
+    panels: Vec<usize>,
+    x: X,
+    x_label: String,
+    log: bool,
+    measure: Option<Measure>,
+    times: f64,
+    range: Option<(f64, f64)>,
+    lines: usize,
+}
+
+/// What a chart has below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum X {
+    /// A dimension.
+    Dim(usize),
+    /// Time in the bottleneck's queue, µs; its distribution.
+    Delay,
+    /// Time; the rates of flows.
+    Time,
+}
+
+/// Why a paper could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("the paper {file} cannot be read: {source}")]
+    File {
+        /// Its name.
+        file: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is wrong.
+    #[error(transparent)]
+    Problem(Problem),
+}
+
+impl Paper {
+    /// Reads a file; what it refers to is looked for beside it.
+    pub fn read(path: &Path) -> Result<Paper, ReadError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| ReadError::File {
+            file: file.clone(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Paper::parse(&file, &text, folder).map_err(ReadError::Problem)
+    }
+
+    /// Reads a text; `file` is its name in problems, files that it refers to are looked for in `folder`.
+    pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Paper, Problem> {
+        check::paper(file, text, folder)
+    }
+
+    /// What `ccplane paper` runs.
+    pub fn experiment(&self) -> Experiment<'_> {
+        Experiment {
+            name: &self.name,
+            title: &self.title,
+            source: &self.source,
+            takes: &self.takes,
+            on: &self.on,
+            repeats: self.on.contains(&Datapath::Linux).then_some(self.repeats.0),
+            run: Run::File(self),
+        }
+    }
+
+    /// The number of the dimension of contenders; places come after it.
+    fn contenders(&self) -> usize {
+        self.dims.len() - 2
+    }
+
+    fn choice(&self, dim: usize, value: usize) -> Option<&Choice> {
+        self.dims.get(dim)?.values.get(value)
+    }
+
+    /// Every point that is run, the later dimensions' values first.
+    fn points(&self, quick: bool, on: impl Fn(Datapath) -> bool) -> Vec<Point> {
+        let places = self.on.iter().enumerate().filter(|(_, place)| on(**place));
+        let mut only = vec![(self.dims.len() - 1, places.map(|(n, _)| n).collect::<Vec<_>>())];
+        if quick {
+            only.extend(self.quick_only.iter().cloned());
+        }
+        let each = (0..self.dims.len()).collect();
+        self.expand(&Meant { only, each })
+    }
+
+    /// The points that are meant, as far as dimensions are named one by one; the others stand at their first value that is meant.
+    fn expand(&self, meant: &Meant) -> Vec<Point> {
+        let mut points: Vec<Point> = vec![Vec::new()];
+        for (dim, all) in self.dims.iter().enumerate() {
+            let allowed = |value: &usize| meant.only.iter().all(|(of, only)| *of != dim || only.contains(value));
+            let values = (0..all.values.len()).filter(allowed);
+            let take = if meant.each.contains(&dim) { usize::MAX } else { 1 };
+            let values: Vec<usize> = values.take(take).collect();
+            let longer = |point: &Point| {
+                values
+                    .iter()
+                    .map(|value| [&point[..], &[*value]].concat())
+                    .collect::<Vec<_>>()
+            };
+            points = points.iter().flat_map(longer).collect();
+        }
+        points
+    }
+
+    /// A text whose braces are filled: with keys, or with labels.
+    fn filled(&self, text: &str, point: &Point, of: fn(&Choice) -> &str) -> String {
+        let mut filled = text.to_owned();
+        for (dim, value) in self.dims.iter().zip(point) {
+            if let Some(choice) = dim.values.get(*value) {
+                filled = filled.replace(&format!("{{{}}}", dim.name), of(choice));
+            }
+        }
+        filled
+    }
+
+    /// The scenario of a point.
+    fn scenario(&self, point: &Point, quick: bool) -> Result<Scenario, Problem> {
+        let mut words = self.words.clone();
+        let chosen = point
+            .iter()
+            .enumerate()
+            .filter_map(|(dim, value)| self.choice(dim, *value));
+        let puts = self
+            .quick
+            .iter()
+            .filter(|_| quick)
+            .chain(chosen.flat_map(|choice| &choice.puts));
+        for put in puts {
+            words::put(&mut words, &put.path, put.word.clone()).map_err(|why| self.wrong_path(put, &why))?;
+        }
+        let algorithm = point.get(self.contenders()).and_then(|n| self.algorithms.get(*n));
+        if let Some((text, at)) = algorithm {
+            let list = format!("[{:?}]", self.filled(text, point, |choice| &choice.key));
+            words.insert("contenders".to_owned(), Word::Value(list, at.clone()));
+        }
+        let told = Told::of(&words);
+        let file = self.origins.first().map_or("", |origin| &origin.file);
+        Scenario::parse(file, &told.text, &self.folder)
+            .map_err(|problem| told.problem(&problem, &self.origins, &self.whole))
+    }
+
+    fn wrong_path(&self, put: &Put, why: &str) -> Problem {
+        let empty = Origin {
+            file: String::new(),
+            text: String::new(),
+        };
+        let origin = self.origins.get(put.at.origin).unwrap_or(&empty);
+        origin.source().problem(
+            put.at.span.clone(),
+            why,
+            "this path",
+            "name a word of the scenario by its tables, as `topology.dumbbell.rate`, or `workload.1.bulk.flows`",
+        )
+    }
+}
+
+/// Papers that are part of the program, and their files.
+const EMBEDDED: [(&str, &str); 4] = [
+    ("dx/senders.toml", include_str!("../../../../papers/dx/senders.toml")),
+    ("dx/noise.toml", include_str!("../../../../papers/dx/noise.toml")),
+    ("dx/fairness.toml", include_str!("../../../../papers/dx/fairness.toml")),
+    (
+        "own/sim-kernel.toml",
+        include_str!("../../../../papers/own/sim-kernel.toml"),
+    ),
+];
+
+/// All of them. One that is wrong is left out: a test reads each.
+pub(crate) fn embedded() -> &'static [Paper] {
+    static PAPERS: OnceLock<Vec<Paper>> = OnceLock::new();
+    PAPERS.get_or_init(|| {
+        let read =
+            |(file, text): &(&str, &str)| Paper::parse(&format!("papers/{file}"), text, Path::new("papers")).ok();
+        EMBEDDED.iter().filter_map(read).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests;

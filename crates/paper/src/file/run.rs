@@ -1,0 +1,213 @@
+//! Runs a paper: every point of its grid with every seed, and what is kept of each.
+
+use std::collections::BTreeMap;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::parts::Disturbed;
+use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Error, Kernel, Options as RunOptions, Place, Progress, Quiet, Sim, Step};
+use ccplane_units::{Bytes, Rate};
+use serde::{Deserialize, Serialize};
+
+use super::measure::{self, Measure};
+use super::{Paper, Point, X, shown};
+use crate::pool::{self, Job};
+use crate::{Datapath, Experiment, Options, Outcome};
+
+/// What is kept of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// Its measures by name; those that it does not have are missing.
+    pub values: BTreeMap<String, f64>,
+    /// Where a chart draws it: of each thousandth of the packets the time in the queue, µs.
+    #[serde(default)]
+    pub delays_us: Vec<f64>,
+    /// Where a chart draws it: of each flow what it received between two looks, Mbit/s, and ms between them.
+    #[serde(default)]
+    pub rates: Vec<Vec<f64>>,
+    #[serde(default)]
+    pub look_ms: f64,
+    /// What the machine did.
+    #[serde(default)]
+    pub disturbed: Vec<String>,
+    /// What the datapath complains of.
+    #[serde(default)]
+    pub complaints: Vec<String>,
+}
+
+/// All runs: those of a point, by their seeds.
+pub(super) type Runs = BTreeMap<Point, BTreeMap<u64, Kept>>;
+
+/// One run.
+struct One<'p> {
+    paper: &'p Paper,
+    point: Point,
+    on: Datapath,
+    scenario: Scenario,
+    seed: u64,
+    registry: &'p Registry,
+}
+
+/// Runs a paper's file.
+pub(crate) fn run(
+    paper: &Paper,
+    experiment: &Experiment<'_>,
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
+    let repeats = options.repeats(paper.repeats.0, paper.repeats.1) as u64;
+    let (mut simulated, mut real) = (Vec::new(), Vec::new());
+    for point in paper.points(options.quick, |on| options.on(on)) {
+        let scenario = paper.scenario(&point, options.quick).map_err(Error::Scenario)?;
+        let on = point
+            .last()
+            .and_then(|place| paper.on.get(*place))
+            .copied()
+            .unwrap_or(Datapath::Sim);
+        let one = |seed| One {
+            paper,
+            point: point.clone(),
+            on,
+            scenario: scenario.clone(),
+            seed,
+            registry,
+        };
+        match on {
+            Datapath::Sim => simulated.extend(scenario.seeds.iter().map(one)),
+            Datapath::Linux => real.extend((0..repeats).map(|n| one(scenario.seeds.first() + n))),
+        }
+    }
+    // A round of everybody, then the next: a disturbance of the machine meets all alike.
+    real.sort_by_key(|one| one.seed);
+    let mut runs = Runs::new();
+    let mut keep = |one: &One, kept| drop(runs.entry(one.point.clone()).or_default().insert(one.seed, kept));
+    let kept = pool::run(&simulated, options.threads, &options.parts(), progress)?;
+    simulated.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
+    let kept = on_real_packets(&real, options, progress)?;
+    real.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
+    shown::findings(paper, &runs, options).finish(experiment, options)
+}
+
+/// Runs them one after the other, and keeps each. What was disturbed is run again in its time ([`Options::parts_of`]).
+fn on_real_packets(runs: &[One<'_>], options: &Options, progress: &dyn Progress) -> Result<Vec<Kept>, Error> {
+    let file = |one: &One<'_>| (format!("{}.json", one.name()), one.key());
+    let parts = options.parts_of::<Kept>(runs.iter().map(file));
+    let mut all = Vec::with_capacity(runs.len());
+    for (index, one) in runs.iter().enumerate() {
+        let (name, key) = file(one);
+        let step = Step::begin(progress, index, runs.len(), &one.name());
+        let judge = |kept: &Kept| Disturbed::from(&kept.disturbed);
+        all.push(parts.part(&name, &key, judge, || one.kept(&step))?);
+    }
+    Ok(all)
+}
+
+/// Runs a scenario's contender once with this seed.
+pub(super) fn run_scenario(
+    scenario: &Scenario,
+    on: Datapath,
+    seed: u64,
+    paper: &str,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<RunResult, Error> {
+    let place: &dyn Place = match on {
+        Datapath::Sim => &Sim::default(),
+        Datapath::Linux => &Kernel::default(),
+    };
+    let once = RunOptions::once(seed, &format!("ccplane paper {paper} --datapath {on}"));
+    ccplane_lab::run(place, scenario, registry, &once, progress)
+}
+
+impl One<'_> {
+    fn kept(&self, progress: &dyn Progress) -> Result<Kept, Error> {
+        let (scenario, paper) = (&self.scenario, self.paper);
+        let result = run_scenario(scenario, self.on, self.seed, &paper.name, self.registry, progress)?;
+        let contender = result.contenders.first().ok_or(Error::NoContender)?;
+        let rate = Rate::from_bits_per_sec((result.setup.rate_mbit * 1e6).round() as u64);
+        // A packet of the transport's usual size, unless the scenario has another.
+        let packet = u64::from(scenario.transport.mss.map_or(1_500, |mss| mss + 52));
+        let run = measure::Run {
+            warm: scenario.warm,
+            duration: scenario.duration,
+            sample_every: scenario.sample_every,
+            packet_us: rate.time_for(Bytes::new(packet)).as_nanos() as f64 / 1e3,
+            result: contender,
+        };
+        let values = paper
+            .measures()
+            .filter_map(|measure| Some((measure.name.clone(), measure.of(&run)?)));
+        let drawn = |what| paper.charts.iter().any(|chart| chart.x == what);
+        let thousandths = contender.series.delay_thousandths_ms.iter().filter(|_| drawn(X::Delay));
+        Ok(Kept {
+            values: values.filter(|(_, value)| value.is_finite()).collect(),
+            delays_us: thousandths.map(|ms| ms * 1e3).collect(),
+            rates: if drawn(X::Time) {
+                measure::rates(&run)
+            } else {
+                Vec::new()
+            },
+            look_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
+            disturbed: contender.audit.disturbed.clone(),
+            complaints: contender.audit.complaints.clone(),
+        })
+    }
+}
+
+impl Job for One<'_> {
+    type Result = Kept;
+
+    fn name(&self) -> String {
+        let keys = self
+            .point
+            .iter()
+            .enumerate()
+            .filter_map(|(dim, value)| self.paper.choice(dim, *value));
+        let keys: Vec<&str> = keys.map(|choice| choice.key.as_str()).collect();
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "-_+.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        };
+        format!(
+            "{}-{}",
+            keys.join("-").chars().map(plain).collect::<String>(),
+            self.seed
+        )
+    }
+
+    /// The whole scenario, and what is kept.
+    fn key(&self) -> String {
+        let measures: Vec<&str> = self.paper.measures().map(|measure| measure.name.as_str()).collect();
+        let charts: Vec<String> = self.paper.charts.iter().map(|chart| format!("{:?}", chart.x)).collect();
+        format!(
+            "{} seed {} {} {}",
+            self.scenario.text,
+            self.seed,
+            measures.join(" "),
+            charts.join(" ")
+        )
+    }
+
+    fn run(&self) -> Result<Kept, Error> {
+        self.kept(&Quiet)
+    }
+}
+
+impl Paper {
+    /// Everything that is shown of a run.
+    fn measures(&self) -> impl Iterator<Item = &Measure> {
+        let columns = self
+            .tables
+            .iter()
+            .flat_map(|table| table.columns.iter().map(|column| &column.measure));
+        let figures = self.figures.iter().map(|figure| &figure.measure);
+        figures
+            .chain(columns)
+            .chain(self.charts.iter().filter_map(|chart| chart.measure.as_ref()))
+    }
+}

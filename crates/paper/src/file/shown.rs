@@ -1,0 +1,337 @@
+//! What a paper's runs found, as it is shown: its figures, tables and charts.
+
+use ccplane_lab::metrics::Distribution;
+use ccplane_lab::stats::paired_ratio;
+use ccplane_report::chart::{self, Axis, Line};
+
+use super::run::{Kept, Runs};
+use super::{Chart, Choice, Figure, Meant, Measure, Paper, Point, Table, X};
+use crate::page::{Findings, cell};
+use crate::{Datapath, Options};
+
+/// All of it, in the order of the page.
+pub(super) fn findings(paper: &Paper, runs: &Runs, options: &Options) -> Findings {
+    let shown = Shown { paper, runs };
+    let mut findings = Findings::default();
+    for figure in &paper.figures {
+        shown.figure(&mut findings, figure);
+    }
+    for table in &paper.tables {
+        shown.table(&mut findings, table);
+    }
+    for chart in &paper.charts {
+        shown.pictures(&mut findings, chart);
+    }
+    shown.soundness(&mut findings, options);
+    paper.remarks.iter().for_each(|remark| findings.remark(remark));
+    paper
+        .deviations
+        .iter()
+        .for_each(|deviation| findings.deviation(deviation));
+    findings
+}
+
+struct Shown<'p> {
+    paper: &'p Paper,
+    runs: &'p Runs,
+}
+
+/// A value that is not there is dashed.
+impl Shown<'_> {
+    /// A measure of every run of a point, by seed.
+    fn values(&self, point: &Point, measure: &Measure) -> Vec<(u64, f64)> {
+        let runs = self.runs.get(point).into_iter().flatten();
+        runs.filter_map(|(seed, kept)| Some((*seed, *kept.values.get(&measure.name)?)))
+            .collect()
+    }
+
+    /// Its mean.
+    fn mean(&self, point: &Point, measure: &Measure) -> Option<f64> {
+        Distribution::new(self.values(point, measure).into_iter().map(|(_, value)| value)).mean()
+    }
+
+    /// The run of the first seed.
+    fn first(&self, point: &Point) -> Option<&Kept> {
+        self.runs.get(point)?.values().next()
+    }
+
+    /// Those of these points that were run.
+    fn ran(&self, meant: &Meant) -> Vec<Point> {
+        let mut points = self.paper.expand(meant);
+        points.retain(|point| self.runs.contains_key(point));
+        points
+    }
+
+    fn figure(&self, findings: &mut Findings, figure: &Figure) {
+        for point in self.ran(&figure.meant) {
+            let key = self.paper.filled(&figure.key, &point, |choice| &choice.key);
+            let what = figure
+                .what
+                .as_ref()
+                .map(|what| self.paper.filled(what, &point, |choice| &choice.label));
+            let other = figure.over.map(|(dim, value)| with(&point, &[(dim, value)]));
+            if figure.paired {
+                let pairs = other.map_or(Vec::new(), |other| self.pairs(&point, &other, figure));
+                let ratio = paired_ratio(&pairs);
+                findings.compare_ratio(
+                    &key,
+                    &what.unwrap_or_else(|| key.clone()),
+                    ratio,
+                    &figure.paper,
+                    figure.aim,
+                );
+                continue;
+            }
+            let mean = |point| self.mean(point, &figure.measure);
+            let value = match &other {
+                Some(other) => mean(&point).zip(mean(other)).map(|(of, over)| of / over),
+                None => mean(&point),
+            };
+            match what {
+                Some(what) => findings.compare(&key, &what, value, &figure.paper, figure.aim),
+                None => findings.figure(&key, value),
+            }
+        }
+    }
+
+    /// Values of the same seed on either side. Two that are both small count as equal: their ratio says nothing.
+    fn pairs(&self, point: &Point, other: &Point, figure: &Figure) -> Vec<(f64, f64)> {
+        let others = self.values(other, &figure.measure);
+        let pair = |(seed, value): (u64, f64)| {
+            let (_, other) = others.iter().find(|(of, _)| *of == seed)?;
+            let small = value.max(*other) < figure.least || (value == 0.0 && *other == 0.0);
+            Some(if small { (1.0, 1.0) } else { (value, *other) })
+        };
+        self.values(point, &figure.measure)
+            .into_iter()
+            .filter_map(pair)
+            .collect()
+    }
+
+    fn table(&self, findings: &mut Findings, table: &Table) {
+        let paper = self.paper;
+        for title in self.titles(&table.meant) {
+            let mut headings: Vec<String> = table
+                .rows
+                .iter()
+                .filter_map(|dim| paper.dims.get(*dim))
+                .map(|dim| dim.heading.clone())
+                .collect();
+            let across: Vec<Option<usize>> = match table.across.and_then(|dim| paper.dims.get(dim)) {
+                Some(dim) => (0..dim.values.len()).map(Some).collect(),
+                None => vec![None],
+            };
+            let columns = || {
+                across
+                    .iter()
+                    .flat_map(|value| table.columns.iter().map(move |column| (*value, column)))
+            };
+            for (value, column) in columns() {
+                let label = value
+                    .zip(table.across)
+                    .and_then(|(value, dim)| paper.choice(dim, value));
+                headings.push(match label {
+                    Some(choice) if table.columns.len() == 1 => choice.label.clone(),
+                    Some(choice) => format!("{}\n{}", choice.label, column.heading),
+                    None => column.heading.clone(),
+                });
+            }
+            let of_title = fixed(&title, &table.meant.each);
+            let each = Meant {
+                only: of_title
+                    .iter()
+                    .map(|(dim, value)| (*dim, vec![*value]))
+                    .chain(table.meant.only.clone())
+                    .collect(),
+                each: table.rows.clone(),
+            };
+            let row = |point: &Point| -> Option<Vec<String>> {
+                let labels = table
+                    .rows
+                    .iter()
+                    .filter_map(|dim| paper.choice(*dim, *point.get(*dim)?));
+                let mut row: Vec<String> = labels.map(|choice| choice.label.clone()).collect();
+                let mut any = false;
+                for (value, column) in columns() {
+                    let mut at = with(point, &column.fixed);
+                    if let (Some(value), Some(dim)) = (value, table.across) {
+                        at = with(&at, &[(dim, value)]);
+                    }
+                    any |= self.runs.contains_key(&at);
+                    row.push(cell(
+                        self.mean(&at, &column.measure).map(|v| v * column.times),
+                        column.digits,
+                    ));
+                }
+                any.then_some(row)
+            };
+            let rows: Vec<Vec<String>> = paper.expand(&each).iter().filter_map(row).collect();
+            let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+            let text = paper.filled(&table.title, &title, |choice| &choice.label);
+            if !rows.is_empty() {
+                findings.table(text, &headings, rows);
+            }
+        }
+    }
+
+    /// One point for each choice of the dimensions that a title or caption names.
+    fn titles(&self, meant: &Meant) -> Vec<Point> {
+        self.paper.expand(meant)
+    }
+
+    fn pictures(&self, findings: &mut Findings, chart: &Chart) {
+        for picture in self.titles(&chart.pictures) {
+            let fixed = fixed(&picture, &chart.pictures.each);
+            let panels = Meant {
+                only: fixed
+                    .iter()
+                    .map(|(dim, value)| (*dim, vec![*value]))
+                    .chain(chart.pictures.only.clone())
+                    .collect(),
+                each: chart.panels.clone(),
+            };
+            let charts: Vec<chart::Chart> = self
+                .paper
+                .expand(&panels)
+                .iter()
+                .map(|panel| self.panel(chart, &panels, panel))
+                .collect();
+            if charts.iter().any(|chart| !chart.lines.is_empty()) {
+                findings.picture(
+                    self.paper.filled(&chart.caption, &picture, |choice| &choice.label),
+                    &charts,
+                );
+            }
+        }
+    }
+
+    fn panel(&self, chart: &Chart, of: &Meant, panel: &Point) -> chart::Chart {
+        let mut only: Vec<(usize, Vec<usize>)> = of.only.clone();
+        only.extend(fixed(panel, &of.each).iter().map(|(dim, value)| (*dim, vec![*value])));
+        let each = |each: &[usize]| Meant {
+            only: only.clone(),
+            each: each.to_vec(),
+        };
+        let lines: Vec<Line> = match chart.x {
+            X::Time => self
+                .ran(&each(&[]))
+                .first()
+                .and_then(|point| self.first(point))
+                .map_or(Vec::new(), courses),
+            X::Delay => {
+                let points = self.ran(&each(&[chart.lines]));
+                let line = |point: &Point| {
+                    let (number, label) = self.line(chart, point)?;
+                    Some(Line::new(label, number, distribution(self.first(point)?)))
+                };
+                points.iter().filter_map(line).collect()
+            }
+            X::Dim(x) => {
+                let lines = self.paper.expand(&each(&[chart.lines]));
+                lines
+                    .iter()
+                    .filter_map(|point| self.over(chart, x, point, &only))
+                    .collect()
+            }
+        };
+        let y = Axis::linear("");
+        chart::Chart {
+            title: self.paper.filled(&chart.title, panel, |choice| &choice.label),
+            x: if chart.log || chart.x == X::Delay {
+                Axis::log(&chart.x_label)
+            } else {
+                Axis::linear(&chart.x_label)
+            },
+            y: match (chart.range, chart.x) {
+                (Some((from, to)), _) => y.from_to(from, to),
+                (None, X::Delay) => y.from_to(0.0, 1.0),
+                (None, _) => y,
+            },
+            lines,
+            guides: Vec::new(),
+        }
+    }
+
+    /// A line over a dimension; none where nothing of it was run.
+    fn over(&self, chart: &Chart, x: usize, point: &Point, only: &[(usize, Vec<usize>)]) -> Option<Line> {
+        let measure = chart.measure.as_ref()?;
+        let (number, label) = self.line(chart, point)?;
+        let allowed = |value: &usize| only.iter().all(|(dim, values)| *dim != x || values.contains(value));
+        let dim = self.paper.dims.get(x)?;
+        let at = |value: usize| {
+            let place = dim.values.get(value)?.x?;
+            let mean = self.mean(&with(point, &[(x, value)]), measure)?;
+            Some((place, mean * chart.times))
+        };
+        let points: Vec<(f64, f64)> = (0..dim.values.len()).filter(allowed).filter_map(at).collect();
+        (!points.is_empty()).then(|| Line::new(label, number, points).dots())
+    }
+
+    /// Which line of its panel a point's is, and what it is called.
+    fn line(&self, chart: &Chart, point: &Point) -> Option<(usize, String)> {
+        let value = *point.get(chart.lines)?;
+        let choice: &Choice = self.paper.choice(chart.lines, value)?;
+        Some((value, choice.label.clone()))
+    }
+
+    /// What disturbed runs on real packets, and what datapaths complain of.
+    fn soundness(&self, findings: &mut Findings, options: &Options) {
+        let place = |point: &Point| point.last().and_then(|place| self.paper.on.get(*place)).copied();
+        let real = || {
+            self.runs
+                .iter()
+                .filter(|(point, _)| place(point) == Some(Datapath::Linux))
+                .flat_map(|(_, runs)| runs.values())
+        };
+        if self.paper.on.contains(&Datapath::Linux) && options.on(Datapath::Linux) {
+            findings.disturbed(real().filter(|kept| !kept.disturbed.is_empty()).count(), real().count());
+        }
+        for (point, runs) in self.runs {
+            let mut complaints: Vec<&String> = runs.values().flat_map(|kept| &kept.complaints).collect();
+            complaints.retain(|complaint| !runs.values().any(|kept| kept.disturbed.contains(complaint)));
+            complaints.sort();
+            complaints.dedup();
+            let labels = point
+                .iter()
+                .enumerate()
+                .filter_map(|(dim, value)| self.paper.choice(dim, *value));
+            let labels: Vec<&str> = labels.map(|choice| choice.label.as_str()).collect();
+            for complaint in complaints {
+                findings.remark(format!("{}: {complaint}.", labels.join(", ")));
+            }
+        }
+    }
+}
+
+/// A point with other values of these dimensions.
+fn with(point: &Point, values: &[(usize, usize)]) -> Point {
+    let mut point = point.clone();
+    for (dim, value) in values {
+        if let Some(place) = point.get_mut(*dim) {
+            *place = *value;
+        }
+    }
+    point
+}
+
+/// The values of these dimensions at a point.
+fn fixed(point: &Point, dims: &[usize]) -> Vec<(usize, usize)> {
+    dims.iter().filter_map(|dim| Some((*dim, *point.get(*dim)?))).collect()
+}
+
+/// The share of packets up to a time in the queue.
+fn distribution(kept: &Kept) -> Vec<(f64, f64)> {
+    let last = kept.delays_us.len().saturating_sub(1).max(1) as f64;
+    let delays = kept.delays_us.iter().enumerate().step_by(5);
+    delays.map(|(n, us)| (*us, n as f64 / last)).collect()
+}
+
+/// The rate of each flow over time.
+fn courses(kept: &Kept) -> Vec<Line> {
+    let line = |(n, rates): (usize, &Vec<f64>)| {
+        let at = |look: usize| (look as f64 + 0.5) * kept.look_ms;
+        let points = rates.iter().enumerate().map(|(look, mbit)| (at(look), *mbit));
+        Line::new(format!("flow {}", n + 1), n, points)
+    };
+    kept.rates.iter().enumerate().map(line).collect()
+}

@@ -1,0 +1,315 @@
+//! One flow through the emulated path, timed as those who repeated the testbed did: from the first byte written to the answer of one
+//! byte that the receiving application gives to the last.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
+use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
+use ccplane_transport::{Config, Native, Tail};
+use ccplane_units::{Duration, Rate};
+
+use ccplane_lab::Error;
+use ccplane_lab::ends::inside;
+use ccplane_lab::traffic::{self, monotonic_ns};
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// The kernel's TCP under this congestion control.
+    Kernel(&'static str),
+    /// Our transport over UDP, under its own Cubic, with the second loop or without.
+    Transport {
+        /// Whether with it.
+        tail: bool,
+    },
+}
+
+impl Who {
+    /// In the order of tables.
+    pub const ALL: [Who; 4] = [
+        Who::Kernel("cubic"),
+        Who::Kernel("reno"),
+        Who::Transport { tail: false },
+        Who::Transport { tail: true },
+    ];
+
+    /// In tables.
+    pub fn label(self) -> &'static str {
+        match self {
+            Who::Kernel("cubic") => "kernel\nCubic",
+            Who::Kernel(_) => "kernel\nNewReno",
+            Who::Transport { tail: false } => "ours\nwithout",
+            Who::Transport { tail: true } => "ours\nRC3",
+        }
+    }
+
+    /// In names of figures.
+    pub fn key(self) -> &'static str {
+        match self {
+            Who::Kernel("cubic") => "kernel_cubic",
+            Who::Kernel(_) => "kernel_reno",
+            Who::Transport { tail: false } => "udp_tcp",
+            Who::Transport { tail: true } => "udp",
+        }
+    }
+
+    /// Bytes of the largest packet, so that it carries the reproduction's 1,460 of payload: our header takes 71 beside it, TCP's without
+    /// time stamps 40.
+    fn mtu(self) -> u32 {
+        match self {
+            Who::Kernel(_) => 1_500,
+            Who::Transport { .. } => 1_531,
+        }
+    }
+}
+
+/// A path: `rate`, and `delay` each way. Its queues have a band for each class, and one bandwidth-delay product of room for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub rate: Rate,
+    pub delay: Duration,
+}
+
+/// The path for whoever sends, and a namespace at each end of it.
+pub(super) struct Testbed {
+    emulator: Emulator,
+    who: Who,
+    way: Way,
+}
+
+impl Testbed {
+    pub fn start(way: Way, who: Who) -> Result<Testbed, Error> {
+        let link = LinkConfig {
+            line: LineSpec::Constant(way.rate),
+            delay: way.delay,
+            queue: QueueSpec::Prio {
+                bands: 6,
+                shared: true,
+                limit: Size::MilliBdp(1_000),
+            },
+            ..LinkConfig::default()
+        };
+        let config = EmuConfig {
+            forward: link.clone(),
+            reverse: LinkConfig { seed: 1, ..link },
+            timing: Timing::Balanced,
+            mtu: who.mtu(),
+            log_records: 0,
+            ..EmuConfig::default()
+        };
+        let emulator = Emulator::start(config).map_err(|error| Error::from_emulator(error, false))?;
+        for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
+            // As in the reproduction; and a flow is not to begin with what the kernel remembers of the one before.
+            for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
+                let set = namespace.set_sysctl(&format!("net/ipv4/{variable}"), value);
+                set.map_err(|error| Error::from_host(error, false))?;
+            }
+        }
+        Ok(Testbed { emulator, who, way })
+    }
+
+    /// From the first byte written to the answer, for each of several flows of so many bytes, one after the other, until told to stop.
+    pub fn flows(&self, bytes: u64, count: usize, stop: &AtomicBool) -> Result<Vec<Duration>, Error> {
+        let flow = |_| {
+            let took = match self.who {
+                Who::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
+                Who::Transport { tail } => self.over_udp(tail, bytes, stop),
+            };
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            took
+        };
+        (0..count).map(flow).collect()
+    }
+
+    /// Ends it; whether the emulator was on time.
+    pub fn finish(self) -> Result<bool, Error> {
+        let report = self
+            .emulator
+            .finish()
+            .map_err(|error| Error::from_emulator(error, false))?;
+        Ok(report.audit.ok)
+    }
+
+    fn over_tcp(&self, congestion: &str, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
+        let buffer = traffic::buffer_for(self.way.rate.bytes_in(self.way.delay * 4));
+        let (here, there) = (self.emulator.sender_ns(), self.emulator.receiver_addr());
+        let listener = inside(self.emulator.receiver_ns(), "listen", || traffic::listen(there, buffer))?;
+        let work = || -> io::Result<_> {
+            let stream = traffic::connect(listener.local_addr()?, congestion, buffer)?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        let mut stream = inside(here, "connect", work)?;
+        let broken = Error::traffic("time a flow", "is the machine busy?");
+        let senders = [stream.try_clone()].into_iter().collect::<io::Result<Vec<_>>>();
+        let timed = senders.and_then(|senders| {
+            let receiver = traffic::accept(&listener, &senders)?.pop();
+            let mut receiver = receiver.ok_or_else(|| io::Error::other("nobody was accepted"))?;
+            receiver.set_nodelay(true)?;
+            thread::scope(|scope| {
+                let answering = scope.spawn(move || -> io::Result<()> {
+                    let mut left = bytes;
+                    let mut block = vec![0; 256 << 10];
+                    while left > 0 {
+                        match receiver.read(&mut block)? {
+                            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                            read => left = left.saturating_sub(read as u64),
+                        }
+                    }
+                    receiver.write_all(b"$")
+                });
+                let text = vec![0x5a; bytes as usize];
+                let begun = monotonic_ns();
+                stream.write_all(&text)?;
+                let answered = await_byte(&mut stream, stop);
+                let took = monotonic_ns().saturating_sub(begun);
+                // Whoever waits for more of the flow hears that there is none.
+                let _ = stream.shutdown(Shutdown::Both);
+                answering
+                    .join()
+                    .map_err(|_| io::Error::other("the receiver panicked"))??;
+                answered.map(|()| Duration::from_nanos(took))
+            })
+        });
+        timed.map_err(broken)
+    }
+
+    fn over_udp(&self, tail: bool, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
+        let bind = |namespace, local: SocketAddr| {
+            let options = Options {
+                local,
+                datagram: self.who.mtu() as usize - 28,
+                // No more than it takes: a connection's memory is zeroed when it is accepted, which would count.
+                window: (bytes as usize).next_power_of_two().max(1 << 16),
+                key: None,
+                dscp: 0,
+                config: Config {
+                    tail: tail.then(Tail::default),
+                    // The longest path takes 2 s: an answer that is under way is not asked for again.
+                    initial_rto: Duration::from_secs(5),
+                    ..Config::default()
+                },
+                stamping: Stamping::Off,
+                link: None,
+                accepted: Native::cubic(),
+            };
+            inside(namespace, "open a socket", || {
+                Host::bind(options).map_err(io::Error::other)
+            })
+        };
+        let (emulator, broken) = (&self.emulator, Error::traffic("time a flow", "is the machine busy?"));
+        let mut server = bind(emulator.receiver_ns(), SocketAddr::new(emulator.receiver_addr(), 0))?;
+        let mut client = bind(emulator.sender_ns(), SocketAddr::new(emulator.sender_addr(), 0))?;
+        let to = server.local();
+        let over = AtomicBool::new(false);
+        let timed = thread::scope(|scope| {
+            let over = &over;
+            let answering = scope.spawn(move || {
+                let answered = answer(&mut server, bytes, over);
+                over.store(true, Ordering::Relaxed);
+                answered
+            });
+            let timed = time(&mut client, to, bytes, &[stop, over]);
+            over.store(true, Ordering::Relaxed);
+            // Where both failed it was the receiver's end that did.
+            answering
+                .join()
+                .map_err(|_| io::Error::other("the receiver panicked"))??;
+            timed
+        });
+        timed.map_err(broken)
+    }
+}
+
+/// Waiting, a host looks around so often.
+const LOOK: Duration = Duration::from_millis(20);
+/// A flow that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Answers the last of so many bytes with one.
+fn answer(host: &mut Host, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
+    host.listen(1).map_err(io::Error::other)?;
+    let (mut flow, mut received) = (None, 0);
+    while !stop.load(Ordering::Relaxed) {
+        host.turn(LOOK).map_err(io::Error::other)?;
+        flow = flow.or_else(|| host.accepted());
+        let Some(id) = flow else { continue };
+        let (first, second) = host.arrived(id);
+        let taken = first.len() + second.len();
+        host.take(id, taken);
+        let before = received;
+        received += taken as u64;
+        if before < bytes && received >= bytes {
+            if let Some(place) = host.room(id).first_mut() {
+                *place = b'$';
+            }
+            host.wrote(id, 1);
+            // At once, not with the next look.
+            host.turn(Duration::ZERO).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for one byte, or until told to stop.
+fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
+    stream.set_read_timeout(Some(std::time::Duration::from_nanos(LOOK.as_nanos())))?;
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut [0]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Ok(()),
+            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Err(io::ErrorKind::Interrupted.into())
+}
+
+/// From the first byte written, on a connection that is open, to the answer; until one of those is set.
+fn time(host: &mut Host, to: SocketAddr, bytes: u64, stop: &[&AtomicBool]) -> io::Result<Duration> {
+    let failed = |why: ccplane_transport::udp::UdpError| io::Error::other(why);
+    let id = host.connect(to, Congestion::Native(Native::cubic())).map_err(failed)?;
+    let late = monotonic_ns() + PATIENCE.as_nanos();
+    let mut begun = None;
+    loop {
+        let Some(connection) = host.connection(id) else {
+            return Err(io::Error::other("the connection is gone"));
+        };
+        if let Some(why) = connection.failure() {
+            return Err(io::Error::other(why));
+        }
+        if connection.readable() > 0 {
+            break;
+        }
+        if begun.is_none() && connection.srtt() > Duration::ZERO {
+            begun = Some(monotonic_ns());
+            let mut left = bytes as usize;
+            while left > 0 {
+                let room = host.room(id);
+                let part = room.len().min(left);
+                if part == 0 {
+                    return Err(io::Error::other("the window is smaller than the flow"));
+                }
+                room[..part].fill(0x5a);
+                host.wrote(id, part);
+                left -= part;
+            }
+        }
+        host.turn(LOOK).map_err(failed)?;
+        if stop.iter().any(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if monotonic_ns() > late {
+            return Err(io::Error::other("no answer within two minutes"));
+        }
+    }
+    let took = monotonic_ns().saturating_sub(begun.unwrap_or_default());
+    host.abort(id).map_err(failed)?;
+    Ok(Duration::from_nanos(took))
+}

@@ -1,0 +1,177 @@
+//! Box plots: a handful of values as their median, quartiles, whiskers and what lies beyond.
+
+use std::fmt::Write;
+
+use super::scale::{Scale, px};
+
+/// How far a whisker may reach, in heights of the box (Tukey 1977).
+const REACH: f64 = 1.5;
+/// The widest half of a box, and its share of the room that it has.
+const WIDEST: f64 = 16.0;
+const SHARE: f64 = 0.3;
+
+/// A box at a place along the horizontal axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoxPlot {
+    /// Where its middle stands.
+    pub at: f64,
+    /// Half of the values are below.
+    pub median: f64,
+    /// A quarter of them is below the first, and above the second.
+    pub quartiles: (f64, f64),
+    /// The last values within 1.5 heights of the box from its ends.
+    pub whiskers: (f64, f64),
+    /// Values beyond.
+    pub outside: Vec<f64>,
+}
+
+impl BoxPlot {
+    /// Of these values; those that are not finite are left out, and of none there is no box. Quartiles lie between two values
+    /// where no value is at their place (definition 7 of Hyndman and Fan 1996).
+    pub fn of(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (first, last) = (*sorted.first()?, *sorted.last()?);
+        let quantile = |share: f64| {
+            let place = share * (sorted.len() - 1) as f64;
+            let value = |place: f64| sorted.get(place as usize).copied().unwrap_or(last);
+            let (below, above) = (value(place.floor()), value(place.ceil()));
+            below + (above - below) * (place - place.floor())
+        };
+        let quartiles = (quantile(0.25), quantile(0.75));
+        let reach = (quartiles.1 - quartiles.0) * REACH;
+        let inside = |value: &&f64| (quartiles.0 - reach..=quartiles.1 + reach).contains(*value);
+        Some(BoxPlot {
+            at,
+            median: quantile(0.5),
+            quartiles,
+            // A quartile between two values that are both outside is where the whisker ends.
+            whiskers: (
+                sorted.iter().find(inside).copied().unwrap_or(first).min(quartiles.0),
+                sorted.iter().rev().find(inside).copied().unwrap_or(last).max(quartiles.1),
+            ),
+            outside: sorted.iter().filter(|value| !inside(value)).copied().collect(),
+        })
+    }
+
+    /// Its least and its largest value.
+    pub(super) fn ends(&self) -> impl Iterator<Item = f64> {
+        let outside = self.outside.iter().copied();
+        [self.whiskers.0, self.whiskers.1].into_iter().chain(outside)
+    }
+
+    /// Draws it in this colour of the palette, as far as the axes show it.
+    pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
+        let Some(middle) = x.at(self.at) else { return };
+        let room = x.at(self.at - 0.5).zip(x.at(self.at + 0.5));
+        let half = room.map_or(WIDEST, |(from, to)| (to - from) * SHARE).min(WIDEST);
+        let (left, right) = (px(middle - half), px(middle + half));
+        let levels = [
+            self.whiskers.0,
+            self.quartiles.0,
+            self.median,
+            self.quartiles.1,
+            self.whiskers.1,
+        ];
+        if let [Some(low), Some(first), Some(median), Some(third), Some(high)] = levels.map(|value| y.at(value)) {
+            let (inner_left, inner_right) = (px(middle - half / 2.0), px(middle + half / 2.0));
+            let [low, first, median, third, high] = [low, first, median, third, high].map(px);
+            let middle = px(middle);
+            let _ = writeln!(
+                out,
+                "<path class=\"line c{colour}\" d=\"M{left} {first}H{right}V{third}H{left}ZM{middle} {first}V{low}M{middle} \
+                 {third}V{high}M{inner_left} {low}H{inner_right}M{inner_left} {high}H{inner_right}\"/>\
+                 <path class=\"line c{colour}\" style=\"stroke-width: 3\" d=\"M{left} {median}H{right}\"/>"
+            );
+        }
+        for value in self.outside.iter().filter_map(|value| y.at(*value)) {
+            let _ = writeln!(
+                out,
+                "<circle class=\"f{colour}\" cx=\"{}\" cy=\"{}\" r=\"2.5\"/>",
+                px(middle),
+                px(value)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Chart, Line, inline};
+    use super::*;
+
+    #[test]
+    fn a_box_has_known_answers() {
+        // R's quantile(c(1:9, 30)) says 3.25, 5.5, 7.75: whiskers reach to 14.5, and 30 lies beyond.
+        let values = [30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, f64::NAN];
+        let found = BoxPlot::of(1.0, values).unwrap();
+        assert_eq!(
+            found,
+            BoxPlot {
+                at: 1.0,
+                median: 5.5,
+                quartiles: (3.25, 7.75),
+                whiskers: (1.0, 9.0),
+                outside: vec![30.0],
+            }
+        );
+        let one = BoxPlot::of(2.0, [4.0]).unwrap();
+        assert_eq!((one.median, one.quartiles, one.whiskers), (4.0, (4.0, 4.0), (4.0, 4.0)));
+        assert!(one.outside.is_empty() && BoxPlot::of(1.0, []).is_none());
+        // Half of them alike: the box has no height, and everything else is outside.
+        let flat = BoxPlot::of(1.0, [1.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
+        assert_eq!((flat.whiskers, flat.outside), ((5.0, 5.0), vec![1.0, 9.0]));
+    }
+
+    fn chart() -> Chart {
+        let names = ["reno", "native:cubic & more"];
+        let boxed = |at: usize, values: [f64; 5]| Line {
+            boxes: BoxPlot::of(at as f64, values).into_iter().collect(),
+            ..Line::new("", at, [])
+        };
+        Chart {
+            title: "goodput, Mbit/s".into(),
+            x: Axis::named(names),
+            y: Axis::linear("").from_to(80.0, 100.0),
+            lines: vec![boxed(1, [90.0, 91.0, 92.0, 93.0, 94.0]), boxed(2, [85.0, 85.0, 85.0, 85.0, 99.0])],
+            guides: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn boxes_stand_over_their_names() {
+        let text = inline(&[chart()], "two");
+        // 692 units for two: the middles are at a quarter and at three quarters of them. 150 units for 80 to 100.
+        assert!(text.contains(">reno</text>") && text.contains("native:cubic &amp; more</text>"), "{text}");
+        let first = text.split("<path class=\"line c1\" d=\"").nth(1).unwrap();
+        assert!(
+            first.starts_with("M209 91.5H241V76.5H209ZM225 91.5V99M225 76.5V69M217 99H233M217 69H233\""),
+            "{first}"
+        );
+        assert!(text.contains("style=\"stroke-width: 3\" d=\"M209 84H241\""), "{text}");
+        assert!(text.contains("<circle class=\"f2\" cx=\"571\" cy=\"31.5\""), "{text}");
+    }
+
+    #[test]
+    fn axes_without_a_range_hold_every_box() {
+        let mut chart = chart();
+        chart.y = Axis::linear("");
+        let text = inline(&[chart], "two");
+        assert!(text.contains("<circle class=\"f2\"") && text.matches("stroke-width: 3").count() == 2, "{text}");
+    }
+
+    #[test]
+    fn names_that_are_too_long_stand_in_two_rows() {
+        let names: Vec<String> = (0..8).map(|n| format!("native:algorithm-{n}")).collect();
+        let chart = Chart {
+            x: Axis::named(names),
+            ..chart()
+        };
+        let text = inline(&[chart], "eight");
+        let height = |n: usize| {
+            let before = text.split(&format!(">native:algorithm-{n}<")).next().unwrap();
+            before.rsplit(" y=\"").next().unwrap().split('"').next().unwrap().to_owned()
+        };
+        assert_eq!((height(0), height(1), height(2)), ("188".into(), "203".into(), "188".into()));
+    }
+}

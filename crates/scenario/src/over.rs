@@ -1,0 +1,99 @@
+//! The plainest scenario, for who needs no file: flows without end over one bottleneck.
+
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_units::{Duration, Rate};
+
+use crate::{
+    Contender, Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions, Until, Workload,
+};
+
+/// Between two looks at each flow, unless somebody sets another: no picture shows finer.
+const SAMPLE: Duration = Duration::from_millis(20);
+
+impl Scenario {
+    /// One flow of each contender over a link of a steady rate that loses nothing.
+    pub fn over(
+        contenders: Vec<Contender>,
+        rate: Rate,
+        rtt: Duration,
+        queue: QueueSpec,
+        duration: Duration,
+    ) -> Scenario {
+        let there = Duration::from_nanos(rtt.as_nanos() / 2);
+        Scenario {
+            file: "one link".to_owned(),
+            text: String::new(),
+            title: None,
+            contenders,
+            duration,
+            until: Until::Duration,
+            warm: Duration::ZERO,
+            seeds: Seeds::one(1),
+            sample_every: SAMPLE,
+            topology: Topology::Dumbbell {
+                pairs: 1,
+                bottleneck: Link {
+                    line: LineSpec::Constant(rate),
+                    line_name: rate.to_string(),
+                    delay: there,
+                    jitter: Duration::ZERO,
+                    reorder: false,
+                    queue,
+                    queue_name: queue.to_string(),
+                    loss: LossModel::NONE,
+                    strip_classes: false,
+                },
+                back: rtt.saturating_sub(there),
+                access: None,
+            },
+            topology_span: 0..0,
+            per_packet: false,
+            routes: Vec::new(),
+            workloads: vec![Workload {
+                name: "bulk".to_owned(),
+                from: Vec::new(),
+                to: Vec::new(),
+                pairing: Pairing::Each,
+                algorithm: None,
+                start: Duration::ZERO,
+                stop: None,
+                kind: bulk(1),
+                span: 0..0,
+            }],
+            events: Vec::new(),
+            transport: TransportOptions::default(),
+            staleness: None,
+            stamps: None,
+            report: ReportOptions::default(),
+        }
+    }
+
+    /// The same with so many flows a pair of hosts.
+    pub fn with_flows(mut self, flows: u32) -> Scenario {
+        self.workloads.iter_mut().for_each(|workload| workload.kind = bulk(flows));
+        self
+    }
+
+    /// The same with the bottleneck changed, where there is one.
+    pub fn with_bottleneck(mut self, change: impl FnOnce(&mut Link)) -> Scenario {
+        if let Topology::Dumbbell { bottleneck, .. } = &mut self.topology {
+            change(bottleneck);
+        }
+        self
+    }
+
+    /// The same with a look at each flow so often.
+    pub fn sampled(mut self, every: Duration) -> Scenario {
+        self.sample_every = every;
+        self
+    }
+}
+
+fn bulk(flows: u32) -> Kind {
+    Kind::Of(ccplane_workload::Workload::Bulk {
+        flows,
+        bytes: None,
+        stagger: Duration::ZERO,
+        spread: Duration::ZERO,
+    })
+}

@@ -1,0 +1,107 @@
+//! What a packet costs: two ends of a connection hand each other their segments; of a round's, those beyond a limit are lost,
+//! so that the congestion control swings as behind a short queue.
+//! Whoever calls it has the clock.
+
+use std::sync::Arc;
+
+use ccplane_transport::{Config, Connection, Native, Segment, Side};
+use ccplane_units::{Duration, Time};
+
+/// Two ends and a window's worth of segments on their way.
+#[derive(Debug)]
+pub struct Exchange {
+    now: Time,
+    sender: Connection,
+    receiver: Connection,
+    control: Native,
+    idle: Native,
+    data: Vec<Segment>,
+    acks: Vec<(Segment, Side)>,
+}
+
+/// Packets of a round that arrive.
+const ROUND: usize = 64;
+
+impl Exchange {
+    /// A sender without end under `control`, which has found its window.
+    pub fn new(config: Config, control: Native) -> Exchange {
+        let config = Arc::new(Config {
+            discard: true,
+            ..config
+        });
+        let mut sender = Connection::connect(&config, Time::ZERO);
+        let mut side = Side::default();
+        sender.write(u64::MAX);
+        let mut control = control;
+        let idle = Native::new_reno();
+        let open = sender.transmit(Time::ZERO, 0, &mut side).unwrap_or_default();
+        let now = Time::ZERO + Duration::from_micros(20);
+        let mut receiver = Connection::accept(&config, now, &open).unwrap_or_else(|| Connection::connect(&config, now));
+        let reply = receiver.transmit(now, 0, &mut side).unwrap_or_default();
+        sender.handle(now, &reply, &side, &mut control);
+        let mut exchange = Exchange {
+            now,
+            sender,
+            receiver,
+            control,
+            idle,
+            data: Vec::with_capacity(1 << 10),
+            acks: Vec::with_capacity(1 << 10),
+        };
+        for _ in 0..200 {
+            exchange.send();
+            exchange.receive();
+            exchange.acknowledge();
+        }
+        exchange
+    }
+
+    /// The sender sends what its window lets it; how many packets.
+    #[inline(never)]
+    pub fn send(&mut self) -> usize {
+        self.data.clear();
+        let mut side = Side::default();
+        self.now += Duration::from_micros(10);
+        while let Some(segment) = self.sender.transmit(self.now, 0, &mut side) {
+            self.data.push(segment);
+        }
+        self.data.len()
+    }
+
+    /// The receiver takes them and answers; how many acknowledgements.
+    #[inline(never)]
+    pub fn receive(&mut self) -> usize {
+        self.acks.clear();
+        let mut side = Side::default();
+        self.now += Duration::from_micros(10);
+        for segment in self.data.iter().take(ROUND) {
+            self.now += Duration::from_nanos(1200);
+            self.receiver.handle(self.now, segment, &side, &mut self.idle);
+            if let Some(ack) = self.receiver.transmit(self.now, 0, &mut side) {
+                self.acks.push((ack, side));
+                side = Side::default();
+            }
+        }
+        self.acks.len()
+    }
+
+    /// The sender takes the acknowledgements.
+    #[inline(never)]
+    pub fn acknowledge(&mut self) {
+        for (ack, side) in &self.acks {
+            self.now += Duration::from_nanos(1200);
+            self.sender.handle(self.now, ack, side, &mut self.control);
+        }
+        if self.sender.next_timeout().is_some_and(|at| at <= self.now) {
+            self.sender.on_timeout(self.now, &mut self.control);
+        }
+        if self.receiver.next_timeout().is_some_and(|at| at <= self.now) {
+            self.receiver.on_timeout(self.now, &mut self.idle);
+        }
+    }
+
+    /// Segments sent again so far.
+    pub fn retransmitted(&self) -> u32 {
+        self.sender.stats().retransmitted
+    }
+}
