@@ -5,13 +5,10 @@ use ccplane_linux::Counters;
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Time};
 
-use crate::experiment::Contender;
 use crate::machine::Machine;
-use crate::metrics;
 use crate::packets::MTU;
-use crate::record::{LinkRecord, Record, WorkloadRecord};
-use crate::result::{Audit, EmulatorAudit, Figures, Sample, Setup};
-use crate::traffic::Transfer;
+use crate::record::LinkRecord;
+use crate::result::{Audit, EmulatorAudit, Figures, Setup};
 
 /// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;

@@ -155,7 +155,12 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Interrupted)));
         assert_eq!((seen.len(), begun.load(Ordering::Relaxed)), (5, 6));
         // An error of who takes the results ends it, too.
-        let refused = each(&order, 2, |at| Ok(at), |at, _| if at == 97 { Err(Error::NoContender) } else { Ok(()) });
+        let refused = each(
+            &order,
+            2,
+            |at| Ok(at),
+            |at, _| if at == 97 { Err(Error::NoContender) } else { Ok(()) },
+        );
         assert!(matches!(refused, Err(Error::NoContender)));
     }
 }

@@ -1,6 +1,6 @@
 //! [`Place`]s of real packets: kernel TCP, and our transport over UDP, each through an emulated bottleneck that a run makes and removes.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::Registry;
@@ -17,7 +17,7 @@ use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, read, suggestions};
-use crate::figures::{audit, link};
+use crate::figures::{audit, capacity, link};
 use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
@@ -122,7 +122,10 @@ impl<'s> Path<'s> {
         timing: Timing,
         agent: Option<&'s RemoteAgent>,
     ) -> Result<Path<'s>, Error> {
-        let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        let own = scenario
+            .workloads
+            .iter()
+            .filter_map(|workload| workload.algorithm.as_ref());
         for contender in scenario.contenders.iter().chain(own) {
             known(contender, over, registry, agent)?;
         }
@@ -202,14 +205,15 @@ impl<'s> Path<'s> {
 
     /// What the drawn link did.
     fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
-        let link = link(&self.link.line, report, recorded.started_ns, recorded.elapsed_ns);
-        if plan.events.is_empty() {
-            return link;
-        }
-        let span = Duration::from_nanos(recorded.elapsed_ns);
+        let (line, span) = (&self.link.line, Duration::from_nanos(recorded.elapsed_ns));
+        let begin = Duration::from_nanos(recorded.started_ns.saturating_sub(report.epoch.as_nanos()));
+        let until = |end| could_carry(line, Way::Forward, &plan.events, end);
         LinkRecord {
-            capacity: could_carry(&self.link.line, Way::Forward, &plan.events, span),
-            ..link
+            capacity: match plan.events.as_slice() {
+                [] => capacity(line, begin + plan.warm, span.saturating_sub(plan.warm)),
+                _ => until(span) - until(plan.warm),
+            },
+            ..link(line, report, recorded.started_ns, recorded.elapsed_ns)
         }
     }
 
@@ -220,7 +224,11 @@ impl<'s> Path<'s> {
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
-        let own = self.scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+        let own = self
+            .scenario
+            .workloads
+            .iter()
+            .filter_map(|workload| workload.algorithm.as_ref());
         let mut controls = Controls::start(contender.into_iter().chain(own), self.registry, self.agent)?;
         let bpf = controls.all().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
@@ -321,10 +329,9 @@ impl<'s> Path<'s> {
         heard: Option<Heard>,
     ) -> ContenderResult {
         let link = self.link(plan, &recorded, report);
-        let senders = in_order(&recorded);
         let record = Record {
             span: Duration::from_nanos(recorded.elapsed_ns),
-            warm: Duration::ZERO,
+            warm: plan.warm,
             started_ns: recorded.started_ns,
             link,
             workloads: recorded.workloads,
@@ -336,7 +343,7 @@ impl<'s> Path<'s> {
             mut series,
             complaints,
         } = record.told(self.rtt.max(NARROWEST_BIN), &self.scenario.report.size_classes);
-        series.heard = heard.unwrap_or_default().in_order_of(&senders);
+        series.heard = heard.unwrap_or_default().in_order_of(&recorded.senders);
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
         audit.own.extend(complaints);
         let label = contender.map_or_else(|| sim::mixture(self.scenario), Contender::to_string);
@@ -383,20 +390,6 @@ fn received(recorded: &Recorded) -> u64 {
     recorded.workloads.iter().map(|workload| workload.received).sum()
 }
 
-/// The senders of flows with samples in the order of the result's: compared workloads first.
-fn in_order(recorded: &Recorded) -> Vec<SocketAddr> {
-    let mut rest = recorded.senders.as_slice();
-    let (mut compared, mut others) = (Vec::new(), Vec::new());
-    for workload in &recorded.workloads {
-        let (these, after) = rest.split_at(workload.flows.len().min(rest.len()));
-        rest = after;
-        let list = if workload.compared { &mut compared } else { &mut others };
-        list.extend_from_slice(these);
-    }
-    compared.append(&mut others);
-    compared
-}
-
 /// What a caller sees of a run.
 struct Shown<'p> {
     length: Duration,
@@ -414,7 +407,8 @@ impl<'p> Shown<'p> {
     fn look(&mut self, gone: Duration, received: u64) -> bool {
         let (span, bytes) = (gone.saturating_sub(self.seen.0), received.saturating_sub(self.seen.1));
         let goodput = format!("{:7.1} Mbit/s", metrics::mbits(bytes, span.as_nanos()));
-        self.progress.advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
+        self.progress
+            .advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
         self.seen = (gone, received);
         !self.progress.cancelled()
     }
@@ -473,12 +467,7 @@ fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
 }
 
 /// Whether there is such an algorithm.
-fn known(
-    contender: &Contender,
-    over: Over,
-    registry: &Registry,
-    agent: Option<&RemoteAgent>,
-) -> Result<(), Error> {
+fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&RemoteAgent>) -> Result<(), Error> {
     match contender {
         // An agent in another process knows what it has.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),

@@ -134,7 +134,10 @@ mod tests {
 
     impl Progress for Seen {
         fn advanced(&self, share: f64, what: &str) {
-            self.0.lock().unwrap().push(((share * 1e3).round() as u32, what.to_owned()));
+            self.0
+                .lock()
+                .unwrap()
+                .push(((share * 1e3).round() as u32, what.to_owned()));
         }
     }
 

@@ -8,8 +8,8 @@ use ccplane_units::{Bytes, Duration};
 use crate::experiment::Contender;
 use crate::metrics::{self, Distribution};
 use crate::result::{
-    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals, WorkloadFigures,
-    WorkloadSeries,
+    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals,
+    WorkloadFigures, WorkloadSeries,
 };
 
 /// What a run recorded, wherever it ran.
@@ -254,11 +254,7 @@ impl LinkRecord {
             bin_ns: width,
             delay_thousandths_ms: (0..=1_000).map(thousandth).collect(),
             throughput_mbit: bytes.into_iter().map(|bytes| metrics::mbits(bytes, width)).collect(),
-            delay_ms: metrics::bin_means(
-                left.map(|(at, in_queue, _)| (*at, *in_queue as f64 / 1e6)),
-                width,
-                span,
-            ),
+            delay_ms: metrics::bin_means(left.map(|(at, in_queue, _)| (*at, *in_queue as f64 / 1e6)), width, span),
             ..Series::default()
         }
     }
@@ -316,7 +312,10 @@ fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
 fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64> {
     let each = workloads.flat_map(|w| {
         let began = move |flow: usize| w.order.get(flow).copied().unwrap_or(0);
-        w.goodputs.iter().enumerate().map(move |(flow, goodput)| (began(flow), *goodput))
+        w.goodputs
+            .iter()
+            .enumerate()
+            .map(move |(flow, goodput)| (began(flow), *goodput))
     });
     let mut all: Vec<(u64, f64)> = each.collect();
     all.sort_by_key(|(began, _)| *began);
@@ -467,14 +466,23 @@ mod tests {
         let f = &told.figures;
         // 4 + 2 + 2 MB in four seconds.
         assert_eq!((f.goodput_mbit, f.retransmissions, f.utilisation), (16.0, 6, 0.75));
-        assert_eq!((f.delay_mean_ms, f.delay_p99_ms, f.queue_drops, f.random_losses), (2.0, 2.0, 5, 1));
+        assert_eq!(
+            (f.delay_mean_ms, f.delay_p99_ms, f.queue_drops, f.random_losses),
+            (2.0, 2.0, 5, 1)
+        );
         assert_eq!(f.jain, metrics::jain(&[8.0, 4.0]));
-        assert_eq!(f.flows.iter().map(|f| f.received_bytes).collect::<Vec<_>>(), [4_000_000, 2_000_000]);
+        assert_eq!(
+            f.flows.iter().map(|f| f.received_bytes).collect::<Vec<_>>(),
+            [4_000_000, 2_000_000]
+        );
         let completions = f.completions.as_ref().unwrap();
         let counts: Vec<u64> = completions.classes.iter().map(|class| class.flows).collect();
         assert_eq!((counts, completions.unfinished), (vec![1, 1, 2], 1));
         assert_eq!(told.series.started_ns, 77);
-        assert_eq!((told.series.throughput_mbit.len(), told.series.throughput_mbit[7]), (40, 60.0));
+        assert_eq!(
+            (told.series.throughput_mbit.len(), told.series.throughput_mbit[7]),
+            (40, 60.0)
+        );
         assert_eq!(told.series.delay_ms[39], Some(2.0));
         assert_eq!(
             told.complaints,
@@ -488,7 +496,12 @@ mod tests {
         let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
         assert_eq!(
             names,
-            ["long: copa", "cross: native:cubic", "requests: copa", "noise: no control"]
+            [
+                "long: copa",
+                "cross: native:cubic",
+                "requests: copa",
+                "noise: no control"
+            ]
         );
         let totals = |of: fn(&Totals) -> f64| told.workloads.iter().map(|w| of(&w.totals)).collect::<Vec<_>>();
         assert_eq!(totals(|t| t.goodput_mbit), [12.0, 24.0, 4.0, 8.0]);
@@ -503,7 +516,10 @@ mod tests {
         let algorithms: Vec<_> = told.algorithms.iter().map(|a| a.algorithm.as_deref()).collect();
         assert_eq!(algorithms, [Some("copa"), Some("native:cubic"), None]);
         assert_eq!(told.algorithms[0].workloads, ["long", "requests"]);
-        assert_eq!((told.algorithms[0].totals.goodput_mbit, told.algorithms[0].totals.count), (16.0, 5));
+        assert_eq!(
+            (told.algorithms[0].totals.goodput_mbit, told.algorithms[0].totals.count),
+            (16.0, 5)
+        );
     }
 
     #[test]
@@ -516,7 +532,10 @@ mod tests {
         assert!(told.series.flow(3).is_empty());
         // The second flow began after two seconds.
         let course = &told.series.workloads[0].course;
-        assert_eq!((course[4], course[8]), ((2 * SECOND, 2_000_000), (4 * SECOND, 6_000_000)));
+        assert_eq!(
+            (course[4], course[8]),
+            ((2 * SECOND, 2_000_000), (4 * SECOND, 6_000_000))
+        );
         assert_eq!(told.series.workloads[3].course.len(), 2);
     }
 

@@ -8,8 +8,8 @@ use ccplane_units::Bytes;
 
 use crate::record::completions;
 use crate::result::{
-    AlgorithmFigures, Audit, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures, HostFigures, Interval,
-    SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
+    AlgorithmFigures, Audit, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures, HostFigures,
+    Interval, SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
 };
 use crate::stats;
 
@@ -445,7 +445,10 @@ mod tests {
     }
 
     fn joined(runs: &[(f64, &str)], of: Runs) -> ContenderResult {
-        let runs = runs.iter().zip(1..).map(|((goodput, digest), seed)| (seed, run(*goodput, digest)));
+        let runs = runs
+            .iter()
+            .zip(1..)
+            .map(|((goodput, digest), seed)| (seed, run(*goodput, digest)));
         together(runs.collect(), of, &[]).unwrap()
     }
 
@@ -453,7 +456,10 @@ mod tests {
     fn what_is_not_random_says_so() {
         let same = joined(&[(90.0, "a"); 3], Runs::Seeds);
         let spread = same.spread.unwrap();
-        assert_eq!((spread.interval, spread.seeds, spread.half.goodput_mbit), (Interval::Same, 3, 0.0));
+        assert_eq!(
+            (spread.interval, spread.seeds, spread.half.goodput_mbit),
+            (Interval::Same, 3, 0.0)
+        );
         let told = note(std::slice::from_ref(&same), Runs::Seeds, 1);
         assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
         // Something was drawn, though no figure shows it.
@@ -461,7 +467,10 @@ mod tests {
         assert_eq!(note(&[lucky], Runs::Seeds, 1), "All 2 seeds gave the same figures.");
         let random = joined(&[(90.0, "a"), (91.0, "b"), (92.0, "c")], Runs::Seeds);
         let told = note(&[same, random], Runs::Seeds, 1);
-        assert!(told.starts_with("Means over 3 seeds with their 95 % confidence intervals (Student's t)."), "{told}");
+        assert!(
+            told.starts_with("Means over 3 seeds with their 95 % confidence intervals (Student's t)."),
+            "{told}"
+        );
         assert!(told.contains("All seeds gave the same for copa."), "{told}");
     }
 
@@ -476,9 +485,15 @@ mod tests {
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
         assert_eq!(spread.interval, Interval::Bootstrap);
-        assert!(spread.low.unwrap().goodput_mbit >= 90.0 && spread.half.goodput_mbit <= 2.0, "{spread:?}");
+        assert!(
+            spread.low.unwrap().goodput_mbit >= 90.0 && spread.half.goodput_mbit <= 2.0,
+            "{spread:?}"
+        );
         let told = note(&[many], Runs::Repeats, 1);
-        assert!(told.contains("3 repeats with their 95 % bootstrap intervals") && told.contains("of repeat 1"), "{told}");
+        assert!(
+            told.contains("3 repeats with their 95 % bootstrap intervals") && told.contains("of repeat 1"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -488,12 +503,23 @@ mod tests {
             panic!("two workloads")
         };
         assert_eq!((bulk.totals.goodput_mbit, bulk.totals.share), (67.5, 0.75));
-        assert_eq!((bulk.totals.retransmissions, web.totals.retransmissions), (Some(90), None));
+        assert_eq!(
+            (bulk.totals.retransmissions, web.totals.retransmissions),
+            (Some(90), None)
+        );
         let spread = bulk.totals.spread.unwrap();
-        assert!(spread.interval == Interval::StudentT && spread.half.goodput_mbit > 10.0, "{spread:?}");
+        assert!(
+            spread.interval == Interval::StudentT && spread.half.goodput_mbit > 10.0,
+            "{spread:?}"
+        );
         assert_eq!(web.completions.as_ref().unwrap().classes[0].flows, 9);
         assert_eq!(one.series.workloads[1].completed.len(), 9);
-        let each: Vec<(u64, f64)> = one.series.each.iter().map(|r| (r.seed, r.figures.goodput_mbit)).collect();
+        let each: Vec<(u64, f64)> = one
+            .series
+            .each
+            .iter()
+            .map(|r| (r.seed, r.figures.goodput_mbit))
+            .collect();
         assert_eq!(each, [(1, 80.0), (2, 90.0), (3, 100.0)]);
         assert_eq!(joined(&[(80.0, "a")], Runs::Seeds).spread, None);
     }

@@ -86,7 +86,10 @@ pub fn run(
     let pieces = Pieces::new(progress, order.len() as u64 * WEIGHT);
     let of = |at: usize| {
         let (row, column) = (at / contenders.len(), at % contenders.len());
-        (seeds.get(row).copied().unwrap_or_default(), contenders.get(column).copied().flatten())
+        (
+            seeds.get(row).copied().unwrap_or_default(),
+            contenders.get(column).copied().flatten(),
+        )
     };
     let label = |contender: Option<&Contender>, seed: u64| {
         let who = contender.map_or_else(|| scenario.file.clone(), Contender::to_string);
@@ -117,7 +120,10 @@ pub fn run(
                 seeds: None,
                 ..setup.clone()
             };
-            progress.seed_done(seed, finish(scenario, options, setup, row.iter().flatten().cloned().collect()));
+            progress.seed_done(
+                seed,
+                finish(scenario, options, setup, row.iter().flatten().cloned().collect()),
+            );
             // The page draws the first seed's course; of the others it needs distributions only.
             if seed != options.seeds.first() {
                 row.iter_mut().flatten().for_each(forget);

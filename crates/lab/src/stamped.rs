@@ -72,7 +72,12 @@ impl Stamping {
     pub(crate) fn finish(mut self, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> Measured {
         self.collect();
         Measured {
-            packets: compare(&self.arrivals, &report.forward, report.epoch, (started_ns, started_ns + elapsed_ns)),
+            packets: compare(
+                &self.arrivals,
+                &report.forward,
+                report.epoch,
+                (started_ns, started_ns + elapsed_ns),
+            ),
             counters: self.stamps.counters(),
         }
     }

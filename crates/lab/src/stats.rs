@@ -205,7 +205,10 @@ mod tests {
         // 0 and 2 by turns, 50 of each: the mean of a hundred draws has a deviation of a tenth.
         let values: Vec<f64> = (0..100).map(|i| f64::from(i % 2 * 2)).collect();
         let (low, high) = mean_interval(&values).unwrap();
-        assert!((0.76..0.86).contains(&low) && (1.14..1.24).contains(&high), "{low} {high}");
+        assert!(
+            (0.76..0.86).contains(&low) && (1.14..1.24).contains(&high),
+            "{low} {high}"
+        );
         assert_eq!(mean_interval(&[4.0, 4.0, 4.0]), Some((4.0, 4.0)));
         assert_eq!((mean_interval(&[4.0]), mean_interval(&[])), (None, None));
     }

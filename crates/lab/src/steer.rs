@@ -15,8 +15,8 @@ use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, remote_
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
-use crate::packets::RemoteAgent;
 use crate::heard::{Heard, Listener};
+use crate::packets::RemoteAgent;
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
 pub struct Steered {

@@ -63,7 +63,9 @@ pub fn all(result: &RunResult) -> Vec<Table> {
         of_workload_completions(result),
         of_second_loops(result),
     ];
-    std::iter::once(of_run(result)).chain(further.into_iter().flatten()).collect()
+    std::iter::once(of_run(result))
+        .chain(further.into_iter().flatten())
+        .collect()
 }
 
 /// The table that ends `ccplane run`: a row a contender, and under it one for each workload where there are several. Columns that
@@ -87,14 +89,22 @@ fn heading(result: &RunResult) -> Column {
     let (runs, word) = (spread.seeds, if result.simulated() { "seeds" } else { "repeats" });
     let mean = format!("mean of {runs} {word}");
     let (name, unit, meaning) = match spread.interval {
-        Interval::StudentT => (mean, "± 95 %, Student's t", "± is half the 95 % confidence interval of the mean, by Student's t."),
+        Interval::StudentT => (
+            mean,
+            "± 95 %, Student's t",
+            "± is half the 95 % confidence interval of the mean, by Student's t.",
+        ),
         Interval::Bootstrap => (
             mean,
             "± 95 %, bootstrap",
             "± is the wider side of the mean's 95 % interval by a bootstrap over the repeats.",
         ),
         Interval::Range => (mean, "(range of the two)", "In brackets the values of both runs."),
-        Interval::Same => (format!("all {runs} {word} alike"), "", "Every run gave the same figures."),
+        Interval::Same => (
+            format!("all {runs} {word} alike"),
+            "",
+            "Every run gave the same figures.",
+        ),
     };
     (name.as_str(), unit, meaning).into()
 }
@@ -115,7 +125,8 @@ fn near<C>(value: f64, digits: usize, times: f64, spread: Option<&Spread<C>>, of
 
 /// One cell for each of [`COLUMNS`], after the contender's name.
 fn contender_row(c: &ContenderResult) -> Vec<String> {
-    let optional = |value: Option<f64>, digits: usize| value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"));
+    let optional =
+        |value: Option<f64>, digits: usize| value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"));
     let f = &c.figures;
     let near = |value: f64, digits: usize, times: f64, of: fn(&Columns) -> f64| {
         near(value, digits, times, c.spread.as_ref(), of)
@@ -135,7 +146,8 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
         near(f.delay_p99_ms, 2, 1.0, |s| s.delay_p99_ms),
         near(f.retransmissions as f64, 0, 1.0, |s| s.retransmissions),
         near(f.queue_drops as f64, 0, 1.0, |s| s.queue_drops),
-        f.jain.map_or(Table::NOTHING.to_owned(), |jain| near(jain, 3, 1.0, |s| s.jain)),
+        f.jain
+            .map_or(Table::NOTHING.to_owned(), |jain| near(jain, 3, 1.0, |s| s.jain)),
         optional(count, 0),
         optional(c.host.reports_per_s, 0),
         optional(c.host.agent_cpu_percent, 1),
@@ -154,9 +166,20 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
         (0, format!("  {}", w.title())),
         (1, near(t.goodput_mbit, 2, 1.0, |s| s.goodput_mbit)),
         (2, near(t.share, 1, 100.0, |s| s.share)),
-        (8, t.retransmissions.map_or(String::new(), |n| near(n as f64, 0, 1.0, |s| s.retransmissions))),
+        (
+            8,
+            t.retransmissions
+                .map_or(String::new(), |n| near(n as f64, 0, 1.0, |s| s.retransmissions)),
+        ),
         (10, t.jain.map_or(String::new(), |jain| near(jain, 3, 1.0, |s| s.jain))),
-        (11, if t.count > 0 { near(t.count as f64, 0, 1.0, |s| s.count) } else { String::new() }),
+        (
+            11,
+            if t.count > 0 {
+                near(t.count as f64, 0, 1.0, |s| s.count)
+            } else {
+                String::new()
+            },
+        ),
     ];
     for (at, cell) in cells {
         if let Some(place) = row.get_mut(at) {
@@ -219,7 +242,11 @@ pub fn of_completions(result: &RunResult) -> Option<Table> {
 pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
     let mut rows = Vec::new();
     for c in &result.contenders {
-        let ended: Vec<_> = c.workloads.iter().filter_map(|w| Some((w, w.completions.as_ref()?))).collect();
+        let ended: Vec<_> = c
+            .workloads
+            .iter()
+            .filter_map(|w| Some((w, w.completions.as_ref()?)))
+            .collect();
         if let [(only, _)] = ended.as_slice()
             && only.compared
         {

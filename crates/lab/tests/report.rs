@@ -1,8 +1,8 @@
 //! The page and the files from made-up records: structure, safety of what is put in, self-containment.
 
 use ccplane_lab::result::{
-    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures, Interval, RunResult, Sample,
-    Series, Setup, Spread,
+    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures, Interval, RunResult,
+    Sample, Series, Setup, Spread,
 };
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
@@ -296,7 +296,10 @@ fn repeated() -> RunResult {
 fn repeats_on_real_packets_have_bootstrap_intervals_that_are_called_so() {
     let result = repeated();
     let text = table::of_run(&result).text();
-    assert!(text.contains("mean of 5 repeats") && text.contains("± 95 %, bootstrap"), "{text}");
+    assert!(
+        text.contains("mean of 5 repeats") && text.contains("± 95 %, bootstrap"),
+        "{text}"
+    );
     assert!(text.contains("91.90 ±4.50"), "{text}");
     let page = page(&result);
     for part in [
@@ -312,6 +315,12 @@ fn repeats_on_real_packets_have_bootstrap_intervals_that_are_called_so() {
     assert_eq!(page.matches("r=\"2.5\"").count(), 8);
     let json = serde_json::to_value(&result).unwrap();
     let spread = &json["contenders"][0]["spread"];
-    assert_eq!((&spread["interval"], &spread["goodput_mbit"]), (&"bootstrap".into(), &4.5.into()));
-    assert_eq!((&spread["low"]["goodput_mbit"], &spread["seeds"]), (&85.0.into(), &5.into()));
+    assert_eq!(
+        (&spread["interval"], &spread["goodput_mbit"]),
+        (&"bootstrap".into(), &4.5.into())
+    );
+    assert_eq!(
+        (&spread["low"]["goodput_mbit"], &spread["seeds"]),
+        (&85.0.into(), &5.into())
+    );
 }

@@ -247,7 +247,14 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
     }
     let options = Options::once(7, "ccplane run");
     let scenario = scenario(&["native:reno"]);
-    let error = ccplane_lab::run(&Kernel::default(), &scenario, &Registry::builtin(), &options, &Impatient).unwrap_err();
+    let error = ccplane_lab::run(
+        &Kernel::default(),
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &Impatient,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert_eq!(left_behind(), [] as [&str; 0]);
 }

@@ -108,14 +108,23 @@ fn everybody_is_in_the_figures() {
         // 48 Mbit/s, of which headers take a part.
         assert!((35.0..48.0).contains(&all), "{all}");
 
-        assert_eq!((bulk.flows.len(), bulk.totals.count, bulk.totals.jain), (2, 2, c.figures.jain));
+        assert_eq!(
+            (bulk.flows.len(), bulk.totals.count, bulk.totals.jain),
+            (2, 2, c.figures.jain)
+        );
         assert_eq!(bulk.totals.retransmissions, Some(c.figures.retransmissions));
         assert_eq!((cross.flows.len(), late.flows.len()), (1, 1));
         // The late flow had half of the time.
-        assert!(late.totals.goodput_mbit > 0.2 && late.totals.goodput_mbit < 24.0, "{late:?}");
+        assert!(
+            late.totals.goodput_mbit > 0.2 && late.totals.goodput_mbit < 24.0,
+            "{late:?}"
+        );
         // Two connections, each with a reply of 30 kB every 40 ms or more.
         let replies = requests.completions.as_ref().unwrap().classes.last().unwrap().flows;
-        assert!((50..300).contains(&replies) && requests.totals.retransmissions.is_none(), "{requests:?}");
+        assert!(
+            (50..300).contains(&replies) && requests.totals.retransmissions.is_none(),
+            "{requests:?}"
+        );
         assert_eq!(requests.completions, c.figures.completions);
         // Twelve bursts of one flow.
         let web_flows = web.completions.as_ref().unwrap();
@@ -139,8 +148,16 @@ fn everybody_is_in_the_figures() {
         assert_eq!((c.series.flows.len(), c.series.others.len()), (2, 2));
         for (w, series) in c.workloads.iter().zip(&c.series.workloads) {
             let (at, bytes) = *series.course.last().unwrap();
-            assert!(at == 6_000_000_000 && near(bytes as f64 * 8e-6 / 6.0, w.totals.goodput_mbit), "{}", w.name);
-            assert!(series.course.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{}", w.name);
+            assert!(
+                at == 6_000_000_000 && near(bytes as f64 * 8e-6 / 6.0, w.totals.goodput_mbit),
+                "{}",
+                w.name
+            );
+            assert!(
+                series.course.windows(2).all(|pair| pair[0].1 <= pair[1].1),
+                "{}",
+                w.name
+            );
         }
         assert!(c.series.flow(3).len() < 320 && c.series.flow(2).len() == 601);
     }
@@ -149,7 +166,11 @@ fn everybody_is_in_the_figures() {
 /// One workload has no rows and no members of its own: it is the contender.
 #[test]
 fn a_lone_workload_is_told_as_ever() {
-    let lone = MIXED.split("[[workload]]").take(2).collect::<Vec<_>>().join("[[workload]]");
+    let lone = MIXED
+        .split("[[workload]]")
+        .take(2)
+        .collect::<Vec<_>>()
+        .join("[[workload]]");
     let result = simulate(&lone);
     let summary = files::summary(&result);
     for c in summary["contenders"].as_array().unwrap() {
@@ -162,7 +183,10 @@ fn a_lone_workload_is_told_as_ever() {
     files::write(&result, &out, &Provenance::default()).unwrap();
     assert!(!out.join("workloads.csv").exists() && !out.join("runs.csv").exists());
     let flows = fs::read_to_string(out.join("flows.csv")).unwrap();
-    assert!(flows.lines().next().unwrap().ends_with("sndbuf_limited") && flows.lines().count() == 5, "{flows}");
+    assert!(
+        flows.lines().next().unwrap().ends_with("sndbuf_limited") && flows.lines().count() == 5,
+        "{flows}"
+    );
     assert!(!page(&result).contains("By algorithm and workload"));
 }
 
@@ -182,7 +206,9 @@ fn the_files_have_everybody() {
     let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
     let copa = &summary["contenders"][0];
     assert_eq!(copa["workloads"][1]["algorithm"], "native:cubic");
-    assert!(copa["workloads"][1]["goodput_mbit"].as_f64() > Some(1.0) && copa["workloads"][5].get("algorithm").is_none());
+    assert!(
+        copa["workloads"][1]["goodput_mbit"].as_f64() > Some(1.0) && copa["workloads"][5].get("algorithm").is_none()
+    );
     assert_eq!(copa["algorithms"][1]["workloads"][1], "web");
     // What is written is what is read again.
     let again: RunResult = {
@@ -195,14 +221,24 @@ fn the_files_have_everybody() {
 
     let rows = read("workloads.csv");
     assert_eq!(rows.lines().count(), 1 + 2 * NAMES.len());
-    assert!(rows.contains("\ncopa,cross,native:cubic,0,1,") && rows.contains("\ncopa,noise,,0,0,"), "{rows}");
+    assert!(
+        rows.contains("\ncopa,cross,native:cubic,0,1,") && rows.contains("\ncopa,noise,,0,0,"),
+        "{rows}"
+    );
     let flows = read("flows.csv");
     assert!(flows.lines().next().unwrap().ends_with(",workload,algorithm"));
     let whose: Vec<&str> = flows.lines().filter(|line| line.starts_with("copa,")).collect();
-    assert!(whose.len() == 4 && whose[1].ends_with(",bulk,copa") && whose[3].ends_with(",late,reno"), "{flows}");
+    assert!(
+        whose.len() == 4 && whose[1].ends_with(",bulk,copa") && whose[3].ends_with(",late,reno"),
+        "{flows}"
+    );
     assert!(whose[3].starts_with("copa,4,"), "{flows}");
     let series = read("series.csv");
-    assert!(series.lines().any(|line| line.starts_with("copa,3,") && line.ends_with(",cross,native:cubic")));
+    assert!(
+        series
+            .lines()
+            .any(|line| line.starts_with("copa,3,") && line.ends_with(",cross,native:cubic"))
+    );
     let ended = read("completions.csv");
     assert!(ended.contains(",requests,copa\n") && ended.contains(",web,native:cubic\n"));
 }
@@ -227,7 +263,10 @@ fn the_page_draws_everybody() {
         assert!(page.contains(part), "no {part:?} in the page");
     }
     // A key for every row of the first table, in its order.
-    let keys: Vec<&str> = page.split("</svg>").filter_map(|part| part.split("</button>").next()).collect();
+    let keys: Vec<&str> = page
+        .split("</svg>")
+        .filter_map(|part| part.split("</button>").next())
+        .collect();
     let place = |name: &str| keys.iter().position(|key| *key == name);
     assert!(place("copa") < place("bulk: copa") && place("bulk: copa") < place("noise: no control"));
     assert_eq!(page.matches("aria-pressed=\"true\"><svg").count(), 2 + 2 * NAMES.len());
@@ -246,25 +285,47 @@ fn means_over_seeds_are_of_workloads_too() {
         assert_eq!((spread.interval, spread.seeds), (Interval::StudentT, 4));
         for w in &c.workloads {
             let spread = w.totals.spread.unwrap();
-            assert!(spread.seeds == 4 && spread.half.goodput_mbit > 0.0, "{}: {spread:?}", w.name);
+            assert!(
+                spread.seeds == 4 && spread.half.goodput_mbit > 0.0,
+                "{}: {spread:?}",
+                w.name
+            );
         }
-        let own: f64 = c.workloads.iter().filter(|w| w.compared).map(|w| w.totals.goodput_mbit).sum();
+        let own: f64 = c
+            .workloads
+            .iter()
+            .filter(|w| w.compared)
+            .map(|w| w.totals.goodput_mbit)
+            .sum();
         assert!(near(own, c.figures.goodput_mbit), "{own} {}", c.figures.goodput_mbit);
         // The flows that ended are all seeds'.
         let requests = &c.workloads[3];
         let seeds = |seed: u64| c.series.workloads[3].completed.iter().any(|flow| flow.seed == seed);
         assert!(requests.completions.is_some() && seeds(1) && seeds(4));
-        assert_eq!(c.series.each.iter().map(|run| run.seed).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(
+            c.series.each.iter().map(|run| run.seed).collect::<Vec<_>>(),
+            [1, 2, 3, 4]
+        );
     }
     let text = table::of_run(&result).text();
-    assert!(text.contains("mean of 4 seeds") && text.contains("± 95 %, Student's t") && text.contains(" ±"), "{text}");
-    assert!(result.note.contains("confidence intervals (Student's t)"), "{}", result.note);
+    assert!(
+        text.contains("mean of 4 seeds") && text.contains("± 95 %, Student's t") && text.contains(" ±"),
+        "{text}"
+    );
+    assert!(
+        result.note.contains("confidence intervals (Student's t)"),
+        "{}",
+        result.note
+    );
     let page = page(&result);
     assert!(page.contains("<h2>From run to run</h2>") && page.contains("stroke-width: 3"));
     let out = folder("mixed-seeds");
     files::write_figures(&result, &out).unwrap();
     let runs = fs::read_to_string(out.join("runs.csv")).unwrap();
-    assert!(runs.lines().count() == 9 && runs.contains("\nnative:cubic,4,"), "{runs}");
+    assert!(
+        runs.lines().count() == 9 && runs.contains("\nnative:cubic,4,"),
+        "{runs}"
+    );
 }
 
 const ALONE: &str = r#"
@@ -295,12 +356,25 @@ fn two_seeds_have_a_range_and_no_interval() {
         .replace("rtt", "loss = \"0.5%\"\nrtt");
     let result = simulate(&two);
     let text = table::of_run(&result).text();
-    assert!(text.contains("mean of 2 seeds") && text.contains("(range of the two)") && !text.contains('±'), "{text}");
+    assert!(
+        text.contains("mean of 2 seeds") && text.contains("(range of the two)") && !text.contains('±'),
+        "{text}"
+    );
     let c = &result.contenders[0];
     let spread = c.spread.unwrap();
     let (low, high) = (spread.low.unwrap().goodput_mbit, spread.high.unwrap().goodput_mbit);
-    assert!(low < high && near((low + high) / 2.0, c.figures.goodput_mbit), "{spread:?}");
-    assert!(text.contains(&format!("{:.2} ({low:.2}–{high:.2})", c.figures.goodput_mbit)), "{text}");
-    assert!(result.note.contains("two are too few for an interval"), "{}", result.note);
+    assert!(
+        low < high && near((low + high) / 2.0, c.figures.goodput_mbit),
+        "{spread:?}"
+    );
+    assert!(
+        text.contains(&format!("{:.2} ({low:.2}–{high:.2})", c.figures.goodput_mbit)),
+        "{text}"
+    );
+    assert!(
+        result.note.contains("two are too few for an interval"),
+        "{}",
+        result.note
+    );
     assert!(!page(&result).contains("From run to run"));
 }

@@ -255,6 +255,7 @@ fn a_run_can_wait_for_workloads() {
         flows: 1,
         bytes,
         stagger: Duration::ZERO,
+        spread: Duration::ZERO,
     };
     let start = |kind, sim: &mut Simulation| {
         let spec = spec(sim, 2, kind);

@@ -164,6 +164,42 @@ fn streams_of_many_lengths_arrive_with_and_without_a_key() {
     }
 }
 
+/// Four hosts on one thread: two streams cross, and where nobody has anything to do nobody turns.
+#[test]
+fn several_hosts_share_a_thread() {
+    let mut hosts: Vec<Host> = (0..4).map(|_| Host::bind(options(None)).unwrap()).collect();
+    let mut ids = Vec::new();
+    for server in [0, 2] {
+        hosts[server].listen(1).unwrap();
+        let to = hosts[server].local();
+        ids.push(hosts[server + 1].connect(to, cubic()).unwrap());
+    }
+    let (mut sent, mut came) = ([0; 2], [0; 2]);
+    let mut accepted: [Option<u64>; 2] = [None; 2];
+    while came != [1_000_000; 2] {
+        Host::turn_all(&mut hosts, WAIT).unwrap();
+        for pair in 0..2 {
+            feed(&mut hosts[2 * pair + 1], ids[pair], &mut sent[pair], 1_000_000);
+            let server = &mut hosts[2 * pair];
+            accepted[pair] = accepted[pair].or_else(|| server.accepted());
+            if let Some(id) = accepted[pair] {
+                let (first, second) = server.arrived(id);
+                let count = first.len() + second.len();
+                came[pair] += count;
+                server.take(id, count);
+            }
+        }
+    }
+    // Acknowledgements are still under way, and then there is nothing.
+    let before = hosts[0].now();
+    let mut turns = 0;
+    while hosts[0].now().since(before) < Duration::from_millis(200) {
+        Host::turn_all(&mut hosts, WAIT).unwrap();
+        turns += 1;
+    }
+    assert!(turns < 60, "{turns} turns with nothing to do");
+}
+
 #[test]
 fn every_kind_of_datagram_carries_a_stream() {
     type Change = fn(&mut Options);

@@ -232,11 +232,19 @@ fn all(
         }
         Ok(())
     })?;
-    results.into_iter().map(|outcome| outcome.ok_or(Error::Interrupted)).collect()
+    results
+        .into_iter()
+        .map(|outcome| outcome.ok_or(Error::Interrupted))
+        .collect()
 }
 
 /// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is an error.
-fn one(job: &Job, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Result<Measured, String>, Error> {
+fn one(
+    job: &Job,
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
         "{:?} {} {}\n{}",

@@ -16,11 +16,12 @@ use crate::traffic::monotonic_ns;
 /// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// A connection from there is this flow's; it is told when so many bytes have been read, where they are more than none.
+    /// A connection from there is this flow's, whose bytes are counted there, for itself and for its workload; it is told when so many have
+    /// been read, where they are more than none.
     Expect {
         peer: SocketAddr,
         flow: u32,
-        received: Arc<AtomicU64>,
+        received: [Arc<AtomicU64>; 2],
         awaited: u64,
     },
     /// So many bytes have been written to it in all: it is told when they have been read.
@@ -54,7 +55,7 @@ const SINKS: u64 = 1 << 41;
 #[derive(Debug)]
 struct Accepted {
     stream: Option<TcpStream>,
-    received: Arc<AtomicU64>,
+    received: [Arc<AtomicU64>; 2],
     read: u64,
     /// Told once so much was read; 0 for nothing awaited.
     awaited: u64,
@@ -245,7 +246,9 @@ impl<'r> Accepters<'r> {
                 Ok(0) => accepted.ended = true,
                 Ok(count) => {
                     accepted.read += count as u64;
-                    accepted.received.fetch_add(count as u64, Ordering::Relaxed);
+                    for received in &accepted.received {
+                        received.fetch_add(count as u64, Ordering::Relaxed);
+                    }
                     self.total.fetch_add(count as u64, Ordering::Relaxed);
                     if accepted.awaited > 0 && accepted.read >= accepted.awaited {
                         accepted.awaited = 0;

@@ -31,9 +31,7 @@ impl Controls {
                 continue;
             }
             let started = match agent {
-                None => {
-                    Steered::start(registry, name, &read(parameters), heard::KEPT)?
-                }
+                None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
                 Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
             };
             steered.push((contender.clone(), started));

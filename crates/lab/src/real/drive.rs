@@ -60,8 +60,23 @@ struct Machine {
     slots: Vec<u32>,
     /// Flows with an end that have not come to it.
     pending: u64,
-    /// Bytes on the wire of datagrams that arrived.
-    datagrams: Arc<AtomicU64>,
+    /// Bytes that accepting applications read; of exchanges, those of responses that have arrived whole; of datagrams, all of them on the
+    /// wire.
+    received: Arc<AtomicU64>,
+    /// Exchanges that are in it.
+    exchanges: usize,
+    /// What it was when counting began.
+    uncounted: u64,
+}
+
+impl Machine {
+    fn count_exchanges(&mut self) {
+        let all = self.running.exchanges();
+        let fresh = all.get(self.exchanges..).unwrap_or_default();
+        let bytes: u64 = fresh.iter().map(|exchange| exchange.response.get()).sum();
+        self.exchanges = all.len();
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// What is known of a flow.
@@ -79,6 +94,8 @@ pub(super) struct Flow {
     pub retransmitted: u64,
     /// Bytes that the accepting application read.
     pub received: Arc<AtomicU64>,
+    /// What it was when counting began.
+    uncounted: u64,
 }
 
 impl Flow {
@@ -106,6 +123,8 @@ pub(super) struct Opening {
 pub(super) struct Account {
     machines: Vec<Machine>,
     flows: Vec<Flow>,
+    /// Bytes count for goodput.
+    counts: bool,
     /// The machines' time, which never goes back.
     now: Time,
 }
@@ -132,6 +151,40 @@ impl Alone {
 /// Samples of a flow, with the workload that it is of.
 pub(super) type Sampled = (usize, Vec<Sample>);
 
+/// Bytes of a workload over time: nanoseconds since the run began, and bytes by then.
+pub(super) type Course = Vec<(u64, u64)>;
+
+/// Bytes of every workload over time, where there are several; of a single one its flows' samples say it.
+#[derive(Debug)]
+pub(super) struct Courses {
+    counters: Vec<Arc<AtomicU64>>,
+    courses: Vec<Course>,
+}
+
+impl Courses {
+    pub fn of(account: &Account) -> Courses {
+        let counters = account.counters();
+        let counters = if counters.len() > 1 { counters } else { Vec::new() };
+        Courses {
+            courses: vec![Course::new(); counters.len()],
+            counters,
+        }
+    }
+
+    /// A look at this time.
+    pub fn look(&mut self, at_ns: u64) {
+        for (course, counter) in self.courses.iter_mut().zip(&self.counters) {
+            course.push((at_ns, counter.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// All of them, the last look at the end.
+    pub fn finish(mut self, elapsed_ns: u64) -> Vec<Course> {
+        self.look(elapsed_ns);
+        self.courses
+    }
+}
+
 impl Account {
     /// Nothing has happened yet.
     pub fn new(plan: &RealPlan) -> Result<Account, Error> {
@@ -143,13 +196,16 @@ impl Account {
                 role: Role::of(&workload.spec.kind),
                 slots: Vec::new(),
                 pending: 0,
-                datagrams: Arc::default(),
+                received: Arc::default(),
+                exchanges: 0,
+                uncounted: 0,
             })
         };
         let machines = (0..).zip(&plan.workloads).map(machine);
         Ok(Account {
             machines: machines.collect::<Result<_, Error>>()?,
             flows: Vec::new(),
+            counts: false,
             now: Time::ZERO,
         })
     }
@@ -159,10 +215,33 @@ impl Account {
         self.machines.get(workload).map_or(Role::Finite, |machine| machine.role)
     }
 
-    /// Where datagrams of a workload are counted that arrive.
-    pub fn datagrams(&self, workload: usize) -> Arc<AtomicU64> {
+    /// Where bytes of a workload are counted that accepting applications read, or of datagrams that arrive. Of exchanges nothing is said
+    /// here: their responses count when they have arrived.
+    pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
         let machine = self.machines.get(workload);
-        machine.map(|machine| machine.datagrams.clone()).unwrap_or_default()
+        let machine = machine.filter(|machine| machine.role != Role::Exchanges);
+        machine.map(|machine| machine.received.clone()).unwrap_or_default()
+    }
+
+    /// Bytes that count, by workload.
+    pub fn counters(&self) -> Vec<Arc<AtomicU64>> {
+        self.machines.iter().map(|machine| machine.received.clone()).collect()
+    }
+
+    /// Whether bytes count for goodput.
+    pub fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// They do from this moment on.
+    pub fn count_from_here(&mut self) {
+        self.counts = true;
+        for machine in &mut self.machines {
+            machine.uncounted = machine.received.load(Ordering::Relaxed);
+        }
+        for flow in &mut self.flows {
+            flow.uncounted = flow.received.load(Ordering::Relaxed);
+        }
     }
 
     /// When to poll next, if nothing arrives before.
@@ -201,6 +280,7 @@ impl Account {
             failed: false,
             retransmitted: 0,
             received: Arc::default(),
+            uncounted: 0,
         });
         number
     }
@@ -234,6 +314,7 @@ impl Account {
             machine.pending -= u64::from(ends);
             if let Some(slot) = flow.slot {
                 machine.running.received(self.now, slot, back);
+                machine.count_exchanges();
             }
         }
     }
@@ -256,49 +337,58 @@ impl Account {
         !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
     }
 
-    /// What became of every workload in so many nanoseconds.
+    /// What became of every workload in so many nanoseconds. `courses` are of every workload, or none.
     pub fn records(
         &self,
         plan: &RealPlan,
         elapsed_ns: u64,
-        sampled: Vec<Sampled>,
+        mut sampled: Vec<Sampled>,
+        mut courses: Vec<Course>,
         alone: &Alone,
     ) -> Vec<WorkloadRecord> {
-        let mut sampled: Vec<Sampled> = sampled;
+        let counted_ns = elapsed_ns.saturating_sub(plan.warm.as_nanos()).max(1);
         let each = self.machines.iter().zip(&plan.workloads).enumerate();
         each.map(|(which, (machine, workload))| {
-            let flows = || self.flows.iter().filter(move |flow| flow.workload == which);
-            let received = |flow: &Flow| flow.received.load(Ordering::Relaxed);
-            let all = flows().map(received).sum();
+            let numbered = || (0..).zip(&self.flows).filter(move |(_, flow)| flow.workload == which);
+            let flows = || numbered().map(|(_, flow)| flow);
+            let again = flows().map(|flow| flow.retransmitted).sum();
             let mut record = WorkloadRecord {
                 name: workload.spec.name.clone(),
                 contender: workload.contender.clone(),
                 compared: workload.compared,
-                received: all,
-                retransmitted: workload.contender.as_ref().map(|_| flows().map(|flow| flow.retransmitted).sum()),
+                received: machine
+                    .received
+                    .load(Ordering::Relaxed)
+                    .saturating_sub(machine.uncounted),
+                course: courses.get_mut(which).map(std::mem::take).unwrap_or_default(),
+                failed: flows().filter(|flow| flow.failed).count() as u64,
                 ..WorkloadRecord::default()
             };
-            record.failed = flows().filter(|flow| flow.failed).count() as u64;
             match machine.role {
                 Role::Lasting => {
-                    let goodput = |flow| metrics::mbits(received(flow), elapsed_ns);
+                    let goodput = |flow: &Flow| {
+                        let received = flow.received.load(Ordering::Relaxed).saturating_sub(flow.uncounted);
+                        metrics::mbits(received, counted_ns)
+                    };
+                    record.retransmitted = Some(again);
                     record.goodputs = flows().map(goodput).collect();
+                    record.order = numbered().map(|(number, _)| number).collect();
                     let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
                 }
                 Role::Finite => {
+                    record.retransmitted = Some(again);
                     record.completed = flows().filter_map(|flow| completion(flow, plan.seed, alone)).collect();
                     record.unfinished = flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
-                Role::Exchanges => {
-                    record.completed = self.exchanges(machine, plan.seed, alone);
-                    record.received = record.completed.iter().map(|response| response.bytes).sum();
-                }
+                // What the accepting ends sent again is not known here.
+                Role::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
                 Role::Messages => {
+                    record.retransmitted = Some(again);
                     record.completed = self.messages(machine, plan.seed, alone);
                     record.unfinished = machine.running.unfinished();
                 }
-                Role::Datagrams => record.received = machine.datagrams.load(Ordering::Relaxed),
+                Role::Datagrams => {}
             }
             record
         })

@@ -52,6 +52,8 @@ pub(crate) struct RealPlan {
     pub duration: Duration,
     /// Workloads that the run waits for: it is over once all their flows have ended. None: it takes its whole duration.
     pub until: Vec<usize>,
+    /// From when on goodput counts.
+    pub warm: Duration,
     /// Between two looks at the flows that last.
     pub sample_every: Duration,
     pub events: Vec<LinkEvent>,
@@ -78,7 +80,8 @@ pub(crate) struct Recorded {
     pub elapsed_ns: u64,
     /// In the plan's order.
     pub workloads: Vec<WorkloadRecord>,
-    /// The senders of the flows that were sampled: workload after workload, as in [`WorkloadRecord::flows`].
+    /// The senders of the flows that were sampled, in the order of the result: compared ones as they began, then those of the others by
+    /// workload.
     pub senders: Vec<SocketAddr>,
 }
 

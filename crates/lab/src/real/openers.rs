@@ -177,7 +177,9 @@ impl<'r> Openers<'r> {
     }
 
     fn next_time(&self) -> Option<Time> {
-        let due = [self.account.next_time(), self.events.next_time()];
+        let warm = Time::ZERO + self.plan.warm;
+        let warm = (!self.account.counts()).then_some(warm);
+        let due = [self.account.next_time(), self.events.next_time(), warm];
         due.into_iter().flatten().min()
     }
 
@@ -185,6 +187,9 @@ impl<'r> Openers<'r> {
     fn act_until_now(&mut self) -> Result<Time, Error> {
         let now = self.now();
         self.events.apply(now)?;
+        if !self.account.counts() && now >= Time::ZERO + self.plan.warm {
+            self.account.count_from_here();
+        }
         while let Some((workload, action)) = self.account.poll(now) {
             self.act(now, workload, action)?;
         }
@@ -305,7 +310,7 @@ impl<'r> Openers<'r> {
         let (congestion, buffer) = (&target.congestion, self.plan.buffer);
         let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some()) {
             Ok(stream) => stream,
-            Err(Unconnected::Connection(_)) => {
+            Err(Unconnected::Connection) => {
                 self.account.failed(flow);
                 return Ok(());
             }
@@ -323,7 +328,7 @@ impl<'r> Openers<'r> {
         self.shared.orders.send(Order::Expect {
             peer: local,
             flow,
-            received: received.clone(),
+            received: [received.clone(), self.account.read(workload)],
             awaited: bytes.unwrap_or(0),
         });
         self.epoll

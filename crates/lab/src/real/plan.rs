@@ -74,6 +74,7 @@ impl RealPlan {
                 Until::Duration => Vec::new(),
                 Until::FlowsDone => scenario.workloads.iter().enumerate().filter_map(awaited).collect(),
             },
+            warm: scenario.warm,
             sample_every: scenario.sample_every,
             events: link_events(scenario),
             buffer,

@@ -73,8 +73,8 @@ pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener>
 pub(super) enum Unconnected {
     /// This machine gives no such socket: no other one would fare better.
     Socket(io::Error),
-    /// This connection cannot be.
-    Connection(io::Error),
+    /// This connection cannot be: it counts as failed.
+    Connection,
 }
 
 /// Asks for a connection, under this congestion control; it is there when the socket can be written to.
@@ -102,7 +102,7 @@ pub(super) fn connect(
     let fd = made().map_err(Unconnected::Socket)?;
     match nix_connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(fd)),
-        Err(error) => Err(Unconnected::Connection(error.into())),
+        Err(_) => Err(Unconnected::Connection),
     }
 }
 

@@ -4,7 +4,7 @@
 //! where that is permitted; the caller's thread looks on. Neither end waits for one flow: a block of 128 kB each, and short flows first.
 
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -15,7 +15,7 @@ use ccplane_units::Duration;
 
 use super::accepters::Accepters;
 use super::controls::Controls;
-use super::drive::{Account, Alone, Role};
+use super::drive::{Account, Alone, Course, Courses, Role, Sampled};
 use super::events::Events;
 use super::hosts::{self, Side};
 use super::mail::Mailbox;
@@ -61,6 +61,7 @@ pub(crate) fn run(
     }
     let account = Account::new(plan)?;
     let (targets, listeners, sinks) = targets(emulator, plan, controls, &account)?;
+    let courses = Courses::of(&account);
     let events = Events::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
     let mail = || Error::traffic("make an event descriptor", "");
@@ -85,14 +86,14 @@ pub(crate) fn run(
     let waits = || Error::traffic("wait for connections", "");
     let openers = Openers::new(plan, &targets, namespaces, diags()?, &shared, account, events).map_err(waits())?;
     let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
-    let mut watching = Watching::new(diags()?, &shared);
+    let mut watching = Watching::new(diags()?, &shared, courses);
     let (ended, started_ns, ended_ns) = carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
     let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
-    let (senders, sampled) = watching.finish(elapsed_ns, &ended);
+    let (senders, sampled, courses) = watching.finish(plan, elapsed_ns, &ended);
     Ok(Recorded {
         started_ns,
         elapsed_ns,
-        workloads: ended.account.records(plan, elapsed_ns, sampled, &alone),
+        workloads: ended.account.records(plan, elapsed_ns, sampled, courses, &alone),
         senders,
     })
 }
@@ -205,7 +206,7 @@ fn targets(
                     .local_addr()
                     .map_err(Error::traffic("read a socket's address", ""))?;
                 target.sinks[side.index()] = address.port();
-                sinks.push((sink, account.datagrams(which)));
+                sinks.push((sink, account.read(which)));
             }
         } else if let Some(contender) = &workload.contender {
             let congestion = controls.kernel_name(contender).to_owned();
@@ -262,14 +263,16 @@ struct Watching<'r> {
     diags: [Diag; 2],
     shared: &'r Shared,
     flows: Vec<(Watched, Vec<Sample>)>,
+    courses: Courses,
 }
 
 impl<'r> Watching<'r> {
-    fn new(diags: [Diag; 2], shared: &'r Shared) -> Watching<'r> {
+    fn new(diags: [Diag; 2], shared: &'r Shared, courses: Courses) -> Watching<'r> {
         Watching {
             diags,
             shared,
             flows: Vec::new(),
+            courses,
         }
     }
 
@@ -302,6 +305,7 @@ impl<'r> Watching<'r> {
     }
 
     fn sample(&mut self, at_ns: u64) -> Result<(), Error> {
+        self.courses.look(at_ns);
         {
             let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
             for watched in all.get(self.flows.len()..).unwrap_or_default() {
@@ -343,23 +347,39 @@ impl<'r> Watching<'r> {
         Ok(())
     }
 
-    /// All samples, the last of them at the end: of which workload, and from where.
-    fn finish(mut self, elapsed_ns: u64, ended: &Ended) -> (Vec<std::net::SocketAddr>, Vec<(usize, Vec<Sample>)>) {
+    /// What was seen, with a last look at the end: the senders of the flows in the order of the result, their samples by workload.
+    fn finish(
+        mut self,
+        plan: &RealPlan,
+        elapsed_ns: u64,
+        ended: &Ended,
+    ) -> (Vec<SocketAddr>, Vec<Sampled>, Vec<Course>) {
         let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
         for watched in all.get(self.flows.len()..).unwrap_or_default() {
             self.flows.push((watched.clone(), Vec::new()));
         }
-        // In the order of the workloads; those of one are in the order in which they began.
-        self.flows.sort_by_key(|(watched, _)| watched.workload);
-        let finished = self.flows.into_iter().map(|(watched, mut samples)| {
+        let mut senders: Vec<_> = self
+            .flows
+            .iter()
+            .map(|(watched, _)| (in_result(plan, watched.workload), watched.local))
+            .collect();
+        senders.sort_by_key(|(place, _)| *place);
+        let sampled = self.flows.into_iter().map(|(watched, mut samples)| {
             let last = samples.last().copied().unwrap_or_default();
             samples.push(Sample {
                 at_ns: elapsed_ns.max(last.at_ns),
                 received: watched.received.load(Ordering::Relaxed),
                 tcp: ended.last.get(&watched.flow).copied().unwrap_or(last.tcp),
             });
-            (watched.local, (watched.workload, samples))
+            (watched.workload, samples)
         });
-        finished.unzip()
+        let senders = senders.into_iter().map(|(_, sender)| sender);
+        (senders.collect(), sampled.collect(), self.courses.finish(elapsed_ns))
     }
+}
+
+/// Where a flow stands in the result, by its workload; those of one place are in the order in which they began.
+pub(super) fn in_result(plan: &RealPlan, workload: usize) -> usize {
+    let compared = plan.workloads.get(workload).is_some_and(|workload| workload.compared);
+    if compared { 0 } else { 1 + workload }
 }

@@ -14,7 +14,8 @@ use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Controls, Over, RealPlan, Recorded, could_carry, link_events, refuses, tcp, udp};
+use super::plan::link_events;
+use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
 use crate::experiment::Contender;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
@@ -160,7 +161,7 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
     assert_eq!(recorded.senders.len(), sampled);
     for workload in &recorded.workloads {
         println!(
-            "{}: {} bytes, {} lasting, {} completed, {} unfinished, {} failed, {} sent again",
+            "{}: {} bytes, {} lasting, {} completed, {} unfinished, {} failed, {:?} sent again",
             workload.name,
             workload.received,
             workload.goodputs.len(),
@@ -215,18 +216,23 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
     apps.into_iter().map(of).collect()
 }
 
-/// The finite flows are those of the simulator, as many and of the same sizes, and each began within 20 ms of when it should.
+/// The finite flows are those of the simulator, as many and of the same sizes, and began when they should.
 fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
     assert_eq!(real.completed.len() as u64 + real.unfinished, simulated.len() as u64);
-    if real.unfinished == 0 {
-        for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
-            assert_eq!(real.bytes, *bytes);
-            assert!(
-                real.started_ns.abs_diff(started.as_nanos()) < 20_000_000,
-                "{real:?}, {started:?}"
-            );
-        }
+    if real.unfinished > 0 {
+        return;
     }
+    let mut late = Vec::new();
+    for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
+        assert_eq!(real.bytes, *bytes);
+        late.push(real.started_ns.saturating_sub(started.as_nanos()));
+        assert!(real.started_ns >= started.as_nanos(), "{real:?}, {started:?}");
+    }
+    late.sort_unstable();
+    let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
+    println!("late by {half} ns, at most {most} ns");
+    // A machine that does something else holds back some.
+    assert!(half < 2_000_000 && most < 500_000_000, "{half} ns, {most} ns");
 }
 
 /// Median completion time, ms: real, then simulated.
@@ -265,11 +271,8 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
         assert!(last.tcp.cwnd > 1 && last.tcp.srtt_us > 39_000, "{last:?}");
     }
     let again = ran.report.forward.queue_drops;
-    assert!(
-        again > 0 && record.retransmitted >= again / 2,
-        "{again} {record:?}",
-        record = record.retransmitted
-    );
+    let sent_again = record.retransmitted.unwrap_or(0);
+    assert!(again > 0 && sent_again >= again / 2, "{again} {sent_again}");
 }
 
 #[test]

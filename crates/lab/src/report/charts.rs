@@ -173,7 +173,10 @@ impl<'a> Charts<'a> {
         let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
         let series = self.each(|at, c| {
             // A lone flow is its workload.
-            let flows = self.workload_flows(at, c, &rate).into_iter().filter(|strand| strand.thin);
+            let flows = self
+                .workload_flows(at, c, &rate)
+                .into_iter()
+                .filter(|strand| strand.thin);
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
             let workloads = all.map(|(w, (figures, series))| Strand {
                 name: figures.title(),
@@ -212,7 +215,12 @@ impl<'a> Charts<'a> {
             ..Line::new("", self.looks.contender(at as usize - 1).colour, [])
         });
         let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
-        let (low, high) = seen.values().first().copied().zip(seen.values().last().copied()).unwrap_or((0.0, 1.0));
+        let (low, high) = seen
+            .values()
+            .first()
+            .copied()
+            .zip(seen.values().last().copied())
+            .unwrap_or((0.0, 1.0));
         // What is far from zero is not drawn from there.
         let margin = ((high - low) * 0.1).max(high.abs() * 1e-3);
         let from = if low > high / 2.0 { low - margin } else { 0.0 };
@@ -224,7 +232,10 @@ impl<'a> Charts<'a> {
             guides: Vec::new(),
         };
         let names: Vec<&str> = self.result.contenders.iter().map(|c| c.label.as_str()).collect();
-        format!("<div>{}</div>", inline(&[chart], &format!("{what} of {}", names.join(", "))))
+        format!(
+            "<div>{}</div>",
+            inline(&[chart], &format!("{what} of {}", names.join(", ")))
+        )
     }
 
     /// What the link delivered.
@@ -341,31 +352,29 @@ impl<'a> Charts<'a> {
     /// Delays of single packets from time stamps, beside the link's log.
     pub fn stamps(&self) -> String {
         let all = self.result.contenders.iter().enumerate();
-        let pictures = all
-            .filter(|(_, c)| !c.series.stamped.is_empty())
-            .map(|(at, c)| {
-                let (key, look) = (self.looks.key(at), self.looks.contender(at));
-                let packets = &c.series.stamped;
-                let step = packets.len().div_ceil(MAX_POINTS).max(1);
-                let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
-                    let shown = packets.iter().step_by(step);
-                    shown.map(|p| (p.at_ns as f64 / 1e9, ns(p) as f64 / 1e6)).collect()
-                };
-                let (link, stamps) = (points(|p| p.link_ns), points(|p| p.measured_ns));
-                let top = head(link.iter().chain(&stamps).map(|(_, ms)| *ms).fold(0.0, f64::max));
-                let line = |label: &str, look: Look, points: Points| Line {
-                    of: Some(key),
-                    thin: true,
-                    ..Line::new(label, 0, points).look(look)
-                };
-                let other = Look {
-                    second: !look.second,
-                    ..look
-                };
-                let lines = vec![line("the link's log", other, link), line("time stamps", look, stamps)];
-                let chart = self.timed(format!("{}: queueing delay, ms", c.label), top, lines, Vec::new());
-                live(&chart, &along_time(Width::Whole, 3))
-            });
+        let pictures = all.filter(|(_, c)| !c.series.stamped.is_empty()).map(|(at, c)| {
+            let (key, look) = (self.looks.key(at), self.looks.contender(at));
+            let packets = &c.series.stamped;
+            let step = packets.len().div_ceil(MAX_POINTS).max(1);
+            let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
+                let shown = packets.iter().step_by(step);
+                shown.map(|p| (p.at_ns as f64 / 1e9, ns(p) as f64 / 1e6)).collect()
+            };
+            let (link, stamps) = (points(|p| p.link_ns), points(|p| p.measured_ns));
+            let top = head(link.iter().chain(&stamps).map(|(_, ms)| *ms).fold(0.0, f64::max));
+            let line = |label: &str, look: Look, points: Points| Line {
+                of: Some(key),
+                thin: true,
+                ..Line::new(label, 0, points).look(look)
+            };
+            let other = Look {
+                second: !look.second,
+                ..look
+            };
+            let lines = vec![line("the link's log", other, link), line("time stamps", look, stamps)];
+            let chart = self.timed(format!("{}: queueing delay, ms", c.label), top, lines, Vec::new());
+            live(&chart, &along_time(Width::Whole, 3))
+        });
         row(pictures)
     }
 
@@ -394,9 +403,16 @@ impl<'a> Charts<'a> {
             all.filter(|(_, c)| c.algorithm == name).map(|(at, _)| at).collect()
         };
         let facets: Vec<(String, Vec<usize>)> = if about.by_contender {
-            contenders.iter().enumerate().map(|(at, c)| (c.label.clone(), vec![at])).collect()
+            contenders
+                .iter()
+                .enumerate()
+                .map(|(at, c)| (c.label.clone(), vec![at]))
+                .collect()
         } else if apart {
-            self.families.iter().map(|name| ((*name).to_owned(), of(name))).collect()
+            self.families
+                .iter()
+                .map(|name| ((*name).to_owned(), of(name)))
+                .collect()
         } else {
             vec![(self.families.join(", "), (0..contenders.len()).collect())]
         };
@@ -462,22 +478,30 @@ impl<'a> Charts<'a> {
         } else {
             0.0
         };
-        let lines = all.into_iter().map(|Strand { points, key, look, name, .. }| {
-            let inside = points.iter().copied().filter(|(value, _)| (from..=top).contains(value));
-            let before = points.iter().rev().find(|(value, _)| *value < from);
-            let share = before.map_or(0.0, |(_, share)| *share);
-            // It begins with the share of what lies before the edge, and rises at its first value. It ends at the other edge, with
-            // the share of its last value there.
-            let rise = inside.clone().next().map(|(value, _)| (value, share));
-            let last = inside.clone().next_back().map(|(_, share)| (top, share));
-            let begin = rise.map(|_| (from, share));
-            let inside: Points = begin.into_iter().chain(rise).chain(inside).chain(last).collect();
-            Line {
-                name,
-                of: Some(key),
-                ..Line::new("", 0, inside).look(look)
-            }
-        });
+        let lines = all.into_iter().map(
+            |Strand {
+                 points,
+                 key,
+                 look,
+                 name,
+                 ..
+             }| {
+                let inside = points.iter().copied().filter(|(value, _)| (from..=top).contains(value));
+                let before = points.iter().rev().find(|(value, _)| *value < from);
+                let share = before.map_or(0.0, |(_, share)| *share);
+                // It begins with the share of what lies before the edge, and rises at its first value. It ends at the other edge, with
+                // the share of its last value there.
+                let rise = inside.clone().next().map(|(value, _)| (value, share));
+                let last = inside.clone().next_back().map(|(_, share)| (top, share));
+                let begin = rise.map(|_| (from, share));
+                let inside: Points = begin.into_iter().chain(rise).chain(inside).chain(last).collect();
+                Line {
+                    name,
+                    of: Some(key),
+                    ..Line::new("", 0, inside).look(look)
+                }
+            },
+        );
         let chart = Chart {
             title: title.to_owned(),
             x: Axis::linear(axis).from_to(from, top),

@@ -108,7 +108,10 @@ impl Looks {
     pub fn keys(&self) -> impl Iterator<Item = Key<'_>> {
         let all = self.contenders.iter().zip(&self.workloads);
         let looks = all.flat_map(|(contender, workloads)| std::iter::once(contender).chain(workloads));
-        self.labels.iter().zip(looks).map(|(label, look)| Key { label, look: *look })
+        self.labels
+            .iter()
+            .zip(looks)
+            .map(|(label, look)| Key { label, look: *look })
     }
 }
 

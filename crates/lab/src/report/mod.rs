@@ -91,7 +91,10 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         number(flow_bin_s(&result.setup) * 1e3)
     );
     let table = Table::new(headings, rows).html();
-    page.section("By algorithm and workload", &(table + &note(&about) + &charts.workloads()));
+    page.section(
+        "By algorithm and workload",
+        &(table + &note(&about) + &charts.workloads()),
+    );
 }
 
 /// All seeds or repeats.

@@ -110,7 +110,11 @@ impl ContenderResult {
             return plain(self.figures.flows.iter());
         };
         let figures = self.workloads.iter().flat_map(|w| &w.flows);
-        ordered(places.zip(figures).map(|((workload, place), what)| (workload, place, what)))
+        ordered(
+            places
+                .zip(figures)
+                .map(|((workload, place), what)| (workload, place, what)),
+        )
     }
 
     /// The samples of every flow that lasts, of all workloads.

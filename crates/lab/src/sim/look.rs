@@ -246,7 +246,10 @@ impl Course {
 /// Bytes that a workload received otherwise than by flows of its own: in responses, in datagrams.
 fn beside_flows(sim: &World, part: &Part) -> u64 {
     match part.sends {
-        Sends::Exchanges => exchanges(sim, part).iter().map(|exchange| exchange.response.get()).sum(),
+        Sends::Exchanges => exchanges(sim, part)
+            .iter()
+            .map(|exchange| exchange.response.get())
+            .sum(),
         Sends::Datagrams => sim.datagrams(part.app).received_bytes,
         Sends::Lasting | Sends::Finite | Sends::Messages => 0,
     }
@@ -269,7 +272,9 @@ fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
     WorkloadRecord {
         received: all().map(|view| view.received).sum(),
         retransmitted: Some(all().map(|view| view.retransmitted).sum()),
-        goodputs: all().map(|view| metrics::mbits(view.received, span.as_nanos())).collect(),
+        goodputs: all()
+            .map(|view| metrics::mbits(view.received, span.as_nanos()))
+            .collect(),
         order: views.iter().map(|(index, _)| *index).collect(),
         fell_back: all().filter(|view| view.in_fallback).count() as u64,
         failed: all().filter(|view| view.failure.is_some()).count() as u64,
@@ -283,7 +288,9 @@ fn finite(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
     WorkloadRecord {
         received: all().map(|view| view.received).sum(),
         retransmitted: Some(all().map(|view| view.retransmitted).sum()),
-        unfinished: all().filter(|flow| flow.finished.is_none() && flow.started < end).count() as u64,
+        unfinished: all()
+            .filter(|flow| flow.finished.is_none() && flow.started < end)
+            .count() as u64,
         failed: all().filter(|view| view.failure.is_some()).count() as u64,
         ..WorkloadRecord::default()
     }

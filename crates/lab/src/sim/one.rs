@@ -15,9 +15,9 @@ use ccplane_sim::{
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::put_stamps;
 use super::look::{Looks, Part, Sends};
 use super::plan::Plan;
+use super::put_stamps;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::figures::capacity;
@@ -366,7 +366,11 @@ pub(crate) fn mixture(scenario: &Scenario) -> String {
 
 /// What second loops of the compared flows did.
 fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
-    let ours = |app| parts.iter().any(|part| part.app == app && part.compared && part.has_flows());
+    let ours = |app| {
+        parts
+            .iter()
+            .any(|part| part.app == app && part.compared && part.has_flows())
+    };
     let flows = sim
         .flows()
         .filter(|flow| sim.flow(*flow).is_some_and(|view| view.app.is_some_and(ours)));

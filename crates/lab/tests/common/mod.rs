@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::{Options, Quiet, Sim, run};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::{Options, Quiet, Sim, run};
 
 /// Payload that a link of 96 Mbit/s carries, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;

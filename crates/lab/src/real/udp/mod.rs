@@ -3,33 +3,26 @@
 //! The caller's thread does everything. A host of the scenario has a socket of its own for each algorithm, at its address; connections
 //! between the same two hosts under the same algorithm share the two sockets, so that to a fair queue they are one flow.
 
+mod net;
+
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
-use ccplane_agent::Agent;
-use ccplane_agent::datapath::{Here, There};
-use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::{Capabilities, Limits};
+use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
-use ccplane_linux::remote_algorithms;
-use ccplane_qdisc::Ecn;
-use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
-use ccplane_transport::{Config, Native, Phase, Stats, Tail};
+use ccplane_transport::udp::{Host, UdpError};
+use ccplane_transport::{Phase, Stats, Tail};
 use ccplane_units::{Duration, Time};
-use ccplane_workload::{Action, NodeId};
+use ccplane_workload::Action;
 
-use super::drive::{Account, Opening, Role, place};
+use self::net::Net;
+use super::drive::{Account, Courses, Opening, Role, Sampled, place};
 use super::events::Events;
-use super::hosts;
-use super::socket::{self, DATAGRAM_HEADERS};
-use super::tcp::alone;
-use super::{MOST_SAMPLED, RealPlan, Recorded};
-use crate::ends::inside;
+use super::tcp::{alone, in_result};
+use super::{MOST_SAMPLED, RealPlan, Recorded, hosts, socket};
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::packets::RemoteAgent;
 use crate::result::{Sample, SecondLoop, TcpInfo};
 use crate::traffic::monotonic_ns;
@@ -38,8 +31,6 @@ use crate::traffic::monotonic_ns;
 const LOOK: Duration = Duration::from_millis(5);
 /// Bytes with which every stream begins: which flow it is. They count for nobody.
 const NAME: usize = 4;
-/// Connections that a host takes from others at a time.
-const MOST: usize = 1 << 16;
 
 /// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `tail` is RC3's second loop. Also what second loops did.
 pub(crate) fn run(
@@ -53,20 +44,10 @@ pub(crate) fn run(
     socket::allow_many_files();
     hosts::settle(emulator)?;
     let account = Account::new(plan)?;
-    let net = Net {
-        emulator,
-        plan,
-        registry,
-        agent,
-        tail,
-        hosts: Vec::new(),
-        places: HashMap::new(),
-        sockets: HashMap::new(),
-        sinks: HashMap::new(),
-    };
     let mut loops = Loop {
-        net,
+        net: Net::new(emulator, plan, registry, agent, tail),
         events: Events::new(emulator.control(), &plan.events),
+        courses: Courses::of(&account),
         account,
         live: Vec::new(),
         named: HashMap::new(),
@@ -79,29 +60,16 @@ pub(crate) fn run(
     loops.run(&mut look)?;
     let elapsed_ns = loops.now().as_nanos().max(1);
     let (senders, sampled) = loops.end(elapsed_ns);
+    let courses = loops.courses.finish(elapsed_ns);
     let recorded = Recorded {
         started_ns: loops.started_ns,
         elapsed_ns,
-        workloads: loops.account.records(plan, elapsed_ns, sampled, &alone(emulator)),
+        workloads: loops
+            .account
+            .records(plan, elapsed_ns, sampled, courses, &alone(emulator)),
         senders,
     };
     Ok((recorded, tail.map(|_| loops.tails)))
-}
-
-/// Sockets, made where a flow first needs them.
-struct Net<'r> {
-    emulator: &'r Emulator,
-    plan: &'r RealPlan,
-    registry: &'r Registry,
-    agent: Option<&'r RemoteAgent>,
-    tail: Option<Tail>,
-    hosts: Vec<Host>,
-    /// By host, the first workload of its algorithm, and whether it accepts.
-    places: HashMap<(NodeId, usize, bool), (usize, Congestion)>,
-    /// For datagrams, by workload, sender and receiver.
-    sockets: HashMap<(usize, NodeId, NodeId), UdpSocket>,
-    /// Where they are taken, by workload and receiver.
-    sinks: HashMap<(usize, NodeId), (UdpSocket, Arc<AtomicU64>)>,
 }
 
 /// A connection that lives.
@@ -127,6 +95,7 @@ struct Loop<'r> {
     net: Net<'r>,
     events: Events,
     account: Account,
+    courses: Courses,
     live: Vec<Live>,
     /// Where a flow that lives is in `live`.
     named: HashMap<u32, usize>,
@@ -139,6 +108,7 @@ struct Loop<'r> {
     started_ns: u64,
 }
 
+/// A socket that works no more spoils every flow.
 fn broken(error: UdpError) -> Error {
     Error::traffic("send over the path", "")(io::Error::other(error))
 }
@@ -156,6 +126,9 @@ impl Loop<'_> {
         loop {
             let now = self.now();
             self.events.apply(now)?;
+            if !self.account.counts() && now >= Time::ZERO + plan.warm {
+                self.account.count_from_here();
+            }
             while let Some((workload, action)) = self.account.poll(now) {
                 self.act(now, workload, action)?;
             }
@@ -164,6 +137,7 @@ impl Loop<'_> {
             }
             if now >= next_look {
                 self.sample(now);
+                self.courses.look(now.as_nanos());
                 if !look(now.since(Time::ZERO), self.total) {
                     return Ok(());
                 }
@@ -206,7 +180,9 @@ impl Loop<'_> {
             let flow = live.flow;
             let (arrived, over, failed) = live.turn(&mut self.net.hosts);
             if let Some(known) = self.account.flow(flow) {
-                known.received.store(live.read[0], Ordering::Relaxed);
+                let before = known.received.swap(live.read[0], Ordering::Relaxed);
+                let workload = self.account.read(known.workload);
+                workload.fetch_add(live.read[0] - before, Ordering::Relaxed);
             }
             self.total += arrived.bytes;
             let now = Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns));
@@ -224,13 +200,7 @@ impl Loop<'_> {
                 at += 1;
             }
         }
-        for (sink, received) in self.net.sinks.values() {
-            let mut buffer = [0; 2048];
-            // Whatever the network says of a datagram, the next one may come.
-            while let Ok(count) = sink.recv(&mut buffer) {
-                received.fetch_add(count as u64 + u64::from(DATAGRAM_HEADERS), Ordering::Relaxed);
-            }
-        }
+        self.net.swallow();
     }
 
     /// A connection ends, well or not: what it counted is kept.
@@ -280,16 +250,23 @@ impl Loop<'_> {
         }
     }
 
-    /// A last look, and every connection is gone: senders and samples, workload after workload.
-    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<(usize, Vec<Sample>)>) {
+    /// A last look, and every connection is gone: senders in the order of the result, samples by workload.
+    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
         self.sample(Time::from_nanos(elapsed_ns));
         while !self.live.is_empty() {
             self.remove(self.live.len() - 1);
         }
-        self.sampled.sort_by_key(|(_, workload, _, _)| *workload);
-        let all = std::mem::take(&mut self.sampled).into_iter();
-        all.map(|(_, workload, local, samples)| (local, (workload, samples)))
-            .unzip()
+        let mut senders: Vec<_> = self
+            .sampled
+            .iter()
+            .map(|(_, workload, sender, _)| (in_result(self.net.plan, *workload), *sender))
+            .collect();
+        senders.sort_by_key(|(place, _)| *place);
+        let sampled = std::mem::take(&mut self.sampled).into_iter();
+        (
+            senders.into_iter().map(|(_, sender)| sender).collect(),
+            sampled.map(|(_, workload, _, samples)| (workload, samples)).collect(),
+        )
     }
 
     fn act(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
@@ -369,7 +346,7 @@ impl Loop<'_> {
                 }
             }
             Action::Datagram { from, to, bytes } => {
-                let counted = self.account.datagrams(workload);
+                let counted = self.account.read(workload);
                 self.net.datagram(workload, from, to, bytes, counted)?;
             }
         }
@@ -453,144 +430,6 @@ impl Live {
                 host.finish(id);
             }
         }
-    }
-}
-
-impl Net<'_> {
-    /// The socket of a host for a workload's algorithm, and what controls connections that it opens.
-    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<(usize, Congestion), Error> {
-        let (plan, emulator) = (self.plan, self.emulator);
-        let Some(wanted) = plan.workloads.get(workload) else {
-            return Err(Error::NoContender);
-        };
-        let same = plan
-            .workloads
-            .iter()
-            .position(|other| other.contender == wanted.contender);
-        let key = (node, same.unwrap_or(workload), accepts);
-        if let Some((at, congestion)) = self.places.get(&key) {
-            return Ok((*at, congestion.clone()));
-        }
-        let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
-        let host = place(plan, node)?;
-        let options = Options {
-            local: SocketAddr::new(host.address, 0),
-            ..self.options(contender, wanted.wants)
-        };
-        let bind = || Host::bind(options).map_err(io::Error::other);
-        let mut bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
-        let congestion = if accepts {
-            bound.listen(MOST).map_err(broken)?;
-            Congestion::Native(Native::cubic())
-        } else {
-            self.congestion(contender, &mut bound)?
-        };
-        let at = self.hosts.len();
-        self.hosts.push(bound);
-        self.places.insert(key, (at, congestion.clone()));
-        Ok((at, congestion))
-    }
-
-    /// Of both ends' sockets.
-    fn options(&self, contender: &Contender, wants: Capabilities) -> Options {
-        let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
-        // What accepts sends back under the same control where it is the transport's own, else under Cubic, as in the simulator.
-        let accepted = match contender {
-            Contender::Native { name } => crate::sim::native(name).unwrap_or_else(|_| Native::cubic()),
-            Contender::Ccplane { .. } => Native::cubic(),
-        };
-        let config = Config {
-            ecn: match wants.contains(Capabilities::ECN) {
-                true => Ecn::Ect0,
-                false => Ecn::NotEct,
-            },
-            stamps,
-            tail: self.tail,
-            ..Config::default()
-        };
-        Options {
-            local: SocketAddr::from(([0; 4], 0)),
-            datagram: DATAGRAM,
-            // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
-            window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
-            key: None,
-            dscp: 0,
-            config,
-            stamping: if stamps { Stamping::Software } else { Stamping::Off },
-            link: None,
-            accepted,
-        }
-    }
-
-    /// Who decides windows: an agent in this thread, one in another process, or the transport itself.
-    fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
-        let (name, parameters) = match contender {
-            Contender::Native { name } => return Ok(Congestion::Native(crate::sim::native(name)?)),
-            Contender::Ccplane { name, parameters } => (name, parameters),
-        };
-        let limits = Limits::default();
-        match self.agent {
-            None => {
-                let parameters = parameters
-                    .iter()
-                    .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
-                let mut agent = Agent::new(ccplane_agent::Options::default());
-                agent.add_boxed(self.registry.by_name(name, &parameters)?)?;
-                host.steer(Here::new(agent), limits);
-            }
-            Some(agent) => {
-                // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
-                let remote = agent.address.remote(name, agent.silence);
-                let link = There::connect(remote, host.now()).map_err(ccplane_linux::RemoteError::from)?;
-                host.steer(link, limits);
-            }
-        }
-        Ok(Congestion::Steered(name.clone()))
-    }
-
-    /// Sends a datagram.
-    fn datagram(
-        &mut self,
-        workload: usize,
-        from: NodeId,
-        to: NodeId,
-        bytes: u32,
-        counted: Arc<AtomicU64>,
-    ) -> Result<(), Error> {
-        let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
-        let sink = (workload, to);
-        if !self.sinks.contains_key(&sink) {
-            let open = || {
-                let sink = socket::sink(self.plan.buffer)?;
-                Ok((sink.local_addr()?, sink))
-            };
-            let (_, opened) = inside(
-                there.side.namespace(self.emulator),
-                "take datagrams in a namespace",
-                open,
-            )?;
-            self.sinks.insert(sink, (opened, counted));
-        }
-        let key = (workload, from, to);
-        if !self.sockets.contains_key(&key)
-            && let Some((sink, _)) = self.sinks.get(&sink)
-        {
-            let port = sink
-                .local_addr()
-                .map_err(Error::traffic("read a socket's address", ""))?
-                .port();
-            let to = SocketAddr::new(there.address, port);
-            let open = || socket::datagrams(here.address, to);
-            let opened = inside(here.side.namespace(self.emulator), "open a socket for datagrams", open)?;
-            self.sockets.insert(key, opened);
-        }
-        let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADERS) as usize];
-        if let Some(socket) = self.sockets.get(&key) {
-            // What the host cannot send is lost, as what the network cannot carry.
-            let _ = socket.send(&payload);
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,161 @@
+//! Every shipped scenario that real packets can run, shortened, on kernel TCP, with its figures beside the simulator's; the others are
+//! refused with the reason. Needs root, and says so loudly where it has none.
+
+use std::fs::File;
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::result::ContenderResult;
+use ccplane_lab::scenario::{Scenario, Seeds};
+use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Sim, run};
+use nix::fcntl::{Flock, FlockArg};
+
+fn privileged(test: &str) -> bool {
+    let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
+    if !there {
+        println!("SKIPPED: {test}: needs root and /dev/net/tun");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
+            "{test} may not be skipped: needs root and /dev/net/tun"
+        );
+    }
+    there
+}
+
+/// Names of congestion controls are global to the host: one test at a time registers any.
+fn registers() -> Flock<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/lock/ccplane.lock")
+        .unwrap();
+    Flock::lock(file, FlockArg::LockExclusive).unwrap()
+}
+
+/// A shipped scenario with other lengths, run by one contender with one seed.
+fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut text = std::fs::read_to_string(folder.join(file)).unwrap();
+    for (old, new) in replace {
+        assert!(text.contains(old), "{file} has no `{old}`");
+        text = text.replacen(old, new, 1);
+    }
+    let mut scenario = Scenario::parse(file, &text, &folder).unwrap();
+    scenario.contenders = vec![contender.parse().unwrap()];
+    scenario.seeds = Seeds::one(1);
+    scenario
+}
+
+fn at(place: &dyn Place, scenario: &Scenario) -> ContenderResult {
+    let options = Options::once(1, "ccplane run scenario.toml");
+    let result = run(place, scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    result.contenders.into_iter().next().unwrap()
+}
+
+/// How far the kernel's goodput may be from the simulator's, as a share of it. Seconds of slow start are most of a short run, and a busy
+/// machine adds losses: what is caught here is a workload that does not run, or runs twice.
+const GOODPUT: f64 = 0.35;
+
+/// The same where a handful of random losses, of which no two runs have the same, decides how fast a flow is.
+const BY_CHANCE: f64 = 3.0;
+
+#[test]
+fn twelve_scenarios_run_on_kernel_tcp_as_in_the_simulator() {
+    if !privileged("twelve_scenarios_run_on_kernel_tcp_as_in_the_simulator") {
+        return;
+    }
+    let _turn = registers();
+    let scenarios: [(&str, &str, &[(&str, &str)]); 12] = [
+        ("01-one-flow.toml", "native:reno", &[("10s", "2s")]),
+        (
+            "02-fairness.toml",
+            "native:cubic",
+            &[("15s", "4s"), ("\"1s\"", "\"500ms\"")],
+        ),
+        ("03-random-loss.toml", "native:cubic", &[("10s", "4s")]),
+        ("04-bursts-of-loss.toml", "native:cubic", &[("10s", "4s")]),
+        ("05-codel.toml", "native:cubic", &[("15s", "2s")]),
+        ("06-fq-codel.toml", "native:cubic", &[("10s", "2s")]),
+        (
+            "14-rate-steps.toml",
+            "native:cubic",
+            &[("15s", "3s"), ("\"5s\"", "\"1s\""), ("\"10s\"", "\"2s\"")],
+        ),
+        (
+            "15-outage.toml",
+            "native:reno",
+            &[("10s", "3s"), ("\"4s\"", "\"1s\""), ("\"4.5s\"", "\"1.5s\"")],
+        ),
+        ("16-cellular.toml", "native:cubic", &[("10s", "3s")]),
+        (
+            "17-cross-traffic.toml",
+            "native:reno",
+            &[
+                ("10s", "4s"),
+                ("on = \"2s\", off = \"2s\"", "on = \"1s\", off = \"1s\""),
+            ],
+        ),
+        ("18-requests.toml", "native:cubic", &[("20s", "3s")]),
+        ("20-trace.toml", "native:cubic", &[("5s", "6s")]),
+    ];
+    for (file, contender, replace) in scenarios {
+        let scenario = shipped(file, contender, replace);
+        let (real, simulated) = (at(&Kernel::default(), &scenario), at(&Sim::default(), &scenario));
+        let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
+        let drops = [&real, &simulated].map(|result| result.figures.queue_drops);
+        let done = [&real, &simulated].map(|result| {
+            let completions = result.figures.completions.as_ref();
+            completions.map_or((0, 0.0), |all| {
+                all.classes.last().map_or((0, 0.0), |class| (class.flows, class.p50_ms))
+            })
+        });
+        println!(
+            "{file}, kernel and simulator: {goodputs:.2?} Mbit/s, {drops:?} drops, flows done and their median {done:?}"
+        );
+        let ratio = goodputs[0] / goodputs[1];
+        let likely = match file {
+            "03-random-loss.toml" | "04-bursts-of-loss.toml" => 1.0 / BY_CHANCE..BY_CHANCE,
+            // One response in a thousand has more bytes than all others, and is done or not.
+            "18-requests.toml" => 0.0..f64::INFINITY,
+            _ => 1.0 - GOODPUT..1.0 + GOODPUT,
+        };
+        assert!(likely.contains(&ratio), "{file}: {goodputs:?} Mbit/s, {:?}", real.audit);
+        assert_eq!(real.workloads.len(), simulated.workloads.len(), "{file}");
+        let flows = [&real, &simulated].map(|result| result.figures.flows.len());
+        assert_eq!(flows[0], flows[1], "{file}");
+        match file {
+            // A trace's flows are the same everywhere, and all of them end.
+            "20-trace.toml" => assert_eq!((done[0].0, done[1].0), (120, 120), "{file}"),
+            "06-fq-codel.toml" | "18-requests.toml" => {
+                let share = done[0].0 as f64 / done[1].0 as f64;
+                assert!((0.8..1.2).contains(&share), "{file}: {done:?}");
+                assert!((done[0].1 / done[1].1 - 1.0).abs() < 0.2, "{file}: {done:?}");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_other_scenarios_are_refused_with_the_reason() {
+    for (file, contender, reason) in [
+        ("07-dctcp.toml", "native:reno", "a rate of 10gbit"),
+        ("08-incast.toml", "native:reno", "a rate of 10gbit"),
+        ("09-parking-lot.toml", "native:reno", "there is one bottleneck"),
+        ("10-web-search.toml", "native:reno", "there is one bottleneck"),
+        ("11-fat-tree.toml", "native:reno", "there is one bottleneck"),
+        ("12-tree-192.toml", "native:reno", "there is one bottleneck"),
+        ("13-internet2.toml", "native:reno", "there is one bottleneck"),
+        ("19-graph.toml", "native:reno", "there is one bottleneck"),
+    ] {
+        let scenario = shipped(file, contender, &[]);
+        match Kernel::default().prepare(&scenario, &Registry::builtin()) {
+            Err(Error::NotOnLinux { parts, .. }) => {
+                assert!(parts.iter().any(|part| part.contains(reason)), "{file}: {parts:?}");
+            }
+            Err(error) => panic!("{file}: {error}"),
+            Ok(_) => panic!("{file} is not refused"),
+        }
+    }
+}
