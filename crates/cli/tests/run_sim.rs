@@ -220,9 +220,7 @@ fn what_cannot_run_on_real_packets_is_named() {
     let (code, told) = said(&["run", &file, "--datapath", "linux"]);
     assert_eq!(code, 2, "{told}");
     for part in [
-        "several seeds",
         "[transport]",
-        "flows of a given size",
         "[topology.dumbbell]",
         "--datapath sim",
     ] {

@@ -197,7 +197,7 @@ impl<'s> Path<'s> {
         if seed != self.scenario.seeds.first() {
             for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
                 let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
-                workload.spec.start = workload.spec.start + Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
+                workload.spec.start += Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
             }
         }
         Ok(plan)
@@ -471,7 +471,10 @@ fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&
     match contender {
         // An agent in another process knows what it has.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
-        Contender::Ccplane { name, parameters } => Ok(drop(registry.by_name(name, &read(parameters))?)),
+        Contender::Ccplane { name, parameters } => {
+            registry.by_name(name, &read(parameters))?;
+            Ok(())
+        }
         Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {

@@ -73,8 +73,11 @@ pub fn run(
     let prepared = place.prepare(scenario, registry)?;
     let mut setup = prepared.setup();
     setup.seed = options.seeds.first();
-    setup.seeds = (options.seeds.count() > 1).then(|| options.seeds.to_string());
     let several = options.seeds.count() > 1;
+    match place.is_real() {
+        true => setup.repeats = several.then(|| options.seeds.count()),
+        false => setup.seeds = several.then(|| options.seeds.to_string()),
+    }
     // One entry a run: the contenders of the first seed, of the second, …
     let contenders: Vec<Option<&Contender>> = match scenario.contenders.as_slice() {
         [] => vec![None],
@@ -118,6 +121,7 @@ pub fn run(
             let setup = Setup {
                 seed,
                 seeds: None,
+                repeats: None,
                 ..setup.clone()
             };
             progress.seed_done(

@@ -420,7 +420,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
         return;
     }
     let _turn = alone();
-    let scenario = shipped("20-trace", &[("5s", "6s")]);
+    let scenario = shipped("20-trace", &[("5s", "9s")]);
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
     same_flows(ran.first(), &expected[0]);
