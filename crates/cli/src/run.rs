@@ -238,14 +238,18 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seed
             let first = given.first();
             let last = first.saturating_add(u64::from(repeats.get()) - 1);
             let text = format!("{first}..{last}");
-            text.parse().map_err(|e: BadSeeds| Failure::text(Kind::Usage, e.to_string()))
+            text.parse()
+                .map_err(|e: BadSeeds| Failure::text(Kind::Usage, e.to_string()))
         }
     }
 }
 
 /// What the host has to have for it.
 fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
-    let own = scenario.workloads.iter().filter_map(|workload| workload.algorithm.as_ref());
+    let own = scenario
+        .workloads
+        .iter()
+        .filter_map(|workload| workload.algorithm.as_ref());
     let steers = !scenario.contenders.iter().chain(own).all(Contender::is_native);
     match datapath {
         Datapath::Sim => &[],

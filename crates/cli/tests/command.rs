@@ -162,6 +162,13 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
         &["sometimes", "hystart"],
     );
     fails(&["paper", "no-such"], 2, &["ccp-fidelity"]);
+    fails(&["paper", "/no/such.toml"], 2, &["/no/such.toml"]);
+    let paper = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"01-one-flow\"\n[[contenders]]\nalgorithm = \"reno\"\n";
+    fails(
+        &["paper", &scratch("mine.toml", paper)],
+        2,
+        &["mine.toml:5", "contender"],
+    );
     if nix::unistd::geteuid().is_root() {
         fails(&["run", "--alg", "cubik", "--duration", "1s"], 2, &["cubik", "cubic"]);
         fails(

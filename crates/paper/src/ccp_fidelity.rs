@@ -20,8 +20,8 @@ use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::scenario::Cellular;
 use ccplane_lab::metrics::{self, Distribution};
+use ccplane_lab::scenario::Cellular;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-fidelity",

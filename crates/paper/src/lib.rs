@@ -299,8 +299,8 @@ mod tests {
         };
         let [some, none] = ["ccp-interval", "ccp-incast"].map(|name| by_name(name).unwrap());
         for (experiment, datapath, repeats) in [(some, None, 0), (some, Some(Datapath::Sim), 3), (none, None, 3)] {
-            let (options, mut progress) = (options(datapath, repeats), ccplane_lab::Quiet);
-            let refused = experiment.run(&options, &Registry::builtin(), &mut progress);
+            let (options, progress) = (options(datapath, repeats), ccplane_lab::Quiet);
+            let refused = experiment.run(&options, &Registry::builtin(), &progress);
             assert!(matches!(refused, Err(Error::Bad { .. })), "{}", experiment.name);
         }
         assert_eq!(options(None, 4).repeats(10, 2), 4);

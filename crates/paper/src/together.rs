@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{Experiment, Options, Outcome, by_name, page};
 use ccplane_lab::Error;
-use ccplane_lab::{Progress, Step};
 use ccplane_lab::traffic::monotonic_ns;
+use ccplane_lab::{Progress, Step};
 
 /// Runs all parts, by their names, and writes the whole's page.
 pub(super) fn run(

@@ -205,7 +205,11 @@ mod tests {
     fn a_row_that_belongs_to_the_one_above_is_indented() {
         let table = Table::new(["", "x"], vec![row(&["a", "1"]), row(&["  b", ""])]);
         assert!(table.text().ends_with("a    1\n  b\n"), "{}", table.text());
-        assert!(table.html().contains("<td>&nbsp;&nbsp;b</td><td></td>"), "{}", table.html());
+        assert!(
+            table.html().contains("<td>&nbsp;&nbsp;b</td><td></td>"),
+            "{}",
+            table.html()
+        );
     }
 
     #[test]

@@ -70,7 +70,9 @@ impl Scenario {
 
     /// The same with so many flows a pair of hosts.
     pub fn with_flows(mut self, flows: u32) -> Scenario {
-        self.workloads.iter_mut().for_each(|workload| workload.kind = bulk(flows));
+        self.workloads
+            .iter_mut()
+            .for_each(|workload| workload.kind = bulk(flows));
         self
     }
 

@@ -338,8 +338,9 @@ fn a_generated_cellular_link_is_that_of_its_seed() {
 
 #[test]
 fn lists_and_messages_are_read() {
-    let kind = |text: &str| match parse(&with("bulk = { flows = 4 }", text)).unwrap().workloads.remove(0) {
-        w => (w.ends(), w.name, w.kind),
+    let kind = |text: &str| {
+        let workload = parse(&with("bulk = { flows = 4 }", text)).unwrap().workloads.remove(0);
+        (workload.ends(), workload.name, workload.kind)
     };
     let (ends, name, list) = kind("list = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]");
     let Kind::Of(Workload::List { flows }) = list else {

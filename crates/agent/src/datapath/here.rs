@@ -88,7 +88,8 @@ impl Way for Here {
     #[inline]
     fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
         let due = now + self.delays.to_agent;
-        self.to_agent.extend(Message::of_report(report).map(|message| (due, message)));
+        self.to_agent
+            .extend(Message::of_report(report).map(|message| (due, message)));
         true
     }
 

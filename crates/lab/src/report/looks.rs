@@ -11,7 +11,7 @@ const NATIVE_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
 const DATAGRAMS: &str = "1 3";
 
 /// The palest flow of a workload has so much of its colour, percent.
-const PALEST: usize = 40;
+const PALEST: usize = 55;
 
 /// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its workloads.
 pub(super) struct Looks {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn flows_fade_from_the_first_to_the_last() {
-        assert_eq!([shade(0, 3), shade(1, 3), shade(2, 3)], [Some(100), Some(70), Some(40)]);
+        assert_eq!([shade(0, 3), shade(1, 3), shade(2, 3)], [Some(100), Some(78), Some(55)]);
         assert_eq!((shade(0, 1), shade(0, 0)), (None, None));
     }
 }

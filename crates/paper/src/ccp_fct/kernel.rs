@@ -32,12 +32,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 pub(super) type Run = (Vec<u64>, Vec<String>, u64);
 
 /// Runs one list under one control.
-pub(super) fn run(
-    list: &[Message],
-    who: Who,
-    registry: &Registry,
-    progress: &dyn Progress,
-) -> Result<Run, Error> {
+pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dyn Progress) -> Result<Run, Error> {
     let steered = match who {
         Who::Native | Who::NativeAgain | Who::Outside(_) => None,
         Who::Ccplane(report) => {

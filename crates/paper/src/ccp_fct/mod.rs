@@ -20,9 +20,9 @@ use super::replay::Message;
 use super::stats::{Ratio, paired_ratio};
 use super::{Datapath, Experiment, Options, Outcome, pool};
 use ccplane_lab::Error;
-use ccplane_lab::{Progress, Step};
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
+use ccplane_lab::{Progress, Step};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -200,7 +200,12 @@ fn replay(
         for who in order {
             let name = format!("kernel-{seed}-{}.json", who.name());
             let key = format!("{flows} flows, {LINK}, {RTT}");
-            let step = Step::begin(progress, done, seeds * order.len(), &format!("seed {seed}, {}", who.name()));
+            let step = Step::begin(
+                progress,
+                done,
+                seeds * order.len(),
+                &format!("seed {seed}, {}", who.name()),
+            );
             let run = || kernel::run(&list, who, registry, &step);
             let judge = |(_, disturbed, _): &kernel::Run| Disturbed::from(disturbed);
             let (times, disturbed, fell_back) = options.parts().part(&name, &key, judge, run)?;

@@ -13,8 +13,8 @@ use super::super::who::marking_threshold;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::traffic;
 use ccplane_lab::scenario::Scenario;
+use ccplane_lab::traffic;
 use ccplane_lab::{Contender, Kernel};
 use ccplane_lab::{Options as RunOptions, Progress, Step, run, waited_us};
 

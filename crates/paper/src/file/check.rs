@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Problem, Source};
+use ccplane_lab::scenario::{Problem, Scenario, Source};
 use ccplane_report::Aim;
 use ccplane_units::Duration;
 use toml::de::{DeTable, DeValue};
@@ -184,15 +184,20 @@ fn scenario(context: &Context, written: &File, raw: &DeTable<'_>) -> Result<(Wor
     let mut below = Words::new();
     if let Some(base) = &written.base {
         let path = context.folder.join(base.get_ref());
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            let what = format!("{} cannot be read: {error}", path.display());
-            context.problem(
-                base,
-                what,
-                "name a scenario's file; a relative path counts from the paper's folder",
-            )
-        })?;
-        let file = path.display().to_string();
+        let (file, text) = match std::fs::read_to_string(&path) {
+            Ok(text) => (path.display().to_string(), text),
+            Err(error) => {
+                let shipped = Scenario::shipped(base.get_ref()).ok();
+                shipped.map(|scenario| (scenario.file, scenario.text)).ok_or_else(|| {
+                    context.problem(
+                        base,
+                        format!("{} cannot be read: {error}", path.display()),
+                        "name a scenario's file (a relative path counts from the paper's folder), or one that comes with ccplane, such as \
+                         `02-fairness`",
+                    )
+                })?
+            }
+        };
         let other = Source {
             file: &file,
             text: &text,

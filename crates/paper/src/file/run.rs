@@ -66,6 +66,8 @@ pub(crate) fn run(
             .and_then(|place| paper.on.get(*place))
             .copied()
             .unwrap_or(Datapath::Sim);
+        // What cannot be is said before anything runs.
+        place(on).prepare(&scenario, registry)?;
         let one = |seed| One {
             paper,
             point: point.clone(),
@@ -113,12 +115,15 @@ pub(super) fn run_scenario(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
-    let place: &dyn Place = match on {
-        Datapath::Sim => &Sim::default(),
-        Datapath::Linux => &Kernel::default(),
-    };
     let once = RunOptions::once(seed, &format!("ccplane paper {paper} --datapath {on}"));
-    ccplane_lab::run(place, scenario, registry, &once, progress)
+    ccplane_lab::run(&*place(on), scenario, registry, &once, progress)
+}
+
+fn place(on: Datapath) -> Box<dyn Place> {
+    match on {
+        Datapath::Sim => Box::new(Sim::default()),
+        Datapath::Linux => Box::new(Kernel::default()),
+    }
 }
 
 impl One<'_> {

@@ -1,7 +1,7 @@
 //! Papers as people write them, right and wrong.
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::Quiet;
+use ccplane_lab::{Place, Quiet, Sim};
 use ccplane_report::Provenance;
 use ccplane_units::Duration;
 
@@ -36,6 +36,16 @@ fn every_paper_of_the_program_is_read() {
         assert!(read.is_ok(), "{}", read.unwrap_err());
     }
     assert_eq!(embedded().len(), EMBEDDED.len());
+    for paper in embedded() {
+        for point in paper.points(false, |on| on == Datapath::Sim) {
+            let scenario = paper.scenario(&point, false).unwrap();
+            assert!(
+                Sim::default().prepare(&scenario, &Registry::builtin()).is_ok(),
+                "{}",
+                scenario.text
+            );
+        }
+    }
     let paper = by_name("dx-senders").unwrap();
     assert_eq!((paper.on, paper.repeats), (&[Datapath::Sim][..], None));
     let own = by_name("sim-kernel").unwrap();
@@ -61,6 +71,27 @@ fn a_grid_is_crossed_and_its_words_replace_the_scenarios() {
     );
     assert!(texts[5].starts_with("contenders = [\"native:reno\"]\n"), "{}", texts[5]);
     assert_eq!(paper.filled("{n}/{rate}", &points[5], |choice| &choice.key), "3/20mbit");
+}
+
+#[test]
+fn a_scenario_is_the_base_of_a_paper() {
+    let text =
+        "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"02-fairness\"\n[[contender]]\nalgorithm = \"reno\"\n";
+    let paper = read(text).unwrap();
+    let scenario = paper.scenario(&vec![0, 0], false).unwrap();
+    let contenders: Vec<String> = scenario
+        .contenders
+        .iter()
+        .map(|contender| contender.to_string())
+        .collect();
+    assert_eq!(contenders, ["reno"]);
+    let shipped = Scenario::shipped("02-fairness").unwrap();
+    assert_eq!(
+        (scenario.duration, scenario.workloads.len()),
+        (shipped.duration, shipped.workloads.len())
+    );
+    let (line, _, fix) = told(&text.replace("02-fairness", "no-such"));
+    assert!(line == 4 && fix.contains("02-fairness"), "{fix}");
 }
 
 /// The mistake stands in the scenario's words or the grid's, and is told where it stands.
@@ -146,10 +177,7 @@ fn a_paper_of_ones_own_runs() {
         command: "ccplane paper mine.toml".to_owned(),
         provenance: Provenance::default(),
     };
-    let outcome = paper
-        .experiment()
-        .run(&options, &Registry::builtin(), &Quiet)
-        .unwrap();
+    let outcome = paper.experiment().run(&options, &Registry::builtin(), &Quiet).unwrap();
     let figure = |key: &str| outcome.figures[key].as_f64().unwrap();
     assert!(figure("use_10mbit") > 0.9 && figure("use_20mbit") > 0.9);
     assert!((figure("twice") - 2.0).abs() < 0.1, "{}", figure("twice"));
@@ -181,8 +209,8 @@ fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: 
     };
     let mut scenario = paper.scenario(&paper.expand(&meant)[0], false).unwrap();
     (scenario.warm, scenario.duration) = (Duration::from_millis(warm), Duration::from_millis(until));
-    let (registry, mut progress) = (Registry::builtin(), Quiet);
-    let result = run::run_scenario(&scenario, Datapath::Sim, 1, name, &registry, &mut progress).unwrap();
+    let (registry, progress) = (Registry::builtin(), Quiet);
+    let result = run::run_scenario(&scenario, Datapath::Sim, 1, name, &registry, &progress).unwrap();
     let run = measure::Run {
         warm: scenario.warm,
         duration: scenario.duration,

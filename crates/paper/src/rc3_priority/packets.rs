@@ -15,7 +15,6 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::super::Options;
 use super::{BUFFER, Case, DELAY, Order, Place, RATE, Rates, Seen};
 use ccplane_lab::Error;
-use ccplane_lab::{Progress, Step};
 use ccplane_lab::ends::inside;
 use ccplane_lab::longest_stall;
 use ccplane_lab::machine::Watch;
@@ -23,6 +22,7 @@ use ccplane_lab::metrics;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
 use ccplane_lab::wire;
+use ccplane_lab::{Progress, Step};
 
 /// How long in full and quick, and between two looks.
 const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(6));

@@ -48,7 +48,13 @@ impl BoxPlot {
             // A quartile between two values that are both outside is where the whisker ends.
             whiskers: (
                 sorted.iter().find(inside).copied().unwrap_or(first).min(quartiles.0),
-                sorted.iter().rev().find(inside).copied().unwrap_or(last).max(quartiles.1),
+                sorted
+                    .iter()
+                    .rev()
+                    .find(inside)
+                    .copied()
+                    .unwrap_or(last)
+                    .max(quartiles.1),
             ),
             outside: sorted.iter().filter(|value| !inside(value)).copied().collect(),
         })
@@ -133,7 +139,10 @@ mod tests {
             title: "goodput, Mbit/s".into(),
             x: Axis::named(names),
             y: Axis::linear("").from_to(80.0, 100.0),
-            lines: vec![boxed(1, [90.0, 91.0, 92.0, 93.0, 94.0]), boxed(2, [85.0, 85.0, 85.0, 85.0, 99.0])],
+            lines: vec![
+                boxed(1, [90.0, 91.0, 92.0, 93.0, 94.0]),
+                boxed(2, [85.0, 85.0, 85.0, 85.0, 99.0]),
+            ],
             guides: Vec::new(),
         }
     }
@@ -142,7 +151,10 @@ mod tests {
     fn boxes_stand_over_their_names() {
         let text = inline(&[chart()], "two");
         // 692 units for two: the middles are at a quarter and at three quarters of them. 150 units for 80 to 100.
-        assert!(text.contains(">reno</text>") && text.contains("native:cubic &amp; more</text>"), "{text}");
+        assert!(
+            text.contains(">reno</text>") && text.contains("native:cubic &amp; more</text>"),
+            "{text}"
+        );
         let first = text.split("<path class=\"line c1\" d=\"").nth(1).unwrap();
         assert!(
             first.starts_with("M209 91.5H241V76.5H209ZM225 91.5V99M225 76.5V69M217 99H233M217 69H233\""),
@@ -157,7 +169,10 @@ mod tests {
         let mut chart = chart();
         chart.y = Axis::linear("");
         let text = inline(&[chart], "two");
-        assert!(text.contains("<circle class=\"f2\"") && text.matches("stroke-width: 3").count() == 2, "{text}");
+        assert!(
+            text.contains("<circle class=\"f2\"") && text.matches("stroke-width: 3").count() == 2,
+            "{text}"
+        );
     }
 
     #[test]
@@ -170,8 +185,18 @@ mod tests {
         let text = inline(&[chart], "eight");
         let height = |n: usize| {
             let before = text.split(&format!(">native:algorithm-{n}<")).next().unwrap();
-            before.rsplit(" y=\"").next().unwrap().split('"').next().unwrap().to_owned()
+            before
+                .rsplit(" y=\"")
+                .next()
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap()
+                .to_owned()
         };
-        assert_eq!((height(0), height(1), height(2)), ("188".into(), "203".into(), "188".into()));
+        assert_eq!(
+            (height(0), height(1), height(2)),
+            ("188".into(), "203".into(), "188".into())
+        );
     }
 }

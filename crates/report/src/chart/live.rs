@@ -97,7 +97,10 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         };
         // Where a browser does not mix colours the class has all of it.
         let shade = line.shade.map_or(String::new(), |percent| {
-            format!("stroke: color-mix(in srgb, var(--{}) {percent}%, var(--page))", class(line))
+            format!(
+                "stroke: color-mix(in srgb, var(--{}) {percent}%, var(--page))",
+                class(line)
+            )
         });
         let style = match (dashes.as_str(), shade.as_str()) {
             ("", "") => String::new(),
@@ -198,10 +201,16 @@ mod tests {
         let mut shaded = chart();
         shaded.lines[0].shade = Some(60);
         let html = live(&shaded, &Live::default());
-        assert!(html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--page))\""), "{html}");
+        assert!(
+            html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--page))\""),
+            "{html}"
+        );
         shaded.lines[0].dashes = "7 4";
         let html = live(&shaded, &Live::default());
-        assert!(html.contains("style=\"stroke-dasharray: 7 4; stroke: color-mix("), "{html}");
+        assert!(
+            html.contains("style=\"stroke-dasharray: 7 4; stroke: color-mix("),
+            "{html}"
+        );
     }
 
     #[test]

@@ -62,7 +62,9 @@ impl Scale {
     pub fn ticks(&self) -> Vec<(f64, String)> {
         if !self.names.is_empty() {
             let places = self.names.iter().zip(1u32..);
-            return places.filter_map(|(name, at)| Some((self.at(f64::from(at))?, name.clone()))).collect();
+            return places
+                .filter_map(|(name, at)| Some((self.at(f64::from(at))?, name.clone())))
+                .collect();
         }
         let span = self.to - self.from;
         let step = if self.log {
