@@ -219,11 +219,7 @@ fn what_cannot_run_on_real_packets_is_named() {
     fs::write(&file, text).expect("the test's folder can be written");
     let (code, told) = said(&["run", &file, "--datapath", "linux"]);
     assert_eq!(code, 2, "{told}");
-    for part in [
-        "[transport]",
-        "[topology.dumbbell]",
-        "--datapath sim",
-    ] {
+    for part in ["[transport]", "[topology.dumbbell]", "--datapath sim"] {
         assert!(told.contains(part), "no {part} in: {told}");
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         let refused = each(
             &order,
             2,
-            |at| Ok(at),
+            Ok,
             |at, _| if at == 97 { Err(Error::NoContender) } else { Ok(()) },
         );
         assert!(matches!(refused, Err(Error::NoContender)));

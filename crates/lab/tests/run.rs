@@ -219,7 +219,7 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
         ("did you mean `cubic`", who(&["native:cubik"])),
         ("nothing to run", who(&[])),
         ("at least 100 ms", told(short)),
-        ("1 to 1000", told(scenario(&["native:reno"]).with_flows(1_001))),
+        ("1000 are the most", told(scenario(&["native:reno"]).with_flows(1_001))),
         ("did you mean `cubic`", who(&["cubix"])),
         ("no parameter `colour`", who(&["reno:colour=red"])),
         (
