@@ -10,6 +10,9 @@ use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Sim, run};
 use nix::fcntl::{Flock, FlockArg};
 
+/// Words of a scenario, and what takes their place to make it short.
+type Replaced = &'static [(&'static str, &'static str)];
+
 fn privileged(test: &str) -> bool {
     let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
     if !there {
@@ -66,7 +69,7 @@ fn twelve_scenarios_run_on_kernel_tcp_as_in_the_simulator() {
         return;
     }
     let _turn = registers();
-    let scenarios: [(&str, &str, &[(&str, &str)]); 12] = [
+    let scenarios: [(&str, &str, Replaced); 12] = [
         ("01-one-flow.toml", "native:reno", &[("10s", "2s")]),
         (
             "02-fairness.toml",
