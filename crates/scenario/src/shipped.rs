@@ -32,6 +32,7 @@ const SCENARIOS: &[File] = files![
     "18-requests.toml",
     "19-graph.toml",
     "20-trace.toml",
+    "21-mixed.toml",
 ];
 
 /// What they refer to.
