@@ -31,6 +31,10 @@ fn main() {
         watched.push(common.join("packed-refs"));
         watched.extend(git(&["symbolic-ref", "--quiet", "HEAD"]).map(|branch| common.join(branch)));
     }
+    // A repository that git could not read is asked again by every build, until it can.
+    if commit.is_none() && root.join(".git").exists() {
+        println!("cargo::rerun-if-changed=not-there");
+    }
     // What is not there would count as changed in every build: a branch may be packed.
     for path in watched.iter().filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());

@@ -25,8 +25,9 @@ pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
 }
 
-/// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`).
-pub(crate) fn link(line: &LineSpec, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> LinkRecord {
+/// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`); it could have
+/// carried `capacity` bytes.
+pub(crate) fn link(report: &EmuReport, started_ns: u64, elapsed_ns: u64, capacity: f64) -> LinkRecord {
     // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
     let begin = Duration::from_nanos(started_ns.saturating_sub(report.epoch.as_nanos()));
     let first = Time::ZERO + begin;
@@ -40,14 +41,48 @@ pub(crate) fn link(line: &LineSpec, report: &EmuReport, started_ns: u64, elapsed
     });
     LinkRecord {
         departures: departed.collect(),
-        capacity: capacity(line, begin, Duration::from_nanos(elapsed_ns)),
+        capacity,
         queue_drops: report.forward.queue_drops,
         random_losses: report.forward.losses,
     }
 }
 
-/// Bytes that the line could carry in `[begin, begin + span)` of the emulation.
-pub(crate) fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
+/// What changes of a link's capacity.
+pub(crate) enum Carrying<'l> {
+    /// It follows this line from now on, which begins now.
+    Line(&'l LineSpec),
+    /// Whether it carries anything.
+    Up(bool),
+}
+
+/// Bytes that a link could carry in `[from, to)` of a run: at each time with the line that it then had, nothing while it was down.
+/// `changes` are in any order.
+pub(crate) fn could_carry<'l>(
+    line: &'l LineSpec,
+    changes: impl Iterator<Item = (Duration, Carrying<'l>)>,
+    from: Duration,
+    to: Duration,
+) -> f64 {
+    let mut changes: Vec<_> = changes.filter(|(at, _)| *at < to).collect();
+    changes.sort_by_key(|(at, _)| *at);
+    changes.push((to, Carrying::Up(false)));
+    // Since when the line follows its course, and since when the link is as it is.
+    let (mut line, mut began, mut up, mut since, mut bytes) = (line, Duration::ZERO, true, from, 0.0);
+    for (at, change) in changes {
+        if up && at > since {
+            bytes += capacity(line, since.saturating_sub(began), at.saturating_sub(since));
+        }
+        match change {
+            Carrying::Line(next) => (line, began) = (next, at),
+            Carrying::Up(next) => up = next,
+        }
+        since = since.max(at);
+    }
+    bytes
+}
+
+/// Bytes that the line could carry in `[begin, begin + span)` of its course.
+fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     match line {
         LineSpec::Constant(rate) => rate.bytes_per_sec() as f64 * span.as_secs_f64(),
         LineSpec::Unlimited => 0.0,
@@ -161,8 +196,36 @@ pub(crate) fn mishaps(counters: &Counters) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_qdisc::Trace;
+    use ccplane_qdisc::{Piecewise, Trace};
     use ccplane_units::Rate;
+
+    #[test]
+    fn what_counts_from_a_time_on_is_what_the_line_then_had() {
+        let [slow, fast] = [1_000_000, 4_000_000].map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate)));
+        let ms = Duration::from_millis;
+        let changes = || {
+            [
+                (ms(700), Carrying::Up(true)),
+                (ms(200), Carrying::Line(&fast)),
+                (ms(500), Carrying::Up(false)),
+            ]
+            .into_iter()
+        };
+        assert_eq!(
+            could_carry(&slow, changes(), Duration::ZERO, ms(1_000)),
+            200e3 + 1_200e3 + 1_200e3
+        );
+        assert_eq!(could_carry(&slow, changes(), ms(400), ms(600)), 400e3);
+        assert_eq!(could_carry(&slow, changes(), ms(500), ms(700)), 0.0);
+        // A course begins with the run, whenever bytes count from.
+        let pieces = [
+            (Duration::ZERO, Rate::from_bytes_per_sec(1_500_000)),
+            (ms(500), Rate::from_bytes_per_sec(3_000_000)),
+        ];
+        let pieces = LineSpec::Piecewise(Piecewise::new(&pieces, None).unwrap().into());
+        let late = could_carry(&pieces, std::iter::empty(), ms(500), ms(1_000));
+        assert!((late - 1.5e6).abs() < 3_000.0, "{late}");
+    }
 
     #[test]
     fn a_line_can_carry_its_rate_and_a_trace_its_opportunities() {

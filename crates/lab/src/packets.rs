@@ -17,7 +17,7 @@ use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, read, suggestions};
-use crate::figures::{audit, capacity, link};
+use crate::figures::{audit, link};
 use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
@@ -205,16 +205,9 @@ impl<'s> Path<'s> {
 
     /// What the drawn link did.
     fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
-        let (line, span) = (&self.link.line, Duration::from_nanos(recorded.elapsed_ns));
-        let begin = Duration::from_nanos(recorded.started_ns.saturating_sub(report.epoch.as_nanos()));
-        let until = |end| could_carry(line, Way::Forward, &plan.events, end);
-        LinkRecord {
-            capacity: match plan.events.as_slice() {
-                [] => capacity(line, begin + plan.warm, span.saturating_sub(plan.warm)),
-                _ => until(span) - until(plan.warm),
-            },
-            ..link(line, report, recorded.started_ns, recorded.elapsed_ns)
-        }
+        let span = Duration::from_nanos(recorded.elapsed_ns);
+        let capacity = could_carry(&self.link.line, Way::Forward, &plan.events, plan.warm, span);
+        link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
     /// Runs it over TCP, on a path of its own. Nothing is left behind, whatever happens.

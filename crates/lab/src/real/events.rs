@@ -7,7 +7,7 @@ use ccplane_qdisc::{LineSpec, LossModel};
 use ccplane_units::{Duration, Time};
 
 use crate::error::Error;
-use crate::figures::capacity;
+use crate::figures::{self, Carrying};
 
 /// A change of a direction.
 #[derive(Clone, Debug)]
@@ -93,33 +93,17 @@ impl Events {
     }
 }
 
-/// Bytes that a direction could carry in a run of this length: at each time with the line that it then had, nothing while it was down.
-pub(crate) fn could_carry(line: &LineSpec, way: Way, events: &[LinkEvent], span: Duration) -> f64 {
-    let mut changes: Vec<&LinkEvent> = events.iter().filter(|event| event.way == way).collect();
-    changes.sort_by_key(|event| event.at);
-    // Since when the line follows its course, and since when it carries anything.
-    let (mut line, mut began, mut up, mut since, mut bytes) = (line, Duration::ZERO, true, Duration::ZERO, 0.0);
-    let end = LinkEvent {
-        at: Time::ZERO + span,
-        way,
-        change: LinkChange::Up(false),
-    };
-    for event in changes.into_iter().chain([&end]) {
-        let at = event.at.since(Time::ZERO).min(span);
-        let (next_line, next_up) = match &event.change {
-            LinkChange::Line(next) => (Some(next), up),
-            LinkChange::Up(next) => (None, *next),
-            LinkChange::Delay(_) | LinkChange::Loss(_) => continue,
+/// Bytes that a direction could carry between two times of a run. A line that follows a course begins it with the run.
+pub(crate) fn could_carry(line: &LineSpec, way: Way, events: &[LinkEvent], from: Duration, to: Duration) -> f64 {
+    let changes = events.iter().filter(|event| event.way == way).filter_map(|event| {
+        let change = match &event.change {
+            LinkChange::Line(next) => Carrying::Line(next),
+            LinkChange::Up(up) => Carrying::Up(*up),
+            LinkChange::Delay(_) | LinkChange::Loss(_) => return None,
         };
-        if up {
-            bytes += capacity(line, since.saturating_sub(began), at.saturating_sub(since));
-        }
-        if let Some(next) = next_line {
-            (line, began) = (next, at);
-        }
-        (up, since) = (next_up, at);
-    }
-    bytes
+        Some((event.at.since(Time::ZERO), change))
+    });
+    figures::could_carry(line, changes, from, to)
 }
 
 #[cfg(test)]
@@ -143,7 +127,8 @@ mod tests {
     #[test]
     fn what_could_be_carried_follows_rate_and_outage() {
         let second = Duration::from_secs(1);
-        let carried = |events: &[LinkEvent]| could_carry(&line(1_000_000), Way::Forward, events, second);
+        let carried =
+            |events: &[LinkEvent]| could_carry(&line(1_000_000), Way::Forward, events, Duration::ZERO, second);
         assert_eq!(carried(&[]), 1e6);
         let half = event(500, Way::Forward, LinkChange::Line(line(500_000)));
         assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);

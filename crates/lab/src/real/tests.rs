@@ -351,6 +351,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
         &config.forward.line,
         ccplane_emu::Way::Forward,
         &link_events(&scenario),
+        Duration::ZERO,
         scenario.duration,
     );
     assert!((carried - 15e6).abs() < 3_000.0, "{carried}");
@@ -378,7 +379,13 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
     let scenario = shipped("16-cellular", &[("10s", "3s")]);
     let ran = on_tcp(&scenario);
     let (config, _) = emulated(&scenario, 1);
-    let carried = could_carry(&config.forward.line, ccplane_emu::Way::Forward, &[], scenario.duration);
+    let carried = could_carry(
+        &config.forward.line,
+        ccplane_emu::Way::Forward,
+        &[],
+        Duration::ZERO,
+        scenario.duration,
+    );
     let share = ran.first().received as f64 / carried;
     assert!((0.55..0.99).contains(&share), "{share}");
 

@@ -20,7 +20,7 @@ use super::plan::Plan;
 use super::put_stamps;
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::figures::capacity;
+use crate::figures::{Carrying, could_carry};
 use crate::heard::{self, Heard};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
@@ -301,38 +301,21 @@ impl Job<'_> {
         Distribution::new(waited).mean()
     }
 
-    /// Bytes that a link could carry between two times: at each with the line that it then had, nothing while down.
+    /// Bytes that a link could carry between two times.
     fn could_carry(&self, link: LinkId, from: Duration, to: Duration) -> f64 {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
         };
-        let mut changes: Vec<(Duration, &SimChange)> = self
-            .plan
-            .events
-            .iter()
-            .map(|(at, change)| (at.since(Time::ZERO), change))
-            .filter(|(at, _)| *at <= to)
-            .collect();
-        changes.sort_by_key(|(at, _)| *at);
-        let (mut line, mut up, mut since, mut bytes) = (spec.line.clone(), true, Duration::ZERO, 0.0);
-        for (at, change) in changes {
-            let (next, runs) = match change {
-                SimChange::Line(of, next) if *of == link => (next.clone(), up),
-                SimChange::Up(of) if *of == link => (line.clone(), true),
-                SimChange::Down(of) if *of == link => (line.clone(), false),
-                _ => continue,
+        let changes = self.plan.events.iter().filter_map(|(at, change)| {
+            let change = match change {
+                SimChange::Line(of, next) if *of == link => Carrying::Line(next),
+                SimChange::Up(of) if *of == link => Carrying::Up(true),
+                SimChange::Down(of) if *of == link => Carrying::Up(false),
+                _ => return None,
             };
-            if up {
-                let since = since.max(from);
-                bytes += capacity(&line, since, at.saturating_sub(since));
-            }
-            (line, up, since) = (next, runs, at);
-        }
-        if up {
-            let since = since.max(from);
-            bytes += capacity(&line, since, to.saturating_sub(since));
-        }
-        bytes
+            Some((at.since(Time::ZERO), change))
+        });
+        could_carry(&spec.line, changes, from, to)
     }
 
     fn links(&self, sim: &World, span: Duration) -> Vec<LinkFigures> {
