@@ -139,12 +139,21 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let seeds = seeds(&args, &scenario, datapath)?;
     let agent = remote_agent(&args, &scenario)?;
     let timing = args.timing.into();
+    let drawn_starts = args.repeats.is_some();
     let place: Box<dyn Place> = match datapath {
         Datapath::Sim => Box::new(Sim {
             packet_logs: args.pcap.then(|| args.out.join("packets")),
         }),
-        Datapath::Linux => Box::new(Kernel { timing, agent }),
-        Datapath::Udp => Box::new(Udp { timing, agent }),
+        Datapath::Linux => Box::new(Kernel {
+            timing,
+            agent,
+            drawn_starts,
+        }),
+        Datapath::Udp => Box::new(Udp {
+            timing,
+            agent,
+            drawn_starts,
+        }),
     };
     doctor::require(needs(datapath, &scenario))?;
     let command = command_line();

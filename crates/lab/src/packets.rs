@@ -17,7 +17,7 @@ use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::experiment::{Contender, read, suggestions};
-use crate::figures::{audit, link};
+use crate::figures::{audit, link, mishaps};
 use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
@@ -65,6 +65,9 @@ pub struct Kernel {
     pub timing: Timing,
     /// Who runs ccplane's algorithms; without it this process does.
     pub agent: Option<RemoteAgent>,
+    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For several runs: flows that always meet at
+    /// the same moments would be one run, told several times. Without it the flows begin as they do in the simulator.
+    pub drawn_starts: bool,
 }
 
 /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
@@ -74,11 +77,21 @@ pub struct Udp {
     pub timing: Timing,
     /// Who runs ccplane's algorithms; without it this process does.
     pub agent: Option<RemoteAgent>,
+    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For several runs: flows that always meet at
+    /// the same moments would be one run, told several times. Without it the flows begin as they do in the simulator.
+    pub drawn_starts: bool,
 }
 
 impl Place for Kernel {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(scenario, registry, Over::Tcp, self.timing, self.agent.as_ref())?;
+        let path = Path::of(
+            scenario,
+            registry,
+            Over::Tcp,
+            self.timing,
+            self.agent.as_ref(),
+            self.drawn_starts,
+        )?;
         Ok(Box::new(path))
     }
 
@@ -89,7 +102,14 @@ impl Place for Kernel {
 
 impl Place for Udp {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(scenario, registry, Over::Udp, self.timing, self.agent.as_ref())?;
+        let path = Path::of(
+            scenario,
+            registry,
+            Over::Udp,
+            self.timing,
+            self.agent.as_ref(),
+            self.drawn_starts,
+        )?;
         Ok(Box::new(path))
     }
 
@@ -105,6 +125,7 @@ struct Path<'s> {
     over: Over,
     timing: Timing,
     agent: Option<&'s RemoteAgent>,
+    drawn_starts: bool,
     network: Network,
     /// The bottleneck.
     link: &'s Link,
@@ -121,6 +142,7 @@ impl<'s> Path<'s> {
         over: Over,
         timing: Timing,
         agent: Option<&'s RemoteAgent>,
+        drawn_starts: bool,
     ) -> Result<Path<'s>, Error> {
         let own = scenario
             .workloads
@@ -147,6 +169,7 @@ impl<'s> Path<'s> {
             over,
             timing,
             agent,
+            drawn_starts,
             network,
             link,
             rtt,
@@ -178,8 +201,7 @@ impl<'s> Path<'s> {
         }
     }
 
-    /// What a run with this seed does. Of several runs each but the first begins its workloads up to a round trip later, as drawn:
-    /// flows that always meet at the same moments would be one run, told several times.
+    /// What a run with this seed does.
     fn plan(&self, contender: Option<&Contender>, seed: u64, controls: &Controls) -> Result<RealPlan, Error> {
         let wants = |contender: &Contender| match (self.agent, controls.wants(contender, self.registry)) {
             // An agent in another process may have what is not known here.
@@ -194,7 +216,7 @@ impl<'s> Path<'s> {
             buffer(&self.setup),
             wants,
         )?;
-        if seed != self.scenario.seeds.first() {
+        if self.drawn_starts {
             for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
                 let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
                 workload.spec.start += Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
@@ -253,17 +275,20 @@ impl<'s> Path<'s> {
         }
         let kernel_name = contender.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
         let told = controls.finish()?;
-        let (counters, heard) = told
-            .into_iter()
-            .find(|(known, ..)| Some(known) == contender)
-            .map(|(_, counters, heard)| (counters, heard))
-            .unzip();
+        let (mine, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(known, ..)| Some(known) == contender);
+        let mine = mine.into_iter().next();
+        let (counters, heard) = mine.map(|(_, counters, heard)| (counters, heard)).unzip();
         let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
         let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
         let mut result = self.result(contender, &plan, recorded, &report, &machine, counters, heard);
         if let Some(measured) = measured {
             result.figures.one_way = measured.figures();
             result.series.stamped = measured.packets;
+        }
+        // What happened to other algorithms of ours in this run is ours as well.
+        for (known, counters, _) in others {
+            let each = mishaps(&counters).into_iter().map(|what| format!("{known}: {what}"));
+            result.audit.own.extend(each);
         }
         let (process, machine_cpu, agent) = after.percent_since(&before);
         result.kernel_name = kernel_name;

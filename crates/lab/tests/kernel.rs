@@ -33,7 +33,7 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
     let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length).sampled(Duration::from_millis(10));
     let place = Kernel {
         timing: setting.timing,
-        agent: None,
+        ..Kernel::default()
     };
     let options = Options::once(1, "ccplane run");
     run(&place, &scenario, &Registry::builtin(), &options, &Quiet)

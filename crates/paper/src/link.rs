@@ -198,7 +198,7 @@ pub(super) fn on_kernel(
         let step = Step::begin(progress, index, runs.len(), &one.contender.to_string());
         let place = Kernel {
             timing: Timing::Precise,
-            agent: None,
+            ..Kernel::default()
         };
         let run = || one.run_on(&place, &step);
         summaries.push(parts.part(

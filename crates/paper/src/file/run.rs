@@ -122,7 +122,11 @@ pub(super) fn run_scenario(
 fn place(on: Datapath) -> Box<dyn Place> {
     match on {
         Datapath::Sim => Box::new(Sim::default()),
-        Datapath::Linux => Box::new(Kernel::default()),
+        Datapath::Linux => Box::new(Kernel {
+            // Each repeat is a run of its own.
+            drawn_starts: true,
+            ..Kernel::default()
+        }),
     }
 }
 
