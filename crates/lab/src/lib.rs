@@ -30,6 +30,7 @@ mod repeats;
 pub mod report;
 pub mod result;
 mod run;
+mod sends;
 pub mod sim;
 pub mod stamped;
 pub mod stats;

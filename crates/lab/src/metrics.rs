@@ -3,6 +3,8 @@
 //! Times are nanoseconds since the start of the run; a value's unit is its caller's. Nothing here is random or
 //! reads a clock, so the same records give the same figures on every machine.
 
+use ccplane_units::{Duration, Rate};
+
 /// Bytes that fell into each bin of `width_ns` of `[0, until_ns)`; the last bin is dropped if `until_ns` cuts it
 /// short, since a part of a bin would show as a dip that never was. Events outside are ignored.
 pub fn bin_bytes(events: impl IntoIterator<Item = (u64, u64)>, width_ns: u64, until_ns: u64) -> Vec<u64> {
@@ -150,6 +152,15 @@ pub fn median(values: &[f64]) -> Option<f64> {
         upper
     };
     Some((lower + upper) / 2.0)
+}
+
+/// How long so many bytes take alone, ns: at the path's lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+pub(crate) fn alone_ns(rtt: Duration, rate: Option<Rate>, bytes: u64) -> u64 {
+    let sending = rate.map_or(0, |rate| {
+        u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
+    });
+    rtt.as_nanos()
+        .saturating_add(u64::try_from(sending).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccplane_units::{Duration, Rate, Time};
-use ccplane_workload::{Action, Carrier, NodeId, Running, Workload};
+use ccplane_workload::{Action, NodeId, Running};
 
 use super::hosts::Side;
 use super::{RealPlan, RealWorkload};
@@ -15,47 +15,13 @@ use crate::error::Error;
 use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{Completion, Sample};
-
-/// What a workload's figures are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Flows that last.
-    Lasting,
-    /// Flows that end when their bytes have arrived.
-    Finite,
-    /// Connections that carry requests and responses.
-    Exchanges,
-    /// Connections that carry messages, one after the other.
-    Messages,
-    /// Datagrams.
-    Datagrams,
-}
-
-impl Role {
-    pub fn of(kind: &Workload) -> Role {
-        match kind {
-            Workload::Bulk { bytes: None, .. } => Role::Lasting,
-            Workload::Paced {
-                carrier: Carrier::Datagrams { .. },
-                ..
-            } => Role::Datagrams,
-            Workload::Paced { .. } => Role::Lasting,
-            Workload::Requests { .. } => Role::Exchanges,
-            Workload::Messages { .. } => Role::Messages,
-            Workload::Bulk { .. }
-            | Workload::Poisson { .. }
-            | Workload::Bursts { .. }
-            | Workload::List { .. }
-            | Workload::Trace { .. } => Role::Finite,
-        }
-    }
-}
+use crate::sends::Sends;
 
 /// A workload at work.
 #[derive(Debug)]
 struct Machine {
     running: Running,
-    role: Role,
+    sends: Sends,
     /// Flows by their slots.
     slots: Vec<u32>,
     /// Flows with an end that have not come to it.
@@ -138,13 +104,9 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    /// Nanoseconds for so many bytes from this side: at the link's rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+    /// Nanoseconds for so many bytes from this side.
     fn takes(&self, from: Side, bytes: u64) -> u64 {
-        let sending = self.rates[from.index()].map_or(0, |rate| {
-            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
-        });
-        let sending = u64::try_from(sending).unwrap_or(u64::MAX);
-        self.rtt.as_nanos().saturating_add(sending)
+        metrics::alone_ns(self.rtt, self.rates[from.index()], bytes)
     }
 }
 
@@ -193,7 +155,7 @@ impl Account {
                 .map_err(|error| Error::traffic("begin a workload", "")(io::Error::other(error)))?;
             Ok(Machine {
                 running,
-                role: Role::of(&workload.spec.kind),
+                sends: Sends::of(&workload.spec.kind),
                 slots: Vec::new(),
                 pending: 0,
                 received: Arc::default(),
@@ -210,16 +172,18 @@ impl Account {
         })
     }
 
-    /// What a workload's figures are made of.
-    pub fn role(&self, workload: usize) -> Role {
-        self.machines.get(workload).map_or(Role::Finite, |machine| machine.role)
+    /// What a workload's bytes are in.
+    pub fn sends(&self, workload: usize) -> Sends {
+        self.machines
+            .get(workload)
+            .map_or(Sends::Finite, |machine| machine.sends)
     }
 
     /// Where bytes of a workload are counted that accepting applications read, or of datagrams that arrive. Of exchanges nothing is said
     /// here: their responses count when they have arrived.
     pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
         let machine = self.machines.get(workload);
-        let machine = machine.filter(|machine| machine.role != Role::Exchanges);
+        let machine = machine.filter(|machine| machine.sends != Sends::Exchanges);
         machine.map(|machine| machine.received.clone()).unwrap_or_default()
     }
 
@@ -364,8 +328,8 @@ impl Account {
                 failed: flows().filter(|flow| flow.failed).count() as u64,
                 ..WorkloadRecord::default()
             };
-            match machine.role {
-                Role::Lasting => {
+            match machine.sends {
+                Sends::Lasting => {
                     let goodput = |flow: &Flow| {
                         let received = flow.received.load(Ordering::Relaxed).saturating_sub(flow.uncounted);
                         metrics::mbits(received, counted_ns)
@@ -376,19 +340,19 @@ impl Account {
                     let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
                 }
-                Role::Finite => {
+                Sends::Finite => {
                     record.retransmitted = Some(again);
                     record.completed = flows().filter_map(|flow| completion(flow, plan.seed, alone)).collect();
                     record.unfinished = flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
                 // What the accepting ends sent again is not known here.
-                Role::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
-                Role::Messages => {
+                Sends::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
+                Sends::Messages => {
                     record.retransmitted = Some(again);
                     record.completed = self.messages(machine, plan.seed, alone);
                     record.unfinished = machine.running.unfinished();
                 }
-                Role::Datagrams => {}
+                Sends::Datagrams => {}
             }
             record
         })

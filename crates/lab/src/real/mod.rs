@@ -84,6 +84,3 @@ pub(crate) struct Recorded {
     /// workload.
     pub senders: Vec<SocketAddr>,
 }
-
-/// Flows of a workload that are looked at in time; of more, the first ones.
-const MOST_SAMPLED: usize = 64;

@@ -12,15 +12,16 @@ use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
+use super::RealPlan;
 use super::accepters::{Arrived, Order};
-use super::drive::{Account, Opening, Role, place};
+use super::drive::{Account, Opening, place};
 use super::events::Events;
 use super::hosts::{Host, Side};
 use super::mail::Mailbox;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
-use super::{MOST_SAMPLED, RealPlan};
 use crate::diag::{Diag, TcpInfo};
 use crate::error::Error;
+use crate::sends::{MOST_SAMPLED, Sends};
 use crate::traffic::monotonic_ns;
 
 /// Events looked at before anything else has a turn.
@@ -350,7 +351,7 @@ impl<'r> Openers<'r> {
         };
         self.flows.insert(flow, opened);
         if let Some(watches) = self.watches.get_mut(workload)
-            && self.account.role(workload) == Role::Lasting
+            && self.account.sends(workload) == Sends::Lasting
             && *watches < MOST_SAMPLED
         {
             *watches += 1;

@@ -1,12 +1,9 @@
 //! From a scenario, whose names the simulator's plan has resolved, to what runs on real packets.
 
-use std::io;
-
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Way;
 use ccplane_qdisc::LineSpec;
 use ccplane_units::Time;
-use ccplane_workload::{Pairs, TraceFlow, Workload, WorkloadSpec};
 
 use super::events::{LinkChange, LinkEvent};
 use super::hosts::Hosts;
@@ -14,7 +11,7 @@ use super::refuses::REVERSE;
 use super::{RealPlan, RealWorkload};
 use crate::error::Error;
 use crate::experiment::Contender;
-use crate::scenario::{Change, Ends, Kind, Scenario, Until};
+use crate::scenario::{Change, Ends, Scenario, Until};
 use crate::sim::Plan;
 
 impl RealPlan {
@@ -30,32 +27,10 @@ impl RealPlan {
     ) -> Result<RealPlan, Error> {
         let mut workloads = Vec::with_capacity(scenario.workloads.len());
         for (index, workload) in scenario.workloads.iter().enumerate() {
-            let pairs = network.pairs(index, seed);
-            let kind = match (&workload.kind, &pairs) {
-                (Kind::Of(kind), _) => kind.clone(),
-                (Kind::Trace { flows }, Pairs::Each(pairs)) => {
-                    let flows = flows.iter().zip(pairs).map(|(flow, (from, to))| TraceFlow {
-                        at: flow.at,
-                        from: *from,
-                        to: *to,
-                        bytes: flow.bytes,
-                    });
-                    Workload::Trace { flows: flows.collect() }
-                }
-                (Kind::Trace { .. }, Pairs::Every { .. }) => {
-                    return Err(Error::traffic("read a trace", "")(io::Error::other("it has no hosts")));
-                }
-            };
             let own = workload.algorithm.as_ref().or(contender);
             let own = own.filter(|_| !workload.heeds_nothing());
             workloads.push(RealWorkload {
-                spec: WorkloadSpec {
-                    name: workload.name.clone(),
-                    pairs,
-                    kind,
-                    start: Time::ZERO + workload.start,
-                    stop: workload.stop.map(|stop| Time::ZERO + stop),
-                },
+                spec: network.spec(index, workload, seed),
                 contender: own.cloned(),
                 compared: workload.is_compared(&scenario.contenders),
                 wants: own.map_or(Ok(Capabilities::default()), &wants)?,

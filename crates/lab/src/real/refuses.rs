@@ -6,6 +6,7 @@ use ccplane_workload::{Carrier, Workload as Sends};
 
 use super::hosts::MOST_HOSTS;
 use crate::experiment::Contender;
+use crate::packets::MTU;
 use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
 use crate::traffic;
 
@@ -23,9 +24,6 @@ const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
 /// Each takes some megabytes of socket buffers.
 const MOST_LASTING: u64 = 1000;
-
-/// The largest packet on the emulated path, IP header included.
-const MTU: u32 = 1500;
 
 /// Everything that cannot be, one sentence each; nothing where the scenario can run.
 pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {

@@ -15,7 +15,7 @@ use ccplane_units::Duration;
 
 use super::accepters::Accepters;
 use super::controls::Controls;
-use super::drive::{Account, Alone, Course, Courses, Role, Sampled};
+use super::drive::{Account, Alone, Course, Courses, Sampled};
 use super::events::Events;
 use super::hosts::{self, Side};
 use super::mail::Mailbox;
@@ -26,6 +26,7 @@ use crate::ends::inside;
 use crate::error::Error;
 use crate::experiment::Contender;
 use crate::result::Sample;
+use crate::sends::Sends;
 use crate::traffic::{monotonic_ns, wait_until};
 use crate::wire;
 
@@ -198,7 +199,7 @@ fn targets(
     let mut listening: Vec<Listening> = Vec::new();
     for (which, workload) in plan.workloads.iter().enumerate() {
         let mut target = Target::default();
-        if account.role(which) == Role::Datagrams {
+        if account.sends(which) == Sends::Datagrams {
             for side in Side::BOTH {
                 let open = || socket::sink(plan.buffer);
                 let sink = inside(side.namespace(emulator), "take datagrams in a namespace", open)?;

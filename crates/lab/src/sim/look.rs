@@ -9,9 +9,7 @@ use crate::experiment::Contender;
 use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{Completion, Sample, TcpInfo};
-
-/// Flows that are looked at in time, of the compared workloads together and of each other one; of more, the first ones.
-const MOST_SAMPLED: usize = 64;
+use crate::sends::{MOST_SAMPLED, Sends};
 
 /// What the kernel says where there was no loss yet.
 const NO_SSTHRESH: u32 = 0x7fff_ffff;
@@ -27,21 +25,6 @@ pub(super) struct Part {
     /// Whether the run ends when it and all others like it have ended.
     pub awaited: bool,
     pub sends: Sends,
-}
-
-/// What a workload's bytes are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sends {
-    /// Flows without end.
-    Lasting,
-    /// Flows that end when their bytes have arrived.
-    Finite,
-    /// Connections that carry requests and responses.
-    Exchanges,
-    /// Connections that carry messages one way.
-    Messages,
-    /// Packets without a connection.
-    Datagrams,
 }
 
 impl Part {
@@ -142,7 +125,7 @@ impl<'p> Looks<'p> {
         }
     }
 
-    /// Whether one more flow of this part is looked at.
+    /// Whether one more flow of this part is looked at: the limit is for compared workloads together, and for each other one.
     fn has_room(&self, at: usize, part: &Part) -> bool {
         let together = |other: usize| match part.compared {
             true => self.parts.get(other).is_some_and(|other| other.compared),
@@ -379,7 +362,7 @@ impl Alone<'_> {
         Ok(completed)
     }
 
-    /// Nanoseconds for so many bytes: at the lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+    /// Nanoseconds for so many bytes.
     fn takes(&mut self, from: NodeId, to: NodeId, bytes: u64) -> Result<u64, SimError> {
         let (rtt, rate) = match self.known.get(&(from, to)) {
             Some(known) => *known,
@@ -390,11 +373,6 @@ impl Alone<'_> {
                 base
             }
         };
-        let sending = rate.map_or(0, |rate| {
-            u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
-        });
-        Ok(rtt
-            .as_nanos()
-            .saturating_add(u64::try_from(sending).unwrap_or(u64::MAX)))
+        Ok(metrics::alone_ns(rtt, rate, bytes))
     }
 }

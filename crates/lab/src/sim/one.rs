@@ -10,12 +10,12 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, Pairs, SimError, SimOptions, Simulation,
-    SteerOptions, TraceFlow, Tracer, Workload, WorkloadSpec, World,
+    Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, SimError, SimOptions, Simulation, SteerOptions,
+    Tracer, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::look::{Looks, Part, Sends};
+use super::look::{Looks, Part};
 use super::plan::Plan;
 use super::put_stamps;
 use crate::error::Error;
@@ -26,7 +26,8 @@ use crate::metrics::Distribution;
 use crate::progress::Progress;
 use crate::record::{LinkRecord, Record, Told};
 use crate::result::{Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit};
-use crate::scenario::{Ends, Kind, Scenario, Until};
+use crate::scenario::{Ends, Scenario, Until};
+use crate::sends::Sends;
 
 /// What all runs of a scenario share.
 pub(super) struct Job<'s> {
@@ -111,30 +112,8 @@ impl Job<'_> {
     fn add_workloads(&self, sim: &mut World, controls: &mut Controls, seed: u64) -> Result<Vec<Part>, Error> {
         let mut parts = Vec::with_capacity(self.scenario.workloads.len());
         for (index, workload) in self.scenario.workloads.iter().enumerate() {
-            let pairs = self.plan.pairs(index, seed);
-            let kind = match (&workload.kind, &pairs) {
-                (Kind::Of(kind), _) => kind.clone(),
-                (Kind::Trace { flows }, Pairs::Each(pairs)) => Workload::Trace {
-                    flows: flows
-                        .iter()
-                        .zip(pairs)
-                        .map(|(flow, (from, to))| TraceFlow {
-                            at: flow.at,
-                            from: *from,
-                            to: *to,
-                            bytes: flow.bytes,
-                        })
-                        .collect(),
-                },
-                (Kind::Trace { .. }, _) => return Err(broken("a trace without its hosts".to_owned())),
-            };
-            let spec = WorkloadSpec {
-                name: workload.name.clone(),
-                pairs,
-                kind,
-                start: Time::ZERO + workload.start,
-                stop: workload.stop.map(|stop| Time::ZERO + stop),
-            };
+            let spec = self.plan.spec(index, workload, seed);
+            let sends = Sends::of(&spec.kind);
             let congestion = if workload.heeds_nothing() {
                 Congestion::Native(Native::cubic())
             } else {
@@ -158,13 +137,7 @@ impl Job<'_> {
                 contender: control.filter(|_| heeds).cloned(),
                 compared,
                 awaited: compared && self.scenario.until == Until::FlowsDone && workload.ends() == Ends::All,
-                sends: match workload.kind {
-                    _ if !heeds => Sends::Datagrams,
-                    Kind::Of(Workload::Requests { .. }) => Sends::Exchanges,
-                    Kind::Of(Workload::Messages { .. }) => Sends::Messages,
-                    Kind::Of(Workload::Bulk { bytes: None, .. } | Workload::Paced { .. }) => Sends::Lasting,
-                    Kind::Of(_) | Kind::Trace { .. } => Sends::Finite,
-                },
+                sends,
             });
         }
         Ok(parts)

@@ -8,13 +8,15 @@ use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
     Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError, SimOptions,
-    Simulation, Spread, topology,
+    Simulation, Spread, TraceFlow, Workload as SimWorkload, WorkloadSpec, topology,
 };
 use ccplane_transport::Config;
 use ccplane_units::{Duration, Time};
 
 use super::instant::Instant;
-use crate::scenario::{Change, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions, Workload};
+use crate::scenario::{
+    Change, Kind, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions, Workload,
+};
 
 /// A scenario with its names resolved; shared by all its runs.
 #[derive(Debug)]
@@ -191,8 +193,37 @@ impl Plan {
         })
     }
 
+    /// The scenario's workload of this number in a run with this seed, with its names resolved.
+    pub(crate) fn spec(&self, index: usize, workload: &Workload, seed: u64) -> WorkloadSpec {
+        let pairs = self.pairs(index, seed);
+        let kind = match (&workload.kind, &pairs) {
+            (Kind::Of(kind), _) => kind.clone(),
+            (Kind::Trace { flows }, SimPairs::Each(pairs)) => SimWorkload::Trace {
+                flows: flows
+                    .iter()
+                    .zip(pairs)
+                    .map(|(flow, (from, to))| TraceFlow {
+                        at: flow.at,
+                        from: *from,
+                        to: *to,
+                        bytes: flow.bytes,
+                    })
+                    .collect(),
+            },
+            // A trace names its hosts one by one.
+            (Kind::Trace { .. }, SimPairs::Every { .. }) => SimWorkload::Trace { flows: Vec::new() },
+        };
+        WorkloadSpec {
+            name: workload.name.clone(),
+            pairs,
+            kind,
+            start: Time::ZERO + workload.start,
+            stop: workload.stop.map(|stop| Time::ZERO + stop),
+        }
+    }
+
     /// The pairs of a workload in a run with this seed.
-    pub(crate) fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
+    fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
         match self.pairs.get(workload) {
             None => SimPairs::Each(Vec::new()),
             Some(Pairs::Fixed(pairs)) => pairs.clone(),

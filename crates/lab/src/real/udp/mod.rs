@@ -18,13 +18,14 @@ use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
 use self::net::Net;
-use super::drive::{Account, Courses, Opening, Role, Sampled, place};
+use super::drive::{Account, Courses, Opening, Sampled, place};
 use super::events::Events;
 use super::tcp::{alone, in_result};
-use super::{MOST_SAMPLED, RealPlan, Recorded, hosts, socket};
+use super::{RealPlan, Recorded, hosts, socket};
 use crate::error::Error;
 use crate::packets::RemoteAgent;
 use crate::result::{Sample, SecondLoop, TcpInfo};
+use crate::sends::{MOST_SAMPLED, Sends};
 use crate::traffic::monotonic_ns;
 
 /// How long nothing may happen before it looks around.
@@ -311,7 +312,7 @@ impl Loop<'_> {
                     name: NAME,
                 });
                 let watched = self.sampled.iter().filter(|(_, of, _, _)| *of == workload).count();
-                if self.account.role(workload) == Role::Lasting && watched < MOST_SAMPLED {
+                if self.account.sends(workload) == Sends::Lasting && watched < MOST_SAMPLED {
                     let begun = Sample {
                         at_ns: now.as_nanos(),
                         ..Sample::default()

@@ -1,0 +1,41 @@
+//! What a workload's bytes are in, which decides what its figures are made of: the same wherever it runs.
+
+use ccplane_workload::{Carrier, Workload};
+
+/// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page that nobody can read.
+pub(crate) const MOST_SAMPLED: usize = 64;
+
+/// What a workload's bytes are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sends {
+    /// Flows without end.
+    Lasting,
+    /// Flows that end when their bytes have arrived.
+    Finite,
+    /// Connections that carry requests and responses.
+    Exchanges,
+    /// Connections that carry messages one way, one after the other.
+    Messages,
+    /// Packets without a connection.
+    Datagrams,
+}
+
+impl Sends {
+    pub fn of(kind: &Workload) -> Sends {
+        match kind {
+            Workload::Bulk { bytes: None, .. } => Sends::Lasting,
+            Workload::Paced {
+                carrier: Carrier::Datagrams { .. },
+                ..
+            } => Sends::Datagrams,
+            Workload::Paced { .. } => Sends::Lasting,
+            Workload::Requests { .. } => Sends::Exchanges,
+            Workload::Messages { .. } => Sends::Messages,
+            Workload::Bulk { .. }
+            | Workload::Poisson { .. }
+            | Workload::Bursts { .. }
+            | Workload::List { .. }
+            | Workload::Trace { .. } => Sends::Finite,
+        }
+    }
+}
