@@ -1,12 +1,15 @@
 //! The two ends of a path of real packets.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 
+use ccplane_datapath::Capabilities;
 use ccplane_emu::Emulator;
 use ccplane_host::Namespace;
 
+use crate::diag::Diag;
 use crate::error::Error;
+use crate::traffic;
 
 /// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
 pub struct Ends {
@@ -46,6 +49,93 @@ impl Ends {
             sender: emulator.sender_ns().clone(),
             receiver: emulator.receiver_ns().clone(),
             address: emulator.receiver_addr(),
+        }
+    }
+}
+
+/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends
+/// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
+/// stamp.
+pub fn open(
+    ends: &Ends,
+    congestion: &str,
+    wants: Capabilities,
+    flows: usize,
+    buffer: usize,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
+    let inside = |error| Error::Emulator(ccplane_emu::Error::Host(error));
+    let ecn = wants.contains(Capabilities::ECN);
+    let address = ends.address;
+    let listener = ends
+        .receiver
+        .run(|| {
+            let listener = traffic::listen(address, buffer)?;
+            if ecn || wants.contains(Capabilities::ONE_WAY_DELAY) {
+                traffic::listen_under(&listener, congestion)?;
+            }
+            Ok(listener)
+        })
+        .map_err(inside)?
+        .map_err(Error::traffic("listen in the receiver's namespace", ""))?;
+    let to = listener
+        .local_addr()
+        .map_err(Error::traffic("read the listener's address", ""))?;
+    let (senders, mut diag) = ends
+        .sender
+        .run(|| {
+            let senders = (0..flows)
+                .map(|_| traffic::connect(to, congestion, buffer))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok((senders, Diag::open()?))
+        })
+        .map_err(inside)?
+        .map_err(Error::traffic(
+            "connect over the path",
+            "a loss near 100% lets no connection through",
+        ))?;
+    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic(
+        "accept the connections",
+        "a loss near 100% lets no connection through",
+    ))?;
+    if ecn {
+        agreed(&senders, &mut diag).map_err(Error::traffic(
+            "use ECN",
+            "a loss of the first SYN makes the kernel offer a connection without it (net.ipv4.tcp_ecn_fallback): run again, \
+             or with an algorithm that needs no ECN",
+        ))?;
+    }
+    Ok((senders, receivers, diag))
+}
+
+/// Refuses connections that did not agree on ECN: what needs marks would see none and take every queue for empty.
+fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
+    for sender in senders {
+        let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);
+        if diag.query(local, peer)?.is_some_and(|info| !info.ecn) {
+            return Err(std::io::Error::other(format!(
+                "the connection from {local} to {peer} did not agree on it, so no queue on the way may mark its packets"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_without_ecn_are_refused_where_it_is_needed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut diag = Diag::open().unwrap();
+        let offers = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        let agreed = agreed(&[sender], &mut diag);
+        // 1 and 3 make every connection of this host offer it.
+        if matches!(offers.trim(), "1" | "3") {
+            agreed.unwrap();
+        } else {
+            assert!(agreed.unwrap_err().to_string().contains("did not agree"));
         }
     }
 }

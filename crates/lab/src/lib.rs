@@ -6,13 +6,13 @@
 
 pub mod behaviour;
 mod burner;
+mod contender;
 pub mod control_loop;
 pub mod cpu;
 mod diag;
 pub mod ends;
 mod error;
 pub mod evaluate;
-mod experiment;
 mod figures;
 pub mod files;
 mod heard;
@@ -40,11 +40,11 @@ pub mod traffic;
 pub mod wire;
 
 pub use ccplane_scenario as scenario;
+pub use contender::wants;
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
-pub use experiment::wants;
 pub use figures::longest_stall;
-pub use packets::{Kernel, MTU, RemoteAgent, Udp, open, waited_us};
+pub use packets::{Kernel, MTU, RemoteAgent, Udp, waited_us};
 pub use progress::{Progress, Quiet, Step};
 pub use run::{Options, Place, Prepared, run};
 pub use scenario::{BadContender, Contender, suggestions};

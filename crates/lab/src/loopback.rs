@@ -6,11 +6,11 @@ use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::burner::Burner;
+use crate::contender::Contender;
 use crate::cpu::Reading;
 use crate::diag::Diag;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::machine::Watch;
 use crate::metrics;
 use crate::steer::Steered;

@@ -5,7 +5,7 @@
 
 use ccplane_units::{Bytes, Duration};
 
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::metrics::{self, Distribution};
 use crate::result::{
     AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals,

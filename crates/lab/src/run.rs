@@ -6,8 +6,8 @@
 use ccplane_algorithms::Registry;
 use ccplane_sim::Digest;
 
+use crate::contender::Contender;
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::jobs;
 use crate::progress::{Pieces, Progress};
 use crate::repeats::{self, Runs};

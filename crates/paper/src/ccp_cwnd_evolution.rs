@@ -13,7 +13,7 @@ use ccplane_units::{Duration, Rate};
 use super::link::{LOOK, Link, OneRun, SEED, Summary, on_kernel};
 use super::page::Findings;
 use super::stats::jackknife;
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -73,7 +73,7 @@ fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) ->
             })
             .collect();
         let summaries = match on {
-            Datapath::Sim => pool::run(&runs, options.threads, &options.parts(), progress)?,
+            Datapath::Sim => simulations::run(&runs, options.threads, &options.parts(), progress)?,
             Datapath::Linux => on_kernel(&runs, options, progress)?,
         };
         let of = |native: bool| -> Vec<&Summary> {

@@ -16,7 +16,7 @@ use super::ccp_fct::cdf;
 use super::link::{Link, OneRun, SEED, Summary, on_kernel};
 use super::page::Findings;
 use super::stats::{distance, distance_of_all, distance_within, jackknife};
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -118,7 +118,7 @@ fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> 
     {
         let runs = schedule(&links, size(on), on, registry);
         let summaries = match on {
-            Datapath::Sim => pool::run(&runs, options.threads, &options.parts(), progress)?,
+            Datapath::Sim => simulations::run(&runs, options.threads, &options.parts(), progress)?,
             Datapath::Linux => on_kernel(&runs, options, progress)?,
         };
         let results = Results(
@@ -409,7 +409,7 @@ mod tests {
                 assert_eq!(numbers(&Contender::ccplane(algorithm)), [1]);
             }
         }
-        let mut names: Vec<String> = runs.iter().map(pool::Job::name).collect();
+        let mut names: Vec<String> = runs.iter().map(simulations::Job::name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), runs.len(), "no part overwrites another");
@@ -439,7 +439,7 @@ mod tests {
                     };
                     let seeds = if link.name == "drop" { 10 } else { 1 };
                     (1..=seeds)
-                        .map(|seed| pool::Job::run(&run(seed)).unwrap().delay)
+                        .map(|seed| simulations::Job::run(&run(seed)).unwrap().delay)
                         .collect()
                 };
                 let native = delays(&Contender::native(algorithm));
@@ -477,7 +477,7 @@ mod tests {
                 on: Datapath::Sim,
                 registry: &registry,
             };
-            pool::Job::run(&one).unwrap()
+            simulations::Job::run(&one).unwrap()
         };
         let (native, ours) = (run(Contender::native("reno")), run(Contender::ccplane("reno")));
         assert!(native.dropped > 0 && ours.dropped > 0);

@@ -22,8 +22,8 @@ use rand_pcg::rand_core::Rng;
 
 use self::shown::Results;
 use super::outside::{self, Outside};
-use super::pool::{self, Job};
 use super::replay::{Message, Replay};
+use super::simulations::{self, Job};
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -170,7 +170,7 @@ impl Job for Point {
         (1..=self.seeds)
             .map(|seed| {
                 self.tail(seed)
-                    .map_err(pool::broken(&self.name(), seed, EXPERIMENT.name))
+                    .map_err(simulations::broken(&self.name(), seed, EXPERIMENT.name))
             })
             .collect()
     }
@@ -315,7 +315,7 @@ fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> R
         .enumerate()
         .flat_map(|(n, set_up)| points(set_up, intervals, if n == 0 { first } else { others }, n == 0))
         .collect();
-    let tails = pool::run(&points, options.threads, &options.parts(), progress)?;
+    let tails = simulations::run(&points, options.threads, &options.parts(), progress)?;
     let results = Results(points.iter().copied().zip(tails).collect());
     shown::findings(&results, intervals, SET_UPS).finish(&EXPERIMENT, options)
 }

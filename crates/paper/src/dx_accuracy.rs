@@ -15,7 +15,7 @@ use self::direct::Direct;
 use self::ladder::{Ladder, STEPS};
 use self::probes::Probes;
 use super::page::Findings;
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
@@ -61,7 +61,7 @@ fn accuracy(options: &Options, _registry: &Registry, progress: &dyn Progress) ->
     if options.on(Datapath::Sim) {
         step("the ladder, simulated", 0)?;
         let length = Duration::from_millis(if quick { 50 } else { 200 });
-        let broken = pool::broken("stamps", SEED, EXPERIMENT.name);
+        let broken = simulations::broken("stamps", SEED, EXPERIMENT.name);
         measured.ladder = Some(ladder::climb(SEED, length).map_err(&broken)?);
         step("a known queue, simulated", 1)?;
         let length = Duration::from_secs(if quick { 3 } else { 10 });

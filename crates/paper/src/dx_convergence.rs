@@ -7,7 +7,7 @@ use ccplane_units::Duration;
 use super::many_to_one::{ManyToOne, RTT, Seen, Senders};
 use super::page::{Findings, cell};
 use super::who::Who;
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
@@ -50,7 +50,7 @@ fn convergence(options: &Options, registry: &Registry, progress: &dyn Progress) 
             ..ManyToOne::of(registry, EXPERIMENT.name)
         })
         .collect();
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&ManyToOne, &Seen)> = jobs.iter().zip(&seen).collect();
     findings(&results, apart).finish(&EXPERIMENT, options)
 }

@@ -15,7 +15,7 @@ use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
 use self::shown::Results;
-use super::pool::{self, Job};
+use super::simulations::{self, Job};
 use super::who::{Who, marking_threshold};
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
@@ -165,7 +165,7 @@ impl Job for Run<'_> {
     }
 
     fn run(&self) -> Result<Done, Error> {
-        let broken = pool::broken(&self.name(), self.seed, EXPERIMENT.name);
+        let broken = simulations::broken(&self.name(), self.seed, EXPERIMENT.name);
         let limit = Size::Bytes(BUFFER);
         let queue = if self.who.heeds_marks() {
             let threshold = Size::Bytes(marking_threshold(GBIT) * PACKET);
@@ -271,7 +271,7 @@ fn fattree(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
             }));
         }
     }
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(
         jobs.iter()
             .zip(&done)

@@ -13,7 +13,7 @@ use ccplane_units::Duration;
 use super::many_to_one::{ManyToOne, Seen, Senders};
 use super::page::Findings;
 use super::who::{Who, marking_threshold};
-use super::{Datapath, Experiment, Options, Outcome, page, pool};
+use super::{Datapath, Experiment, Options, Outcome, page, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -83,7 +83,7 @@ fn simulated(
             }));
         }
     }
-    let seen = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let seen = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&seen).collect());
     tell(findings, &results, round_trips, options.quick);
     Ok(())
@@ -97,7 +97,7 @@ impl Results<'_, '_> {
     /// The mean of a figure over the seeds of a point.
     fn mean(&self, gbit: u64, rtt: u64, who: Who, figure: impl Fn(&Seen) -> f64) -> Option<f64> {
         let meant = |job: &ManyToOne| (job.gbit, job.rtt.as_micros(), job.who) == (gbit, rtt, who);
-        pool::mean(&self.0, meant, |seen| Some(figure(seen)))
+        simulations::mean(&self.0, meant, |seen| Some(figure(seen)))
     }
 
     /// Median queueing delays, that of DCTCP over that of DX.
@@ -246,7 +246,7 @@ fn words(findings: &mut Findings, quick: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::pool::Job;
+    use super::simulations::Job;
     use super::*;
 
     fn run(gbit: u64, who: Who) -> Seen {

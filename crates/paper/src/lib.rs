@@ -25,7 +25,6 @@ mod loopback;
 mod many_to_one;
 mod outside;
 mod page;
-mod pool;
 mod rc3;
 mod rc3_fairness;
 mod rc3_fct;
@@ -36,6 +35,7 @@ mod rc3_priority;
 mod rc3_theory;
 mod rc3_who;
 mod replay;
+mod simulations;
 mod together;
 mod who;
 

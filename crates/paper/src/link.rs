@@ -6,7 +6,7 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::pool::Job;
+use super::simulations::Job;
 use super::{Datapath, Options};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::pool::{self, Job};
+use super::simulations::{self, Job};
 use super::who::{Who, marking_threshold};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::{self, Distribution};
@@ -160,7 +160,7 @@ impl Job for ManyToOne<'_> {
     }
 
     fn run(&self) -> Result<Seen, Error> {
-        let broken = pool::broken(&self.name(), self.seed, self.experiment);
+        let broken = simulations::broken(&self.name(), self.seed, self.experiment);
         let (mut sim, flows) = self.make(&broken)?;
         let bottleneck = sim.network().link_named("bottleneck");
         let bottleneck = bottleneck.ok_or_else(|| broken(SimError::Shape("no bottleneck".to_owned())))?;

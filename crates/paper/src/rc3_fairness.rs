@@ -13,9 +13,9 @@ use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::page::{Findings, cell};
-use super::pool::{self, Job};
 use super::rc3_theory::reduction;
 use super::rc3_who::{Control, Start, shared};
+use super::simulations::{self, Job};
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -154,7 +154,7 @@ impl Job for Share {
     }
 
     fn run(&self) -> Result<Shared, Error> {
-        let broken = pool::broken(&self.name(), self.seed, EXPERIMENT.name);
+        let broken = simulations::broken(&self.name(), self.seed, EXPERIMENT.name);
         let limit = Size::Bytes(BUFFER);
         let (bands, shared_buffer) = (CLASSES as u8, true);
         let queue = QueueSpec::Prio {
@@ -290,7 +290,7 @@ fn fairness(options: &Options, _registry: &Registry, progress: &dyn Progress) ->
             seed,
         })
         .collect();
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&done).collect());
     findings(&results, counts).finish(&EXPERIMENT, options)
 }
@@ -301,7 +301,7 @@ impl Results<'_> {
     /// The mean over seeds.
     fn mean(&self, start: Start, flows: u64, mixed: bool, figure: impl Fn(&Shared) -> Option<f64>) -> Option<f64> {
         let meant = |job: &Share| (job.start, job.flows, job.mixed) == (start, flows, mixed);
-        pool::mean(&self.0, meant, figure)
+        simulations::mean(&self.0, meant, figure)
     }
 }
 

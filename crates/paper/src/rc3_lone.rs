@@ -4,8 +4,8 @@ use ccplane_sim::{Config, FlowSpec, LinkSpec, Network, SimError, SimOptions, Sim
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use super::pool::{self, Job};
 use super::rc3_who::{Control, Start, shared};
+use super::simulations::{self, Job};
 use ccplane_lab::Error;
 
 /// One flow on one link.
@@ -98,7 +98,7 @@ impl Job for Lone {
     }
 
     fn run(&self) -> Result<Took, Error> {
-        let broken = pool::broken(&self.name(), 1, self.experiment);
+        let broken = simulations::broken(&self.name(), 1, self.experiment);
         let link = LinkSpec::new(self.rate, self.rtt / 2);
         let mut network = Network::new();
         let (from, to) = (network.host("from"), network.host("to"));

@@ -9,7 +9,7 @@ use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{AUTHORS, PAYLOAD, Path, WINDOW, reduction};
 use super::rc3_who::{Control, Start};
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -43,7 +43,7 @@ fn model(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Re
             acks: Acks::Each,
         })
         .collect();
-    let took = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let took = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results: Vec<(&Lone, &Took)> = jobs.iter().zip(&took).collect();
     findings(&Simulated(results), &sizes).finish(&EXPERIMENT, options)
 }
@@ -198,7 +198,7 @@ fn chart(simulated: &Simulated, sizes: &[u64]) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Job;
+    use crate::simulations::Job;
 
     fn took(start: Start, packets: u64) -> Took {
         let job = Lone {

@@ -7,7 +7,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::Ecn;
 use ccplane_sim::{Config, Congestion, Native, SteerOptions, World};
 
-use super::pool;
+use super::simulations;
 use ccplane_lab::Error;
 use ccplane_lab::scenario::Stamps;
 use ccplane_lab::sim::{put_stamps, switched_on};
@@ -95,7 +95,7 @@ impl Who {
         if let Some(stamps) = self.stamps() {
             let hosts: Vec<_> = sim.network().hosts().collect();
             let put = put_stamps(&stamps, sim, hosts.into_iter());
-            put.map_err(pool::broken(self.label(), 0, "dx"))?;
+            put.map_err(simulations::broken(self.label(), 0, "dx"))?;
         }
         let Some(name) = self.algorithm() else {
             let config = Config { ecn: Ecn::Ect0, ..own };

@@ -104,6 +104,9 @@ impl Way for Beside {
         }
         let mut queue = locked(&self.queues.to_agent);
         match event {
+            // An agent that does not keep up never hears of a flow that ended before it came to its beginning: what waits is bounded
+            // by the flows that live and those that it knows, however many come and go.
+            Event::FlowClosed { flow, .. } if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
             Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
             event => queue.push_back(Message::Other(event)),
         }
@@ -133,6 +136,22 @@ impl Way for Beside {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queues.datapath_wakes.as_fd())
     }
+}
+
+/// Whether the beginning of a flow still waited; if so, nothing of it waits any more.
+fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
+    let begins =
+        |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
+    let waited = queue.iter().any(begins);
+    if waited {
+        let of_it = |message: &Message| match message {
+            Message::Report { flow, .. } => *flow == closed,
+            Message::Other(Event::Refused { flow, .. }) => *flow == Some(closed),
+            message => begins(message),
+        };
+        queue.retain(|message| !of_it(message));
+    }
+    waited
 }
 
 impl Drop for Beside {
@@ -337,6 +356,52 @@ mod tests {
         assert!(way.report(now, &report), "there is room again");
         drop(served);
         assert!(!way.report(now, &report), "nobody is there");
+    }
+
+    #[test]
+    fn flows_that_come_and_go_while_the_agent_hangs_fill_no_memory() {
+        let now = Time::ZERO;
+        let (mut way, _served) = beside().unwrap();
+        let stats = ccplane_wire::FlowStats::default();
+        // One that the agent will hear of, with all that it has to hear of it.
+        way.tell(
+            now,
+            Event::FlowOpened {
+                flow: 0,
+                info: FlowInfo::default(),
+            },
+        );
+        for flow in 1..20_000 {
+            way.tell(
+                now,
+                Event::FlowOpened {
+                    flow,
+                    info: FlowInfo::default(),
+                },
+            );
+            let report = Event::Report {
+                flow,
+                program: 1,
+                urgent: false,
+                fields: &[1],
+            };
+            way.report(now, &report);
+            way.tell(now, Event::FlowClosed { flow, stats });
+        }
+        way.tell(now, Event::FlowClosed { flow: 0, stats });
+        let queue = locked(&way.queues.to_agent);
+        assert!(queue.len() <= MOST_REPORTS + 2, "{}", queue.len());
+        let ours = |message: &&Message| {
+            matches!(
+                message,
+                Message::Other(Event::FlowOpened { flow: 0, .. } | Event::FlowClosed { flow: 0, .. })
+            )
+        };
+        assert_eq!(
+            queue.iter().filter(ours).count(),
+            0,
+            "it ended before its beginning was heard"
+        );
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = ccplane_lab::open(ends, &congestion, wants, 1, BUFFER)?;
+    let (senders, receivers, diag) = ccplane_lab::ends::open(ends, &congestion, wants, 1, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);

@@ -25,7 +25,7 @@ use ccplane_report::{Table, wrap};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::scenario::Scenario;
 
 pub use measured::Measured;

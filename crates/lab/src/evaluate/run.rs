@@ -6,8 +6,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::Duration;
 
 use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, Run, Setting, Verdict};
+use crate::contender::Contender;
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::jobs;
 use crate::packets::{self, Kernel};
 use crate::parts::Parts;

@@ -4,8 +4,8 @@ use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_linux::Counters;
 
+use crate::contender::{Contender, read};
 use crate::error::Error;
-use crate::experiment::{Contender, read};
 use crate::heard::{self, Heard};
 use crate::packets::RemoteAgent;
 use crate::steer::Steered;

@@ -33,7 +33,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 use ccplane_workload::WorkloadSpec;
 
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::record::WorkloadRecord;
 
 pub(crate) use controls::Controls;

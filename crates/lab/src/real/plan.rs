@@ -9,8 +9,8 @@ use super::events::{LinkChange, LinkEvent};
 use super::hosts::Hosts;
 use super::refuses::REVERSE;
 use super::{RealPlan, RealWorkload};
+use crate::contender::Contender;
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::scenario::{Change, Ends, Scenario, Until};
 use crate::sim::Plan;
 

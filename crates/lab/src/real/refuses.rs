@@ -5,7 +5,7 @@ use ccplane_units::Rate;
 use ccplane_workload::{Carrier, Workload as Sends};
 
 use super::hosts::MOST_HOSTS;
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::packets::MTU;
 use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
 use crate::traffic;

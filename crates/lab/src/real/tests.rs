@@ -16,7 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::plan::link_events;
 use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
 use crate::sim::Plan;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ccplane_sim::{AppId, FlowId, FlowView, NodeId, SimError, World};
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::experiment::Contender;
+use crate::contender::Contender;
 use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{Completion, Sample, TcpInfo};

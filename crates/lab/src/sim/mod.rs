@@ -14,8 +14,8 @@ use ccplane_qdisc::Limit;
 use ccplane_sim::{Carrier, Workload};
 use ccplane_units::{Duration, Rate};
 
+use crate::contender::Contender;
 use crate::error::Error;
-use crate::experiment::Contender;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, Setup};
 use crate::run::{Place, Prepared};

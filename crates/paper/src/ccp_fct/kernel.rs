@@ -15,11 +15,12 @@ use super::draw::CONNECTIONS;
 use super::{LINK, RTT, Who};
 use ccplane_lab::Error;
 use ccplane_lab::ends::Ends;
+use ccplane_lab::ends::open;
 use ccplane_lab::longest_stall;
 use ccplane_lab::machine::Watch;
 use ccplane_lab::steer::Steered;
 use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
-use ccplane_lab::{MTU, Progress, open};
+use ccplane_lab::{MTU, Progress};
 
 /// From the threads' start to the list's: all of them wait then.
 const LEAD: Duration = Duration::from_millis(500);

@@ -18,7 +18,7 @@ use ccplane_units::{Duration, Rate};
 use super::page::Findings;
 use super::replay::Message;
 use super::stats::{Ratio, paired_ratio};
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
@@ -172,7 +172,7 @@ fn simulate(options: &Options, progress: &dyn Progress) -> Result<Vec<Replayed>,
             })
         })
         .collect();
-    let mut took = pool::run(&runs, options.threads, &options.parts(), progress)?.into_iter();
+    let mut took = simulations::run(&runs, options.threads, &options.parts(), progress)?.into_iter();
     let replayed = |seed: &u64| Replayed {
         list: draw::list(*seed, flows, LINK),
         took: Who::SIMULATED.iter().copied().zip(took.by_ref()).collect(),

@@ -11,8 +11,8 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Time};
 
 use super::super::outside::{self, Outside};
-use super::super::pool::{self, Job};
 use super::super::replay::{Message, Replay};
+use super::super::simulations::{self, Job};
 use super::draw::{self, CONNECTIONS};
 use super::{EXPERIMENT, LINK, RTT, Who};
 use ccplane_lab::Error;
@@ -48,7 +48,7 @@ impl Job for Run {
 
     fn run(&self) -> Result<Vec<u64>, Error> {
         let list = draw::list(self.seed, self.flows, LINK);
-        took(list, self.who, self.seed).map_err(pool::broken(self.who.name(), self.seed, EXPERIMENT.name))
+        took(list, self.who, self.seed).map_err(simulations::broken(self.who.name(), self.seed, EXPERIMENT.name))
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measure::{self, Measure};
 use super::{Paper, Point, X, shown};
-use crate::pool::{self, Job};
+use crate::simulations::{self, Job};
 use crate::{Datapath, Experiment, Options, Outcome};
 
 /// What is kept of a run.
@@ -85,7 +85,7 @@ pub(crate) fn run(
     real.sort_by_key(|one| one.seed);
     let mut runs = Runs::new();
     let mut keep = |one: &One, kept| drop(runs.entry(one.point.clone()).or_default().insert(one.seed, kept));
-    let kept = pool::run(&simulated, options.threads, &options.parts(), progress)?;
+    let kept = simulations::run(&simulated, options.threads, &options.parts(), progress)?;
     simulated.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
     let kept = on_real_packets(&real, options, progress)?;
     real.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));

@@ -15,7 +15,7 @@ use super::page::{Findings, cell};
 use super::rc3_lone::{Acks, Lone, Took};
 use super::rc3_theory::{PAYLOAD, Path, WIRE, reduction};
 use super::rc3_who::{Control, Start};
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -111,7 +111,7 @@ fn simulate(options: &Options, progress: &dyn Progress) -> Result<Findings, Erro
         .flat_map(|figure| figure.bars.iter().map(move |bars| (figure.gbit, bars.bytes)))
         .flat_map(|(gbit, bytes)| ways().into_iter().map(move |way| lone(gbit, bytes, way)))
         .collect();
-    let took = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let took = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&took).collect());
     Ok(findings(&results))
 }
@@ -361,7 +361,7 @@ fn words(findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Job;
+    use crate::simulations::Job;
 
     fn ms(gbit: u64, way: Way) -> f64 {
         lone(gbit, LARGEST, way).run().unwrap().seconds * 1e3

@@ -14,7 +14,7 @@ use ccplane_units::Duration;
 
 use self::run::{Both, Done, Run};
 use super::rc3_who::Start;
-use super::{Datapath, Experiment, Options, Outcome, pool};
+use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
@@ -55,7 +55,7 @@ fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -
             }
         }
     }
-    let done = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let done = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&done).collect());
     shown::findings(&results, &plan).finish(&EXPERIMENT, options)
 }

@@ -4,9 +4,9 @@ use ccplane_sim::{AppId, Arrivals, Pairs, SimError, SimOptions, Simulation, Size
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use super::super::pool::{self, Job};
 use super::super::rc3_theory::{ELEVEN, MOST_PACKETS, Means, PAYLOAD, WIRE, reduction};
 use super::super::rc3_who::{Control, Start, shared};
+use super::super::simulations::{self, Job};
 use super::net::{Net, Queues};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
@@ -155,7 +155,7 @@ impl Job for Run {
     }
 
     fn run(&self) -> Result<Done, Error> {
-        let broken = pool::broken(&self.name(), self.seed, super::EXPERIMENT.name);
+        let broken = simulations::broken(&self.name(), self.seed, super::EXPERIMENT.name);
         let (network, pairs) = self.net.build(self.queues()).map_err(&broken)?;
         let hosts = network.hosts().count() as u64;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;

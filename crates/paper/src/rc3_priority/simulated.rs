@@ -5,9 +5,9 @@ use ccplane_sim::{FlowSpec, LinkSpec, Network, SimOptions, Simulation};
 use ccplane_units::{Duration, Time};
 
 use super::super::Options;
-use super::super::pool::{self, Job};
 use super::super::rc3_theory::PAYLOAD;
 use super::super::rc3_who::{Control, Start, shared};
+use super::super::simulations::{self, Job};
 use super::{BUFFER, Case, DELAY, EXPERIMENT, Order, Place, RATE, Rates, Seen};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -27,7 +27,7 @@ struct Meeting {
 pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
     let looks = if options.quick { LOOKS.1 } else { LOOKS.0 };
     let jobs = Case::ALL.map(|case| Meeting { case, looks });
-    let rates = pool::run(&jobs, options.threads, &options.parts(), progress)?;
+    let rates = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     Ok(seen(Case::ALL.into_iter().zip(rates).collect()))
 }
 
@@ -54,7 +54,7 @@ impl Job for Meeting {
     }
 
     fn run(&self) -> Result<Rates, Error> {
-        let broken = pool::broken(&self.name(), 1, EXPERIMENT.name);
+        let broken = simulations::broken(&self.name(), 1, EXPERIMENT.name);
         let plain = LinkSpec::new(RATE, DELAY);
         let queue = QueueSpec::Prio {
             bands: 2,

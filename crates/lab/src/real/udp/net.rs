@@ -18,9 +18,9 @@ use ccplane_transport::{Config, Native, Tail};
 use ccplane_workload::NodeId;
 
 use super::broken;
+use crate::contender::{Contender, read};
 use crate::ends::inside;
 use crate::error::Error;
-use crate::experiment::{Contender, read};
 use crate::packets::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
