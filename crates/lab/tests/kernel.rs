@@ -2,8 +2,8 @@
 //! Needs root, and says so loudly where it has none.
 
 mod common;
-
-use std::path::Path;
+#[path = "common/host.rs"]
+mod host;
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
@@ -13,6 +13,7 @@ use ccplane_lab::{Kernel, Options, Quiet, run};
 use ccplane_qdisc::QueueSpec;
 use ccplane_units::{Duration, Rate};
 use common::simulate;
+use host::privileged;
 
 /// One link, one flow.
 #[derive(Clone, Copy)]
@@ -100,18 +101,6 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
         println!("not counted: {}", real.audit.complaints.join("; "));
     }
     panic!("{contender}: the emulator was not precise in any of {RUNS} runs, and none agreed with the simulator");
-}
-
-fn privileged(test: &str) -> bool {
-    let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
-    if !there {
-        println!("SKIPPED: {test}: needs root and /dev/net/tun");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "{test} may not be skipped: needs root and /dev/net/tun"
-        );
-    }
-    there
 }
 
 /// 24 Mbit/s, which any machine emulates while other tests run; too short to count drops.

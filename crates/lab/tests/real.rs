@@ -1,43 +1,19 @@
 //! Every shipped scenario that real packets can run, shortened, on kernel TCP, with its figures beside the simulator's; the others are
 //! refused with the reason. Needs root, and says so loudly where it has none.
 
-use std::fs::File;
+#[path = "common/host.rs"]
+mod host;
+
 use std::path::Path;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Sim, run};
-use nix::fcntl::{Flock, FlockArg};
+use host::{registers, steers};
 
 /// Words of a scenario, and what takes their place to make it short.
 type Replaced = &'static [(&'static str, &'static str)];
-
-fn privileged(test: &str) -> bool {
-    let there = nix::unistd::geteuid().is_root()
-        && ["/dev/net/tun", "/sys/kernel/btf/vmlinux"]
-            .iter()
-            .all(|path| Path::new(path).exists());
-    if !there {
-        println!("SKIPPED: {test}: needs root, /dev/net/tun and /sys/kernel/btf/vmlinux");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "{test} may not be skipped: needs root, /dev/net/tun and /sys/kernel/btf/vmlinux"
-        );
-    }
-    there
-}
-
-/// Names of congestion controls are global to the host: one test at a time registers any.
-fn registers() -> Flock<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock")
-        .unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).unwrap()
-}
 
 /// A shipped scenario with other lengths, run by one contender with one seed.
 fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
@@ -68,7 +44,7 @@ const BY_CHANCE: f64 = 3.0;
 
 #[test]
 fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
-    if !privileged("scenarios_run_on_kernel_tcp_as_in_the_simulator") {
+    if !steers("scenarios_run_on_kernel_tcp_as_in_the_simulator") {
         return;
     }
     let _turn = registers();

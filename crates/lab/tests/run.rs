@@ -1,6 +1,8 @@
 //! Real packets in namespaces: needs root, says so loudly where it has none.
 
-use std::fs::File;
+#[path = "common/host.rs"]
+mod host;
+
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,48 +15,7 @@ use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_transport::Tail;
 use ccplane_units::{Duration, Rate};
-use nix::fcntl::{Flock, FlockArg};
-
-/// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
-fn privileged(test: &str) -> bool {
-    has(
-        test,
-        "root and /dev/net/tun",
-        nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists(),
-    )
-}
-
-/// The same for loading congestion controls into the kernel.
-fn steers(test: &str) -> bool {
-    privileged(test)
-        && has(
-            test,
-            "/sys/kernel/btf/vmlinux",
-            Path::new("/sys/kernel/btf/vmlinux").exists(),
-        )
-}
-
-fn has(test: &str, what: &str, there: bool) -> bool {
-    if !there {
-        println!("SKIPPED: {test}: needs {what}");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "{test} may not be skipped: needs {what}"
-        );
-    }
-    there
-}
-
-/// Names of congestion controls are global to the host: one test at a time registers any.
-fn registers() -> Flock<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock")
-        .unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).unwrap()
-}
+use host::{privileged, registers, steers};
 
 /// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
 fn scenario(contenders: &[&str]) -> Scenario {

@@ -2,7 +2,9 @@
 //!
 //! What arrives depends on the machine; how many flows there are, and of what sizes, does not.
 
-use std::fs::File;
+#[path = "../../tests/common/host.rs"]
+mod host;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +14,6 @@ use ccplane_qdisc::LineSpec;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
 use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
-use nix::fcntl::{Flock, FlockArg};
 
 use super::plan::link_events;
 use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
@@ -21,30 +22,7 @@ use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
 use crate::sim::Plan;
 use crate::traffic::buffer_for;
-
-/// Whether this process may make namespaces; if not, says what was skipped, or fails where nothing may be skipped.
-fn privileged(test: &str) -> bool {
-    let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
-    if !there {
-        println!("SKIPPED: {test}: needs root and /dev/net/tun");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "{test} may not be skipped: needs root and /dev/net/tun"
-        );
-    }
-    there
-}
-
-/// One at a time on this host: names of congestion controls are global, and runs load the machine.
-fn alone() -> Flock<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open("/run/lock/ccplane.lock")
-        .unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).unwrap()
-}
+use host::{privileged, registers, steers};
 
 /// A shipped scenario with its duration and other lines replaced.
 fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {
@@ -253,7 +231,7 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
     if !privileged("lasting_flows_share_the_link_and_are_sampled_from_their_start") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     // 02, a fifth as long.
     let ran = on_tcp_with(
         &shipped("02-fairness", &[("15s", "3s"), ("1s", "200ms")]),
@@ -280,7 +258,7 @@ fn random_loss_and_bursts_of_it_are_what_the_link_was_told() {
     if !privileged("random_loss_and_bursts_of_it_are_what_the_link_was_told") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     for name in ["03-random-loss", "04-bursts-of-loss"] {
         let ran = on_tcp(&shipped(name, &[("duration = \"10s\"", "duration = \"2s\"")]));
         let log = &ran.report.forward;
@@ -296,7 +274,7 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
     if !privileged("a_kept_queue_and_one_of_fair_shares_do_what_they_are_for") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     // 05: the queue stays short.
     let ran = on_tcp(&shipped("05-codel", &[("15s", "3s")]));
     let sojourns: Vec<f64> = ran
@@ -324,7 +302,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     if !privileged("steps_of_the_rate_and_an_outage_come_at_their_times") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = shipped(
         "14-rate-steps",
         &[("15s", "3s"), ("\"5s\"", "\"1s\""), ("\"10s\"", "\"2s\"")],
@@ -375,7 +353,7 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
     if !privileged("a_trace_begins_with_the_run_and_datagrams_heed_nothing") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = shipped("16-cellular", &[("10s", "3s")]);
     let ran = on_tcp(&scenario);
     let (config, _) = emulated(&scenario, 1);
@@ -407,7 +385,7 @@ fn requests_are_answered_over_connections_that_stay() {
     if !privileged("requests_are_answered_over_connections_that_stay") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let ran = on_tcp(&shipped("18-requests", &[("20s", "3s")]));
     let record = ran.first();
     // 32 connections, a response every 90 ms or so.
@@ -427,7 +405,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     if !privileged("flows_of_given_sizes_are_those_of_the_simulator") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = shipped("20-trace", &[("5s", "9s")]);
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
@@ -468,7 +446,7 @@ fn a_run_ends_with_its_flows_where_it_is_to() {
     if !privileged("a_run_ends_with_its_flows_where_it_is_to") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"20s\"\nuntil = \"flows done\"\n\
          [topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
@@ -484,7 +462,7 @@ fn paced_sources_and_messages_keep_their_connections() {
     if !privileged("paced_sources_and_messages_keep_their_connections") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = read(
         "contenders = [\"native:reno\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 2\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
@@ -513,12 +491,10 @@ fn paced_sources_and_messages_keep_their_connections() {
 
 #[test]
 fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
-    if !privileged("algorithms_of_ours_and_the_kernels_meet_in_one_run")
-        || !Path::new("/sys/kernel/btf/vmlinux").exists()
-    {
+    if !steers("algorithms_of_ours_and_the_kernels_meet_in_one_run") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = read(
         "contenders = [\"cubic\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
@@ -553,7 +529,7 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
     if !privileged("who_looks_on_stops_it_and_nothing_is_left") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = shipped("01-one-flow", &[]);
     let (config, buffer) = emulated(&scenario, 1);
     let plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
@@ -583,7 +559,7 @@ fn a_host_at_neither_side_is_told() {
     if !privileged("a_host_at_neither_side_is_told") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = read(
         "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = {}\n",
     );
@@ -602,7 +578,7 @@ fn our_transport_carries_the_same_workloads() {
     if !privileged("our_transport_carries_the_same_workloads") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"\n\
