@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use ccplane_lab::scenario::{Problem, Scenario, Source};
-use ccplane_report::Aim;
 use ccplane_units::Duration;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use super::measure::{Measure, Unread};
+use super::names::Names;
 use super::words::{self, Origin, Place, Word, Words};
 use super::written::{self, File, Text, key_of};
-use super::{Chart, Choice, Column, Dim, Figure, Meant, Paper, Put, Table, X};
+use super::{Choice, Dim, Paper, Put};
 use crate::Datapath;
 
 /// What explains the settings.
@@ -23,17 +23,17 @@ const TAKEN: [&str; 4] = ["contender", "on", "delay", "time"];
 /// More repeats than anybody waits for.
 const MOST_REPEATS: u32 = 1_000;
 
-struct Context<'t> {
-    source: Source<'t>,
+pub(super) struct Context<'t> {
+    pub(super) source: Source<'t>,
     folder: &'t Path,
 }
 
 impl Context<'_> {
-    fn problem<T>(&self, at: &Spanned<T>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+    pub(super) fn problem<T>(&self, at: &Spanned<T>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
         self.source.problem(at.span(), what, "here", fix)
     }
 
-    fn place<T>(&self, at: &Spanned<T>) -> Place {
+    pub(super) fn place<T>(&self, at: &Spanned<T>) -> Place {
         Place {
             origin: 0,
             span: at.span(),
@@ -41,13 +41,13 @@ impl Context<'_> {
     }
 
     /// What replaces a word.
-    fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
+    pub(super) fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
         let slice = self.source.text.get(value.span()).unwrap_or_default();
         let read = DeValue::parse(slice).map_err(|error| self.source.syntax_of(&error, REFERENCE))?;
         Ok(Word::read(&read, slice, value.span().start, 0))
     }
 
-    fn puts(&self, set: &written::Set) -> Result<Vec<Put>, Problem> {
+    pub(super) fn puts(&self, set: &written::Set) -> Result<Vec<Put>, Problem> {
         let one = |(path, value): (&Text, &Spanned<Value>)| -> Result<Put, Problem> {
             Ok(Put {
                 path: path.get_ref().clone(),
@@ -58,14 +58,14 @@ impl Context<'_> {
         set.iter().map(one).collect()
     }
 
-    fn measure(&self, text: &Text) -> Result<Measure, Problem> {
+    pub(super) fn measure(&self, text: &Text) -> Result<Measure, Problem> {
         Measure::read(text.get_ref()).map_err(|error| match error {
             Unread::Unknown(name) => self.source.unknown(text.span(), "measure", &name, &Measure::names()),
             Unread::Argument(fix) => self.problem(text, format!("`{}` is no measure", text.get_ref()), fix),
         })
     }
 
-    fn datapath(&self, text: &Text) -> Result<Datapath, Problem> {
+    pub(super) fn datapath(&self, text: &Text) -> Result<Datapath, Problem> {
         match text.get_ref().as_str() {
             "sim" => Ok(Datapath::Sim),
             "linux" => Ok(Datapath::Linux),
@@ -75,7 +75,7 @@ impl Context<'_> {
         }
     }
 
-    fn repeats(&self, text: Option<&Spanned<u32>>, own: usize) -> Result<usize, Problem> {
+    pub(super) fn repeats(&self, text: Option<&Spanned<u32>>, own: usize) -> Result<usize, Problem> {
         match text {
             None => Ok(own),
             Some(n) if (1..=MOST_REPEATS).contains(n.get_ref()) => Ok(*n.get_ref() as usize),
@@ -366,273 +366,6 @@ fn contenders(context: &Context, written: &File, words: &Words) -> Result<(Dim, 
         values,
     };
     Ok((dim, algorithms.collect()))
-}
-
-/// Names, where dimensions are known.
-struct Names<'t> {
-    context: &'t Context<'t>,
-    dims: &'t [Dim],
-}
-
-impl Names<'_> {
-    fn contenders(&self) -> usize {
-        self.dims.len() - 2
-    }
-
-    fn dim(&self, name: &Text) -> Result<usize, Problem> {
-        let all: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
-        let found = all.iter().position(|known| known == name.get_ref());
-        found.ok_or_else(|| self.context.source.unknown(name.span(), "axis", name.get_ref(), &all))
-    }
-
-    fn value<T>(&self, dim: usize, key: &str, at: &Spanned<T>) -> Result<usize, Problem> {
-        let values = self.dims.get(dim).map_or(&[][..], |dim| &dim.values);
-        let all: Vec<&str> = values.iter().map(|value| value.key.as_str()).collect();
-        let name = self.dims.get(dim).map_or("value", |dim| match dim.name.as_str() {
-            "on" => "place to run",
-            name => name,
-        });
-        let found = all.iter().position(|known| *known == key);
-        found.ok_or_else(|| self.context.source.unknown(at.span(), name, key, &all))
-    }
-
-    fn only(&self, only: &written::Only) -> Result<Vec<(usize, Vec<usize>)>, Problem> {
-        let one = |(name, keys): (&Text, &Spanned<written::OneOrMore>)| -> Result<(usize, Vec<usize>), Problem> {
-            let dim = self.dim(name)?;
-            let values = keys.get_ref().0.iter().map(|key| self.value(dim, key, keys));
-            Ok((dim, values.collect::<Result<_, Problem>>()?))
-        };
-        only.iter().map(one).collect()
-    }
-
-    /// The dimensions in the braces of a text.
-    fn braces(&self, text: &Text) -> Result<Vec<usize>, Problem> {
-        let mut found = Vec::new();
-        let mut rest = text.get_ref().as_str();
-        while let Some((name, after)) = rest.split_once('{').and_then(|(_, after)| after.split_once('}')) {
-            let dim = self.dim(&Spanned::new(text.span(), name.to_owned()))?;
-            if !found.contains(&dim) {
-                found.push(dim);
-            }
-            rest = after;
-        }
-        Ok(found)
-    }
-
-    /// That every dimension is either gone through or stands at one value.
-    fn decided<T>(&self, at: &Spanned<T>, meant: &Meant, how: &str) -> Result<(), Problem> {
-        for (n, dim) in self.dims.iter().enumerate() {
-            let allowed = |value: &usize| meant.only.iter().all(|(of, only)| *of != n || only.contains(value));
-            let left = (0..dim.values.len()).filter(allowed).count();
-            if left == 1 || (left > 1 && meant.each.contains(&n)) {
-                continue;
-            }
-            let (name, key) = (&dim.name, dim.values.first().map_or("", |value| &value.key));
-            let fix = match name.as_str() {
-                "contender" => format!("{how}, or give `of = \"{key}\"` or `only = {{ contender = \"{key}\" }}`"),
-                "on" => format!("{how}, or give `on = \"{key}\"`"),
-                _ => format!("{how}, or give `only = {{ {name} = \"{key}\" }}`"),
-            };
-            return Err(self
-                .context
-                .problem(at, format!("of `{name}`, {left} values are meant here"), fix));
-        }
-        Ok(())
-    }
-
-    fn fixed(&self, of: Option<&Text>, on: Option<&Text>) -> Result<Vec<(usize, usize)>, Problem> {
-        let contenders = self.contenders();
-        let named = of
-            .map(|of| (contenders, of))
-            .into_iter()
-            .chain(on.map(|on| (contenders + 1, on)));
-        named
-            .map(|(dim, key)| Ok((dim, self.value(dim, key.get_ref(), key)?)))
-            .collect()
-    }
-
-    fn figure(&self, at: &Spanned<written::Figure>) -> Result<Figure, Problem> {
-        let context = self.context;
-        let figure = at.get_ref();
-        let mut only = self.only(&figure.only)?;
-        let fixed = self.fixed(figure.of.as_ref(), figure.on.as_ref())?;
-        only.extend(fixed.into_iter().map(|(dim, value)| (dim, vec![value])));
-        let meant = Meant {
-            only,
-            each: self.braces(&figure.key)?,
-        };
-        self.decided(&figure.key, &meant, "name it in braces in the key")?;
-        if let Some(what) = &figure.what {
-            self.braces(what)?;
-        }
-        let over = self.fixed(figure.over.as_ref(), figure.over_on.as_ref())?;
-        let over = match (over.as_slice(), &figure.over_on) {
-            ([_, _], Some(second)) => {
-                return Err(context.problem(
-                    second,
-                    "a ratio is to another contender or to another place",
-                    "leave one of them out",
-                ));
-            }
-            (over, _) => over.first().copied(),
-        };
-        let equivalence = match &figure.judge {
-            Some(judge) if judge.get_ref() == "equivalence" => Some(judge),
-            Some(judge) => {
-                return Err(context
-                    .source
-                    .unknown(judge.span(), "way to judge", judge.get_ref(), &["equivalence"]));
-            }
-            None => None,
-        };
-        let aim = match (equivalence, &figure.margin, &figure.at_least, &figure.at_most) {
-            (Some(judge), None, ..) => {
-                return Err(context.problem(judge, "equivalence within what?", "give `margin = 0.05` for 5 %"));
-            }
-            (Some(judge), ..) if over.is_none() => {
-                return Err(context.problem(
-                    judge,
-                    "equivalent to what?",
-                    "give `over` or `over_on`: what it is a ratio to",
-                ));
-            }
-            (Some(_), Some(margin), None, None) if (0.0..1.0).contains(margin.get_ref()) => {
-                Some(Aim::Within(1.0 - margin.get_ref(), 1.0 + margin.get_ref()))
-            }
-            (_, Some(margin), ..) => {
-                return Err(context.problem(
-                    margin,
-                    "a margin is for equivalence, and between 0 and 1",
-                    "write `judge = \"equivalence\"` and `margin = 0.05` without `at_least` and `at_most`",
-                ));
-            }
-            (None, None, Some(least), Some(most)) if least.get_ref() <= most.get_ref() => {
-                Some(Aim::Within(*least.get_ref(), *most.get_ref()))
-            }
-            (None, None, Some(least), Some(_)) => {
-                return Err(context.problem(least, "nothing is at least this and at most less", "exchange the two"));
-            }
-            (None, None, Some(least), None) => Some(Aim::AtLeast(*least.get_ref())),
-            (None, None, None, Some(most)) => Some(Aim::AtMost(*most.get_ref())),
-            (None, None, None, None) => None,
-        };
-        Ok(Figure {
-            key: figure.key.get_ref().clone(),
-            what: figure.what.as_ref().map(|what| what.get_ref().clone()),
-            measure: context.measure(&figure.value)?,
-            paired: equivalence.is_some(),
-            paper: figure.paper.clone(),
-            least: figure.least.unwrap_or(0.0),
-            meant,
-            over,
-            aim,
-        })
-    }
-
-    fn table(&self, at: &Spanned<written::Table>) -> Result<Table, Problem> {
-        let table = at.get_ref();
-        let rows: Vec<usize> = table.rows.iter().map(|row| self.dim(row)).collect::<Result<_, _>>()?;
-        let across = table.across.as_ref().map(|across| self.dim(across)).transpose()?;
-        let meant = Meant {
-            only: self.only(&table.only)?,
-            each: self.braces(&table.title)?,
-        };
-        let mut columns = Vec::new();
-        for column in &table.columns {
-            let measure = self.context.measure(&column.value)?;
-            let fixed = self.fixed(column.of.as_ref(), column.on.as_ref())?;
-            let mut whole = meant.clone();
-            whole.each.extend(rows.iter().chain(&across).copied());
-            whole.only.extend(fixed.iter().map(|(dim, value)| (*dim, vec![*value])));
-            self.decided(&column.value, &whole, "name it in `rows`")?;
-            columns.push(Column {
-                heading: column.heading.clone().unwrap_or_else(|| measure.name.clone()),
-                digits: column.digits.min(9),
-                times: column.times,
-                measure,
-                fixed,
-            });
-        }
-        Ok(Table {
-            title: table.title.get_ref().clone(),
-            meant,
-            rows,
-            across,
-            columns,
-        })
-    }
-
-    fn chart(&self, at: &Spanned<written::Chart>) -> Result<Chart, Problem> {
-        let context = self.context;
-        let chart = at.get_ref();
-        let x = match chart.x.get_ref().as_str() {
-            "delay" => X::Delay,
-            "time" => X::Time,
-            _ => X::Dim(self.dim(&chart.x)?),
-        };
-        if let X::Dim(dim) = x
-            && let Some(nowhere) = self
-                .dims
-                .get(dim)
-                .and_then(|dim| dim.values.iter().find(|value| value.x.is_none()))
-        {
-            return Err(context.problem(
-                &chart.x,
-                format!("`{}` has no place on an axis", nowhere.key),
-                "give its cell a number `x = …`",
-            ));
-        }
-        let measure = match (x, &chart.value) {
-            (X::Dim(_), Some(value)) => Some(context.measure(value)?),
-            (X::Dim(_), None) => {
-                return Err(context.problem(
-                    &chart.x,
-                    "nothing is drawn over it",
-                    "give a `value`, such as \"utilisation\"",
-                ));
-            }
-            (_, Some(value)) => {
-                return Err(context.problem(value, "what is drawn over `delay` or `time` is known", "remove it"));
-            }
-            (_, None) => None,
-        };
-        let lines = chart.lines.as_ref().map(|lines| self.dim(lines)).transpose()?;
-        let lines = lines.unwrap_or(self.contenders());
-        let pictures = Meant {
-            only: self.only(&chart.only)?,
-            each: self.braces(&chart.caption)?,
-        };
-        let panels = self.braces(&chart.title)?;
-        let mut whole = pictures.clone();
-        whole.each.extend(&panels);
-        match x {
-            X::Dim(dim) => whole.each.extend([dim, lines]),
-            X::Delay => whole.each.push(lines),
-            X::Time => {}
-        }
-        self.decided(&chart.caption, &whole, "name it in braces in the title or the caption")?;
-        let own = match x {
-            X::Dim(dim) => self
-                .dims
-                .get(dim)
-                .map_or(String::new(), |dim| dim.heading.replace('\n', " ")),
-            X::Delay => "queueing delay, µs".to_owned(),
-            X::Time => "ms".to_owned(),
-        };
-        Ok(Chart {
-            caption: chart.caption.get_ref().clone(),
-            title: chart.title.get_ref().clone(),
-            x_label: chart.x_label.clone().unwrap_or(own),
-            log: chart.log,
-            times: chart.times,
-            range: chart.y_to.map(|to| (chart.y_from.unwrap_or(0.0), to)),
-            pictures,
-            panels,
-            x,
-            measure,
-            lines,
-        })
-    }
 }
 
 /// Makes the scenario of every cell once, and looks whether spans that flows are looked at in are whole.

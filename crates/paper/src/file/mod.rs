@@ -3,6 +3,7 @@
 
 mod check;
 mod measure;
+mod names;
 mod run;
 mod shown;
 mod words;
