@@ -3,11 +3,11 @@
 mod classes;
 mod sending;
 mod stamping;
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ccplane_agent::datapath::{Datapath, Shared, Way};
@@ -15,9 +15,6 @@ use ccplane_agent::link::Clock;
 use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 
 use self::classes::{Classes, Seen};
 use crate::crypto::Key;
@@ -505,84 +502,6 @@ impl Host {
         self.batch.limit(self.socket.batch());
         self.trouble = Some(self.socket.unreachable().unwrap_or(why));
         Ok(())
-    }
-
-    /// How long nothing is due, `longest` at most.
-    fn idle(&mut self, longest: Duration) -> Duration {
-        // What the kernel has to say of departures would end the wait at once.
-        let now = self.read_departures();
-        let mut due = now + longest;
-        for (id, flow) in &mut self.flows {
-            due = due.min(flow.next(now, *id, &mut self.steering));
-        }
-        due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
-        let steering = self.steering.as_ref();
-        due = due.min(steering.and_then(Datapath::next_deadline).unwrap_or(Time::MAX));
-        due.since(now)
-    }
-
-    /// What ends a wait: the socket, and the link to an agent where it has one.
-    fn watched(&self) -> (PollFd<'_>, Option<PollFd<'_>>) {
-        let room = if self.blocked {
-            PollFlags::POLLOUT
-        } else {
-            PollFlags::empty()
-        };
-        let link = self.steering.as_ref().and_then(|steering| steering.way().as_fd());
-        let link = link.map(|link| PollFd::new(link, PollFlags::POLLIN));
-        (PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room), link)
-    }
-
-    fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
-        let longest = hosts.iter_mut().fold(longest, |longest, host| host.idle(longest));
-        let mut fds = Vec::with_capacity(2 * hosts.len());
-        let links: Vec<_> = hosts
-            .iter()
-            .filter_map(|host| {
-                let (socket, link) = host.watched();
-                fds.push(socket);
-                link
-            })
-            .collect();
-        fds.extend(links);
-        match ppoll(&mut fds, Some(TimeSpec::from_duration(longest.to_std())), None) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(()),
-            Err(why) => {
-                return Err(UdpError::Socket {
-                    what: "wait",
-                    why: why.into(),
-                });
-            }
-        }
-        let told: Vec<_> = fds.iter().take(hosts.len()).map(PollFd::revents).collect();
-        for (host, told) in hosts.iter_mut().zip(told) {
-            // Room to write, or nothing at all: nothing has come.
-            host.drained = told.is_some_and(|events| PollFlags::POLLOUT.contains(events));
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
-        let longest = self.idle(longest);
-        let (socket, link) = self.watched();
-        let count = 1 + usize::from(link.is_some());
-        let mut fds = [socket.clone(), link.unwrap_or(socket)];
-        let watched = &mut fds[..count];
-        let timeout = TimeSpec::from_duration(longest.to_std());
-        match ppoll(watched, Some(timeout), None) {
-            Ok(_) => {
-                // Room to write, or nothing at all: nothing has come.
-                let told = watched[0].revents();
-                self.drained = told.is_some_and(|events| PollFlags::POLLOUT.contains(events));
-                Ok(())
-            }
-            Err(Errno::EINTR) => Ok(()),
-            Err(why) => Err(UdpError::Socket {
-                what: "wait",
-                why: why.into(),
-            }),
-        }
     }
 
     /// Whether a connection is over, well or not.
