@@ -428,6 +428,12 @@ pub struct Series {
     /// Mean time that packets waited there before their own transmission began, µs; of a simulated link of a steady rate.
     #[serde(default)]
     pub waited_mean_us: Option<f64>,
+    /// Packets that all links of a simulated network dropped together.
+    #[serde(default)]
+    pub dropped_anywhere: Option<u64>,
+    /// Retransmission timeouts of the compared flows, in a simulation.
+    #[serde(default)]
+    pub timeouts: Option<u64>,
     /// Flows of the compared workloads that ended.
     #[serde(default)]
     pub completed: Vec<Completion>,

@@ -61,7 +61,7 @@ pub(crate) enum Topology {
     LeafSpine(LeafSpine),
     FatTree(FatTree),
     #[serde(rename = "tree_192")]
-    Tree192(Fixed),
+    Tree192(Tree),
     #[serde(rename = "internet2")]
     Internet2(Fixed),
     Graph(Graph),
@@ -128,6 +128,16 @@ pub(crate) struct FatTree {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fixed {
     pub(crate) queue: Option<Word>,
+}
+
+/// The same with its delays.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tree {
+    pub(crate) queue: Option<Word>,
+    /// Of a host's own link, and of a link between switches.
+    pub(crate) host_delay: Option<Q<Duration>>,
+    pub(crate) fabric_delay: Option<Q<Duration>>,
 }
 
 #[derive(Deserialize)]
@@ -218,6 +228,8 @@ pub(crate) struct Bulk {
     pub(crate) stagger: Option<Q<Duration>>,
     /// Each flow starts up to so much later, drawn with the run's seed.
     pub(crate) spread: Option<Q<Duration>>,
+    /// A flow without end is given up so long after it was to start.
+    pub(crate) lasts: Option<Q<Duration>>,
 }
 
 #[derive(Deserialize)]

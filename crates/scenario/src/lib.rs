@@ -152,6 +152,10 @@ pub enum Topology {
     Tree192 {
         /// Every switch port's queue, where it differs from that topology's own.
         queue: Option<QueueSpec>,
+        /// One way over a host's own link, where it differs.
+        host_delay: Option<Duration>,
+        /// The same over a link between switches.
+        fabric_delay: Option<Duration>,
     },
     /// The Internet-2 backbone of RC3's simulations.
     Internet2 {
@@ -279,6 +283,33 @@ impl Workload {
         } else {
             Ends::Each
         }
+    }
+
+    /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given up where that is before the
+    /// run's end. By how much it starts later is drawn.
+    pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
+        use ccplane_workload::Workload as Sends;
+        let (starts, leaves) = match &self.kind {
+            Kind::Of(Sends::Bulk {
+                bytes: None,
+                stagger,
+                lasts,
+                ..
+            }) => {
+                let starts = self.start + *stagger * n;
+                (starts, lasts.map(|lasts| starts + lasts))
+            }
+            Kind::Of(Sends::Paced {
+                carrier: ccplane_workload::Carrier::Stream { .. },
+                ..
+            }) => (self.start, None),
+            _ => return None,
+        };
+        let leaves = match (leaves, self.stop) {
+            (Some(leaves), Some(stop)) => Some(leaves.min(stop)),
+            (leaves, stop) => leaves.or(stop),
+        };
+        Some((starts, leaves))
     }
 
     /// Whether it sends packets that no congestion control slows down.

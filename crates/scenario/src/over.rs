@@ -97,5 +97,6 @@ fn bulk(flows: u32) -> Kind {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
+        lasts: None,
     })
 }

@@ -103,6 +103,8 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
         }
         file::Topology::Tree192(t) => Topology::Tree192 {
             queue: optional(&t.queue)?,
+            host_delay: t.host_delay.as_ref().map(|delay| delay.get_ref().0),
+            fabric_delay: t.fabric_delay.as_ref().map(|delay| delay.get_ref().0),
         },
         file::Topology::Internet2(i) => Topology::Internet2 {
             queue: optional(&i.queue)?,

@@ -166,6 +166,28 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
 
 fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     let b = at.get_ref();
+    let spread = b.spread.as_ref().map_or(Duration::ZERO, |spread| spread.get_ref().0);
+    if let Some(lasts) = &b.lasts {
+        if b.bytes.is_some() {
+            return Err(context.problem(
+                lasts,
+                "a flow with `bytes` ends when they have arrived",
+                "a second end",
+                "remove `bytes` or `lasts`",
+            ));
+        }
+        if lasts.get_ref().0 <= spread {
+            return Err(context.problem(
+                lasts,
+                format!(
+                    "a flow that lasts {} and starts up to {spread} late may not be there at all",
+                    lasts.get_ref().0
+                ),
+                "here",
+                "give a time above 0 and above `spread`",
+            ));
+        }
+    }
     Ok(Sends::Bulk {
         flows: b
             .flows
@@ -173,7 +195,8 @@ fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
             .map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
         bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
         stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
-        spread: b.spread.as_ref().map_or(Duration::ZERO, |spread| spread.get_ref().0),
+        spread,
+        lasts: b.lasts.as_ref().map(|lasts| lasts.get_ref().0),
     })
 }
 

@@ -374,6 +374,58 @@ fn lists_and_messages_are_read() {
     assert_eq!(ends, Ends::All);
 }
 
+/// Flows that join and leave: when each is there is known before anything runs.
+#[test]
+fn a_flow_may_last_a_time() {
+    let text = |bulk: &str| with("bulk = { flows = 4 }", bulk);
+    let ms = Duration::from_millis;
+    let there = |bulk: &str, n| parse(&text(bulk)).unwrap().workloads[0].planned(n);
+    let bulk = "start = \"1s\"\nbulk = { stagger = \"100ms\", lasts = \"500ms\", spread = \"1ms\" }";
+    assert_eq!(there(bulk, 0), Some((ms(1_000), Some(ms(1_500)))));
+    assert_eq!(there(bulk, 3), Some((ms(1_300), Some(ms(1_800)))));
+    let stopped = format!("stop = \"1600ms\"\n{bulk}");
+    assert_eq!(there(&stopped, 3), Some((ms(1_300), Some(ms(1_600)))));
+    assert_eq!(there("bulk = {}", 7), Some((ms(0), None)));
+    assert_eq!(there("bulk = { bytes = \"1MB\" }", 0), None);
+    for (wrong, what, fix) in [
+        ("bulk = { bytes = \"1MB\", lasts = \"1s\" }", "`bytes`", "remove"),
+        ("bulk = { lasts = \"0s\" }", "lasts 0", "above 0"),
+        ("bulk = { spread = \"2s\", lasts = \"1s\" }", "2s late", "above `spread`"),
+    ] {
+        let problem = parse(&text(wrong)).unwrap_err();
+        let told = problem.fix().unwrap_or_default();
+        assert!(problem.message().contains(what) && told.contains(fix), "{problem}; {told}");
+        assert_eq!(text(wrong).lines().nth(problem.line() - 1), Some(wrong));
+    }
+}
+
+#[test]
+fn the_tree_has_delays_of_its_own_or_the_files() {
+    let tree = |settings: &str| {
+        let dumbbell = "[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"\n";
+        parse(&with(dumbbell, &format!("[topology.tree_192]\n{settings}"))).map(|s| s.topology)
+    };
+    let micros = Duration::from_micros;
+    let Topology::Tree192 {
+        host_delay: None,
+        fabric_delay: None,
+        ..
+    } = tree("").unwrap()
+    else {
+        panic!()
+    };
+    let Topology::Tree192 {
+        host_delay,
+        fabric_delay,
+        ..
+    } = tree("host_delay = \"1us\"\nfabric_delay = \"2us\"\n").unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!((host_delay, fabric_delay), (Some(micros(1)), Some(micros(2))));
+    assert!(tree("delay = \"1us\"\n").is_err());
+}
+
 #[test]
 fn a_run_may_end_with_its_flows() {
     let until = |until: &str, workload: &str| {

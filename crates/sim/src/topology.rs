@@ -145,7 +145,7 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
 /// more at a host) and buffers (250 packets of 1538 bytes a port) are those of the same group's ExpressPass (2017).
 /// Paths are chosen per flow, both directions alike.
 pub fn tree_192(queue: QueueSpec) -> Network {
-    tree_192_with(queue, Duration::from_micros(5), Duration::from_micros(4))
+    tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
 
 /// [`tree_192`] with other delays: of a host's link, and of those between switches.
@@ -181,6 +181,11 @@ pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Ne
     }
     network
 }
+
+/// The delay of a host's link in [`tree_192`], of which 1 µs is the host's.
+pub const TREE_192_HOST_DELAY: Duration = Duration::from_micros(5);
+/// The delay of a link between its switches.
+pub const TREE_192_FABRIC_DELAY: Duration = Duration::from_micros(4);
 
 /// The port buffer of [`tree_192`]: 250 packets of 1538 bytes.
 pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_538));

@@ -152,6 +152,7 @@ fn datagrams_heed_no_congestion() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
+        lasts: None,
     };
     let bulk = WorkloadSpec {
         pairs: Pairs::one(node(&sim, "left2"), node(&sim, "right2")),
@@ -178,6 +179,7 @@ fn endless_flows_are_given_up_when_their_workload_stops() {
         bytes: None,
         stagger: ms(100),
         spread: Duration::ZERO,
+        lasts: None,
     };
     let spec = WorkloadSpec {
         stop: Some(at(2_000)),
@@ -256,6 +258,7 @@ fn a_run_can_wait_for_workloads() {
         bytes,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
+        lasts: None,
     };
     let start = |kind, sim: &mut Simulation| {
         let spec = spec(sim, 2, kind);
@@ -300,6 +303,7 @@ fn mistakes_are_told_with_the_workloads_name() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
+        lasts: None,
     };
     let add = |sim: &mut Simulation, pairs, kind, config: Config| {
         let spec = WorkloadSpec {

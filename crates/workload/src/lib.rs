@@ -68,6 +68,8 @@ pub enum Workload {
         stagger: Duration,
         /// Each flow starts up to so much later than that, evenly distributed.
         spread: Duration,
+        /// Each flow without end is given up so long after its start, `spread` not counted; `None`: none before the stop.
+        lasts: Option<Duration>,
     },
     /// Each pair: an application that produces data at a rate of its own, or packets that heed no congestion.
     Paced {

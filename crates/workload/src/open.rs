@@ -1,5 +1,7 @@
 //! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals, bursts, lists, traces.
 
+use std::collections::BTreeSet;
+
 use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -17,9 +19,9 @@ pub(super) struct OpenLoop {
     next: Option<Time>,
     /// How many starts there were.
     count: u64,
-    /// Flows without end, which are given up when the workload stops; and how many of them already are.
-    endless: u32,
-    abandoned: u32,
+    /// Flows without end that are given up: when, and their slots; and how many slots there were.
+    leaving: BTreeSet<(Time, u32)>,
+    slots: u32,
 }
 
 #[derive(Debug)]
@@ -29,6 +31,7 @@ enum Plan {
         flows: u64,
         bytes: Option<u64>,
         stagger: Duration,
+        lasts: Option<Duration>,
         /// Where starts are spread: the place and the start of each flow, in the order of their starts.
         drawn: Option<Vec<(u64, Time)>>,
     },
@@ -68,10 +71,19 @@ impl OpenLoop {
                 return Err("its flows have no bytes; give a size, or none for flows without end");
             }
             Workload::Bulk {
+                bytes: Some(_),
+                lasts: Some(_),
+                ..
+            } => return Err("its flows end by their bytes; give no time that they last"),
+            Workload::Bulk { lasts: Some(lasts), .. } if lasts == Duration::ZERO => {
+                return Err("its flows last no time; give a longer one");
+            }
+            Workload::Bulk {
                 flows,
                 bytes,
                 stagger,
                 spread,
+                lasts,
             } => {
                 let flows = places * u64::from(flows);
                 let drawn = (spread > Duration::ZERO).then(|| {
@@ -85,6 +97,7 @@ impl OpenLoop {
                     flows,
                     bytes: bytes.map(|bytes| bytes.get()),
                     stagger,
+                    lasts,
                     drawn,
                 }
             }
@@ -124,18 +137,18 @@ impl OpenLoop {
             random,
             next: Some(span.start),
             count: 0,
-            endless: 0,
-            abandoned: 0,
+            leaving: BTreeSet::new(),
+            slots: 0,
         };
         open.next = open.after(span.start);
         Ok(open)
     }
 
     pub fn next_time(&self) -> Option<Time> {
-        let stop = self.span.stop.filter(|_| self.abandoned < self.endless);
-        match (self.next.filter(|at| !self.span.over(*at)), stop) {
-            (Some(next), Some(stop)) => Some(next.min(stop)),
-            (next, stop) => next.or(stop),
+        let leaves = self.leaving.first().map(|(at, _)| *at);
+        match (self.next.filter(|at| !self.span.over(*at)), leaves) {
+            (Some(next), Some(leaves)) => Some(next.min(leaves)),
+            (next, leaves) => next.or(leaves),
         }
     }
 
@@ -145,21 +158,42 @@ impl OpenLoop {
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
-        while let Some(at) = self.next.filter(|at| *at <= now && !self.span.over(*at)) {
-            let action = self.start(pairs);
-            self.count += 1;
-            self.next = self.after(at);
-            if action.is_some() {
-                return action;
+        // What was due first comes first; at one time a flow starts before another is given up.
+        loop {
+            let starts = self.next.filter(|at| *at <= now && !self.span.over(*at));
+            let leaves = self.leaving.first().copied().filter(|(at, _)| *at <= now);
+            match (starts, leaves) {
+                (Some(at), leaves) if leaves.is_none_or(|(leaves, _)| at <= leaves) => {
+                    let action = self.start(pairs);
+                    self.count += 1;
+                    self.next = self.after(at);
+                    if action.is_some() {
+                        return action;
+                    }
+                }
+                (_, Some(due)) => {
+                    self.leaving.remove(&due);
+                    return Some(Action::Abandon { slot: due.1 });
+                }
+                _ => return None,
             }
         }
-        if self.span.over(now) && self.abandoned < self.endless {
-            self.abandoned += 1;
-            return Some(Action::Abandon {
-                slot: self.abandoned - 1,
-            });
+    }
+
+    /// When a flow without end is given up, the `number`-th of its workload.
+    fn leaves(&self, number: u64) -> Option<Time> {
+        let own = match &self.plan {
+            Plan::Bulk {
+                stagger,
+                lasts: Some(lasts),
+                ..
+            } => Some(self.span.start + *stagger * number + *lasts),
+            _ => None,
+        };
+        match (own, self.span.stop) {
+            (Some(own), Some(stop)) => Some(own.min(stop)),
+            (own, stop) => own.or(stop),
         }
-        None
     }
 
     /// When the flow after `count` others starts, the last of which did so `at`.
@@ -210,14 +244,19 @@ impl OpenLoop {
                 (flow.from, flow.to, Some(flow.bytes.get()))
             }
         };
-        let endless = bytes.is_none() && self.span.stop.is_some();
-        self.endless += u32::from(endless);
+        let leaves = self.leaves(number).filter(|_| bytes.is_none());
+        if let Some(at) = leaves {
+            // One that is late by more than it lasts is given up as it starts.
+            let at = self.next.map_or(at, |starts| at.max(starts));
+            self.leaving.insert((at, self.slots));
+            self.slots += 1;
+        }
         Some(Action::Open {
             from,
             to,
             bytes,
             finish: bytes.is_some(),
-            follow: endless,
+            follow: leaves.is_some(),
         })
     }
 }

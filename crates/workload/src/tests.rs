@@ -142,6 +142,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         bytes: None,
         stagger: Duration::from_secs(1),
         spread: Duration::ZERO,
+        lasts: None,
     });
     bulk.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
     bulk.start = seconds(1);
@@ -168,8 +169,55 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         bytes: Some(Bytes::new(5)),
         stagger: Duration::from_secs(1),
         spread: Duration::ZERO,
+        lasts: None,
     };
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
+}
+
+/// They leave in the order in which they came, whatever they were late by; the stop ends who would last longer.
+#[test]
+fn flows_that_last_a_time_leave_one_after_the_other() {
+    let bulk = |spread| {
+        let mut bulk = spec(Workload::Bulk {
+            flows: 1,
+            bytes: None,
+            stagger: Duration::from_secs(1),
+            spread,
+            lasts: Some(Duration::from_millis(2_500)),
+        });
+        bulk.pairs = Pairs::Each((0..4).map(|n| (node(n), node(4))).collect());
+        bulk.start = seconds(1);
+        bulk.stop = Some(seconds(6));
+        bulk
+    };
+    let ms = |ms| Time::ZERO + Duration::from_millis(ms);
+    let actions = run(bulk(Duration::ZERO), 1, Time::MAX);
+    let order: Vec<(Time, Option<u32>)> = actions
+        .iter()
+        .map(|(at, action)| match action {
+            Action::Open { follow: true, .. } => (*at, None),
+            Action::Abandon { slot } => (*at, Some(*slot)),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        (ms(1_000), None),
+        (ms(2_000), None),
+        (ms(3_000), None),
+        (ms(3_500), Some(0)),
+        (ms(4_000), None),
+        (ms(4_500), Some(1)),
+        (ms(5_500), Some(2)),
+        (ms(6_000), Some(3)),
+    ];
+    assert_eq!(order, expected);
+    let left = |actions: &[(Time, Action)]| -> Vec<(Time, Action)> {
+        let left = |(_, action): &&(Time, Action)| matches!(action, Action::Abandon { .. });
+        actions.iter().filter(left).copied().collect()
+    };
+    let late = run(bulk(Duration::from_millis(10)), 1, Time::MAX);
+    assert_eq!(left(&late), left(&actions));
+    assert_ne!(late, actions);
 }
 
 /// Each pair has a flow, in the order of drawn starts, and another seed draws others.
@@ -180,6 +228,7 @@ fn starts_are_spread() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::from_millis(1),
+        lasts: None,
     });
     bulk.pairs = Pairs::Each((0..20).map(|n| (node(n), node(20))).collect());
     bulk.start = seconds(1);
@@ -520,6 +569,14 @@ fn what_can_never_send_is_refused() {
         bytes: bytes.map(Bytes::new),
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
+        lasts: None,
+    };
+    let lasting = |bytes, ms| Workload::Bulk {
+        flows: 1,
+        bytes,
+        stagger: Duration::ZERO,
+        spread: Duration::ZERO,
+        lasts: Some(Duration::from_millis(ms)),
     };
     let poisson = |arrivals| Workload::Poisson {
         arrivals,
@@ -537,6 +594,8 @@ fn what_can_never_send_is_refused() {
     for (kind, why) in [
         (bulk(0, None), "no flows"),
         (bulk(1, Some(0)), "no bytes"),
+        (lasting(None, 0), "last no time"),
+        (lasting(Some(Bytes::new(1)), 1), "end by their bytes"),
         (poisson(Arrivals::PerSecond(0.0)), "never arrive"),
         (poisson(Arrivals::PerSecond(f64::NAN)), "never arrive"),
         (poisson(Arrivals::Rate(Rate::from_bytes_per_sec(0))), "never arrive"),
@@ -579,6 +638,14 @@ fn any_kind() -> impl Strategy<Value = Workload> {
             bytes: bytes.map(Bytes::new),
             stagger,
             spread: Duration::ZERO,
+            lasts: None,
+        }),
+        (1_u32..5, ms(0..100), ms(0..200), ms(1..500)).prop_map(|(flows, stagger, spread, lasts)| Workload::Bulk {
+            flows,
+            bytes: None,
+            stagger,
+            spread,
+            lasts: Some(lasts),
         }),
         (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced { rate, duty, carrier }),
         (1.0_f64..2_000.0, table.clone(), prop::option::of(1_u64..500)).prop_map(|(n, sizes, flows)| {
@@ -602,6 +669,7 @@ proptest! {
     /// Same seed, same flows; nothing happens before the start, and after the stop only ends.
     #[test]
     fn is_a_function_of_its_seed_and_keeps_its_time(kind in any_kind(), seed: u64, stop in 1_u64..1_500) {
+        let lasts = matches!(kind, Workload::Bulk { lasts: Some(_), .. });
         let mut spec = spec(kind);
         spec.pairs = Pairs::Every { from: vec![node(0), node(1)], to: vec![node(1), node(2)] };
         spec.start = Time::ZERO + Duration::from_millis(200);
@@ -623,7 +691,7 @@ proptest! {
                     prop_assert_eq!(late, *finish);
                     prop_assert_eq!(*finish, *bytes == 0);
                 }
-                Action::Abandon { slot } => prop_assert!(late && *slot < slots),
+                Action::Abandon { slot } => prop_assert!((late || lasts) && *slot < slots),
             }
         }
         // Every stream is ended, every endless flow given up, exactly once.

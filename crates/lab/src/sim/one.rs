@@ -220,6 +220,8 @@ impl Job<'_> {
             complaints,
         } = record.told(self.bin, &self.scenario.report.size_classes);
         series.waited_mean_us = waited_mean_us;
+        series.dropped_anywhere = Some(sim.counters().dropped);
+        series.timeouts = Some(timeouts(sim, parts));
         figures.links = self.links(sim, span);
         figures.second_loop = self.scenario.transport.tail.is_some().then(|| second_loop(sim, parts));
         let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
@@ -318,6 +320,16 @@ pub(crate) fn mixture(scenario: &Scenario) -> String {
         }
     }
     names.join(" and ")
+}
+
+/// Retransmission timeouts of the compared workloads' connections.
+fn timeouts(sim: &World, parts: &[Part]) -> u64 {
+    let ours = |app| parts.iter().any(|part| part.app == app && part.compared);
+    let views = sim.flows().filter_map(|flow| sim.flow(flow));
+    views
+        .filter(|view| view.app.is_some_and(ours))
+        .map(|view| view.timeouts)
+        .sum()
 }
 
 /// What second loops of the compared flows did.

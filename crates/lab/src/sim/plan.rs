@@ -320,7 +320,15 @@ fn build(scenario: &Scenario) -> Result<Network, SimError> {
             let link = spec(link, times(link.delay, 12), mtu);
             topology::fat_tree(*k, &link, &link)
         }
-        Topology::Tree192 { queue } => Ok(topology::tree_192(queue.unwrap_or(topology::TREE_192_QUEUE))),
+        Topology::Tree192 {
+            queue,
+            host_delay,
+            fabric_delay,
+        } => Ok(topology::tree_192_with(
+            queue.unwrap_or(topology::TREE_192_QUEUE),
+            host_delay.unwrap_or(topology::TREE_192_HOST_DELAY),
+            fabric_delay.unwrap_or(topology::TREE_192_FABRIC_DELAY),
+        )),
         Topology::Internet2 { queue } => Ok(topology::internet2(queue.unwrap_or(topology::INTERNET2_QUEUE))),
         Topology::Graph { nodes, links } => {
             let mut network = Network::new();
