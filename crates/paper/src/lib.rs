@@ -2,7 +2,7 @@
 //! the published set-up.
 //!
 //! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and anybody's own runs like them. What a
-//! table of results cannot say is code, a file here for each figure.
+//! table of results cannot say is code, a file here for each figure; of some it is one half ([`Coded`]).
 #![forbid(unsafe_code)]
 
 mod ccp;
@@ -16,13 +16,12 @@ mod ccp_scalability;
 mod ccp_slow_algorithm;
 mod dx;
 mod dx_accuracy;
-mod dx_convergence;
-mod dx_fattree;
-mod dx_testbed;
+mod dx_testbed {
+    pub(super) mod real;
+}
 mod file;
 mod link;
 mod loopback;
-mod many_to_one;
 mod outside;
 mod page;
 mod rc3;
@@ -37,7 +36,6 @@ mod rc3_who;
 mod replay;
 mod simulations;
 mod together;
-mod who;
 
 use std::path::PathBuf;
 
@@ -52,6 +50,7 @@ use ccplane_lab::parts::Parts;
 use ccplane_lab::stats;
 
 pub use file::{Paper, ReadError};
+use page::Findings;
 
 /// One published figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +75,21 @@ pub struct Experiment<'p> {
 enum Run<'p> {
     /// Code of its own.
     Code(fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>),
-    /// A file.
-    File(&'p Paper),
+    /// A file, and what is code beside it.
+    File(&'p Paper, Option<&'p Coded>),
+}
+
+/// The half of an experiment that is code, where the other is a file.
+#[derive(Clone, Copy, Debug)]
+struct Coded {
+    /// Of the experiment of this name.
+    name: &'static str,
+    /// Where it runs.
+    on: Datapath,
+    /// Where the whole experiment runs: what the file has runs elsewhere.
+    everywhere: &'static [Datapath],
+    /// Adds what it finds to what the file did.
+    run: fn(&mut Findings, &Options, &Registry, &dyn Progress) -> Result<(), Error>,
 }
 
 /// Where packets run.
@@ -192,9 +204,6 @@ const CODE: &[Experiment] = &[
     ccp_slow_algorithm::EXPERIMENT,
     ccp::EXPERIMENT,
     dx_accuracy::EXPERIMENT,
-    dx_testbed::EXPERIMENT,
-    dx_convergence::EXPERIMENT,
-    dx_fattree::EXPERIMENT,
     dx::EXPERIMENT,
     rc3_model::EXPERIMENT,
     rc3_fct::EXPERIMENT,
@@ -204,9 +213,22 @@ const CODE: &[Experiment] = &[
     rc3::EXPERIMENT,
 ];
 
+/// Halves of experiments whose other halves are files.
+const HALVES: &[Coded] = &[dx_testbed::real::CODED];
+
 /// Every experiment there is: those that are code, and the files that are part of the program. A paper's stand together.
 pub fn all() -> impl Iterator<Item = Experiment<'static>> {
-    let files = file::embedded().iter().map(Paper::experiment);
+    let files = file::embedded().iter().map(|paper| {
+        let experiment = paper.experiment();
+        match HALVES.iter().find(|half| half.name == experiment.name) {
+            None => experiment,
+            Some(half) => Experiment {
+                on: half.everywhere,
+                run: Run::File(paper, Some(half)),
+                ..experiment
+            },
+        }
+    });
     let mut all: Vec<Experiment<'static>> = CODE.iter().copied().chain(files).collect();
     let paper = |experiment: &Experiment<'_>| {
         let family = experiment.name.split('-').next().unwrap_or_default();
@@ -245,7 +267,7 @@ impl Experiment<'_> {
         self.claim(options)?;
         match self.run {
             Run::Code(run) => run(options, registry, progress),
-            Run::File(paper) => file::run(paper, self, options, registry, progress),
+            Run::File(paper, coded) => file::run(paper, coded, self, options, registry, progress),
         }
     }
 
@@ -281,6 +303,16 @@ mod tests {
             assert_eq!(by_name(experiment.name).map(|e| e.title), Some(experiment.title));
         }
         assert!(by_name("fig-99").is_none());
+    }
+
+    /// A file's simulations and coded runs on real packets are one experiment.
+    #[test]
+    fn halves_belong_to_files() {
+        for half in HALVES {
+            let experiment = by_name(half.name).unwrap();
+            assert!(matches!(experiment.run, Run::File(_, Some(own)) if own.name == half.name));
+            assert!(experiment.on.contains(&half.on) && experiment.on.len() > 1, "{}", half.name);
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The same on real packets: kernel TCP through the emulator. The peers are the kernel's own, and DCTCP: ours, which steers kernel TCP as
-//! DX does, and the kernel's where it has one.
+//! DX, slides 27 to 29, on real packets: kernel TCP through the emulator. Its simulations are `papers/dx/testbed.toml`. The peers are the
+//! kernel's own, and DCTCP: ours, which steers kernel TCP as DX does, and the kernel's where it has one.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
@@ -7,9 +7,8 @@ use ccplane_report::Aim;
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::super::Options;
-use super::super::page::Findings;
-use super::super::who::marking_threshold;
+use crate::page::Findings;
+use crate::{Coded, Datapath, Options};
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
@@ -17,6 +16,13 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::traffic;
 use ccplane_lab::{Contender, Kernel};
 use ccplane_lab::{Options as RunOptions, Progress, Step, run, waited_us};
+
+pub(crate) const CODED: Coded = Coded {
+    name: "dx-testbed",
+    on: Datapath::Linux,
+    everywhere: &[Datapath::Sim, Datapath::Linux],
+    run: real,
+};
 
 /// An emulated link.
 struct Link {
@@ -48,12 +54,14 @@ const LINKS: [Link; 2] = [
 /// Loss-based peers fill it.
 const FILLED: Size = Size::Packets(250);
 const SENDERS: u32 = 2;
+/// Where the queue marks for DCTCP: the value in use at 1 Gbit/s. The slides have none.
+const MARKING: Size = Size::Packets(20);
 /// The slides' ratio of median queueing delays at 1 Gbit/s.
 const SLIDE: f64 = 5.33;
 
 /// What one of them did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Real {
+struct Real {
     label: String,
     /// Of the link.
     mbit: u64,
@@ -68,12 +76,22 @@ pub(super) struct Real {
     disturbed: Vec<String>,
 }
 
+fn real(
+    findings: &mut Findings,
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    write(findings, &measure(options, registry, progress)?);
+    Ok(())
+}
+
 /// Runs each, and keeps what it did; one that the machine disturbed is run again.
-pub(super) fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Real>, Error> {
+fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Real>, Error> {
     let length = Duration::from_secs(if options.quick { 3 } else { 20 });
     let droptail = QueueSpec::DropTail(FILLED);
     let marking = QueueSpec::Ecn {
-        threshold: Size::Packets(marking_threshold(1)),
+        threshold: MARKING,
         limit: FILLED,
     };
     let mut each = vec![
@@ -130,7 +148,7 @@ impl Real {
     }
 }
 
-pub(super) fn write(findings: &mut Findings, all: &[Real]) {
+fn write(findings: &mut Findings, all: &[Real]) {
     for link in &LINKS {
         let of = |label: &str| {
             all.iter()

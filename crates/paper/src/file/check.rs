@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use ccplane_lab::scenario::{Problem, Scenario, Source};
-use ccplane_units::Duration;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
@@ -11,7 +10,7 @@ use super::measure::{Measure, Unread};
 use super::names::Names;
 use super::words::{self, Origin, Place, Word, Words};
 use super::written::{self, File, Text, key_of};
-use super::{Choice, Dim, Paper, Put};
+use super::{Choice, Dim, Except, Paper, Put};
 use crate::Datapath;
 
 /// What explains the settings.
@@ -60,7 +59,11 @@ impl Context<'_> {
 
     pub(super) fn measure(&self, text: &Text) -> Result<Measure, Problem> {
         Measure::read(text.get_ref()).map_err(|error| match error {
-            Unread::Unknown(name) => self.source.unknown(text.span(), "measure", &name, &Measure::names()),
+            Unread::Unknown(name) => {
+                let known = Measure::names();
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                self.source.unknown(text.span(), "measure", &name, &known)
+            }
             Unread::Argument(fix) => self.problem(text, format!("`{}` is no measure", text.get_ref()), fix),
         })
     }
@@ -156,6 +159,7 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
                 .as_ref()
                 .map_or(0..0, |scenario| first_line(text, scenario.span())),
         },
+        excepts: excepts(&context, &written, &names)?,
         quick: context.puts(&written.quick.set)?,
         quick_only: names.only(&written.quick.only)?,
         figures: figures.collect::<Result<_, _>>()?,
@@ -368,7 +372,35 @@ fn contenders(context: &Context, written: &File, words: &Words) -> Result<(Dim, 
     Ok((dim, algorithms.collect()))
 }
 
-/// Makes the scenario of every cell once, and looks whether spans that flows are looked at in are whole.
+/// Where axes cross and something else holds.
+fn excepts(context: &Context, written: &File, names: &Names) -> Result<Vec<Except>, Problem> {
+    let one = |at: &Spanned<written::Except>| -> Result<Except, Problem> {
+        let except = at.get_ref();
+        let wrong = |what: &str, fix: &str| {
+            let span = first_line(context.source.text, at.span());
+            Err(context.source.problem(span, what, "here", fix))
+        };
+        if except.only.is_empty() {
+            let fix = "say where, as `only = { contender = \"dctcp\", rate = \"1gbit\" }`";
+            return wrong("an exception that holds everywhere is none", fix);
+        }
+        match (except.skip, except.set.is_empty()) {
+            (false, true) => wrong(
+                "nothing is different here",
+                "give `set = { … }`, or `skip = true` for what is not run",
+            ),
+            (true, false) => wrong("what is not run needs no words", "remove `skip` or `set`"),
+            (skip, _) => Ok(Except {
+                only: names.only(&except.only)?,
+                puts: context.puts(&except.set)?,
+                skip,
+            }),
+        }
+    };
+    written.except.iter().map(one).collect()
+}
+
+/// Makes the scenario of every cell once, and looks whether every measure is one of its runs.
 fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem> {
     let columns = written
         .table
@@ -383,21 +415,19 @@ fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem
         .chain(written.chart.iter().filter_map(|chart| chart.get_ref().value.as_ref()))
         .collect();
     for quick in [false, true] {
-        for point in paper.points(quick, |on| Some(&on) == paper.on.first()) {
+        let points = paper.points(quick, |on| Some(&on) == paper.on.first());
+        if points.is_empty() {
+            return Err(context.problem(
+                &written.name,
+                "nothing is run: every cell is skipped",
+                "let an `[[except]]` with `skip` hold for fewer of them",
+            ));
+        }
+        for point in points {
             let scenario = paper.scenario(&point, quick)?;
             for value in &values {
-                let span = context.measure(value)?.span();
-                let look = scenario.sample_every.as_nanos().max(1);
-                let whole = |span: Duration| span.as_nanos().is_multiple_of(look);
-                if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm)) {
-                    return Err(context.problem(
-                        value,
-                        format!(
-                            "flows are looked at every {}, and {span} or `warm` is no multiple of it",
-                            scenario.sample_every
-                        ),
-                        "give the scenario a `sample` that both are multiples of",
-                    ));
+                if let Some((what, fix)) = context.measure(value)?.unfit(&scenario) {
+                    return Err(context.problem(value, what, fix));
                 }
             }
         }

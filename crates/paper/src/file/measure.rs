@@ -1,16 +1,16 @@
-//! What a figure, a column or a line shows: a value that every run has.
+//! What a figure, a column or a line shows: a value that every run has, or one of the runs of all seeds taken together.
 
 use ccplane_lab::metrics::{self, Distribution};
-use ccplane_lab::result::{ContenderResult, Figures, SizeClass};
+use ccplane_lab::result::{ContenderResult, Figures, Series};
+use ccplane_lab::scenario::Scenario;
 use ccplane_units::Duration;
+
+use super::each::{self, Each};
+use super::rates::{rates_over, variation};
 
 /// A run, as measures look at it.
 pub(super) struct Run<'r> {
-    /// From when on it counts, and how long it lasts.
-    pub warm: Duration,
-    pub duration: Duration,
-    /// Between two looks at its flows.
-    pub sample_every: Duration,
+    pub scenario: &'r Scenario,
     /// What a full packet takes to be sent at the bottleneck, µs.
     pub packet_us: f64,
     pub result: &'r ContenderResult,
@@ -22,6 +22,8 @@ pub(super) struct Measure {
     /// As it is written.
     pub name: String,
     what: What,
+    /// Whether it is of what all seeds have, taken together, and not a mean over seeds.
+    pooled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -39,13 +41,22 @@ enum What {
     JainOver(Duration),
     /// A flow's standard deviation over its mean, of its rate over such spans; the mean over flows.
     VariationOver(Duration),
-    /// Of the flows of a size class that ended.
-    Class(OfClass, String),
+    /// How many flows of a size class ended.
+    Completed(String),
+    /// Of what a run has several of.
+    Of(Statistic, Each),
     Unfinished,
+    /// What a simulation counts beside its figures.
+    Counted(fn(&Series) -> Option<u64>),
 }
 
-/// A value of a size class.
-type OfClass = fn(&SizeClass) -> f64;
+/// What is told of several values.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Statistic {
+    Mean,
+    /// The least value that so large a share of them does not exceed.
+    Quantile(f64),
+}
 
 /// What looks at flows over spans.
 type OverSpan = fn(Duration) -> What;
@@ -59,8 +70,11 @@ pub(super) enum Unread {
     Argument(String),
 }
 
+/// Before a measure of several values: those of all seeds are taken together.
+const POOLED: &str = "pooled ";
+
 /// Those without anything in brackets.
-static FIGURES: [(&str, What); 17] = [
+static FIGURES: [(&str, What); 19] = [
     ("goodput_mbit", What::Figure(|f| f.goodput_mbit)),
     ("utilisation", What::Figure(|f| f.utilisation)),
     ("delay_mean_ms", What::Figure(|f| f.delay_mean_ms)),
@@ -76,75 +90,106 @@ static FIGURES: [(&str, What); 17] = [
     ("queue_drops", What::Figure(|f| f.queue_drops as f64)),
     ("random_losses", What::Figure(|f| f.random_losses as f64)),
     ("drops", What::Figure(|f| (f.queue_drops + f.random_losses) as f64)),
+    ("drops_anywhere", What::Counted(|series| series.dropped_anywhere)),
+    ("timeouts", What::Counted(|series| series.timeouts)),
     ("jain", What::Jain),
     ("unfinished", What::Unfinished),
 ];
 
-/// Those of a size class.
-static CLASSES: [(&str, OfClass); 7] = [
-    ("completed", |class| class.flows as f64),
-    ("completion_mean_ms", |class| class.mean_ms),
-    ("completion_p50_ms", |class| class.p50_ms),
-    ("completion_p99_ms", |class| class.p99_ms),
-    ("slowdown_mean", |class| class.slowdown_mean),
-    ("slowdown_p50", |class| class.slowdown_p50),
-    ("slowdown_p99", |class| class.slowdown_p99),
+/// How many flows of a size class ended.
+const COMPLETED: &str = "completed";
+
+/// What is told of several values, and how its names end: before the unit where there is one.
+static STATISTICS: [(&str, Statistic); 5] = [
+    ("mean", Statistic::Mean),
+    ("p50", Statistic::Quantile(0.5)),
+    ("p95", Statistic::Quantile(0.95)),
+    ("p99", Statistic::Quantile(0.99)),
+    ("max", Statistic::Quantile(1.0)),
 ];
 
 /// Those of a span.
 static SPANS: [(&str, OverSpan); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
 
+impl Statistic {
+    /// Of these; none where there are none.
+    pub fn of(self, values: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let values = Distribution::new(values);
+        match self {
+            Statistic::Mean => values.mean(),
+            Statistic::Quantile(share) => values.quantile(share),
+        }
+    }
+}
+
+/// The statistic and the kind of `completion_p99_ms`.
+fn of_several(name: &str) -> Option<(Statistic, each::Kind)> {
+    each::KINDS.iter().find_map(|kind| {
+        let statistic = name.strip_prefix(kind.name)?.strip_suffix(kind.unit)?.strip_prefix('_')?;
+        let (_, statistic) = STATISTICS.iter().find(|(known, _)| *known == statistic)?;
+        Some((*statistic, *kind))
+    })
+}
+
 impl Measure {
     /// Every name.
-    pub fn names() -> Vec<&'static str> {
-        let all = FIGURES
-            .iter()
-            .map(|(name, _)| *name)
-            .chain(CLASSES.iter().map(|(name, _)| *name));
-        all.chain(["variation"]).collect()
+    pub fn names() -> Vec<String> {
+        let several = each::KINDS.iter().flat_map(|kind| {
+            let name = |(statistic, _): &(&str, _)| format!("{}_{statistic}{}", kind.name, kind.unit);
+            STATISTICS.iter().map(name).collect::<Vec<_>>()
+        });
+        let plain = FIGURES.iter().map(|(name, _)| *name).chain([COMPLETED, "variation"]);
+        plain.map(str::to_owned).chain(several).collect()
     }
 
-    /// `delay_p50_ms`, `jain(10ms)`, `completion_p99_ms(<= 10kB)`.
+    /// `delay_p50_ms`, `jain(10ms)`, `completion_p99_ms(<= 10kB)`, `pooled completion_p99_ms(all)`.
     pub fn read(text: &str) -> Result<Measure, Unread> {
-        let of = |what| Measure {
+        let (rest, pooled) = match text.trim().strip_prefix(POOLED) {
+            Some(rest) => (rest.trim(), true),
+            None => (text.trim(), false),
+        };
+        let split = rest.strip_suffix(')').and_then(|rest| rest.split_once('('));
+        let (name, inside) = split.map_or((rest, None), |(name, inside)| (name.trim(), Some(inside.trim())));
+        let what = What::read(name, inside)?;
+        if pooled && !matches!(what, What::Of(..)) {
+            return Err(Unread::Argument(format!(
+                "a run has one `{name}`: write it without `pooled`, which is for completions, slowdowns and convergence, as \
+                 `pooled completion_p99_ms(all)`"
+            )));
+        }
+        Ok(Measure {
             name: text.to_owned(),
             what,
-        };
-        let split = text.trim().strip_suffix(')').and_then(|rest| rest.split_once('('));
-        let (name, inside) = split.map_or((text.trim(), None), |(name, inside)| (name.trim(), Some(inside.trim())));
-        let Some(inside) = inside else {
-            if let Some((_, what)) = FIGURES.iter().find(|(known, _)| *known == name) {
-                return Ok(of(what.clone()));
-            }
-            return Err(match (CLASSES.iter().any(|c| c.0 == name), name == "variation") {
-                (true, _) => Unread::Argument(format!(
-                    "name a size class in brackets, as `{name}(all)` or `{name}(<= 10kB)`"
-                )),
-                (_, true) => Unread::Argument("say over how long, as `variation(10ms)`".to_owned()),
-                _ => Unread::Unknown(name.to_owned()),
-            });
-        };
-        if let Some((_, what)) = CLASSES.iter().find(|(known, _)| *known == name) {
-            return Ok(of(What::Class(*what, inside.to_owned())));
-        }
-        if let Some((_, what)) = SPANS.iter().find(|(known, _)| *known == name) {
-            return match inside.parse::<Duration>() {
-                Ok(span) if span > Duration::ZERO => Ok(of(what(span))),
-                _ => Err(Unread::Argument(format!(
-                    "give a time in the brackets, as `{name}(10ms)`"
-                ))),
-            };
-        }
-        Err(match FIGURES.iter().any(|(known, _)| *known == name) {
-            true => Unread::Argument(format!("`{name}` takes nothing in brackets")),
-            false => Unread::Unknown(name.to_owned()),
+            pooled,
         })
     }
 
-    /// The length of the spans that it looks at, where it looks at flows over time.
-    pub fn span(&self) -> Option<Duration> {
-        match self.what {
-            What::JainOver(span) | What::VariationOver(span) => Some(span),
+    /// Where it is of all seeds together: what is told, and of what.
+    pub fn pooled(&self) -> Option<(Statistic, &Each)> {
+        match &self.what {
+            What::Of(statistic, each) if self.pooled => Some((*statistic, each)),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with it for runs of this scenario, and what helps.
+    pub fn unfit(&self, scenario: &Scenario) -> Option<(String, String)> {
+        let look = scenario.sample_every;
+        let whole = |span: Duration| span.as_nanos().is_multiple_of(look.as_nanos().max(1));
+        let span = match &self.what {
+            What::JainOver(span) | What::VariationOver(span) => Some(*span),
+            What::Of(_, each) => each.span(),
+            _ => None,
+        };
+        if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm)) {
+            return Some((
+                format!("flows are looked at every {look}, and {span} or `warm` is no multiple of it"),
+                "give the scenario a `sample` that both are multiples of".to_owned(),
+            ));
+        }
+        match &self.what {
+            What::Completed(class) => each::no_class(class, scenario),
+            What::Of(_, each) => each.unfit(scenario),
             _ => None,
         }
     }
@@ -177,62 +222,53 @@ impl Measure {
                 let flows = rates_over(run, *span);
                 Distribution::new(flows.iter().filter_map(|rates| variation(rates))).mean()
             }
-            What::Class(value, label) => {
-                let classes = &figures.completions.as_ref()?.classes;
-                classes.iter().find(|class| class.label == *label).map(value)
-            }
+            What::Completed(class) => Some(each::members(run, class).count() as f64),
+            What::Of(statistic, each) => statistic.of(each.values(run)),
             What::Unfinished => figures.completions.as_ref().map(|all| all.unfinished as f64),
+            What::Counted(count) => count(&run.result.series).map(|count| count as f64),
         }
     }
 }
 
-/// The standard deviation of a flow's rates over their mean.
-fn variation(rates: &[f64]) -> Option<f64> {
-    let mean = Distribution::new(rates.iter().copied())
-        .mean()
-        .filter(|mean| *mean > 0.0)?;
-    let square = Distribution::new(rates.iter().map(|rate| (rate - mean) * (rate - mean))).mean()?;
-    Some(square.sqrt() / mean)
-}
-
-/// Of each flow that was looked at, what it received between two looks, Mbit/s, from the run's beginning.
-pub(super) fn rates(run: &Run<'_>) -> Vec<Vec<f64>> {
-    let look = run.sample_every.as_nanos().max(1);
-    let looks = (run.duration.as_nanos() / look) as usize;
-    let flow = |samples: &Vec<ccplane_lab::result::Sample>| {
-        let mut rates = vec![0.0; looks];
-        let mut before = 0;
-        for sample in samples.iter().filter(|sample| sample.at_ns > 0) {
-            let at = (sample.at_ns / look) as usize;
-            if let Some(rate) = at.checked_sub(1).and_then(|at| rates.get_mut(at)) {
-                *rate = metrics::mbits(sample.received.saturating_sub(before), look);
+impl What {
+    /// By its name and what stands in brackets.
+    fn read(name: &str, inside: Option<&str>) -> Result<What, Unread> {
+        let several = of_several(name);
+        let Some(inside) = inside else {
+            if let Some((_, what)) = FIGURES.iter().find(|(known, _)| *known == name) {
+                return Ok(what.clone());
             }
-            before = sample.received;
+            return Err(match (name, several) {
+                (_, Some((_, kind))) => Unread::Argument(kind.fix(name)),
+                (COMPLETED, None) => Unread::Argument(each::COMPLETIONS.fix(name)),
+                ("variation", None) => Unread::Argument("say over how long, as `variation(10ms)`".to_owned()),
+                _ => Unread::Unknown(name.to_owned()),
+            });
+        };
+        if let Some((statistic, kind)) = several {
+            let each = kind.read(inside).ok_or_else(|| Unread::Argument(kind.fix(name)))?;
+            return Ok(What::Of(statistic, each));
         }
-        rates
-    };
-    run.result.series.flows.iter().map(flow).collect()
-}
-
-/// The same over spans of this length, once the run is warm.
-fn rates_over(run: &Run<'_>, span: Duration) -> Vec<Vec<f64>> {
-    let look = run.sample_every.as_nanos().max(1);
-    let (warm, looks) = (
-        (run.warm.as_nanos() / look) as usize,
-        (span.as_nanos() / look).max(1) as usize,
-    );
-    let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len().max(1) as f64;
-    let flow = |rates: &Vec<f64>| {
-        let counted = rates.get(warm..).unwrap_or_default();
-        counted.chunks_exact(looks).map(mean).collect()
-    };
-    rates(run).iter().map(flow).collect()
+        if name == COMPLETED {
+            return Ok(What::Completed(inside.to_owned()));
+        }
+        if let Some((_, what)) = SPANS.iter().find(|(known, _)| *known == name) {
+            return match inside.parse::<Duration>() {
+                Ok(span) if span > Duration::ZERO => Ok(what(span)),
+                _ => Err(Unread::Argument(format!(
+                    "give a time in the brackets, as `{name}(10ms)`"
+                ))),
+            };
+        }
+        Err(match FIGURES.iter().any(|(known, _)| *known == name) {
+            true => Unread::Argument(format!("`{name}` takes nothing in brackets")),
+            false => Unread::Unknown(name.to_owned()),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lab::result::{Sample, Series};
-
     use super::*;
 
     #[test]
@@ -242,50 +278,43 @@ mod tests {
             "jain",
             "jain(10ms)",
             "variation(1s)",
+            "completed(all)",
             "completion_p99_ms(<= 10kB)",
+            "slowdown_max(all)",
+            "convergence_p50_ms(0.95, 5ms)",
+            "pooled completion_mean_ms(all)",
         ] {
             assert_eq!(Measure::read(name).unwrap().name, name);
         }
         for name in Measure::names() {
-            assert!(!matches!(Measure::read(name), Err(Unread::Unknown(_))), "{name}");
+            assert!(!matches!(Measure::read(&name), Err(Unread::Unknown(_))), "{name}");
         }
-        for wrong in ["goodput", "goodputs(1ms)"] {
+        for wrong in ["goodput", "goodputs(1ms)", "completion_p98_ms(all)", "pooled goodput"] {
             assert!(matches!(Measure::read(wrong), Err(Unread::Unknown(_))), "{wrong}");
         }
-        for wrong in ["slowdown_p50", "variation", "jain(never)", "drops(all)"] {
-            assert!(matches!(Measure::read(wrong), Err(Unread::Argument(_))), "{wrong}");
+        for wrong in [
+            "slowdown_p50",
+            "completed",
+            "variation",
+            "jain(never)",
+            "drops(all)",
+            "convergence_p50_ms(5ms)",
+            "convergence_p50_ms(1.5, 5ms)",
+            "convergence_p50_ms",
+            "pooled utilisation",
+            "pooled completed(all)",
+        ] {
+            let said = Measure::read(wrong);
+            assert!(matches!(said, Err(Unread::Argument(_))), "{wrong}: {said:?}");
         }
     }
 
-    /// Two flows that take turns.
     #[test]
-    fn what_is_unfair_for_a_moment_may_be_fair_for_longer() {
-        let ms = Duration::from_millis;
-        let turns = |flow: u64| {
-            let sample = |look: u64| Sample {
-                at_ns: ms(look).as_nanos(),
-                received: (look + flow) / 2 * 1_000,
-                ..Sample::default()
-            };
-            (0..=300).map(sample).collect()
-        };
-        let result = ContenderResult {
-            series: Series {
-                flows: vec![turns(0), turns(1)],
-                ..Series::default()
-            },
-            ..ContenderResult::default()
-        };
-        let run = Run {
-            warm: ms(100),
-            duration: ms(300),
-            sample_every: ms(1),
-            packet_us: 1.2,
-            result: &result,
-        };
-        let of = |name: &str| Measure::read(name).unwrap().of(&run);
-        assert_eq!((of("jain(1ms)"), of("jain(10ms)")), (Some(0.5), Some(1.0)));
-        assert_eq!((of("variation(1ms)"), of("variation(10ms)")), (Some(1.0), Some(0.0)));
-        assert_eq!(rates(&run)[1][..4], [8.0, 0.0, 8.0, 0.0]);
+    fn only_what_a_run_has_several_of_is_pooled() {
+        let pooled = |name: &str| Measure::read(name).unwrap().pooled().is_some();
+        assert!(pooled("pooled slowdown_p95(all)") && !pooled("slowdown_p95(all)"));
+        let of = |statistic: Statistic| statistic.of([3.0, 1.0, 2.0]);
+        assert_eq!((of(Statistic::Mean), of(Statistic::Quantile(0.99))), (Some(2.0), Some(3.0)));
+        assert_eq!(Statistic::Quantile(0.5).of([]), None);
     }
 }

@@ -2,8 +2,10 @@
 //! every run. docs/papers.md says how to write one; those in `papers/` are part of the program.
 
 mod check;
+mod each;
 mod measure;
 mod names;
+mod rates;
 mod run;
 mod shown;
 mod words;
@@ -44,6 +46,8 @@ pub struct Paper {
     dims: Vec<Dim>,
     /// What each contender runs; axes stand in braces.
     algorithms: Vec<(String, Place)>,
+    /// Where axes cross and something else holds.
+    excepts: Vec<Except>,
     figures: Vec<Figure>,
     tables: Vec<Table>,
     charts: Vec<Chart>,
@@ -57,6 +61,22 @@ struct Put {
     path: String,
     at: Place,
     word: Word,
+}
+
+/// Where something else holds: at these values of these dimensions.
+#[derive(Debug)]
+struct Except {
+    only: Vec<(usize, Vec<usize>)>,
+    puts: Vec<Put>,
+    /// Nothing is run there.
+    skip: bool,
+}
+
+impl Except {
+    fn holds(&self, point: &Point) -> bool {
+        let is = |(dim, values): &(usize, Vec<usize>)| point.get(*dim).is_some_and(|value| values.contains(value));
+        self.only.iter().all(is)
+    }
 }
 
 /// What runs differ by.
@@ -96,10 +116,19 @@ struct Figure {
     /// It is a ratio to this contender, or to this place.
     over: Option<(usize, usize)>,
     paper: String,
-    aim: Option<Aim>,
-    /// By its whole interval, over pairs of the same seed.
-    paired: bool,
+    judged: Judged,
     least: f64,
+}
+
+/// How a figure is judged.
+#[derive(Clone, Copy, Debug)]
+enum Judged {
+    /// By its value, where something is aimed at.
+    Value(Option<Aim>),
+    /// By its whole interval, over pairs of the same seed.
+    Interval(Aim),
+    /// It is a statement: that this is less than what it is a ratio to.
+    Less,
 }
 
 #[derive(Debug)]
@@ -119,6 +148,8 @@ struct Column {
     times: f64,
     /// Of these dimensions this value.
     fixed: Vec<(usize, usize)>,
+    /// It is a ratio to this contender, or to this place.
+    over: Option<(usize, usize)>,
 }
 
 #[derive(Debug)]
@@ -191,7 +222,7 @@ impl Paper {
             takes: &self.takes,
             on: &self.on,
             repeats: self.on.contains(&Datapath::Linux).then_some(self.repeats.0),
-            run: Run::File(self),
+            run: Run::File(self, None),
         }
     }
 
@@ -212,7 +243,9 @@ impl Paper {
             only.extend(self.quick_only.iter().cloned());
         }
         let each = (0..self.dims.len()).collect();
-        self.expand(&Meant { only, each })
+        let mut points = self.expand(&Meant { only, each });
+        points.retain(|point| !self.excepts.iter().any(|except| except.skip && except.holds(point)));
+        points
     }
 
     /// The points that are meant, as far as dimensions are named one by one; the others stand at their first value that is meant.
@@ -252,11 +285,13 @@ impl Paper {
             .iter()
             .enumerate()
             .filter_map(|(dim, value)| self.choice(dim, *value));
+        let excepts = self.excepts.iter().filter(|except| except.holds(point));
         let puts = self
             .quick
             .iter()
             .filter(|_| quick)
-            .chain(chosen.flat_map(|choice| &choice.puts));
+            .chain(chosen.flat_map(|choice| &choice.puts))
+            .chain(excepts.flat_map(|except| &except.puts));
         for put in puts {
             words::put(&mut words, &put.path, put.word.clone()).map_err(|why| self.wrong_path(put, &why))?;
         }
@@ -287,8 +322,14 @@ impl Paper {
 }
 
 /// Papers that are part of the program, and their files.
-const EMBEDDED: [(&str, &str); 4] = [
+const EMBEDDED: [(&str, &str); 7] = [
+    ("dx/testbed.toml", include_str!("../../../../papers/dx/testbed.toml")),
+    ("dx/fattree.toml", include_str!("../../../../papers/dx/fattree.toml")),
     ("dx/senders.toml", include_str!("../../../../papers/dx/senders.toml")),
+    (
+        "dx/convergence.toml",
+        include_str!("../../../../papers/dx/convergence.toml"),
+    ),
     ("dx/noise.toml", include_str!("../../../../papers/dx/noise.toml")),
     ("dx/fairness.toml", include_str!("../../../../papers/dx/fairness.toml")),
     (

@@ -5,8 +5,10 @@ use ccplane_report::Aim;
 use toml::Spanned;
 
 use super::check::Context;
+use super::measure::Measure;
 use super::written::{self, Text};
-use super::{Chart, Column, Dim, Figure, Meant, Table, X};
+use super::{Chart, Column, Dim, Figure, Judged, Meant, Table, X};
+
 /// Names, where dimensions are known.
 pub(super) struct Names<'t> {
     pub context: &'t Context<'t>,
@@ -90,6 +92,18 @@ impl Names<'_> {
             .collect()
     }
 
+    /// What something is a ratio to: a contender or a place.
+    fn over(&self, over: Option<&Text>, over_on: Option<&Text>) -> Result<Option<(usize, usize)>, Problem> {
+        if let (Some(_), Some(second)) = (over, over_on) {
+            return Err(self.context.problem(
+                second,
+                "a ratio is to another contender or to another place",
+                "leave one of them out",
+            ));
+        }
+        Ok(self.fixed(over, over_on)?.first().copied())
+    }
+
     pub fn figure(&self, at: &Spanned<written::Figure>) -> Result<Figure, Problem> {
         let context = self.context;
         let figure = at.get_ref();
@@ -104,67 +118,96 @@ impl Names<'_> {
         if let Some(what) = &figure.what {
             self.braces(what)?;
         }
-        let over = self.fixed(figure.over.as_ref(), figure.over_on.as_ref())?;
-        let over = match (over.as_slice(), &figure.over_on) {
-            ([_, _], Some(second)) => {
-                return Err(context.problem(
-                    second,
-                    "a ratio is to another contender or to another place",
-                    "leave one of them out",
-                ));
-            }
-            (over, _) => over.first().copied(),
-        };
-        let equivalence = match &figure.judge {
-            Some(judge) if judge.get_ref() == "equivalence" => Some(judge),
-            Some(judge) => {
-                return Err(context
-                    .source
-                    .unknown(judge.span(), "way to judge", judge.get_ref(), &["equivalence"]));
-            }
-            None => None,
-        };
-        let aim = match (equivalence, &figure.margin, &figure.at_least, &figure.at_most) {
-            (Some(judge), None, ..) => {
-                return Err(context.problem(judge, "equivalence within what?", "give `margin = 0.05` for 5 %"));
-            }
-            (Some(judge), ..) if over.is_none() => {
-                return Err(context.problem(
-                    judge,
-                    "equivalent to what?",
-                    "give `over` or `over_on`: what it is a ratio to",
-                ));
-            }
-            (Some(_), Some(margin), None, None) if (0.0..1.0).contains(margin.get_ref()) => {
-                Some(Aim::Within(1.0 - margin.get_ref(), 1.0 + margin.get_ref()))
-            }
-            (_, Some(margin), ..) => {
-                return Err(context.problem(
-                    margin,
-                    "a margin is for equivalence, and between 0 and 1",
-                    "write `judge = \"equivalence\"` and `margin = 0.05` without `at_least` and `at_most`",
-                ));
-            }
-            (None, None, Some(least), Some(most)) if least.get_ref() <= most.get_ref() => {
-                Some(Aim::Within(*least.get_ref(), *most.get_ref()))
-            }
-            (None, None, Some(least), Some(_)) => {
-                return Err(context.problem(least, "nothing is at least this and at most less", "exchange the two"));
-            }
-            (None, None, Some(least), None) => Some(Aim::AtLeast(*least.get_ref())),
-            (None, None, None, Some(most)) => Some(Aim::AtMost(*most.get_ref())),
-            (None, None, None, None) => None,
-        };
+        let over = self.over(figure.over.as_ref(), figure.over_on.as_ref())?;
+        let measure = context.measure(&figure.value)?;
         Ok(Figure {
             key: figure.key.get_ref().clone(),
             what: figure.what.as_ref().map(|what| what.get_ref().clone()),
-            measure: context.measure(&figure.value)?,
-            paired: equivalence.is_some(),
+            judged: self.judged(figure, &measure, over)?,
             paper: figure.paper.clone(),
             least: figure.least.unwrap_or(0.0),
+            measure,
             meant,
             over,
-            aim,
+        })
+    }
+
+    /// How a figure is judged, and whether all that this takes is there.
+    fn judged(
+        &self,
+        figure: &written::Figure,
+        measure: &Measure,
+        over: Option<(usize, usize)>,
+    ) -> Result<Judged, Problem> {
+        let context = self.context;
+        let stray = |margin: &Spanned<f64>| {
+            context.problem(
+                margin,
+                "a margin is for equivalence, and between 0 and 1",
+                "write `judge = \"equivalence\"` and `margin = 0.05` without `at_least` and `at_most`",
+            )
+        };
+        let Some(judge) = &figure.judge else {
+            return match &figure.margin {
+                Some(margin) => Err(stray(margin)),
+                None => self.aim(figure).map(Judged::Value),
+            };
+        };
+        let aims = figure.at_least.as_ref().or(figure.at_most.as_ref());
+        match (judge.get_ref().as_str(), &figure.margin) {
+            ("equivalence", None) => {
+                Err(context.problem(judge, "equivalence within what?", "give `margin = 0.05` for 5 %"))
+            }
+            ("equivalence", _) if over.is_none() => Err(context.problem(
+                judge,
+                "equivalent to what?",
+                "give `over` or `over_on`: what it is a ratio to",
+            )),
+            ("equivalence", _) if measure.pooled().is_some() => Err(context.problem(
+                judge,
+                "what is taken of all seeds together has no pairs of the same seed",
+                "write the measure without `pooled`, or give `at_least` or `at_most` instead",
+            )),
+            ("equivalence", Some(margin)) if aims.is_none() && (0.0..1.0).contains(margin.get_ref()) => Ok(
+                Judged::Interval(Aim::Within(1.0 - margin.get_ref(), 1.0 + margin.get_ref())),
+            ),
+            ("equivalence", Some(margin)) => Err(stray(margin)),
+            ("less", _) if over.is_none() => Err(context.problem(
+                judge,
+                "less than what?",
+                "give `over` or `over_on`: what it is compared with",
+            )),
+            ("less", margin) => match margin.as_ref().or(aims) {
+                None => Ok(Judged::Less),
+                Some(aim) => Err(context.problem(
+                    aim,
+                    "whether it is less is all that is aimed at",
+                    "remove this line, or `judge`",
+                )),
+            },
+            (other, _) => {
+                let known = ["equivalence", "less"];
+                Err(context.source.unknown(judge.span(), "way to judge", other, &known))
+            }
+        }
+    }
+
+    /// What is aimed at of a value.
+    fn aim(&self, figure: &written::Figure) -> Result<Option<Aim>, Problem> {
+        Ok(match (&figure.at_least, &figure.at_most) {
+            (Some(least), Some(most)) if least.get_ref() <= most.get_ref() => {
+                Some(Aim::Within(*least.get_ref(), *most.get_ref()))
+            }
+            (Some(least), Some(_)) => {
+                return Err(self.context.problem(
+                    least,
+                    "nothing is at least this and at most less",
+                    "exchange the two",
+                ));
+            }
+            (Some(least), None) => Some(Aim::AtLeast(*least.get_ref())),
+            (None, Some(most)) => Some(Aim::AtMost(*most.get_ref())),
+            (None, None) => None,
         })
     }
 
@@ -188,6 +231,7 @@ impl Names<'_> {
                 heading: column.heading.clone().unwrap_or_else(|| measure.name.clone()),
                 digits: column.digits.min(9),
                 times: column.times,
+                over: self.over(column.over.as_ref(), column.over_on.as_ref())?,
                 measure,
                 fixed,
             });

@@ -11,15 +11,18 @@ use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::measure::{self, Measure};
-use super::{Paper, Point, X, shown};
+use super::{Paper, Point, X, rates, shown};
 use crate::simulations::{self, Job};
-use crate::{Datapath, Experiment, Options, Outcome};
+use crate::{Coded, Datapath, Experiment, Options, Outcome};
 
 /// What is kept of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// Its measures by name; those that it does not have are missing.
     pub values: BTreeMap<String, f64>,
+    /// Of measures that are of all seeds together, what this one adds.
+    #[serde(default)]
+    pub several: BTreeMap<String, Vec<f64>>,
     /// Where a chart draws it: of each thousandth of the packets the time in the queue, µs.
     #[serde(default)]
     pub delays_us: Vec<f64>,
@@ -49,9 +52,10 @@ struct One<'p> {
     registry: &'p Registry,
 }
 
-/// Runs a paper's file.
+/// Runs a paper's file, and after it what of the experiment is code.
 pub(crate) fn run(
     paper: &Paper,
+    coded: Option<&Coded>,
     experiment: &Experiment<'_>,
     options: &Options,
     registry: &Registry,
@@ -89,7 +93,11 @@ pub(crate) fn run(
     simulated.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
     let kept = on_real_packets(&real, options, progress)?;
     real.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
-    shown::findings(paper, &runs, options).finish(experiment, options)
+    let mut findings = shown::findings(paper, &runs, options);
+    if let Some(coded) = coded.filter(|coded| options.on(coded.on)) {
+        (coded.run)(&mut findings, options, registry, progress)?;
+    }
+    findings.finish(experiment, options)
 }
 
 /// Runs them one after the other, and keeps each. What was disturbed is run again in its time ([`Options::parts_of`]).
@@ -139,22 +147,26 @@ impl One<'_> {
         // A packet of the transport's usual size, unless the scenario has another.
         let packet = u64::from(scenario.transport.mss.map_or(1_500, |mss| mss + 52));
         let run = measure::Run {
-            warm: scenario.warm,
-            duration: scenario.duration,
-            sample_every: scenario.sample_every,
+            scenario,
             packet_us: rate.time_for(Bytes::new(packet)).as_nanos() as f64 / 1e3,
             result: contender,
         };
-        let values = paper
-            .measures()
-            .filter_map(|measure| Some((measure.name.clone(), measure.of(&run)?)));
+        let (mut values, mut several) = (BTreeMap::new(), BTreeMap::new());
+        for measure in paper.measures() {
+            if let Some((_, each)) = measure.pooled() {
+                several.entry(each.key()).or_insert_with(|| each.values(&run));
+            } else if let Some(value) = measure.of(&run).filter(|value| value.is_finite()) {
+                values.insert(measure.name.clone(), value);
+            }
+        }
         let drawn = |what| paper.charts.iter().any(|chart| chart.x == what);
         let thousandths = contender.series.delay_thousandths_ms.iter().filter(|_| drawn(X::Delay));
         Ok(Kept {
-            values: values.filter(|(_, value)| value.is_finite()).collect(),
+            values,
+            several,
             delays_us: thousandths.map(|ms| ms * 1e3).collect(),
             rates: if drawn(X::Time) {
-                measure::rates(&run)
+                rates::rates(&run)
             } else {
                 Vec::new()
             },

@@ -5,7 +5,7 @@ use ccplane_lab::stats::paired_ratio;
 use ccplane_report::chart::{self, Axis, Line};
 
 use super::run::{Kept, Runs};
-use super::{Chart, Choice, Figure, Meant, Measure, Paper, Point, Table, X};
+use super::{Chart, Choice, Figure, Judged, Meant, Measure, Paper, Point, Table, X};
 use crate::page::{Findings, cell};
 use crate::{Datapath, Options};
 
@@ -19,8 +19,16 @@ pub(super) fn findings(paper: &Paper, runs: &Runs, options: &Options) -> Finding
     for table in &paper.tables {
         shown.table(&mut findings, table);
     }
-    for chart in &paper.charts {
-        shown.pictures(&mut findings, chart);
+    // Charts with the same caption are one picture.
+    let mut pictures: Vec<(String, Vec<chart::Chart>)> = Vec::new();
+    for (caption, charts) in paper.charts.iter().flat_map(|chart| shown.pictures(chart)) {
+        match pictures.iter_mut().find(|(known, _)| *known == caption) {
+            Some((_, all)) => all.extend(charts),
+            None => pictures.push((caption, charts)),
+        }
+    }
+    for (caption, charts) in pictures {
+        findings.picture(caption, &charts);
     }
     shown.soundness(&mut findings, options);
     paper.remarks.iter().for_each(|remark| findings.remark(remark));
@@ -45,9 +53,22 @@ impl Shown<'_> {
             .collect()
     }
 
-    /// Its mean.
-    fn mean(&self, point: &Point, measure: &Measure) -> Option<f64> {
-        Distribution::new(self.values(point, measure).into_iter().map(|(_, value)| value)).mean()
+    /// Its mean; of a measure that is of all seeds together, what it is of them.
+    fn value(&self, point: &Point, measure: &Measure) -> Option<f64> {
+        let Some((statistic, each)) = measure.pooled() else {
+            return Distribution::new(self.values(point, measure).into_iter().map(|(_, value)| value)).mean();
+        };
+        let runs = self.runs.get(point)?.values();
+        statistic.of(runs.filter_map(|kept| kept.several.get(&each.key())).flatten().copied())
+    }
+
+    /// The same, or its ratio to that at another value of a dimension.
+    fn ratio(&self, point: &Point, measure: &Measure, over: Option<(usize, usize)>) -> Option<f64> {
+        let value = self.value(point, measure)?;
+        match over {
+            Some(over) => Some(value / self.value(&with(point, &[over]), measure)?),
+            None => Some(value),
+        }
     }
 
     /// The run of the first seed.
@@ -69,27 +90,20 @@ impl Shown<'_> {
                 .what
                 .as_ref()
                 .map(|what| self.paper.filled(what, &point, |choice| &choice.label));
-            let other = figure.over.map(|(dim, value)| with(&point, &[(dim, value)]));
-            if figure.paired {
-                let pairs = other.map_or(Vec::new(), |other| self.pairs(&point, &other, figure));
-                let ratio = paired_ratio(&pairs);
-                findings.compare_ratio(
-                    &key,
-                    &what.unwrap_or_else(|| key.clone()),
-                    ratio,
-                    &figure.paper,
-                    figure.aim,
-                );
-                continue;
-            }
-            let mean = |point| self.mean(point, &figure.measure);
-            let value = match &other {
-                Some(other) => mean(&point).zip(mean(other)).map(|(of, over)| of / over),
-                None => mean(&point),
-            };
-            match what {
-                Some(what) => findings.compare(&key, &what, value, &figure.paper, figure.aim),
-                None => findings.figure(&key, value),
+            let ratio = || self.ratio(&point, &figure.measure, figure.over);
+            match (figure.judged, what) {
+                (Judged::Interval(aim), what) => {
+                    let other = figure.over.map(|over| with(&point, &[over]));
+                    let pairs = other.map_or(Vec::new(), |other| self.pairs(&point, &other, figure));
+                    let what = what.unwrap_or_else(|| key.clone());
+                    findings.compare_ratio(&key, &what, paired_ratio(&pairs), &figure.paper, aim);
+                }
+                (Judged::Less, what) => {
+                    let less = ratio().filter(|ratio| ratio.is_finite()).map(|ratio| ratio < 1.0);
+                    findings.state(&key, what.as_deref(), less, &figure.paper);
+                }
+                (Judged::Value(aim), Some(what)) => findings.compare(&key, &what, ratio(), &figure.paper, aim),
+                (Judged::Value(_), None) => findings.figure(&key, ratio()),
             }
         }
     }
@@ -158,8 +172,9 @@ impl Shown<'_> {
                         at = with(&at, &[(dim, value)]);
                     }
                     any |= self.runs.contains_key(&at);
+                    let value = self.ratio(&at, &column.measure, column.over);
                     row.push(cell(
-                        self.mean(&at, &column.measure).map(|v| v * column.times),
+                        value.filter(|v| v.is_finite()).map(|v| v * column.times),
                         column.digits,
                     ));
                 }
@@ -179,7 +194,9 @@ impl Shown<'_> {
         self.paper.expand(meant)
     }
 
-    fn pictures(&self, findings: &mut Findings, chart: &Chart) {
+    /// The charts of each picture, and its caption.
+    fn pictures(&self, chart: &Chart) -> Vec<(String, Vec<chart::Chart>)> {
+        let mut pictures = Vec::new();
         for picture in self.titles(&chart.pictures) {
             let fixed = fixed(&picture, &chart.pictures.each);
             let panels = Meant {
@@ -197,12 +214,11 @@ impl Shown<'_> {
                 .map(|panel| self.panel(chart, &panels, panel))
                 .collect();
             if charts.iter().any(|chart| !chart.lines.is_empty()) {
-                findings.picture(
-                    self.paper.filled(&chart.caption, &picture, |choice| &choice.label),
-                    &charts,
-                );
+                let caption = self.paper.filled(&chart.caption, &picture, |choice| &choice.label);
+                pictures.push((caption, charts));
             }
         }
+        pictures
     }
 
     fn panel(&self, chart: &Chart, of: &Meant, panel: &Point) -> chart::Chart {
@@ -217,7 +233,7 @@ impl Shown<'_> {
                 .ran(&each(&[]))
                 .first()
                 .and_then(|point| self.first(point))
-                .map_or(Vec::new(), courses),
+                .map_or(Vec::new(), |kept| courses(kept, chart.times)),
             X::Delay => {
                 let points = self.ran(&each(&[chart.lines]));
                 let line = |point: &Point| {
@@ -260,8 +276,8 @@ impl Shown<'_> {
         let dim = self.paper.dims.get(x)?;
         let at = |value: usize| {
             let place = dim.values.get(value)?.x?;
-            let mean = self.mean(&with(point, &[(x, value)]), measure)?;
-            Some((place, mean * chart.times))
+            let shown = self.value(&with(point, &[(x, value)]), measure)?;
+            Some((place, shown * chart.times))
         };
         let points: Vec<(f64, f64)> = (0..dim.values.len()).filter(allowed).filter_map(at).collect();
         (!points.is_empty()).then(|| Line::new(label, number, points).dots())
@@ -326,11 +342,11 @@ fn distribution(kept: &Kept) -> Vec<(f64, f64)> {
     delays.map(|(n, us)| (*us, n as f64 / last)).collect()
 }
 
-/// The rate of each flow over time.
-fn courses(kept: &Kept) -> Vec<Line> {
+/// The rate of each flow over time, by so much.
+fn courses(kept: &Kept, times: f64) -> Vec<Line> {
     let line = |(n, rates): (usize, &Vec<f64>)| {
         let at = |look: usize| (look as f64 + 0.5) * kept.look_ms;
-        let points = rates.iter().enumerate().map(|(look, mbit)| (at(look), *mbit));
+        let points = rates.iter().enumerate().map(|(look, mbit)| (at(look), *mbit * times));
         Line::new(format!("flow {}", n + 1), n, points)
     };
     kept.rates.iter().enumerate().map(line).collect()

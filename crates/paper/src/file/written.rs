@@ -30,6 +30,8 @@ pub(super) struct File {
     #[serde(default)]
     pub grid: Vec<Spanned<Grid>>,
     #[serde(default)]
+    pub except: Vec<Spanned<Except>>,
+    #[serde(default)]
     pub quick: Quick,
     #[serde(default)]
     pub figure: Vec<Spanned<Figure>>,
@@ -76,6 +78,18 @@ pub(super) struct Cell {
     pub x: Option<f64>,
     #[serde(default)]
     pub set: Set,
+}
+
+/// Where axes cross: other words, or nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Except {
+    #[serde(default)]
+    pub only: Only,
+    #[serde(default)]
+    pub set: Set,
+    #[serde(default)]
+    pub skip: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -132,6 +146,8 @@ pub(super) struct Column {
     pub times: f64,
     pub on: Option<Text>,
     pub of: Option<Text>,
+    pub over: Option<Text>,
+    pub over_on: Option<Text>,
 }
 
 #[derive(Deserialize)]
