@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_sim::{AppId, FlowId, FlowView, NodeId, SimError, World};
+use ccplane_sim::{AppId, Failure, FlowId, FlowView, NodeId, SimError, World};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::contender::Contender;
@@ -249,7 +249,11 @@ fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
     workload.map_or(&[], |workload| workload.exchanges())
 }
 
-/// Flows that ended early count as given up.
+/// Whether a flow ended before it was to: one that its workload gives up, as it stops or after the time that it lasts, does not.
+fn failed(view: &FlowView) -> bool {
+    view.failure.is_some_and(|failure| failure != Failure::Aborted)
+}
+
 fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
     let all = || views.iter().map(|(_, view)| view);
     WorkloadRecord {
@@ -260,7 +264,7 @@ fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
             .collect(),
         order: views.iter().map(|(index, _)| *index).collect(),
         fell_back: all().filter(|view| view.in_fallback).count() as u64,
-        failed: all().filter(|view| view.failure.is_some()).count() as u64,
+        failed: all().filter(|view| failed(view)).count() as u64,
         ..WorkloadRecord::default()
     }
 }
@@ -274,7 +278,7 @@ fn finite(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
         unfinished: all()
             .filter(|flow| flow.finished.is_none() && flow.started < end)
             .count() as u64,
-        failed: all().filter(|view| view.failure.is_some()).count() as u64,
+        failed: all().filter(|view| failed(view)).count() as u64,
         ..WorkloadRecord::default()
     }
 }

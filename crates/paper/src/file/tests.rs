@@ -1,9 +1,14 @@
 //! Papers as people write them, right and wrong.
 
+use std::collections::BTreeMap;
+
 use ccplane_algorithms::Registry;
+use ccplane_lab::result::{Completion, RunResult};
+use ccplane_lab::scenario::Kind;
 use ccplane_lab::{Place, Quiet, Sim};
 use ccplane_report::Provenance;
-use ccplane_units::Duration;
+use ccplane_sim::{Arrivals, Workload as Sends};
+use ccplane_units::{Duration, Rate};
 
 use super::*;
 use crate::{Options, by_name};
@@ -50,6 +55,8 @@ fn every_paper_of_the_program_is_read() {
     assert_eq!((paper.on, paper.repeats), (&[Datapath::Sim][..], None));
     let own = by_name("sim-kernel").unwrap();
     assert_eq!((own.on.len(), own.repeats), (2, Some(5)));
+    let halves = by_name("dx-testbed").unwrap();
+    assert_eq!((halves.on.len(), halves.repeats), (2, None));
 }
 
 #[test]
@@ -135,6 +142,87 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
         (figure("value = \"jain(3ms)\"\n"), 22, "3ms", "sample"),
         (figure("value = \"jain\"\nat_lest = 1\n"), 23, "`at_lest`", "`at_least`"),
         (
+            figure("value = \"pooled utilisation\"\n"),
+            22,
+            "no measure",
+            "without `pooled`",
+        ),
+        (
+            figure("value = \"completion_p50_ms(<= 3kB)\"\n"),
+            22,
+            "`<= 3kB`",
+            "`<= 10kB`",
+        ),
+        (
+            figure("value = \"convergence_p50_ms(0.9)\"\n"),
+            22,
+            "no measure",
+            "(0.95, 5ms)",
+        ),
+        (
+            figure("value = \"convergence_p50_ms(0.9, 3ms)\"\n"),
+            22,
+            "3ms",
+            "sample",
+        ),
+        (
+            figure("value = \"convergence_p50_ms(0.9, 20ms)\"\n")
+                .replace("bulk = {}", "bulk = { bytes = \"1MB\" }"),
+            22,
+            "do not converge",
+            "`bytes`",
+        ),
+        (figure("value = \"jain\"\njudge = \"lest\"\n"), 23, "`lest`", "`less`"),
+        (
+            figure("value = \"jain\"\njudge = \"less\"\n"),
+            23,
+            "less than what",
+            "`over`",
+        ),
+        (
+            figure("value = \"jain\"\nover = \"reno\"\njudge = \"less\"\nat_least = 1.0\n"),
+            25,
+            "all that is aimed at",
+            "remove",
+        ),
+        (
+            figure("value = \"pooled slowdown_p99(all)\"\nover = \"reno\"\njudge = \"equivalence\"\nmargin = 0.1\n"),
+            24,
+            "no pairs",
+            "without `pooled`",
+        ),
+        (small("[[except]]\nskip = true\n"), 20, "everywhere", "`only = "),
+        (
+            small("[[except]]\nonly = { rate = \"10mbit\" }\n"),
+            20,
+            "nothing is different",
+            "`skip = true`",
+        ),
+        (
+            small("[[except]]\nonly = { rate = \"10mbit\" }\nskip = true\nset = { duration = \"1s\" }\n"),
+            20,
+            "needs no words",
+            "remove",
+        ),
+        (
+            small("[[except]]\nonly = { rate = \"30mbit\" }\nskip = true\n"),
+            21,
+            "`30mbit`",
+            "mbit`",
+        ),
+        (
+            small("[[except]]\nonly = { rate = \"10mbit\" }\nset = { \"topology.dumbbell.rtt\" = \"1\" }\n"),
+            22,
+            "`1`",
+            "20ms",
+        ),
+        (
+            small("[[except]]\nonly = { contender = \"reno\" }\nskip = true\n"),
+            1,
+            "nothing is run",
+            "`skip`",
+        ),
+        (
             small("[[figure]]\nkey = \"a\"\nvalue = \"jain\"\n"),
             21,
             "`rate`",
@@ -154,29 +242,125 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
 }
 
 #[test]
-fn a_paper_of_ones_own_runs() {
-    let directory = std::env::temp_dir().join(format!("ccplane-own-paper-{}", std::process::id()));
+fn where_axes_cross_something_else_may_hold() {
     let paper = read(&small(
-        "[[figure]]\nkey = \"use_{rate}\"\nwhat = \"use, {rate}\"\nvalue = \"utilisation\"\nat_least = 0.9\n\
-         [[figure]]\nkey = \"twice\"\nvalue = \"goodput_mbit\"\nover = \"other\"\nof = \"reno\"\nonly = { rate = \"20mbit\" }\n\
-         [[contender]]\nalgorithm = \"native:reno\"\nkey = \"other\"\nset = { \"topology.dumbbell.rate\" = \"10mbit\" }\n\
-         [[table]]\ntitle = \"all\"\nrows = [\"rate\", \"contender\"]\ncolumns = [{ value = \"wait_p50_us\" }]\n\
-         [[chart]]\ncaption = \"waits\"\ntitle = \"{rate}\"\nx = \"delay\"\n",
-    )
-    .replace("what = \"use, {rate}\"\n", "what = \"use, {rate}\"\nof = \"reno\"\n"))
+        "[[grid]]\nname = \"n\"\nsets = \"workload.1.bulk.flows\"\nvalues = [1, 2, 3]\n\
+         [[except]]\nonly = { rate = \"20mbit\", n = [2, 3] }\nset = { \"topology.dumbbell.rate\" = \"21mbit\" }\n\
+         [[except]]\nonly = { rate = \"10mbit\", n = 2 }\nskip = true\n",
+    ))
     .unwrap();
-    let options = Options {
+    let points = paper.points(false, |_| true);
+    let rates = points.iter().map(|point| {
+        let text = paper.scenario(point, false).unwrap().text;
+        let rate = text.split_once("rate = \"").unwrap().1.split_once('"').unwrap().0;
+        format!("{} {rate}", paper.filled("{rate} {n}", point, |choice| &choice.key))
+    });
+    let expected = [
+        "10mbit 1 10mbit",
+        "10mbit 3 10mbit",
+        "20mbit 1 20mbit",
+        "20mbit 2 21mbit",
+        "20mbit 3 21mbit",
+    ];
+    assert_eq!(rates.collect::<Vec<_>>(), expected);
+}
+
+/// A paper with two contenders of which only figures at 10 Mbit/s are shown.
+fn shown_of(figures: &str, kept: &[(usize, u64, run::Kept)]) -> serde_json::Map<String, serde_json::Value> {
+    let paper = read(&small(&format!(
+        "[[contender]]\nalgorithm = \"native:cubic\"\nkey = \"cubic\"\n{figures}"
+    )))
+    .unwrap();
+    let mut runs = run::Runs::new();
+    for (contender, seed, kept) in kept {
+        let of = runs.entry(vec![0, *contender, 0]).or_default();
+        of.insert(*seed, kept.clone());
+    }
+    let findings = shown::findings(&paper, &runs, &options(PathBuf::new()));
+    findings.figures().clone()
+}
+
+/// What is kept of a run that has this measure, and these completion times.
+fn kept(measure: &str, value: f64, times: &[f64]) -> run::Kept {
+    run::Kept {
+        values: BTreeMap::from([(measure.to_owned(), value)]),
+        several: BTreeMap::from([("completion(all)".to_owned(), times.to_vec())]),
+        ..run::Kept::default()
+    }
+}
+
+/// Three flows of the first seed weigh three times as much as one of the second.
+#[test]
+fn flows_of_all_seeds_are_taken_together() {
+    let figure = |key: &str, value: &str, rest: &str| {
+        format!(
+            "[[figure]]\nkey = \"{key}\"\nvalue = \"{value}\"\nonly = {{ rate = \"10mbit\" }}\nof = \"reno\"\n{rest}"
+        )
+    };
+    let single = "completion_mean_ms(all)";
+    let figures = [
+        figure("together", "pooled completion_mean_ms(all)", ""),
+        figure("p50", "pooled completion_p50_ms(all)", ""),
+        figure("each", single, ""),
+        figure("ratio", "pooled completion_max_ms(all)", "over = \"cubic\"\n"),
+    ]
+    .concat();
+    let runs = [
+        (0, 1, kept(single, 2.0, &[1.0, 2.0, 3.0])),
+        (0, 2, kept(single, 10.0, &[10.0])),
+        (1, 1, kept(single, 5.0, &[5.0])),
+    ];
+    let shown = shown_of(&figures, &runs);
+    assert_eq!((&shown["together"], &shown["p50"]), (&4.0.into(), &2.0.into()));
+    assert_eq!((&shown["each"], &shown["ratio"]), (&6.0.into(), &2.0.into()));
+}
+
+#[test]
+fn who_is_less_is_a_statement() {
+    let figure = |key: &str, of: &str, over: &str| {
+        format!(
+            "[[figure]]\nkey = \"{key}\"\nvalue = \"jain\"\nonly = {{ rate = \"10mbit\" }}\nof = \"{of}\"\n\
+             over = \"{over}\"\njudge = \"less\"\n"
+        )
+    };
+    let figures = figure("less", "reno", "cubic") + &figure("more", "cubic", "reno");
+    let runs = [(0, 1, kept("jain", 0.8, &[])), (1, 1, kept("jain", 0.9, &[]))];
+    let shown = shown_of(&figures, &runs);
+    assert_eq!((&shown["less"], &shown["more"]), (&true.into(), &false.into()));
+    let shown = shown_of(&figures, &runs[..1]);
+    assert!(shown["less"].is_null() && !shown.contains_key("more"), "one of them was not run");
+}
+
+fn options(directory: PathBuf) -> Options {
+    Options {
         quick: false,
         datapath: None,
         threads: 2,
         repeats: None,
         any_build: false,
         trace: None,
-        directory: directory.clone(),
+        directory,
         force: false,
         command: "ccplane paper mine.toml".to_owned(),
         provenance: Provenance::default(),
-    };
+    }
+}
+
+#[test]
+fn a_paper_of_ones_own_runs() {
+    let directory = std::env::temp_dir().join(format!("ccplane-own-paper-{}", std::process::id()));
+    let paper = read(&small(
+        "[[figure]]\nkey = \"use_{rate}\"\nwhat = \"use, {rate}\"\nvalue = \"utilisation\"\nat_least = 0.9\n\
+         [[figure]]\nkey = \"twice\"\nvalue = \"goodput_mbit\"\nover = \"other\"\nof = \"reno\"\nonly = { rate = \"20mbit\" }\n\
+         [[contender]]\nalgorithm = \"native:reno\"\nkey = \"other\"\nlabel = \"other\"\nset = { \"topology.dumbbell.rate\" = \"10mbit\" }\n\
+         [[table]]\ntitle = \"all\"\nrows = [\"rate\", \"contender\"]\ncolumns = [{ value = \"wait_p50_us\" }, { value = \"goodput_mbit\", over = \"reno\" }]\n\
+         [[chart]]\ncaption = \"waits\"\ntitle = \"{rate}\"\nx = \"delay\"\n\
+         [[chart]]\ncaption = \"waits\"\ntitle = \"again, {rate}\"\nx = \"delay\"\n\
+         [[except]]\nonly = { rate = \"10mbit\", contender = \"other\" }\nskip = true\n",
+    )
+    .replace("what = \"use, {rate}\"\n", "what = \"use, {rate}\"\nof = \"reno\"\n"))
+    .unwrap();
+    let options = options(directory.clone());
     let outcome = paper.experiment().run(&options, &Registry::builtin(), &Quiet).unwrap();
     let figure = |key: &str| outcome.figures[key].as_f64().unwrap();
     assert!(figure("use_10mbit") > 0.9 && figure("use_20mbit") > 0.9);
@@ -187,12 +371,19 @@ fn a_paper_of_ones_own_runs() {
         outcome.text
     );
     let page = std::fs::read_to_string(outcome.page).unwrap();
-    assert!(page.contains("<svg") && page.contains("waits"));
+    assert!(page.contains("<svg") && page.contains("again, 10mbit"));
+    assert_eq!(page.matches("waits</figcaption>").count(), 1, "one picture");
+    let rows: Vec<Vec<&str>> = outcome.text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row = |keys: [&str; 2]| rows.iter().find(|row| row.starts_with(&keys));
+    let others = [row(["10mbit", "other"]), row(["20mbit", "other"])].map(|row| row.is_some());
+    assert_eq!(others, [false, true], "{}", outcome.text);
+    assert_eq!(row(["20mbit", "native:reno"]).and_then(|row| row.last()), Some(&"1.00"));
+    assert_eq!(row(["20mbit", "native:reno"]).map(Vec::len), Some(4));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from `warm` to `until`, ms.
-fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
+/// The scenario of a paper of the program: what stands at these keys, and else the first there is.
+fn scenario_of(name: &str, keys: &[(&str, &str)]) -> Scenario {
     let paper = embedded().iter().find(|paper| paper.name == name).unwrap();
     let only = keys.iter().map(|(dim, key)| {
         let at = paper.dims.iter().position(|of| of.name == *dim).unwrap();
@@ -207,17 +398,29 @@ fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: 
         only: only.collect(),
         each: Vec::new(),
     };
-    let mut scenario = paper.scenario(&paper.expand(&meant)[0], false).unwrap();
-    (scenario.warm, scenario.duration) = (Duration::from_millis(warm), Duration::from_millis(until));
-    let (registry, progress) = (Registry::builtin(), Quiet);
-    let result = run::run_scenario(&scenario, Datapath::Sim, 1, name, &registry, &progress).unwrap();
-    let run = measure::Run {
-        warm: scenario.warm,
-        duration: scenario.duration,
-        sample_every: scenario.sample_every,
-        packet_us: 1.2,
+    paper.scenario(&paper.expand(&meant)[0], false).unwrap()
+}
+
+/// A run of it with this seed.
+fn ran(scenario: &Scenario, seed: u64) -> RunResult {
+    run::run_scenario(scenario, Datapath::Sim, seed, "test", &Registry::builtin(), &Quiet).unwrap()
+}
+
+/// As measures look at it.
+fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> measure::Run<'r> {
+    measure::Run {
+        scenario,
+        packet_us: 12_000.0 / result.setup.rate_mbit,
         result: &result.contenders[0],
-    };
+    }
+}
+
+/// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from `warm` to `until`, ms.
+fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
+    let mut scenario = scenario_of(name, keys);
+    (scenario.warm, scenario.duration) = (Duration::from_millis(warm), Duration::from_millis(until));
+    let result = ran(&scenario, 1);
+    let run = looked_at(&scenario, &result);
     Measure::read(measure).unwrap().of(&run).unwrap()
 }
 
@@ -253,4 +456,133 @@ fn headroom_cures_noise() {
     };
     let (bare, covered) = (used("0ns"), used("19200ns"));
     assert!(covered > 0.9 && bare < covered - 0.05, "{bare} {covered}");
+}
+
+/// The ratios of slides 28 and 32 are the least here; the use of the link is ours.
+#[test]
+fn queues_are_shorter_than_under_dctcp_by_what_the_slides_have_and_the_link_is_full() {
+    for (rate, ratio) in [("1g", 5.33), ("10g", 1.6)] {
+        let of = |who, measure| short("dx-testbed", &[("rate", rate), ("contender", who)], (20, 70), measure);
+        let (dx, dctcp) = (of("dx", "delay_p50_ms"), of("dctcp", "delay_p50_ms"));
+        assert!(dctcp / dx >= ratio, "{rate}: {dctcp} {dx}");
+        assert!(of("dx", "utilisation") >= 0.97, "{rate}");
+        assert_eq!((of("dx", "drops"), of("dx", "retransmissions")), (0.0, 0.0), "{rate}");
+    }
+    // DCTCP's queue stands about its threshold of 20 packets, 240 µs.
+    let of = |measure| short("dx-testbed", &[("rate", "1g"), ("contender", "dctcp")], (40, 80), measure);
+    let (waited, used) = (of("wait_p50_us"), of("utilisation"));
+    assert!((150.0..300.0).contains(&waited) && (used - 1.0).abs() < 0.001, "{waited} {used}");
+}
+
+/// Noise of stamps is the contender's, and only at 10 Gbit/s; the threshold is the rate's.
+#[test]
+fn a_rate_has_its_contenders_and_its_threshold() {
+    let paper = embedded().iter().find(|paper| paper.name == "dx-testbed").unwrap();
+    let point = |point: &Point| paper.filled("{rate} {contender}", point, |choice| &choice.key);
+    let points = paper.points(true, |_| true);
+    let all: Vec<String> = points.iter().map(point).collect();
+    let expected = [
+        "1g dx",
+        "1g dctcp",
+        "1g steered_dctcp",
+        "10g dx",
+        "10g dx_hw",
+        "10g dx_sw",
+        "10g dctcp",
+        "10g steered_dctcp",
+    ];
+    assert_eq!(all, expected);
+    let text = |rate, who| scenario_of("dx-testbed", &[("rate", rate), ("contender", who)]).text;
+    assert!(text("1g", "steered_dctcp").contains("ecn:20p:250p"));
+    assert!(text("10g", "dctcp").contains("ecn:65p:250p") && !text("10g", "dctcp").contains("stamps"));
+    assert!(text("10g", "dx_sw").contains("stamps.preset = \"software\""));
+}
+
+/// Five flows of which each stays for two of five spans of 20 ms.
+#[test]
+fn flows_join_and_leave() {
+    let ms = Duration::from_millis;
+    let mut scenario = scenario_of("dx-convergence", &[("contender", "dx")]);
+    scenario.duration = ms(120);
+    match &mut scenario.workloads[0].kind {
+        Kind::Of(Sends::Bulk { stagger, lasts, .. }) => (*stagger, *lasts) = (ms(20), Some(ms(40))),
+        other => panic!("{other:?}"),
+    }
+    let result = ran(&scenario, 1);
+    let run = looked_at(&scenario, &result);
+    let rates = rates::rates(&run);
+    let at = |flow: usize, look: usize| rates[flow][look];
+    assert!(at(0, 10) > 9_000.0 && at(1, 10) == 0.0);
+    assert!(at(0, 35) > 1_000.0 && at(1, 35) > 1_000.0);
+    assert!(at(0, 50) == 0.0 && at(1, 50) > 1_000.0 && at(4, 110) > 9_000.0);
+    assert!(at(3, 110) == 0.0 && result.contenders[0].audit.sound);
+    // A change of two that share, at 20, 40, 60 and 80 ms; then one is alone.
+    let convergence = Measure::read("pooled convergence_p50_ms(0.95, 5ms)").unwrap();
+    let (_, each) = convergence.pooled().unwrap();
+    let all = each.values(&run);
+    assert!(all.len() == 4 && all.iter().all(|ms| (0.0..=20.0).contains(ms)), "{all:?}");
+}
+
+/// The share of the uplinks' 640 Gbit/s; 186 of 191 flows are between racks, and 1,448 of 1,500 bytes are theirs.
+#[test]
+fn the_load_is_of_the_uplinks_with_headers() {
+    for (load, share) in [("20", 0.2), ("40", 0.4), ("60", 0.6), ("80", 0.8)] {
+        let scenario = scenario_of("dx-fattree", &[("load", load)]);
+        let Kind::Of(Sends::Poisson {
+            arrivals: Arrivals::Rate(rate),
+            flows: Some(1_000),
+            ..
+        }) = &scenario.workloads[0].kind
+        else {
+            panic!("{:?}", scenario.workloads[0].kind)
+        };
+        let (gbit, expected) = (
+            rate.bits_per_sec() as f64 / 1e9,
+            share * 640.0 * 191.0 / 186.0 * 1_448.0 / 1_500.0,
+        );
+        assert!((gbit - expected).abs() < 1e-3, "{load} %: {gbit} {expected}");
+    }
+}
+
+/// Flows of the tree, with the reconstruction's delays, under this load of its uplinks.
+fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
+    let mut scenario = scenario_of("dx-fattree", &[("delays", "4us_1us"), ("contender", who)]);
+    match &mut scenario.workloads[0].kind {
+        Kind::Of(Sends::Poisson { arrivals, flows: of, .. }) => {
+            let bits = share * 634_421_217_600.0;
+            *arrivals = Arrivals::Rate(Rate::from_bits_per_sec(bits as u64));
+            *of = Some(flows);
+        }
+        other => panic!("{other:?}"),
+    }
+    ran(&scenario, seed)
+}
+
+/// Few flows on an empty tree: each takes two round trips at most and its bytes, the same ones under either control.
+#[test]
+fn flows_take_what_the_tree_says() {
+    let (one, other) = (tree("dctcp", 0.01, 40, 3), tree("dx", 0.01, 40, 3));
+    let flows = |result: &RunResult| -> Vec<Completion> { result.contenders[0].series.completed.clone() };
+    let sizes = |result: &RunResult| -> Vec<u64> { flows(result).iter().map(|flow| flow.bytes).collect() };
+    assert_eq!(sizes(&one), sizes(&other));
+    let series = &one.contenders[0].series;
+    assert_eq!((flows(&one).len(), series.dropped_anywhere, series.timeouts), (40, Some(0), Some(0)));
+    for flow in flows(&one) {
+        // In one rack 5 + 5 µs each way; over the core 26.
+        let (bytes, ns) = (flow.bytes, flow.took_ns);
+        assert!(ns as f64 >= bytes as f64 * 8.0 / 10.0 + 30_000.0, "{bytes} bytes in {ns} ns");
+        assert!(bytes > 14_480 || ns < 150_000, "{bytes} bytes in {ns} ns");
+    }
+}
+
+/// A few hundred flows at half of the uplinks' capacity: small ones do not wait behind large ones under DX.
+#[test]
+fn small_flows_hardly_wait_under_dx() {
+    let slowest = |who| {
+        let result = tree(who, 0.5, 400, 1);
+        let all = result.contenders[0].series.completed.iter();
+        all.filter(|flow| flow.bytes <= 10_000).map(|flow| flow.took_ns).max().unwrap()
+    };
+    let (dx, dctcp) = (slowest("dx"), slowest("dctcp"));
+    assert!(dx < 200_000 && dctcp > 2 * dx, "{dx} ns, {dctcp} ns");
 }
