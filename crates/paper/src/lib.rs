@@ -311,7 +311,11 @@ mod tests {
         for half in HALVES {
             let experiment = by_name(half.name).unwrap();
             assert!(matches!(experiment.run, Run::File(_, Some(own)) if own.name == half.name));
-            assert!(experiment.on.contains(&half.on) && experiment.on.len() > 1, "{}", half.name);
+            assert!(
+                experiment.on.contains(&half.on) && experiment.on.len() > 1,
+                "{}",
+                half.name
+            );
         }
     }
 

@@ -317,7 +317,10 @@ mod tests {
         let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
         assert_eq!(verdicts, ["met", "missed", "–"]);
         assert_eq!(findings.figures["a"], true);
-        assert_eq!((&findings.figures["c"], &findings.figures["d"]), (&Value::Null, &json!(true)));
+        assert_eq!(
+            (&findings.figures["c"], &findings.figures["d"]),
+            (&Value::Null, &json!(true))
+        );
     }
 
     #[test]

@@ -390,11 +390,18 @@ fn a_flow_may_last_a_time() {
     for (wrong, what, fix) in [
         ("bulk = { bytes = \"1MB\", lasts = \"1s\" }", "`bytes`", "remove"),
         ("bulk = { lasts = \"0s\" }", "lasts 0", "above 0"),
-        ("bulk = { spread = \"2s\", lasts = \"1s\" }", "2s late", "above `spread`"),
+        (
+            "bulk = { spread = \"2s\", lasts = \"1s\" }",
+            "2s late",
+            "above `spread`",
+        ),
     ] {
         let problem = parse(&text(wrong)).unwrap_err();
         let told = problem.fix().unwrap_or_default();
-        assert!(problem.message().contains(what) && told.contains(fix), "{problem}; {told}");
+        assert!(
+            problem.message().contains(what) && told.contains(fix),
+            "{problem}; {told}"
+        );
         assert_eq!(text(wrong).lines().nth(problem.line() - 1), Some(wrong));
     }
 }

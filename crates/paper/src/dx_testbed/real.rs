@@ -76,12 +76,7 @@ struct Real {
     disturbed: Vec<String>,
 }
 
-fn real(
-    findings: &mut Findings,
-    options: &Options,
-    registry: &Registry,
-    progress: &dyn Progress,
-) -> Result<(), Error> {
+fn real(findings: &mut Findings, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<(), Error> {
     write(findings, &measure(options, registry, progress)?);
     Ok(())
 }

@@ -62,8 +62,16 @@ pub(super) static KINDS: [Kind; 3] = [
 /// `0.95, 5ms`.
 fn convergence_of(text: &str) -> Option<Each> {
     let (least, lasting) = text.split_once(',')?;
-    let least: f64 = least.trim().parse().ok().filter(|least| *least > 0.0 && *least <= 1.0)?;
-    let lasting: Duration = lasting.trim().parse().ok().filter(|lasting| *lasting > Duration::ZERO)?;
+    let least: f64 = least
+        .trim()
+        .parse()
+        .ok()
+        .filter(|least| *least > 0.0 && *least <= 1.0)?;
+    let lasting: Duration = lasting
+        .trim()
+        .parse()
+        .ok()
+        .filter(|lasting| *lasting > Duration::ZERO)?;
     Some(Each::Convergence { least, lasting })
 }
 
@@ -106,12 +114,16 @@ impl Each {
         match self {
             Each::Completion(class) | Each::Slowdown(class) => no_class(class, scenario),
             Each::Convergence { .. } => {
-                let mut compared = scenario.workloads.iter().filter(|w| w.is_compared(&scenario.contenders));
+                let mut compared = scenario
+                    .workloads
+                    .iter()
+                    .filter(|w| w.is_compared(&scenario.contenders));
                 let lasting = compared.any(|workload| workload.planned(0).is_some());
                 (!lasting).then(|| {
                     (
                         "flows that end by their bytes do not converge".to_owned(),
-                        "compare flows without `bytes`, as `bulk = { stagger = \"100ms\", lasts = \"500ms\" }`".to_owned(),
+                        "compare flows without `bytes`, as `bulk = { stagger = \"100ms\", lasts = \"500ms\" }`"
+                            .to_owned(),
                     )
                 })
             }
@@ -131,7 +143,10 @@ impl Each {
 /// Sizes of a class: above the first, up to the second.
 fn sizes(class: &str, scenario: &Scenario) -> Option<(u64, u64)> {
     let classes = classes(scenario);
-    classes.into_iter().find(|(name, _)| name == class).map(|(_, sizes)| sizes)
+    classes
+        .into_iter()
+        .find(|(name, _)| name == class)
+        .map(|(_, sizes)| sizes)
 }
 
 /// The scenario's size classes, as results call them.
@@ -206,10 +221,16 @@ fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
     changes.dedup();
     let looks = lasting.as_nanos().div_ceil(look);
     let phase = |begin: u64, end: u64| {
-        let there = flows.iter().zip(&rates).filter(|((starts, leaves), _)| *starts <= begin && begin < *leaves);
+        let there = flows
+            .iter()
+            .zip(&rates)
+            .filter(|((starts, leaves), _)| *starts <= begin && begin < *leaves);
         let there: Vec<&Vec<f64>> = there.map(|(_, rates)| rates).collect();
         let even = |look: u64| {
-            let shares: Vec<f64> = there.iter().filter_map(|rates| rates.get(look as usize).copied()).collect();
+            let shares: Vec<f64> = there
+                .iter()
+                .filter_map(|rates| rates.get(look as usize).copied())
+                .collect();
             metrics::jain(&shares).is_some_and(|index| index >= least)
         };
         let mut tries = begin.div_ceil(look)..end.div_ceil(look);
@@ -323,7 +344,12 @@ mod tests {
         };
         let result = ContenderResult {
             series: Series {
-                completed: vec![ended(10_000, 1), ended(10_001, 3), ended(1_000_000, 5), ended(1_000_001, 7)],
+                completed: vec![
+                    ended(10_000, 1),
+                    ended(10_001, 3),
+                    ended(1_000_000, 5),
+                    ended(1_000_001, 7),
+                ],
                 ..Series::default()
             },
             ..ContenderResult::default()
@@ -331,10 +357,16 @@ mod tests {
         let of = |name: &str| of(name, &scenario, &result);
         assert_eq!(of("completed(<= 1MB)"), Some(2.0));
         assert_eq!(of("completion_mean_ms(<= 1MB)"), Some(4.0));
-        assert_eq!((of("completion_p50_ms(<= 10kB)"), of("slowdown_max(> 1MB)")), (Some(1.0), Some(7.0)));
+        assert_eq!(
+            (of("completion_p50_ms(<= 10kB)"), of("slowdown_max(> 1MB)")),
+            (Some(1.0), Some(7.0))
+        );
         assert_eq!(of("completion_mean_ms(all)"), Some(4.0));
         assert!(no_class("all", &scenario).is_none());
         let (what, fix) = no_class("<= 2MB", &scenario).unwrap();
-        assert!(what.contains("<= 2MB") && fix.contains("`<= 10kB`, `<= 1MB`, `> 1MB`, `all`"), "{fix}");
+        assert!(
+            what.contains("<= 2MB") && fix.contains("`<= 10kB`, `<= 1MB`, `> 1MB`, `all`"),
+            "{fix}"
+        );
     }
 }

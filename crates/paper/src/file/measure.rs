@@ -125,7 +125,10 @@ impl Statistic {
 /// The statistic and the kind of `completion_p99_ms`.
 fn of_several(name: &str) -> Option<(Statistic, each::Kind)> {
     each::KINDS.iter().find_map(|kind| {
-        let statistic = name.strip_prefix(kind.name)?.strip_suffix(kind.unit)?.strip_prefix('_')?;
+        let statistic = name
+            .strip_prefix(kind.name)?
+            .strip_suffix(kind.unit)?
+            .strip_prefix('_')?;
         let (_, statistic) = STATISTICS.iter().find(|(known, _)| *known == statistic)?;
         Some((*statistic, *kind))
     })
@@ -314,7 +317,10 @@ mod tests {
         let pooled = |name: &str| Measure::read(name).unwrap().pooled().is_some();
         assert!(pooled("pooled slowdown_p95(all)") && !pooled("slowdown_p95(all)"));
         let of = |statistic: Statistic| statistic.of([3.0, 1.0, 2.0]);
-        assert_eq!((of(Statistic::Mean), of(Statistic::Quantile(0.99))), (Some(2.0), Some(3.0)));
+        assert_eq!(
+            (of(Statistic::Mean), of(Statistic::Quantile(0.99))),
+            (Some(2.0), Some(3.0))
+        );
         assert_eq!(Statistic::Quantile(0.5).of([]), None);
     }
 }

@@ -165,11 +165,7 @@ impl One<'_> {
             values,
             several,
             delays_us: thousandths.map(|ms| ms * 1e3).collect(),
-            rates: if drawn(X::Time) {
-                rates::rates(&run)
-            } else {
-                Vec::new()
-            },
+            rates: if drawn(X::Time) { rates::rates(&run) } else { Vec::new() },
             look_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
             disturbed: contender.audit.disturbed.clone(),
             complaints: contender.audit.complaints.clone(),

@@ -166,8 +166,7 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "sample",
         ),
         (
-            figure("value = \"convergence_p50_ms(0.9, 20ms)\"\n")
-                .replace("bulk = {}", "bulk = { bytes = \"1MB\" }"),
+            figure("value = \"convergence_p50_ms(0.9, 20ms)\"\n").replace("bulk = {}", "bulk = { bytes = \"1MB\" }"),
             22,
             "do not converge",
             "`bytes`",
@@ -328,7 +327,10 @@ fn who_is_less_is_a_statement() {
     let shown = shown_of(&figures, &runs);
     assert_eq!((&shown["less"], &shown["more"]), (&true.into(), &false.into()));
     let shown = shown_of(&figures, &runs[..1]);
-    assert!(shown["less"].is_null() && !shown.contains_key("more"), "one of them was not run");
+    assert!(
+        shown["less"].is_null() && !shown.contains_key("more"),
+        "one of them was not run"
+    );
 }
 
 fn options(directory: PathBuf) -> Options {
@@ -373,7 +375,11 @@ fn a_paper_of_ones_own_runs() {
     let page = std::fs::read_to_string(outcome.page).unwrap();
     assert!(page.contains("<svg") && page.contains("again, 10mbit"));
     assert_eq!(page.matches("waits</figcaption>").count(), 1, "one picture");
-    let rows: Vec<Vec<&str>> = outcome.text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> = outcome
+        .text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     let row = |keys: [&str; 2]| rows.iter().find(|row| row.starts_with(&keys));
     let others = [row(["10mbit", "other"]), row(["20mbit", "other"])].map(|row| row.is_some());
     assert_eq!(others, [false, true], "{}", outcome.text);
@@ -469,9 +475,19 @@ fn queues_are_shorter_than_under_dctcp_by_what_the_slides_have_and_the_link_is_f
         assert_eq!((of("dx", "drops"), of("dx", "retransmissions")), (0.0, 0.0), "{rate}");
     }
     // DCTCP's queue stands about its threshold of 20 packets, 240 µs.
-    let of = |measure| short("dx-testbed", &[("rate", "1g"), ("contender", "dctcp")], (40, 80), measure);
+    let of = |measure| {
+        short(
+            "dx-testbed",
+            &[("rate", "1g"), ("contender", "dctcp")],
+            (40, 80),
+            measure,
+        )
+    };
     let (waited, used) = (of("wait_p50_us"), of("utilisation"));
-    assert!((150.0..300.0).contains(&waited) && (used - 1.0).abs() < 0.001, "{waited} {used}");
+    assert!(
+        (150.0..300.0).contains(&waited) && (used - 1.0).abs() < 0.001,
+        "{waited} {used}"
+    );
 }
 
 /// Noise of stamps is the contender's, and only at 10 Gbit/s; the threshold is the rate's.
@@ -520,7 +536,10 @@ fn flows_join_and_leave() {
     let convergence = Measure::read("pooled convergence_p50_ms(0.95, 5ms)").unwrap();
     let (_, each) = convergence.pooled().unwrap();
     let all = each.values(&run);
-    assert!(all.len() == 4 && all.iter().all(|ms| (0.0..=20.0).contains(ms)), "{all:?}");
+    assert!(
+        all.len() == 4 && all.iter().all(|ms| (0.0..=20.0).contains(ms)),
+        "{all:?}"
+    );
 }
 
 /// The share of the uplinks' 640 Gbit/s; 186 of 191 flows are between racks, and 1,448 of 1,500 bytes are theirs.
@@ -548,7 +567,9 @@ fn the_load_is_of_the_uplinks_with_headers() {
 fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
     let mut scenario = scenario_of("dx-fattree", &[("delays", "4us_1us"), ("contender", who)]);
     match &mut scenario.workloads[0].kind {
-        Kind::Of(Sends::Poisson { arrivals, flows: of, .. }) => {
+        Kind::Of(Sends::Poisson {
+            arrivals, flows: of, ..
+        }) => {
             let bits = share * 634_421_217_600.0;
             *arrivals = Arrivals::Rate(Rate::from_bits_per_sec(bits as u64));
             *of = Some(flows);
@@ -566,11 +587,17 @@ fn flows_take_what_the_tree_says() {
     let sizes = |result: &RunResult| -> Vec<u64> { flows(result).iter().map(|flow| flow.bytes).collect() };
     assert_eq!(sizes(&one), sizes(&other));
     let series = &one.contenders[0].series;
-    assert_eq!((flows(&one).len(), series.dropped_anywhere, series.timeouts), (40, Some(0), Some(0)));
+    assert_eq!(
+        (flows(&one).len(), series.dropped_anywhere, series.timeouts),
+        (40, Some(0), Some(0))
+    );
     for flow in flows(&one) {
         // In one rack 5 + 5 µs each way; over the core 26.
         let (bytes, ns) = (flow.bytes, flow.took_ns);
-        assert!(ns as f64 >= bytes as f64 * 8.0 / 10.0 + 30_000.0, "{bytes} bytes in {ns} ns");
+        assert!(
+            ns as f64 >= bytes as f64 * 8.0 / 10.0 + 30_000.0,
+            "{bytes} bytes in {ns} ns"
+        );
         assert!(bytes > 14_480 || ns < 150_000, "{bytes} bytes in {ns} ns");
     }
 }
@@ -581,7 +608,10 @@ fn small_flows_hardly_wait_under_dx() {
     let slowest = |who| {
         let result = tree(who, 0.5, 400, 1);
         let all = result.contenders[0].series.completed.iter();
-        all.filter(|flow| flow.bytes <= 10_000).map(|flow| flow.took_ns).max().unwrap()
+        all.filter(|flow| flow.bytes <= 10_000)
+            .map(|flow| flow.took_ns)
+            .max()
+            .unwrap()
     };
     let (dx, dctcp) = (slowest("dx"), slowest("dctcp"));
     assert!(dx < 200_000 && dctcp > 2 * dx, "{dx} ns, {dctcp} ns");
