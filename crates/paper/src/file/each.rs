@@ -21,7 +21,7 @@ pub(super) struct Kind {
 /// Several values of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Each {
-    /// How long flows of a size class took that ended, ms.
+    /// How long flows of a size class took that ended, ms; of all compared workloads, or `<= 10kB of web`.
     Completion(String),
     /// How many times longer than alone.
     Slowdown(String),
@@ -140,6 +140,12 @@ impl Each {
     }
 }
 
+/// `<= 10kB of web`: the size class, and the workload where one is named.
+fn parts(text: &str) -> (&str, Option<&str>) {
+    text.split_once(" of ")
+        .map_or((text, None), |(class, workload)| (class.trim(), Some(workload.trim())))
+}
+
 /// Sizes of a class: above the first, up to the second.
 fn sizes(class: &str, scenario: &Scenario) -> Option<(u64, u64)> {
     let classes = classes(scenario);
@@ -163,8 +169,32 @@ fn classes(scenario: &Scenario) -> Vec<(String, (u64, u64))> {
     all
 }
 
-/// Where the scenario has no such class.
-pub(super) fn no_class(class: &str, scenario: &Scenario) -> Option<(String, String)> {
+/// Where the scenario has no such workload, or nothing but it.
+pub(super) fn no_workload(name: &str, scenario: &Scenario) -> Option<(String, String)> {
+    let names: Vec<&str> = scenario
+        .workloads
+        .iter()
+        .map(|workload| workload.name.as_str())
+        .collect();
+    match names.as_slice() {
+        [only] if *only == name => Some((
+            format!("`{name}` is the only workload"),
+            "write the measure without it".to_owned(),
+        )),
+        names if names.contains(&name) => None,
+        names => Some((
+            format!("the scenario has no workload `{name}`"),
+            format!("name one of `{}`", names.join("`, `")),
+        )),
+    }
+}
+
+/// Where the scenario has no such class, or no such workload.
+pub(super) fn no_class(text: &str, scenario: &Scenario) -> Option<(String, String)> {
+    let (class, workload) = parts(text);
+    if let Some(wrong) = workload.and_then(|workload| no_workload(workload, scenario)) {
+        return Some(wrong);
+    }
     let names: Vec<String> = classes(scenario).into_iter().map(|(name, _)| name).collect();
     (!names.iter().any(|name| name == class)).then(|| {
         (
@@ -175,10 +205,20 @@ pub(super) fn no_class(class: &str, scenario: &Scenario) -> Option<(String, Stri
 }
 
 /// Flows of a class that ended.
-pub(super) fn members<'r>(run: &'r Run<'_>, class: &str) -> impl Iterator<Item = &'r Completion> + use<'r> {
+pub(super) fn members<'r>(run: &'r Run<'_>, text: &str) -> impl Iterator<Item = &'r Completion> + use<'r> {
+    let (class, workload) = parts(text);
     let sizes = sizes(class, run.scenario);
-    let all = run.result.series.completed.iter();
-    all.filter(move |flow| sizes.is_some_and(|(above, most)| flow.bytes > above && flow.bytes <= most))
+    let series = &run.result.series;
+    let all: &[Completion] = match workload {
+        None => &series.completed,
+        Some(name) => {
+            let at = run.scenario.workloads.iter().position(|workload| workload.name == name);
+            let own = at.and_then(|at| series.workloads.get(at));
+            own.map_or(&[], |own| &own.completed)
+        }
+    };
+    all.iter()
+        .filter(move |flow| sizes.is_some_and(|(above, most)| flow.bytes > above && flow.bytes <= most))
 }
 
 /// When each flow that was looked at is there, as it was planned, ns.
@@ -247,7 +287,7 @@ fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lab::result::{ContenderResult, Sample, Series};
+    use ccplane_lab::result::{ContenderResult, Sample, Series, Totals, WorkloadFigures, WorkloadSeries};
     use ccplane_lab::scenario::{Contender, Kind, Workload};
     use ccplane_qdisc::QueueSpec;
     use ccplane_sim::Workload as Sends;
@@ -363,10 +403,60 @@ mod tests {
         );
         assert_eq!(of("completion_mean_ms(all)"), Some(4.0));
         assert!(no_class("all", &scenario).is_none());
+        let (what, _) = no_class("all of bulk", &scenario).unwrap();
+        assert!(what.contains("the only workload"), "{what}");
         let (what, fix) = no_class("<= 2MB", &scenario).unwrap();
         assert!(
             what.contains("<= 2MB") && fix.contains("`<= 10kB`, `<= 1MB`, `> 1MB`, `all`"),
             "{fix}"
         );
+    }
+
+    /// Compared or not, a workload has figures of its own.
+    #[test]
+    fn a_workload_has_its_own() {
+        let mut scenario = scenario();
+        let web = Workload {
+            name: "web".to_owned(),
+            algorithm: Some(Contender::native("cubic")),
+            ..scenario.workloads[0].clone()
+        };
+        scenario.workloads.push(web);
+        let ended = |took_ms| Completion {
+            bytes: 1_000,
+            took_ns: ms(took_ms).as_nanos(),
+            ..Completion::default()
+        };
+        let got = |name: &str, goodput_mbit, share| WorkloadFigures {
+            name: name.to_owned(),
+            totals: Totals {
+                goodput_mbit,
+                share,
+                ..Totals::default()
+            },
+            ..WorkloadFigures::default()
+        };
+        let own = |took_ms| WorkloadSeries {
+            completed: vec![ended(took_ms)],
+            ..WorkloadSeries::default()
+        };
+        let result = ContenderResult {
+            workloads: vec![got("bulk", 6.0, 0.75), got("web", 2.0, 0.25)],
+            series: Series {
+                completed: vec![ended(3)],
+                workloads: vec![own(3), own(5)],
+                ..Series::default()
+            },
+            ..ContenderResult::default()
+        };
+        let of = |name: &str| of(name, &scenario, &result);
+        assert_eq!((of("goodput_mbit(web)"), of("share(bulk)")), (Some(2.0), Some(0.75)));
+        assert_eq!(of("retransmissions(web)"), None);
+        assert_eq!(of("completion_p50_ms(all)"), Some(3.0));
+        assert_eq!(of("completion_p50_ms(all of web)"), Some(5.0));
+        assert_eq!(of("completed(> 1MB of web)"), Some(0.0));
+        assert!(no_class("all of web", &scenario).is_none());
+        let (what, fix) = no_workload("wed", &scenario).unwrap();
+        assert!(what.contains("`wed`") && fix.contains("`bulk`, `web`"), "{what}; {fix}");
     }
 }

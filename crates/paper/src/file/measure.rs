@@ -1,7 +1,7 @@
 //! What a figure, a column or a line shows: a value that every run has, or one of the runs of all seeds taken together.
 
 use ccplane_lab::metrics::{self, Distribution};
-use ccplane_lab::result::{ContenderResult, Figures, Series};
+use ccplane_lab::result::{ContenderResult, Figures, Series, Totals};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::Duration;
 
@@ -48,7 +48,12 @@ enum What {
     Unfinished,
     /// What a simulation counts beside its figures.
     Counted(fn(&Series) -> Option<u64>),
+    /// What one of several workloads got.
+    Workload(OfTotals, String),
 }
+
+/// A value of what a workload got.
+type OfTotals = fn(&Totals) -> Option<f64>;
 
 /// What is told of several values.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +113,13 @@ static STATISTICS: [(&str, Statistic); 5] = [
     ("max", Statistic::Quantile(1.0)),
 ];
 
+/// Those of a workload.
+static WORKLOADS: [(&str, OfTotals); 3] = [
+    ("goodput_mbit", |totals| Some(totals.goodput_mbit)),
+    ("share", |totals| Some(totals.share)),
+    ("retransmissions", |totals| totals.retransmissions.map(|n| n as f64)),
+];
+
 /// Those of a span.
 static SPANS: [(&str, OverSpan); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
 
@@ -141,7 +153,10 @@ impl Measure {
             let name = |(statistic, _): &(&str, _)| format!("{}_{statistic}{}", kind.name, kind.unit);
             STATISTICS.iter().map(name).collect::<Vec<_>>()
         });
-        let plain = FIGURES.iter().map(|(name, _)| *name).chain([COMPLETED, "variation"]);
+        let plain = FIGURES
+            .iter()
+            .map(|(name, _)| *name)
+            .chain([COMPLETED, "variation", "share"]);
         plain.map(str::to_owned).chain(several).collect()
     }
 
@@ -193,6 +208,7 @@ impl Measure {
         match &self.what {
             What::Completed(class) => each::no_class(class, scenario),
             What::Of(_, each) => each.unfit(scenario),
+            What::Workload(_, workload) => each::no_workload(workload, scenario),
             _ => None,
         }
     }
@@ -229,6 +245,10 @@ impl Measure {
             What::Of(statistic, each) => statistic.of(each.values(run)),
             What::Unfinished => figures.completions.as_ref().map(|all| all.unfinished as f64),
             What::Counted(count) => count(&run.result.series).map(|count| count as f64),
+            What::Workload(value, name) => {
+                let own = run.result.workloads.iter().find(|workload| workload.name == *name)?;
+                value(&own.totals)
+            }
         }
     }
 }
@@ -244,6 +264,9 @@ impl What {
             return Err(match (name, several) {
                 (_, Some((_, kind))) => Unread::Argument(kind.fix(name)),
                 (COMPLETED, None) => Unread::Argument(each::COMPLETIONS.fix(name)),
+                ("share", None) => {
+                    Unread::Argument("name one of the scenario's workloads in brackets, as `share(web)`".to_owned())
+                }
                 ("variation", None) => Unread::Argument("say over how long, as `variation(10ms)`".to_owned()),
                 _ => Unread::Unknown(name.to_owned()),
             });
@@ -262,6 +285,9 @@ impl What {
                     "give a time in the brackets, as `{name}(10ms)`"
                 ))),
             };
+        }
+        if let Some((_, value)) = WORKLOADS.iter().find(|(known, _)| *known == name) {
+            return Ok(What::Workload(*value, inside.to_owned()));
         }
         Err(match FIGURES.iter().any(|(known, _)| *known == name) {
             true => Unread::Argument(format!("`{name}` takes nothing in brackets")),
@@ -286,6 +312,9 @@ mod tests {
             "slowdown_max(all)",
             "convergence_p50_ms(0.95, 5ms)",
             "pooled completion_mean_ms(all)",
+            "goodput_mbit(web)",
+            "share(web)",
+            "slowdown_p99(<= 10kB of web)",
         ] {
             assert_eq!(Measure::read(name).unwrap().name, name);
         }
@@ -298,6 +327,7 @@ mod tests {
         for wrong in [
             "slowdown_p50",
             "completed",
+            "share",
             "variation",
             "jain(never)",
             "drops(all)",

@@ -153,6 +153,13 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "`<= 3kB`",
             "`<= 10kB`",
         ),
+        (figure("value = \"share(web)\"\n"), 22, "no workload `web`", "`bulk`"),
+        (
+            figure("value = \"completion_p50_ms(all of bulk)\"\n"),
+            22,
+            "the only workload",
+            "without it",
+        ),
         (
             figure("value = \"convergence_p50_ms(0.9)\"\n"),
             22,
