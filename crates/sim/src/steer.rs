@@ -321,6 +321,10 @@ impl<T: Tracer> Simulation<T> {
                 }
                 Brought::Command(command) => (flow_of(&command), command),
             };
+            let Ok(number) = u32::try_from(number) else {
+                self.steer_bundle(agent, number, &command);
+                continue;
+            };
             let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
             let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
             let place = match end.as_ref().map(|end| end.control.get()) {
@@ -344,10 +348,10 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-/// The number of the flow that a command is for; none has the highest.
-fn flow_of(command: &Command) -> u32 {
+/// The number of the flow or bundle that a command is for; none has the highest of either.
+fn flow_of(command: &Command) -> u64 {
     match command {
-        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => u32::try_from(*flow).unwrap_or(u32::MAX),
-        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u32::MAX,
+        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => *flow,
+        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u64::from(u32::MAX),
     }
 }
