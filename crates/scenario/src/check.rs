@@ -8,7 +8,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, File, Q, Word};
-use crate::problem::{Problem, Source};
+use crate::{Problem, Source};
 use crate::{
     Beside, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until, Workload,
     read_text, shipped, stamps, topology, transport, workloads,
@@ -210,7 +210,7 @@ impl Context<'_> {
 
 /// Checks a whole file.
 pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
-    let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
+    let file: File = toml::from_str(source.text).map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
     let headers = transport

@@ -4,6 +4,7 @@
 //! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
+use ccplane_problem::Text;
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;
@@ -12,7 +13,6 @@ use toml::Spanned;
 use crate::Contender;
 use crate::Seeds;
 use crate::stamps::Drift;
-use crate::text::Text;
 
 /// A quantity with its place.
 pub(crate) type Q<T> = Spanned<Text<T>>;
