@@ -265,6 +265,15 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
         assert!(back == sent, "bytes were changed");
     };
     round();
+    for n in [0, 1] {
+        // The wire keeps the order, so what two threads of a gateway send has to leave in that of its numbers.
+        let counts = &sites.report(n).peers[0].counts;
+        assert_eq!(
+            (counts["out_of_order_packets"], counts["replayed"]),
+            (0, 0),
+            "{counts:?}"
+        );
+    }
     sites.stop(1);
     sites.start(1);
     round();

@@ -229,11 +229,11 @@ impl Sending {
                 None => half.counts.unreachable += 1,
             }
         }
-        lane.due = half.sendbox.next_deadline();
-        drop(half);
+        // Before the lock is gone: what the other thread seals next has a higher number, and may not overtake this.
         too_long |= self.batch.flush(&self.socket)?.too_long;
+        lane.due = half.sendbox.next_deadline();
         if too_long {
-            pair.lock().counts.too_long += 1;
+            half.counts.too_long += 1;
             if !std::mem::replace(&mut lane.told_too_long, true) {
                 let text = format!(
                     "the path takes no packets of {} bytes: lower `mtu`",
