@@ -29,8 +29,6 @@ pub(crate) struct Estimate {
     sent: Rate,
     received: Rate,
     one_way: OneWay,
-    /// When the newest feedback came.
-    at: Time,
 }
 
 /// A boundary that left and arrived.
@@ -45,7 +43,6 @@ struct Epoch {
 impl Estimate {
     /// Feedback came of a boundary that left, later than all before. False where it is of a boundary that was heard of already.
     pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
-        self.at = now;
         if self.epochs.back().is_some_and(|last| last.left >= boundary.at) {
             return false;
         }
@@ -139,11 +136,6 @@ impl Estimate {
     /// One-way delay and the queueing delay in it.
     pub fn one_way(&self) -> &OneWay {
         &self.one_way
-    }
-
-    /// When feedback came last; zero before the first.
-    pub fn heard(&self) -> Time {
-        self.at
     }
 }
 
@@ -292,7 +284,6 @@ mod tests {
         };
         assert!(!estimate.take(ms(1_100), &boundary, &feedback(ms(1), 0, Duration::ZERO)));
         assert_eq!(estimate.rtt(), Some(Duration::from_millis(50)));
-        assert_eq!(estimate.heard(), ms(1_100));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, File, Q, Word};
-use crate::{Problem, Source};
 use crate::{
     Beside, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until, Workload,
-    read_text, shipped, stamps, topology, transport, workloads,
+    bundle, read_text, shipped, stamps, topology, transport, workloads,
 };
+use crate::{Problem, Source};
 
 /// A packet of the transport's default segment size with its headers; `header_bytes` and `mss` change it.
 const HEADERS: u32 = 52;
@@ -254,6 +254,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         events: events(&context, &file.event, duration)?,
         staleness: file.steering.staleness.map(|s| s.get_ref().0),
         topology_span,
+        bundles: bundle::all(&context, &file.bundle)?,
         stamps: file.stamps.as_ref().map(|s| stamps::stamps(&context, s)).transpose()?,
         report: report(&context, &file.report)?,
         topology,

@@ -39,6 +39,8 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) workload: Vec<Spanned<Workload>>,
     #[serde(default)]
+    pub(crate) bundle: Vec<Spanned<Bundle>>,
+    #[serde(default)]
     pub(crate) event: Vec<Spanned<Event>>,
     #[serde(default)]
     pub(crate) routing: Routing,
@@ -207,6 +209,25 @@ pub(crate) struct Workload {
     pub(crate) bursts: Option<Spanned<Bursts>>,
     pub(crate) list: Option<Spanned<Vec<Listed>>>,
     pub(crate) trace: Option<Word>,
+}
+
+/// Two switches between which a site's traffic is paced.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bundle {
+    pub(crate) from: Word,
+    pub(crate) to: Word,
+    /// Without it, the contenders steer it in turn.
+    pub(crate) algorithm: Option<Q<Contender>>,
+    pub(crate) hosts: Option<Q<Contender>>,
+    pub(crate) queue: Option<Word>,
+    pub(crate) overhead: Option<Q<Bytes>>,
+    pub(crate) min: Option<Q<Rate>>,
+    pub(crate) max: Option<Q<Rate>>,
+    #[serde(default)]
+    pub(crate) observe: bool,
+    #[serde(default)]
+    pub(crate) by_hash: bool,
 }
 
 #[derive(Deserialize)]

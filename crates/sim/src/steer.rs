@@ -31,17 +31,20 @@ pub struct SteerOptions {
     pub from_agent: Duration,
     /// What the owner of the hosts allows.
     pub limits: Limits,
+    /// What its flows can do: what a connection can, or, for an agent that steers bundles, what a bundle can.
+    pub capabilities: Capabilities,
     /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0 costs nothing.
     pub keep_reports: usize,
 }
 
 impl Default for SteerOptions {
-    /// 20 µs each way, what CCP's authors measured between a kernel and its agent (papers/ccp-evaluation).
+    /// For connections, 20 µs each way: what CCP's authors measured between a kernel and its agent (papers/ccp-evaluation).
     fn default() -> SteerOptions {
         SteerOptions {
             to_agent: Duration::from_micros(20),
             from_agent: Duration::from_micros(20),
             limits: Limits::default(),
+            capabilities: CAPABILITIES,
             keep_reports: 0,
         }
     }
@@ -118,7 +121,7 @@ impl Host {
             from_agent: options.from_agent,
         };
         let here = Here::after(agent, DatapathId(index), delays);
-        let tables = Tables::new(options.limits, CAPABILITIES);
+        let tables = Tables::new(options.limits, options.capabilities);
         Host {
             shared: Shared::new(index, "sim", tables, Out { here, instead }),
             keep_reports: options.keep_reports,

@@ -1,7 +1,7 @@
 //! Bundles at switches: what a site sends waits in its own box, and packets are conserved.
 
 use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
-use ccplane_bundle::{Marks, Mode, Reason, SendboxConfig};
+use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
 use ccplane_datapath::Capabilities;
 use ccplane_sim::{
     BundleId, BundleSpec, Change, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NodeId, SimError,
@@ -100,7 +100,11 @@ fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId)
     let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
     let mut agent = Agent::new(Options::default());
     agent.add(Fixed).expect("its program compiles");
-    let agent = sim.host_agent(agent, SteerOptions::default());
+    let options = SteerOptions {
+        capabilities: CAPABILITIES,
+        ..SteerOptions::default()
+    };
+    let agent = sim.host_agent(agent, options);
     let bundle = sim
         .add_bundle(BundleSpec {
             from: site.boxes.0,
