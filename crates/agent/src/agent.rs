@@ -9,6 +9,7 @@ use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal};
 
 use crate::flows::{Entry, Flows};
+use crate::gauges::Gauges;
 use crate::report::Raw;
 use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
 
@@ -97,6 +98,7 @@ pub struct AlgorithmStats {
 #[derive(Default)]
 pub(crate) struct Core {
     pub flows: Flows,
+    pub gauges: Gauges,
     hosts: Vec<Host>,
     datapaths: BTreeMap<DatapathId, Datapath>,
     commands: VecDeque<(DatapathId, Command)>,
@@ -192,6 +194,11 @@ impl Agent {
     /// Flows that live now, of all algorithms.
     pub fn flows(&self) -> usize {
         self.core.flows.len()
+    }
+
+    /// What the algorithm of a flow said of it last, by name; see [`Control::gauge`].
+    pub fn gauges(&self, flow: FlowId) -> &[(&'static str, f64)] {
+        self.core.gauges.of(flow)
     }
 
     /// Takes one event.
@@ -339,6 +346,7 @@ impl Agent {
         let Some(entry) = self.core.flows.remove(id) else {
             return false;
         };
+        self.core.gauges.forget(id);
         self.core.stats_mut(entry.algorithm).flows -= 1;
         self.algorithms[entry.algorithm as usize].on_close(entry.slot, stats);
         true

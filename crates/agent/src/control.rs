@@ -77,6 +77,14 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// Says a value of the flow for people to see, under a name: a mode, an estimate. It has no effect on the datapath; the latest
+    /// value of each name is kept, of at most 16 names a flow, and read by [`Agent::gauges`](crate::Agent::gauges).
+    pub fn gauge(&mut self, name: &'static str, value: f64) {
+        if let Some(flow) = self.this() {
+            self.core.gauges.set(flow, name, value);
+        }
+    }
+
     /// Sets a program of the algorithm on the flow, with values of its control variables; variables that are not
     /// named start at their initial values, and `Micros` at 0.
     pub fn program(&mut self, name: &str, variables: &[(&str, u64)]) {

@@ -11,6 +11,7 @@ mod control;
 pub mod datapath;
 mod flows;
 mod foreign;
+mod gauges;
 pub mod link;
 mod program;
 mod report;

@@ -41,6 +41,35 @@ fn what_a_callback_sets_is_one_command() {
 }
 
 #[test]
+fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.commands();
+    bench.on_report(|_, control| {
+        const NAMES: [&str; 20] = [
+            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+        ];
+        NAMES.iter().for_each(|name| control.gauge(name, 1.0));
+        control.gauge("b", 2.5);
+    });
+    bench.report(1, bench.first, &[1, 1]);
+    let flow = FlowId {
+        datapath: HERE,
+        flow: 1,
+    };
+    let gauges = bench.agent.gauges(flow);
+    assert_eq!(
+        (gauges[1], gauges.len()),
+        (("b", 2.5), 16),
+        "and no more than there is room for"
+    );
+    assert!(bench.commands().is_empty(), "no command comes of it");
+    let stats = FlowStats::default();
+    bench.agent.handle(NOW, HERE, Event::FlowClosed { flow: 1, stats });
+    assert!(bench.agent.gauges(flow).is_empty());
+}
+
+#[test]
 fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
     let mut bench = Bench::new();
     bench.open(1);

@@ -16,6 +16,7 @@ mod emu;
 mod evaluate;
 mod exit;
 mod flows;
+mod gateway;
 mod interrupt;
 mod link_rate;
 mod listeners;
@@ -89,6 +90,9 @@ enum Command {
     Qdisc(qdisc::QdiscCommand),
     /// Measure one-way queueing delay to another host, or between two namespaces, with the kernel's time stamps.
     Measure(measure::MeasureArgs),
+    /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard between the sites.
+    #[command(subcommand)]
+    Gateway(gateway::GatewayCommand),
     /// Measure what ccplane costs, beside the reference.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -146,6 +150,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Recv(args) => recv::run(&args, json),
         Command::Qdisc(command) => qdisc::run(&command, json),
         Command::Measure(args) => measure::run(&args, json),
+        Command::Gateway(command) => gateway::run(command, registry, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),
         Command::Echo => paper::echo(),

@@ -6,15 +6,13 @@
 
 use std::collections::VecDeque;
 
-use ccplane_host::{Frame, Head, Malformed};
+use ccplane_host::{Frame, Head, Headers, Malformed, Packet, Store};
 use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _};
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
 use crate::link::Link;
 use crate::log::{Fate, LinkLog, Record};
-use crate::packet::{Headers, Packet};
-use crate::store::Store;
 
 /// A link with the packets that are in it.
 #[derive(Debug)]

@@ -40,11 +40,9 @@ mod emulator;
 mod error;
 mod link;
 mod log;
-mod packet;
 mod path;
 pub mod remote;
 mod shell;
-mod store;
 mod wait;
 
 pub use audit::{Audit, Bounds};

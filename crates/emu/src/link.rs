@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use ccplane_host::Packet;
 use ccplane_qdisc::{AnyQdisc, Drops, FifoLink, LineSpec, Packet as _, Qdisc, Shaped};
 use ccplane_units::{Duration, Time};
 
-use crate::packet::Packet;
 use crate::{Error, LinkConfig, Way};
 
 /// A queue of [`ccplane_qdisc`] with its line.

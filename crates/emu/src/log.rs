@@ -1,9 +1,8 @@
 //! What happened to every packet: the ground truth of queueing delay and throughput.
 
+use ccplane_host::Stored;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
-
-use crate::store::Stored;
 
 /// Records are kept in pieces of this many, so that a growing log never stops the emulator to copy itself.
 const PIECE: usize = 16 * 1024;
@@ -147,10 +146,9 @@ impl LinkLog {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_host::Frame;
+    use ccplane_host::{Frame, Store};
 
     use super::*;
-    use crate::store::Store;
 
     #[test]
     fn a_full_log_goes_on_counting() {

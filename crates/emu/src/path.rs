@@ -2,7 +2,7 @@
 
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Tun, interface_stats};
+use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, Tun, interface_stats};
 use ccplane_qdisc::Limit;
 use ccplane_units::{Duration, Time};
 
@@ -12,7 +12,6 @@ use crate::control::{Control, Way};
 use crate::direction::Direction;
 use crate::driver::Driver;
 use crate::link::Link;
-use crate::store::Store;
 use crate::wait::Waiter;
 use crate::{Audit, Bounds, Config, Error, Gso, LinkConfig, LinkLog, Timing};
 

@@ -23,6 +23,20 @@ pub enum Error {
         /// The command that removes it.
         remove: String,
     },
+    /// Another process has the device.
+    #[error("another process holds the interface {name}; end it first, or choose another name")]
+    InUse {
+        /// The interface.
+        name: String,
+    },
+    /// An interface that is no TUN device of one queue, which alone can be adopted.
+    #[error(
+        "the interface {name} is not a TUN device of ours: only such a one can be taken over or removed; choose another name"
+    )]
+    NotTun {
+        /// The interface.
+        name: String,
+    },
     /// A name that cannot be an interface's or a namespace's.
     #[error("`{name}` is no name for {what}: {why}")]
     BadName {

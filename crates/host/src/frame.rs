@@ -5,27 +5,34 @@
 //! section 5.1.6). A [`Frame`] says of what packets it consists, and writes any contiguous run of them as a frame of its
 //! own: with the length, IPv4 identification, TCP sequence number and flags that the kernel's own segmentation gives
 //! them. Checksums over the payload stay partial, for the kernel of whoever receives: it knows that nothing has touched
-//! the data, or completes them if the packets go on to a wire.
+//! the data, or completes them if the packets go on to a wire. For those that go on inside of something else, which no kernel
+//! looks into, [`Frame::completed`] does it.
 
 use std::ops::Range;
 
+use crate::checksum::{checksum, fold, set_word, sum, sum_of_pieces, word};
+
 /// `struct virtio_net_hdr` without the count of buffers, linux/virtio_net.h.
-const VNET: usize = 10;
+pub(crate) const VNET: usize = 10;
 
 /// The longest frame: the longest IP packet and the header in front of it.
 pub const LONGEST_FRAME: usize = VNET + 65_535;
 
 /// The checksum covers the pseudo-header only.
-const NEEDS_CHECKSUM: u8 = 1;
-const GSO_NONE: u8 = 0;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
-const GSO_UDP: u8 = 5;
+pub(crate) const NEEDS_CHECKSUM: u8 = 1;
+pub(crate) const GSO_NONE: u8 = 0;
+pub(crate) const GSO_TCPV4: u8 = 1;
+pub(crate) const GSO_TCPV6: u8 = 4;
+pub(crate) const GSO_UDP: u8 = 5;
 /// Added to the kind: the first packet, and no other, has the CWR flag (RFC 3168 section 6.1.2).
-const GSO_ECN: u8 = 0x80;
+pub(crate) const GSO_ECN: u8 = 0x80;
 
-const FIN_PSH: u8 = 0x01 | 0x08;
-const CWR: u8 = 0x80;
+pub(crate) const FIN_PSH: u8 = 0x01 | 0x08;
+pub(crate) const CWR: u8 = 0x80;
+
+/// Where the checksum is in a transport's header.
+pub(crate) const TCP_CHECKSUM: usize = 16;
+pub(crate) const UDP_CHECKSUM: usize = 6;
 
 /// The longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a full TCP header.
 const LONGEST_HEAD: usize = 200;
@@ -48,7 +55,7 @@ pub struct Frame {
 /// A frame that no kernel makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a frame of a TUN device: {0}")]
-pub struct Malformed(&'static str);
+pub struct Malformed(pub(crate) &'static str);
 
 /// The headers of a run of packets.
 pub struct Head([u8; VNET + LONGEST_HEAD]);
@@ -139,14 +146,48 @@ impl Frame {
         if whole && !marked {
             return [bytes, &[]];
         }
-        let begin = VNET + usize::from(self.head).min(LONGEST_HEAD);
-        let (Some(before), Some(to)) = (
-            bytes.get(..begin.min(bytes.len())),
-            head.0.get_mut(..begin.min(bytes.len())),
-        ) else {
-            return [bytes, &[]];
-        };
-        to.copy_from_slice(before);
+        let (head, rest) = self.split(bytes, run, marked, head);
+        [head, rest]
+    }
+
+    /// One of the packets as a wire has it, in two pieces: without the virtio-net header, and its checksum complete. `marked` as in
+    /// [`run`](Frame::run).
+    pub fn completed<'a>(
+        &self,
+        bytes: &'a [u8],
+        index: u16,
+        marked: bool,
+        head: &'a mut Head,
+    ) -> Result<[&'a [u8]; 2], Malformed> {
+        let partial = bytes.first().is_some_and(|flags| flags & NEEDS_CHECKSUM != 0);
+        if self.size == 0 && !partial && !marked {
+            return Ok([Frame::packet(bytes), &[]]);
+        }
+        let (head, rest) = self.split(bytes, index..index + 1, marked, head);
+        if partial {
+            let field = |at: usize| usize::from(u16::from_ne_bytes([head[at], head[at + 1]]));
+            let (start, offset) = match (self.size, self.tcp) {
+                (0, _) => (field(6), field(8)),
+                (_, true) => (self.transport.into(), TCP_CHECKSUM),
+                (_, false) => (self.transport.into(), UDP_CHECKSUM),
+            };
+            complete(&mut head[VNET..], rest, start, offset)?;
+        }
+        Ok([head.get(VNET..).unwrap_or_default(), rest])
+    }
+
+    /// The packets `run` with headers of their own: a copy of the headers, and the payload, or all that comes after the first bytes of
+    /// a single packet.
+    fn split<'a>(
+        &self,
+        bytes: &'a [u8],
+        run: Range<u16>,
+        marked: bool,
+        head: &'a mut Head,
+    ) -> (&'a mut [u8], &'a [u8]) {
+        let begin = (VNET + usize::from(self.head).min(LONGEST_HEAD)).min(bytes.len());
+        let to = &mut head.0[..begin];
+        to.copy_from_slice(&bytes[..begin]);
         if self.size != 0 {
             self.cut(to, run.clone());
         }
@@ -160,7 +201,7 @@ impl Frame {
                 bytes.get(VNET + usize::from(self.head + start)..VNET + usize::from(self.head + end))
             }
         };
-        [to, rest.unwrap_or_default()]
+        (to, rest.unwrap_or_default())
     }
 
     /// Where the payload of these packets is, counted from the end of the headers.
@@ -206,10 +247,10 @@ impl Frame {
             if run.start > 0 {
                 segment[13] &= !CWR;
             }
-            16
+            TCP_CHECKSUM
         } else {
             set_word(segment, 4, length - self.transport);
-            6
+            UDP_CHECKSUM
         };
         // The sum over the pseudo-header has the segment's length in it (RFC 9293 section 3.1).
         let sum = u32::from(word(segment, check))
@@ -217,6 +258,24 @@ impl Frame {
             + u32::from(length - self.transport);
         set_word(segment, check, fold(sum));
     }
+}
+
+/// Completes the checksum of what begins at `start`: the field, `offset` bytes behind, has the sum of the pseudo-header, and gets
+/// the complement of the sum of all (virtio 1.2, section 5.1.6.2).
+fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), Malformed> {
+    let outside = Malformed("a checksum outside of its headers");
+    let at = start + offset;
+    if at + 2 > head.len() {
+        return Err(outside);
+    }
+    let covered = &head[start..];
+    let value = match !sum_of_pieces(sum(covered), covered.len(), rest) {
+        // Zero says "none" in UDP (RFC 768), and means the same as this.
+        0 if offset == UDP_CHECKSUM => 0xffff,
+        value => value,
+    };
+    set_word(head, at, value);
+    Ok(())
 }
 
 /// The ECN field of an IP packet, its two bits (RFC 3168 section 5).
@@ -238,36 +297,12 @@ fn mark(packet: &mut [u8]) {
     }
 }
 
-/// The Internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let sum = bytes
-        .chunks(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
-        .sum();
-    !fold(sum)
-}
-
-/// A sum of 16-bit words in one's complement.
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn set_word(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::checksum::add;
 
     /// A super-packet as a kernel hands it over, and its payload.
     fn super_packet(v6: bool, tcp: bool, payload: usize, size: u16) -> (Vec<u8>, Vec<u8>) {
@@ -323,6 +358,11 @@ mod tests {
         checksum(&bytes)
     }
 
+    /// Whether the checksum of the transport is complete and right.
+    fn is_complete(packet: &[u8], ip: usize) -> bool {
+        add(!pseudo(packet, ip), sum(&packet[ip..])) == 0xffff
+    }
+
     fn written(frame: &Frame, bytes: &[u8], run: Range<u16>, marked: bool) -> Vec<u8> {
         frame.run(bytes, run, marked, &mut Head::default()).concat()
     }
@@ -350,6 +390,16 @@ mod tests {
                 // The checksum is what is left to complete, the lengths are the packet's own.
                 let check = ip + if tcp { 16 } else { 6 };
                 prop_assert_eq!(word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
+                // Completed, it is the same packet but for that field.
+                let mut head = Head::default();
+                let mut whole = frame.completed(&bytes, index, marked, &mut head).expect("well formed").concat();
+                prop_assert!(is_complete(&whole, ip));
+                prop_assert_ne!((tcp, word(&whole, check)), (false, 0));
+                let mut head = Head::default();
+                let same = alone.completed(&single, 0, false, &mut head).expect("well formed").concat();
+                prop_assert_eq!(&whole, &same, "also as a frame of its own");
+                whole[check..check + 2].copy_from_slice(&packet[check..check + 2]);
+                prop_assert_eq!(&whole[..], packet);
                 if v6 {
                     prop_assert_eq!(usize::from(word(packet, 4)), packet.len() - 40);
                     prop_assert_eq!(packet[1] >> 4, if marked { CE } else { 0 });
@@ -393,6 +443,7 @@ mod tests {
             if let Ok(frame) = Frame::of(&bytes) {
                 for index in 0..frame.packets() {
                     written(&frame, &bytes, index..index + 1, true);
+                    let _ = frame.completed(&bytes, index, true, &mut Head::default());
                 }
             }
         }
@@ -409,5 +460,42 @@ mod tests {
         assert_eq!((packet[1] & CE, checksum(&packet[..20])), (CE, 0));
         assert_eq!(packet[20..], single[30..]);
         assert_eq!(written(&frame, &single, 0..1, false), single);
+    }
+
+    #[test]
+    fn a_sum_of_zero_is_sent_as_ones_in_udp() {
+        let (mut bytes, _) = super_packet(true, false, 2, 1_448);
+        bytes[1] = GSO_NONE;
+        let at = VNET + 40 + 8;
+        // The payload that makes the checksum zero.
+        bytes[at..at + 2].fill(0);
+        let without = !sum(&bytes[VNET + 40..]);
+        set_word(&mut bytes, at, without);
+        let frame = Frame::of(&bytes).expect("well formed");
+        let mut head = Head::default();
+        let packet = frame
+            .completed(&bytes, 0, false, &mut head)
+            .expect("well formed")
+            .concat();
+        assert_eq!(word(&packet, 46), 0xffff);
+        assert!(is_complete(&packet, 40));
+    }
+
+    #[test]
+    fn a_packet_that_is_complete_is_passed_as_it_is_and_a_field_out_of_reach_is_refused() {
+        let (mut bytes, _) = super_packet(false, true, 1_000, 1_448);
+        bytes[1] = GSO_NONE;
+        let frame = Frame::of(&bytes).expect("well formed");
+        for start in [1_010_u16, 240, u16::MAX] {
+            bytes[6..8].copy_from_slice(&start.to_ne_bytes());
+            let refused = frame
+                .completed(&bytes, 0, false, &mut Head::default())
+                .map(|pieces| pieces.concat());
+            assert_eq!(refused, Err(Malformed("a checksum outside of its headers")), "{start}");
+        }
+        bytes[0] = 0;
+        let mut head = Head::default();
+        let [packet, nothing] = frame.completed(&bytes, 0, false, &mut head).expect("well formed");
+        assert_eq!((packet, nothing), (&bytes[VNET..], &[][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! Interfaces of the calling thread's namespace: up, addresses, routes, MTU, statistics.
+//! Interfaces of the calling thread's namespace: up, addresses, MTU, statistics.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::Error;
@@ -40,40 +41,6 @@ pub fn has_ipv6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
-/// Sends what has no better route, of the address family of `family`, to `interface` (of the calling thread's
-/// namespace).
-pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
-    let what = || format!("add a default route through {interface}");
-    match family {
-        IpAddr::V4(_) => {
-            let any = sockaddr_v4(Ipv4Addr::UNSPECIFIED);
-            let mut device = name_bytes(interface)?;
-            // SAFETY: an rtentry of zeros is valid: numbers, addresses and null pointers.
-            let mut route: libc::rtentry = unsafe { mem::zeroed() };
-            route.rt_dst = any;
-            route.rt_genmask = any;
-            route.rt_flags = libc::RTF_UP;
-            route.rt_dev = device.as_mut_ptr();
-            control(AddressFamily::Inet, libc::SIOCADDRT, &mut route).map_err(|e| Error::system(what(), e))
-        }
-        IpAddr::V6(_) => {
-            let mut route = RouteV6 {
-                destination: [0; 16],
-                source: [0; 16],
-                gateway: [0; 16],
-                kind: 0,
-                destination_bits: 0,
-                source_bits: 0,
-                metric: 1,
-                info: 0,
-                flags: u32::from(libc::RTF_UP),
-                interface: index(interface)? as libc::c_int,
-            };
-            control(AddressFamily::Inet6, libc::SIOCADDRT, &mut route).map_err(|e| Error::system(what(), e))
-        }
-    }
-}
-
 /// Makes every address of an IPv4 network one of the calling thread's namespace: its sockets may have any of them, and get what is
 /// sent to any.
 ///
@@ -81,21 +48,6 @@ pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
 pub fn own_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
     // Under a label of its own: without one it would take the place of 127.0.0.1.
     add_address("lo:hosts", IpAddr::V4(address), prefix)
-}
-
-/// `struct in6_rtmsg` of linux/ipv6_route.h, whose fields libc keeps to itself.
-#[repr(C)]
-struct RouteV6 {
-    destination: [u8; 16],
-    source: [u8; 16],
-    gateway: [u8; 16],
-    kind: u32,
-    destination_bits: u16,
-    source_bits: u16,
-    metric: u32,
-    info: libc::c_ulong,
-    flags: u32,
-    interface: libc::c_int,
 }
 
 /// Sets a variable below `/proc/sys/` in the calling thread's namespace.
@@ -115,8 +67,17 @@ pub(crate) fn up(name: &str) -> Result<(), Error> {
     control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request).map_err(|e| Error::system(what(), e))
 }
 
-/// Sets the largest packet, in bytes.
-pub(crate) fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
+/// The largest packet of an interface, in bytes.
+pub fn mtu(name: &str) -> Result<u32, Error> {
+    let mut request = request(name)?;
+    control(AddressFamily::Inet, libc::SIOCGIFMTU, &mut request)
+        .map_err(|e| Error::system(format!("read the MTU of {name}"), e))?;
+    // SAFETY: SIOCGIFMTU wrote this field of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
+}
+
+/// Sets the largest packet of an interface, in bytes.
+pub fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_mtu = bytes as libc::c_int;
     control(AddressFamily::Inet, libc::SIOCSIFMTU, &mut request)
@@ -131,16 +92,16 @@ pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set the queue of {name} to {packets} packets"), e))
 }
 
-/// Adds an address; what lies in its prefix is reached through the interface.
-pub(crate) fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
+/// Gives an interface an address; what lies in its prefix is reached through the interface. It may be there already. An interface
+/// has one IPv4 address by this, and another takes its place, and any number of IPv6 addresses.
+pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
     let what = || format!("give {name} the address {address}/{prefix}");
     match address {
         IpAddr::V4(v4) => {
             let mut request = request(name)?;
             request.ifr_ifru.ifru_addr = sockaddr_v4(v4);
             control(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))?;
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-            request.ifr_ifru.ifru_netmask = sockaddr_v4(Ipv4Addr::from(mask));
+            request.ifr_ifru.ifru_netmask = sockaddr_v4(mask_v4(prefix));
             control(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request).map_err(|e| Error::system(what(), e))
         }
         IpAddr::V6(v6) => {
@@ -149,7 +110,10 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(),
                 ifr6_prefixlen: u32::from(prefix.min(128)),
                 ifr6_ifindex: index(name)? as libc::c_int,
             };
-            control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))?;
+            match control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                added => added.map_err(|e| Error::system(what(), e))?,
+            }
             await_address(v6).map_err(|e| Error::system(what(), e))
         }
     }
@@ -176,7 +140,17 @@ pub(crate) fn request(name: &str) -> Result<libc::ifreq, Error> {
     Ok(request)
 }
 
-fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
+/// Whether there is an interface of that name.
+pub(crate) fn exists(name: &str) -> Result<bool, Error> {
+    name_bytes(name)?;
+    match nix::net::if_::if_nametoindex(name) {
+        Ok(_) => Ok(true),
+        Err(Errno::ENODEV) => Ok(false),
+        Err(e) => Err(Error::system(format!("find the interface {name}"), e)),
+    }
+}
+
+pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
     let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
     if !fits {
         return Err(Error::BadName {
@@ -192,7 +166,7 @@ fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
     Ok(bytes)
 }
 
-fn index(name: &str) -> Result<u32, Error> {
+pub(crate) fn index(name: &str) -> Result<u32, Error> {
     nix::net::if_::if_nametoindex(name).map_err(|e| Error::system(format!("find the interface {name}"), e))
 }
 
@@ -202,11 +176,17 @@ pub(crate) fn control<T>(family: AddressFamily, request: libc::c_ulong, argument
     // SAFETY: the callers pair each request with the structure that it reads and writes (netdevice(7), ipv6(7),
     // rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the kernel touches nothing beyond it, and what it points to outlives the call.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument as *mut T) };
-    nix::errno::Errno::result(result)?;
+    Errno::result(result)?;
     Ok(())
 }
 
-fn sockaddr_v4(address: Ipv4Addr) -> libc::sockaddr {
+/// The network mask of so many bits.
+pub(crate) fn mask_v4(prefix: u8) -> Ipv4Addr {
+    let bits = u32::from(prefix.min(32));
+    Ipv4Addr::from(u32::MAX.checked_shl(32 - bits).unwrap_or(0))
+}
+
+pub(crate) fn sockaddr_v4(address: Ipv4Addr) -> libc::sockaddr {
     let address = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: 0,

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ccplane_host::{Error, Frame, Namespace, Offload, Tun, add_default_route, interface_stats, sweep};
+use ccplane_host::{
+    Error, Frame, Head, Joiner, Namespace, Offload, Route, Tun, add_default_route, interface_stats, mtu, set_mtu, sweep,
+};
 use common::namespace;
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -78,6 +80,213 @@ fn packets_pass_between_two_devices() {
         .expect("our own namespace");
     sender.send_to(b"far", ("192.0.2.1", 9)).expect("there is a route");
     assert_eq!(Frame::packet(&read(&tuns[0]))[16..20], [192, 0, 2, 1]);
+}
+
+#[test]
+fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
+    let Some(namespace) = namespace("persistent") else {
+        return;
+    };
+    let work = || {
+        let name = "site0";
+        let tun = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::Segmentation).expect("root may do this");
+        assert!(!tun.adopted());
+        let again = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::None);
+        assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
+        assert!(matches!(Tun::remove(name), Err(Error::InUse { .. })));
+        // Another's, made as one that is not to be taken over, is in the way as before.
+        let new = Tun::create(name, 1_400, &[], Offload::None);
+        assert!(matches!(new, Err(Error::Exists { .. })), "{new:?}");
+        drop(tun);
+
+        // It is there, with its address; what is sent through it meanwhile is lost.
+        assert_eq!(mtu(name).expect("it is there"), 1_400);
+        let socket = UdpSocket::bind((v4(1), 0)).expect("its address is there");
+        let _ = socket.send_to(b"lost", (v4(2), 9));
+
+        // Nothing of the offload of before is left.
+        let tun = Tun::persistent(name, 1_300, &[(v4(1), 30)], Offload::None).expect("nobody holds it");
+        assert!(tun.adopted() && !tun.takes_udp_runs());
+        assert_eq!(mtu(name).expect("it is there"), 1_300);
+        set_mtu(name, 1_350).expect("it is there");
+        assert_eq!(mtu(name).expect("it is there"), 1_350);
+        // The kernel opens its queue again a moment after the device was taken over.
+        for tries in 0.. {
+            assert!(tries < 250, "nothing comes through for five seconds");
+            let _ = socket.send_to(b"found", (v4(2), 9));
+            if poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 20_u16).expect("one descriptor") > 0 {
+                break;
+            }
+        }
+        let frame = read(&tun);
+        assert_eq!(Frame::packet(&frame)[28..], *b"found");
+        assert_eq!(frame[0], 0, "with a complete checksum");
+        drop(tun);
+
+        assert!(Tun::remove(name).expect("nobody holds it"));
+        assert!(interface_stats(name).is_err() && mtu(name).is_err());
+        assert!(!Tun::remove(name).expect("there is nothing to remove"));
+        let foreign = Tun::remove("lo");
+        assert!(matches!(foreign, Err(Error::NotTun { .. })), "{foreign:?}");
+        let foreign = Tun::persistent("lo", 1_500, &[], Offload::None);
+        assert!(matches!(foreign, Err(Error::NotTun { .. })), "{foreign:?}");
+    };
+    namespace.run(work).expect("our own namespace");
+}
+
+#[test]
+fn a_device_that_cannot_be_set_up_does_not_stay() {
+    let Some(namespace) = namespace("half") else { return };
+    let work = || {
+        // No MTU that a device can have.
+        assert!(Tun::persistent("site0", 1 << 20, &[], Offload::None).is_err());
+        assert!(interface_stats("site0").is_err());
+    };
+    namespace.run(work).expect("our own namespace");
+}
+
+#[test]
+fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
+    let Some(namespace) = namespace("routes") else { return };
+    let work = || {
+        let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, last, 0, 0, 0, 1));
+        let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
+        let open = |name, addresses: [(IpAddr, u8); 2]| {
+            Tun::create(name, 1_500, &addresses[..families], Offload::None).expect("root may do this")
+        };
+        let tuns = [
+            open("one", [(v4(1), 30), (v6(1), 64)]),
+            open("two", [(v4(5), 30), (v6(2), 64)]),
+        ];
+        let far: [(IpAddr, IpAddr, u8); 2] = [
+            (
+                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77)),
+                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+                24,
+            ),
+            (
+                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 77)),
+                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+                64,
+            ),
+        ];
+        for (to, destination, prefix) in far.into_iter().take(families) {
+            let route = |interface: &str, metric, gateway| Route {
+                destination,
+                prefix,
+                interface: interface.into(),
+                gateway,
+                metric,
+            };
+            let gateway = Some(if to.is_ipv4() {
+                v4(6)
+            } else {
+                IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 2, 0, 0, 0, 2))
+            });
+            let (better, fallback) = (route("one", 50, None), route("two", 700, gateway));
+            assert!(fallback.add().expect("a good route"));
+            assert!(better.add().expect("a good route"));
+            assert!(
+                !better.add().expect("a good route") && !fallback.add().expect("a good route"),
+                "they are there"
+            );
+            let any: IpAddr = if to.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
+            let through = |tun: &Tun| {
+                let socket = UdpSocket::bind((any, 0)).expect("any port");
+                socket.send_to(b"far", (to, 9)).expect("there is a route");
+                let frame = read(tun);
+                let packet = Frame::packet(&frame);
+                let sent_to = if to.is_ipv4() { packet[19] } else { packet[39] };
+                assert_eq!((sent_to, &packet[packet.len() - 3..]), (77, &b"far"[..]));
+            };
+            through(&tuns[0]);
+            assert!(better.remove().expect("it is there"));
+            through(&tuns[1]);
+            assert!(!better.remove().expect("a good route"), "it has gone");
+            assert!(fallback.remove().expect("it is there"));
+            let socket = UdpSocket::bind((any, 0)).expect("any port");
+            assert!(socket.send_to(b"far", (to, 9)).is_err(), "no route");
+        }
+        let nowhere = Route {
+            destination: v4(0),
+            prefix: 30,
+            interface: "three".into(),
+            gateway: None,
+            metric: 1,
+        };
+        assert!(nowhere.add().is_err(), "no such interface");
+    };
+    namespace.run(work).expect("our own namespace");
+}
+
+/// What a gateway does: frames of one site are taken apart into packets as a wire has them, which are joined at the other.
+#[test]
+fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
+    let (Some(one), Some(other)) = (namespace("apart"), namespace("joined")) else {
+        return;
+    };
+    let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, last));
+    let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
+    let open = |namespace: &Namespace, addresses: [(IpAddr, u8); 2], offload| {
+        let open = || Tun::create("link0", 1_400, &addresses[..families], offload);
+        namespace
+            .run(open)
+            .expect("our own namespace")
+            .expect("root may do this")
+    };
+    let from = open(&one, [(v4(1), 30), (v6(1), 64)], Offload::Segmentation);
+    let to = open(&other, [(v4(2), 30), (v6(2), 64)], Offload::Segmentation);
+    for (source, destination) in [(v4(1), v4(2)), (v6(1), v6(2))].into_iter().take(families) {
+        let receiver = other.run(|| UdpSocket::bind((destination, 0)).expect("its address is there"));
+        let receiver = receiver.expect("our own namespace");
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("not zero");
+        let sender = one.run(|| UdpSocket::bind((source, 0)).expect("its address is there"));
+        let sender = sender.expect("our own namespace");
+        // Connected, so that identifications count up.
+        sender
+            .connect(receiver.local_addr().expect("bound"))
+            .expect("there is a route");
+        let datagrams: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; if n == 19 { 500 } else { 1_000 }]).collect();
+        let mut joiner = Joiner::new(to.takes_udp_runs());
+        let mut frames = 0;
+        let mut write = |joiner: &mut Joiner| {
+            if let Some(frame) = joiner.finish() {
+                to.write([frame, &[]]).expect("a good frame");
+                frames += 1;
+            }
+        };
+        for datagram in &datagrams {
+            sender.send(datagram).expect("send");
+            let bytes = read(&from);
+            let frame = Frame::of(&bytes).expect("the kernel's own");
+            for index in 0..frame.packets() {
+                let mut head = Head::default();
+                let packet = frame
+                    .completed(&bytes, index, false, &mut head)
+                    .expect("the kernel's own")
+                    .concat();
+                if !joiner.add(&packet).expect("a packet") {
+                    write(&mut joiner);
+                    joiner.add(&packet).expect("a packet");
+                }
+            }
+        }
+        write(&mut joiner);
+        let mut buffer = [0; 2_000];
+        for datagram in &datagrams {
+            let length = receiver.recv(&mut buffer).expect("it was written");
+            assert_eq!(buffer[..length], datagram[..]);
+        }
+        if to.takes_udp_runs() {
+            assert_eq!(frames, 1, "{destination}: all in one");
+        }
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> R
 }
 
 /// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,
-/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv` and `stamps.csv` into `directory`, which is made if it is not there.
+/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and `stamps.csv` into `directory`, which is made if it is not there.
 /// Where there are several workloads, files about flows have them all, and two more columns at the end that say whose a flow is.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
@@ -54,6 +54,9 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     }
     if result.contenders.iter().any(|c| !c.series.stamped.is_empty()) {
         put(directory, "stamps.csv", &stamps_csv(result))?;
+    }
+    if result.contenders.iter().any(|c| !c.series.bundles.is_empty()) {
+        put(directory, "bundles.csv", &bundles_csv(result))?;
     }
     Ok(())
 }
@@ -151,6 +154,36 @@ fn series_csv(result: &RunResult) -> String {
                     s.received,
                     t.ca_state,
                     u8::from(t.app_limited)
+                );
+            }
+        }
+    }
+    csv
+}
+
+/// Every look at every bundle. Modes are 0 (open), 1 (delay) and 2 (passing); 0 where a value is not known.
+fn bundles_csv(result: &RunResult) -> String {
+    let mut csv = String::from(
+        "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit\n",
+    );
+    for c in &result.contenders {
+        for (bundle, samples) in c.figures.bundles.iter().zip(&c.series.bundles) {
+            for s in samples {
+                let _ = writeln!(
+                    csv,
+                    "{},{},{:.6},{},{:.6},{:.6},{},{:.6},{:.6},{:.4},{:.6},{:.6}",
+                    quoted(&c.label),
+                    quoted(&bundle.name),
+                    s.at_ns as f64 / 1e9,
+                    s.mode,
+                    s.limit_mbit,
+                    s.received_mbit,
+                    s.waiting_bytes,
+                    s.rtt_ms,
+                    s.min_rtt_ms,
+                    s.eta,
+                    s.capacity_mbit,
+                    s.cross_mbit
                 );
             }
         }

@@ -8,8 +8,8 @@ use ccplane_units::Bytes;
 
 use crate::record::completions;
 use crate::result::{
-    AlgorithmFigures, Audit, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures, HostFigures,
-    Interval, SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
+    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures,
+    HostFigures, Interval, SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
 };
 use crate::stats;
 
@@ -197,8 +197,19 @@ fn figures(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Opt
         links: first.links.clone(),
         one_way: first.one_way.clone(),
         second_loop: figures.iter().map(|f| f.second_loop.as_ref()).sum(),
+        bundles: bundles(&figures),
     };
     Some((one, spread))
+}
+
+/// The same bundles in all runs.
+fn bundles(figures: &[&Figures]) -> Vec<BundleFigures> {
+    let count = figures.first().map_or(0, |first| first.bundles.len());
+    let one = |at| {
+        let runs: Vec<&BundleFigures> = figures.iter().filter_map(|f| f.bundles.get(at)).collect();
+        BundleFigures::over(&runs)
+    };
+    (0..count).map(one).collect()
 }
 
 /// The totals of the same workloads in all runs.

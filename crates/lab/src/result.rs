@@ -4,6 +4,7 @@
 //! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
+mod bundles;
 mod spread;
 mod workloads;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
+pub use bundles::{BundleChange, BundleFigures, BundleSample};
 pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
 pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
@@ -152,6 +154,9 @@ pub struct Figures {
     /// What RC3's second loop did, where the transport has one; where there are several seeds, in all of them together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_loop: Option<SecondLoop>,
+    /// What the sites' boxes did, where the scenario has some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bundles: Vec<BundleFigures>,
 }
 
 /// What RC3's second loop did for all flows of a contender together.
@@ -412,6 +417,9 @@ pub struct Series {
     /// One for each of [`ContenderResult::workloads`].
     #[serde(default)]
     pub workloads: Vec<WorkloadSeries>,
+    /// Looks at each of [`Figures::bundles`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bundles: Vec<Vec<BundleSample>>,
     /// The runs that this one stands for, where there are several.
     #[serde(default)]
     pub each: Vec<EachRun>,

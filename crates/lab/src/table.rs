@@ -62,6 +62,7 @@ pub fn all(result: &RunResult) -> Vec<Table> {
         of_completions(result),
         of_workload_completions(result),
         of_second_loops(result),
+        of_bundles(result),
     ];
     std::iter::once(of_run(result))
         .chain(further.into_iter().flatten())
@@ -257,6 +258,44 @@ pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
         }
     }
     completion_table("by workload", rows)
+}
+
+/// What the sites' boxes did, a row for each; nothing where the scenario has none.
+pub fn of_bundles(result: &RunResult) -> Option<Table> {
+    let share = |share: f64| format!("{:.1}", share * 100.0);
+    let known = |ms: Option<f64>| ms.map_or(Table::NOTHING.to_owned(), |ms| format!("{ms:.1}"));
+    let mut rows = Vec::new();
+    for c in &result.contenders {
+        for b in &c.figures.bundles {
+            rows.push(vec![
+                format!("{}, {}", c.label, b.name),
+                share(b.open_share),
+                share(b.delay_share),
+                share(b.passing_share),
+                known(b.box_queue_ms),
+                known(b.passing_queue_ms),
+                format!("{:.1}", b.network_queue_p50_ms),
+                format!("{:.1}", b.network_queue_p95_ms),
+                b.dropped.to_string(),
+                b.missing.to_string(),
+                share(b.out_of_order_share),
+            ]);
+        }
+    }
+    let headings = [
+        "bundle",
+        "open\n% of time",
+        "delay\n% of time",
+        "passing\n% of time",
+        "queue in its box\nmean, ms",
+        "passing\nmean, ms",
+        "in the network\nmedian, ms",
+        "in the network\np95, ms",
+        "dropped in its box\npackets",
+        "lost\npackets",
+        "out of order\n%",
+    ];
+    (!rows.is_empty()).then(|| Table::new(headings, rows))
 }
 
 /// What second loops did, a row for each contender that has one; nothing where the transport has none.

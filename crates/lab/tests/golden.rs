@@ -45,7 +45,7 @@ fn shipped_scenarios_give_the_same_result_as_ever_on_any_number_of_threads() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();
-    assert_eq!(files.len(), 21);
+    assert_eq!(files.len(), 22);
     let mut found =
         String::from("# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n");
     for path in files {

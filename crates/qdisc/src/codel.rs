@@ -14,7 +14,9 @@ pub struct CodelConfig {
     /// only delay grows.
     pub target: Duration,
     /// How long the wait may stay above the target before anything is dropped, 100 ms: about the largest round-trip
-    /// time in use. Shorter drops what would have drained by itself; longer lets a queue stand.
+    /// time in use. Shorter drops what would have drained by itself; longer lets a queue stand. It may be below the target:
+    /// 100 ms and 5 ms leave a queue of up to 100 ms alone, as a drop-tail queue of that size, and thin out a longer one at
+    /// once.
     pub interval: Duration,
     /// Whether packets that understand marks are marked instead of dropped (section 1 allows it; as Linux does it).
     pub ecn: bool,

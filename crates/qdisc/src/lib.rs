@@ -23,11 +23,13 @@
 //! | [`FqCodel`] | CoDel a flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
 //! | [`DualPi2`] | a queue for L4S, one for the rest, coupled | RFC 9332; Linux `dualpi2` | dequeue |
 //! | [`Tbf`] | a token bucket before another queue | Linux `tbf` | as the queue inside; holds packets back |
+//! | [`Classes`] | strict levels, shares by weight within one, any of these in each class | Shreedhar and Varghese, SIGCOMM 1995 | as the queues inside; dequeue schedules |
 //! | [`Rcp`] | offers every flow the same rate, stamped on packets | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
 #![forbid(unsafe_code)]
 
 mod any;
 mod bucket;
+mod classes;
 mod codel;
 mod delay;
 mod droptail;
@@ -51,6 +53,7 @@ mod tbf;
 mod trace;
 
 pub use any::AnyQdisc;
+pub use classes::{ClassSpec, Classes, ClassesSpec};
 pub use codel::{Codel, CodelConfig};
 pub use delay::{Delay, DelayModel, Shape};
 pub use droptail::DropTail;

@@ -17,8 +17,8 @@ use crate::{
 /// | `droptail:1bdp`, `droptail:160p`, `droptail:240kB`, `droptail:inf` | [`DropTail`] |
 /// | `prio:3:1bdp`, `prio:5:shared:1bdp` | [`Prio`]: bands, a buffer each or one that all share |
 /// | `ecn:65p`, `ecn:65p:1bdp` | [`EcnStep`]: threshold, limit |
-/// | `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514` | [`Sfq`] |
-/// | `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn` | [`Codel`] |
+/// | `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514`, `sfq:limit=1.875MB:depth=1000` | [`Sfq`] |
+/// | `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn` | [`Codel`]; the interval may be below the target |
 /// | `fq_codel`, `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:quantum=1514:noecn` | [`FqCodel`] |
 /// | `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn` | [`Red`] |
 /// | `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p:…` | [`DualPi2`], also `coupling_factor=2`, `step_thresh=1ms`, `range=0ms`, `classic_protection=10` |
@@ -48,7 +48,12 @@ pub enum QueueSpec {
         limit: Size,
     },
     /// Stochastic fairness.
-    Sfq(SfqConfig),
+    Sfq {
+        /// Everything but the limit.
+        config: SfqConfig,
+        /// 127 packets, in all flows together.
+        limit: Size,
+    },
     /// Controlled delay.
     Codel {
         /// Everything but the limit.
@@ -194,7 +199,7 @@ impl QueueSpec {
                 AnyQdisc::Prio(Prio::new(bands, buffer))
             }
             QueueSpec::Ecn { threshold, .. } => AnyQdisc::EcnStep(EcnStep::new(threshold.threshold(rate, rtt)?, limit)),
-            QueueSpec::Sfq(config) => AnyQdisc::Sfq(Sfq::new(config, mtu, seed)),
+            QueueSpec::Sfq { config, .. } => AnyQdisc::Sfq(Sfq::new(config, limit, mtu, seed)),
             QueueSpec::Codel { config, .. } => AnyQdisc::Codel(Codel::new(config, limit, mtu)),
             QueueSpec::FqCodel { config, .. } => AnyQdisc::FqCodel(FqCodel::new(config, limit, mtu, seed)),
             QueueSpec::Red(spec) => AnyQdisc::Red(Red::new(spec.config(limit, rate, rtt, mtu)?, seed)),
@@ -229,9 +234,8 @@ impl QueueSpec {
     pub fn limit(&self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<Limit, QueueSpecError> {
         let size = match *self {
             QueueSpec::DropTail(limit) | QueueSpec::Prio { limit, .. } | QueueSpec::Ecn { limit, .. } => limit,
-            QueueSpec::Codel { limit, .. } | QueueSpec::FqCodel { limit, .. } => limit,
+            QueueSpec::Sfq { limit, .. } | QueueSpec::Codel { limit, .. } | QueueSpec::FqCodel { limit, .. } => limit,
             QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
-            QueueSpec::Sfq(config) => Size::Packets(config.limit.into()),
             QueueSpec::Red(spec) => spec.limit,
         };
         size.limit(rate, rtt, mtu)

@@ -170,3 +170,45 @@ fn drops_come_at_the_interval_over_the_root_of_the_count() {
     }
     assert!(drops.len() > 20);
 }
+
+/// The bottleneck of Bundler's experiments.
+const BUNDLER: CodelConfig = CodelConfig {
+    target: Duration::from_millis(100),
+    interval: Duration::from_millis(5),
+    ecn: false,
+};
+
+/// When packets are dropped, in ms, of a queue in which everything waits `wait`: one comes and one is asked for every 10 µs.
+fn drops_of_a_standing_queue(wait: u64, ms: u64) -> Vec<f64> {
+    let mut codel = Codel::new(BUNDLER, Limit::Packets(20_000), 1_500);
+    let mut drops = Vec::new();
+    for step in 0..ms * 100 {
+        let now = Time::from_micros(step * 10);
+        codel.enqueue(now, Full::new(step as u32, 1_500), &mut |_, _| {});
+        // What has waited long enough; a drop takes the next packet's time with it, so that the wait never grows.
+        while codel.backlog().packets * 10 > wait * 1_000 {
+            codel.dequeue(now, &mut |_: Full, _| drops.push(step as f64 / 100.0));
+        }
+    }
+    drops
+}
+
+#[test]
+fn with_the_interval_below_the_target_a_queue_of_60_ms_stands() {
+    assert!(drops_of_a_standing_queue(60, 2_000).is_empty());
+}
+
+#[test]
+fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more() {
+    let drops = drops_of_a_standing_queue(150, 1_000);
+    // The first wait of 150 ms ends at 150 ms; dropping begins an interval later, and goes on after 5/√1, 5/√2, 5/√3 … ms.
+    let mut expected = 155.0;
+    for (count, &at) in drops.iter().take(100).enumerate() {
+        assert!(
+            (at - expected).abs() <= 0.03 * (count + 2) as f64,
+            "drop {count} at {at} ms, not {expected}"
+        );
+        expected += 5.0 / ((count + 1) as f64).sqrt();
+    }
+    assert!(drops.len() > 100);
+}

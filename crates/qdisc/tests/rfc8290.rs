@@ -210,3 +210,49 @@ fn sfq_drops_from_the_longest_queue() {
     let own = queue.enqueue(Time::ZERO, of_flow(9, 0, 100), &mut |_: Full, _| {});
     assert_eq!(own, Verdict::Dropped(DropReason::Full), "the longest queue is its own");
 }
+
+/// A flow of few large packets and one of many small ones: which is the longer depends on the unit.
+#[test]
+fn with_a_limit_in_bytes_the_longest_queue_has_the_most_bytes() {
+    let fill = |limit: &str| {
+        let mut queue = build(&format!("sfq:limit={limit}"));
+        for id in 0..6 {
+            queue.enqueue(Time::ZERO, of_flow(id, 0, 1_500), &mut |_, _| {});
+        }
+        for id in 10..20 {
+            queue.enqueue(Time::ZERO, of_flow(id, 1, 100), &mut |_, _| {});
+        }
+        let mut dropped = Vec::new();
+        let mut drops = |packet: Full, reason: DropReason| dropped.push((packet.id, reason));
+        let verdict = queue.enqueue(Time::ZERO, of_flow(30, 2, 1_000), &mut drops);
+        assert_eq!(verdict, Verdict::Queued);
+        (dropped, queue.backlog())
+    };
+    let (dropped, left) = fill("16p");
+    assert_eq!(dropped, [(19, DropReason::PushedOut)]);
+    assert_eq!((left.packets, left.bytes), (16, 10_900));
+    // 10 000 bytes wait.
+    let (dropped, left) = fill("10kB");
+    assert_eq!(dropped, [(5, DropReason::PushedOut)]);
+    assert_eq!((left.packets, left.bytes), (16, 9_500));
+}
+
+#[test]
+fn one_large_packet_may_cost_several_small_ones_and_is_lost_itself_where_its_flow_has_most() {
+    let mut queue = build("sfq:limit=3kB");
+    for id in 0..30 {
+        queue.enqueue(Time::ZERO, of_flow(id, id % 2, 100), &mut |_, _| {});
+    }
+    let mut dropped = Vec::new();
+    let mut drops = |packet: Full, reason: DropReason| dropped.push((packet.id, reason));
+    assert_eq!(
+        queue.enqueue(Time::ZERO, of_flow(40, 2, 500), &mut drops),
+        Verdict::Queued
+    );
+    let expected: Vec<_> = [28, 29, 26, 27, 24].map(|id| (id, DropReason::PushedOut)).into();
+    assert_eq!(dropped, expected, "from the two in turn");
+    // With 2000 bytes its queue would be the longest; the others have 1200 and 1300.
+    let own = queue.enqueue(Time::ZERO, of_flow(41, 2, 1_500), &mut |_: Full, _| {});
+    assert_eq!(own, Verdict::Dropped(DropReason::Full));
+    assert_eq!(queue.backlog().bytes, 3_000);
+}

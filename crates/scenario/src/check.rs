@@ -8,11 +8,11 @@ use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, File, Q, Word};
-use crate::problem::{Problem, Source};
 use crate::{
     Beside, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until, Workload,
-    read_text, shipped, stamps, topology, transport, workloads,
+    bundle, read_text, shipped, stamps, topology, transport, workloads,
 };
+use crate::{Problem, Source};
 
 /// A packet of the transport's default segment size with its headers; `header_bytes` and `mss` change it.
 const HEADERS: u32 = 52;
@@ -210,7 +210,7 @@ impl Context<'_> {
 
 /// Checks a whole file.
 pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
-    let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
+    let file: File = toml::from_str(source.text).map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
     let headers = transport
@@ -254,6 +254,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         events: events(&context, &file.event, duration)?,
         staleness: file.steering.staleness.map(|s| s.get_ref().0),
         topology_span,
+        bundles: bundle::all(&context, &file.bundle)?,
         stamps: file.stamps.as_ref().map(|s| stamps::stamps(&context, s)).transpose()?,
         report: report(&context, &file.report)?,
         topology,

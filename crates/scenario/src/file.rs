@@ -4,6 +4,7 @@
 //! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
+use ccplane_problem::Text;
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;
@@ -12,7 +13,6 @@ use toml::Spanned;
 use crate::Contender;
 use crate::Seeds;
 use crate::stamps::Drift;
-use crate::text::Text;
 
 /// A quantity with its place.
 pub(crate) type Q<T> = Spanned<Text<T>>;
@@ -38,6 +38,8 @@ pub(crate) struct File {
     pub(crate) link: Vec<Spanned<Link>>,
     #[serde(default)]
     pub(crate) workload: Vec<Spanned<Workload>>,
+    #[serde(default)]
+    pub(crate) bundle: Vec<Spanned<Bundle>>,
     #[serde(default)]
     pub(crate) event: Vec<Spanned<Event>>,
     #[serde(default)]
@@ -217,6 +219,25 @@ pub(crate) struct Workload {
     pub(crate) bursts: Option<Spanned<Bursts>>,
     pub(crate) list: Option<Spanned<Vec<Listed>>>,
     pub(crate) trace: Option<Word>,
+}
+
+/// Two switches between which a site's traffic is paced.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bundle {
+    pub(crate) from: Word,
+    pub(crate) to: Word,
+    /// Without it, the contenders steer it in turn.
+    pub(crate) algorithm: Option<Q<Contender>>,
+    pub(crate) hosts: Option<Q<Contender>>,
+    pub(crate) queue: Option<Word>,
+    pub(crate) overhead: Option<Q<Bytes>>,
+    pub(crate) min: Option<Q<Rate>>,
+    pub(crate) max: Option<Q<Rate>>,
+    #[serde(default)]
+    pub(crate) observe: bool,
+    #[serde(default)]
+    pub(crate) by_hash: bool,
 }
 
 #[derive(Deserialize)]

@@ -7,16 +7,15 @@
 //! Nothing here runs anything: whether a simulator or an emulator does is not known.
 #![forbid(unsafe_code)]
 
+mod bundle;
 mod cellular;
 mod check;
 mod contender;
 mod file;
 mod over;
-mod problem;
 mod seeds;
 mod shipped;
 mod stamps;
-mod text;
 mod topology;
 mod transport;
 mod workloads;
@@ -29,9 +28,10 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_transport::Tail;
 use ccplane_units::{Bytes, Duration, Rate};
 
+pub use bundle::Bundle;
+pub use ccplane_problem::{Problem, Source, suggestions};
 pub use cellular::Cellular;
-pub use contender::{BadContender, Contender, suggestions};
-pub use problem::{Problem, Source};
+pub use contender::{BadContender, Contender};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, Stamps};
@@ -67,6 +67,8 @@ pub struct Scenario {
     pub routes: Vec<Route>,
     /// Who sends what.
     pub workloads: Vec<Workload>,
+    /// Sites whose traffic is paced by a box of their own.
+    pub bundles: Vec<Bundle>,
     /// What changes while it runs.
     pub events: Vec<Event>,
     /// The transport of every host.
@@ -259,6 +261,14 @@ pub enum Ends {
     Each,
     /// All do, some time.
     All,
+}
+
+impl Scenario {
+    /// Who controls the workloads that name no algorithm, where contenders steer bundles; `None`: the contenders themselves.
+    pub fn hosts_of_bundles(&self) -> Option<&Contender> {
+        let steered = self.bundles.iter().find(|bundle| bundle.algorithm.is_none())?;
+        Some(&steered.hosts)
+    }
 }
 
 impl Workload {

@@ -27,6 +27,7 @@ impl Scenario {
             contenders,
             duration,
             until: Until::Duration,
+            bundles: Vec::new(),
             warm: Duration::ZERO,
             seeds: Seeds::one(1),
             sample_every: SAMPLE,

@@ -33,6 +33,7 @@ const SCENARIOS: &[File] = files![
     "19-graph.toml",
     "20-trace.toml",
     "21-mixed.toml",
+    "22-bundle.toml",
 ];
 
 /// What they refer to.

@@ -6,9 +6,9 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
+use crate::Problem;
 use crate::check::{Context, name};
 use crate::file::{self, File, Q, Word};
-use crate::problem::Problem;
 use crate::{GraphLink, Link, Name, Node, Topology};
 
 /// Most hosts of one side; beyond, the simulator would refuse for lack of memory.

@@ -7,10 +7,10 @@ use ccplane_transport::Tail;
 use ccplane_units::Duration;
 use toml::Spanned;
 
+use crate::Problem;
 use crate::TransportOptions;
 use crate::check::Context;
 use crate::file::{self, Q};
-use crate::problem::Problem;
 
 /// Checks the table.
 pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {

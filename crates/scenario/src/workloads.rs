@@ -4,9 +4,9 @@ use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use toml::Spanned;
 
+use crate::Problem;
 use crate::check::{Context, name};
 use crate::file;
-use crate::problem::Problem;
 use crate::{Kind, Name, Pairing, TraceFlow, Workload};
 
 /// Flows of one kind a pair; beyond, a simulation of anything else would be meant.

@@ -459,6 +459,44 @@ fn a_run_may_end_with_its_flows() {
 }
 
 #[test]
+fn bundles_are_read_and_their_mistakes_told() {
+    let text = |lines: &str| format!("{SMALL}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n");
+    let s = parse(&text("")).unwrap();
+    let [bundle] = s.bundles.as_slice() else {
+        panic!("{:?}", s.bundles)
+    };
+    assert_eq!(bundle.title(), "left -> right");
+    assert_eq!(
+        (bundle.overhead, bundle.observe, bundle.by_hash, bundle.queue),
+        (0, false, false, None)
+    );
+    assert_eq!(
+        s.hosts_of_bundles().map(ToString::to_string).as_deref(),
+        Some("native:cubic")
+    );
+    // One with an algorithm of its own leaves the workloads to the contenders.
+    let own = parse(&text(
+        "algorithm = \"bundler\"\noverhead = \"60B\"\nmax = \"1gbit\"\nqueue = \"fq_codel\"",
+    ))
+    .unwrap();
+    assert_eq!((own.hosts_of_bundles(), own.bundles[0].overhead), (None, 60));
+    for (lines, said, fix) in [
+        ("overhead = \"9kB\"", "adds", "60B"),
+        ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
+        ("queue = \"droptial:9p\"", "droptial", ""),
+        (
+            "hosts = \"native:reno\"\n[[bundle]]\nfrom = \"right\"\nto = \"left\"",
+            "native:cubic",
+            "same `hosts`",
+        ),
+    ] {
+        let problem = parse(&text(lines)).expect_err(lines);
+        let whole = format!("{problem:?} {problem}");
+        assert!(whole.contains(said) && whole.contains(fix), "{lines}: {whole}");
+    }
+}
+
+#[test]
 fn every_mistake_names_its_line_and_its_fix() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(folder.join("falls.cdf"), "0 0\n1000 0.5\n20000 0.4\n30000 1\n").unwrap();

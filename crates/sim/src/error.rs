@@ -118,6 +118,9 @@ pub enum SimError {
     /// An agent did not accept an algorithm, or a flow wants one that it lacks.
     #[error("no agent of this simulation offers `{0}`")]
     UnknownAlgorithm(String),
+    /// A bundle that cannot be.
+    #[error("the bundle cannot be: {0}")]
+    Bundle(String),
     /// A workload that cannot be.
     #[error(transparent)]
     Workload(#[from] WorkloadError),

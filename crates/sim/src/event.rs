@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Steer,
     /// The agents have something to do.
     AgentDeadline,
+    /// A bundle's boxes have something to do.
+    Bundle,
 }
 
 /// An event: time (56 bits, ns), kind (4 bits), rank (40 bits), which one (28 bits).
@@ -91,11 +93,11 @@ impl Event {
             Kind::Change,
             Kind::Steer,
             Kind::AgentDeadline,
+            Kind::Bundle,
             // Never made.
-            Kind::AgentDeadline,
-            Kind::AgentDeadline,
-            Kind::AgentDeadline,
-            Kind::AgentDeadline,
+            Kind::Bundle,
+            Kind::Bundle,
+            Kind::Bundle,
         ];
         KINDS[(self.0 >> 68) as usize & 15]
     }

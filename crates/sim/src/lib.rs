@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod bundle;
 mod change;
 mod check;
 mod datagram;
@@ -41,6 +42,7 @@ mod workload;
 mod world;
 
 pub use app::{App, AppId, Cause};
+pub use bundle::{BundleId, BundleSpec};
 pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
 };

@@ -19,7 +19,8 @@ use crate::probe::Sojourns;
 use crate::random::{self, Purpose};
 
 pub use special::Crossing;
-use special::{Queue, Special, Waiting};
+pub(crate) use special::Waiting;
+use special::{Queue, Special};
 
 /// One direction of a link.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Segment, Side};
 
+use crate::bundle::Asides;
 use crate::offer::Offers;
 
 pub(crate) const NONE: u32 = u32::MAX;
@@ -40,6 +41,8 @@ pub(crate) struct Packets {
     pub no_side: Side,
     /// What packets of flows under RCP carry.
     pub offers: Offers,
+    /// What packets of bundles carry.
+    pub asides: Asides,
     /// How many were ever made, and of those how many are no more.
     pub made: u64,
     pub gone: u64,
@@ -95,6 +98,7 @@ impl Packets {
     pub fn drop(&mut self, id: u32) {
         self.gone += 1;
         self.offers.forget(id);
+        self.asides.forget(id);
         self.free.push(id);
         let side = self.packets[id as usize].side;
         if side != NONE {
@@ -131,6 +135,7 @@ impl Packets {
             + self.sides.capacity() * size_of::<Side>()
             + (self.free.capacity() + self.free_sides.capacity()) * 4
             + self.offers.heap_bytes()
+            + self.asides.memory()
     }
 
     fn keep_side(&mut self, packet: u32) {

@@ -206,6 +206,7 @@ impl<T: Tracer> Simulation<T> {
                     self.world.plan_agent(which);
                 }
             }
+            Kind::Bundle => self.on_bundle(which),
             Kind::Datagram => {
                 if let Some(packet) = self.world.datagrams.next(which) {
                     let (id, place, _) = self.world.packets.place();

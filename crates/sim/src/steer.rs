@@ -31,17 +31,20 @@ pub struct SteerOptions {
     pub from_agent: Duration,
     /// What the owner of the hosts allows.
     pub limits: Limits,
+    /// What its flows can do: what a connection can, or, for an agent that steers bundles, what a bundle can.
+    pub capabilities: Capabilities,
     /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0 costs nothing.
     pub keep_reports: usize,
 }
 
 impl Default for SteerOptions {
-    /// 20 µs each way, what CCP's authors measured between a kernel and its agent (papers/ccp-evaluation).
+    /// For connections, 20 µs each way: what CCP's authors measured between a kernel and its agent (papers/ccp-evaluation).
     fn default() -> SteerOptions {
         SteerOptions {
             to_agent: Duration::from_micros(20),
             from_agent: Duration::from_micros(20),
             limits: Limits::default(),
+            capabilities: CAPABILITIES,
             keep_reports: 0,
         }
     }
@@ -118,7 +121,7 @@ impl Host {
             from_agent: options.from_agent,
         };
         let here = Here::after(agent, DatapathId(index), delays);
-        let tables = Tables::new(options.limits, CAPABILITIES);
+        let tables = Tables::new(options.limits, options.capabilities);
         Host {
             shared: Shared::new(index, "sim", tables, Out { here, instead }),
             keep_reports: options.keep_reports,
@@ -321,6 +324,10 @@ impl<T: Tracer> Simulation<T> {
                 }
                 Brought::Command(command) => (flow_of(&command), command),
             };
+            let Ok(number) = u32::try_from(number) else {
+                self.steer_bundle(agent, number, &command);
+                continue;
+            };
             let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
             let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
             let place = match end.as_ref().map(|end| end.control.get()) {
@@ -344,10 +351,10 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-/// The number of the flow that a command is for; none has the highest.
-fn flow_of(command: &Command) -> u32 {
+/// The number of the flow or bundle that a command is for; none has the highest of either.
+fn flow_of(command: &Command) -> u64 {
     match command {
-        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => u32::try_from(*flow).unwrap_or(u32::MAX),
-        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u32::MAX,
+        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => *flow,
+        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u64::from(u32::MAX),
     }
 }

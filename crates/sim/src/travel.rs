@@ -18,7 +18,7 @@ impl<T: Tracer> Simulation<T> {
         }
         if self.world.packets.get(id).to == node {
             self.take(id);
-        } else {
+        } else if !self.world.bundles.any() || !self.at_box(node, id) {
             self.forward(node, id);
         }
     }

@@ -1,10 +1,12 @@
 //! Everything in a simulation: the network, flows, agents and applications, and the time it is there.
 
+use ccplane_qdisc::DropReason;
 use ccplane_transport::Native;
 use ccplane_units::Time;
 
 use crate::SimError;
 use crate::app::{AppId, Installed};
+use crate::bundle::Bundles;
 use crate::change::Change;
 use crate::datagram::Datagrams;
 use crate::end::End;
@@ -78,6 +80,9 @@ pub struct World {
     pub(crate) datagrams: Datagrams,
     pub(crate) clocks: Clocks,
     pub(crate) counters: Counters,
+    pub(crate) bundles: Bundles,
+    /// Room for what a sendbox drops in one call, kept so that a call allocates nothing.
+    pub(crate) box_drops: Vec<(u32, DropReason)>,
     /// Each packet has a path of its own.
     pub(crate) spray: bool,
     /// Why an application cannot go on: the run ends with it.
@@ -140,6 +145,8 @@ impl World {
             datagrams: Datagrams::default(),
             clocks: Clocks::default(),
             counters: Counters::default(),
+            bundles: Bundles::default(),
+            box_drops: Vec::new(),
             spray,
             failed: None,
             awaited: Vec::new(),

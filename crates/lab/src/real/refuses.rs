@@ -49,6 +49,9 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
         }
         _ => parts.push("a network other than [topology.dumbbell]: there is one bottleneck".to_owned()),
     }
+    if !scenario.bundles.is_empty() {
+        parts.push("[[bundle]]: its boxes are in the simulator".to_owned());
+    }
     if !scenario.routes.is_empty() || scenario.per_packet {
         parts.push("routing: there is one way".to_owned());
     }

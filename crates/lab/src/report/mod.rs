@@ -45,6 +45,7 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     boxes(&mut page, result, &charts);
     one_way(&mut page, result, &charts);
     second_loops(&mut page, result);
+    bundles(&mut page, result);
     completions(&mut page, result, &charts);
     flows(&mut page, result);
     links(&mut page, result);
@@ -403,6 +404,15 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
                  least. All of them are in stamps.csv.";
     let table = Table::new(headings, rows).html();
     page.section("One-way queueing delay", &(table + &note(about) + &charts.stamps()));
+}
+
+fn bundles(page: &mut Page, result: &RunResult) {
+    if let Some(table) = table::of_bundles(result) {
+        let about = "A site's box holds back what leaves it, so that its queue stands there and not in the network: open has no limit, delay \
+                     keeps the network's queue short, passing lets traffic through beside others that fill it. Every look at a bundle \
+                     is in bundles.csv.";
+        page.section("Bundles", &(table.html() + &note(about)));
+    }
 }
 
 fn second_loops(page: &mut Page, result: &RunResult) {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_sim::{AppId, Failure, FlowId, FlowView, NodeId, SimError, World};
+use ccplane_sim::{AppId, BundleId, Failure, FlowId, FlowView, NodeId, SimError, World};
 use ccplane_units::{Duration, Rate, Time};
 
+use super::bundles;
 use crate::contender::Contender;
 use crate::metrics;
 use crate::record::WorkloadRecord;
-use crate::result::{Completion, Sample, TcpInfo};
+use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
+use crate::scenario::{Bundle, Scenario};
 use crate::sends::{MOST_SAMPLED, Sends};
 
 /// What the kernel says where there was no loss yet.
@@ -44,6 +46,7 @@ pub(super) struct Looks<'p> {
     sampled: Vec<Sampled>,
     /// One for each part, where there are several.
     courses: Vec<Course>,
+    bundles: Vec<(BundleId, Vec<BundleSample>)>,
     /// What every flow had received, and every workload in exchanges and datagrams, when the counting began.
     uncounted: Uncounted,
 }
@@ -76,7 +79,7 @@ struct Course {
 }
 
 impl<'p> Looks<'p> {
-    pub fn new(parts: &'p [Part], mss: u16) -> Looks<'p> {
+    pub fn new(parts: &'p [Part], bundles: Vec<BundleId>, mss: u16) -> Looks<'p> {
         let courses = if parts.len() > 1 { parts.len() } else { 0 };
         Looks {
             parts,
@@ -84,6 +87,7 @@ impl<'p> Looks<'p> {
             seen: 0,
             sampled: Vec::new(),
             courses: (0..courses).map(|_| Course::default()).collect(),
+            bundles: bundles.into_iter().map(|bundle| (bundle, Vec::new())).collect(),
             uncounted: Uncounted::default(),
         }
     }
@@ -123,6 +127,9 @@ impl<'p> Looks<'p> {
         for (part, course) in self.parts.iter().zip(&mut self.courses) {
             course.look(sim, part, now);
         }
+        for (bundle, samples) in &mut self.bundles {
+            samples.extend(bundles::sample(sim, *bundle, now));
+        }
     }
 
     /// Whether one more flow of this part is looked at: the limit is for compared workloads together, and for each other one.
@@ -133,6 +140,19 @@ impl<'p> Looks<'p> {
         };
         let taken = self.sampled.iter().filter(|sampled| together(sampled.part));
         taken.count() < MOST_SAMPLED
+    }
+
+    /// What is known of the bundles, and their samples.
+    pub fn bundles(&mut self, sim: &World, scenario: &Scenario) -> (Vec<BundleFigures>, Vec<Vec<BundleSample>>) {
+        let of = |(at, (bundle, samples)): (usize, (BundleId, Vec<BundleSample>))| {
+            let name = scenario.bundles.get(at).map(Bundle::title).unwrap_or_default();
+            (bundles::figures(sim, bundle, name, &samples, scenario.warm), samples)
+        };
+        std::mem::take(&mut self.bundles)
+            .into_iter()
+            .enumerate()
+            .map(of)
+            .unzip()
     }
 
     /// The flows that are looked at, in the order of the result: compared ones as they began, then those of the others by

@@ -1,5 +1,6 @@
 //! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed alone.
 
+mod bundles;
 mod instant;
 mod look;
 mod one;

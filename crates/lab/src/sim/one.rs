@@ -10,8 +10,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, SimError, SimOptions, Simulation, SteerOptions,
-    Tracer, World,
+    AgentId, BundleId, Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, SimError, SimOptions,
+    Simulation, SteerOptions, Tracer, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
@@ -86,10 +86,12 @@ impl Job<'_> {
             put_stamps(stamps, &mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
         }
         let mut controls = Controls::new(self, contender);
+        let bundles = self.add_bundles(&mut sim, &mut controls, seed)?;
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
-        let (looks, span) = self.advance(&mut sim, &parts, progress)?;
+        let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
         let heard = controls.heard(&sim, &looks.flows());
         let warm = self.scenario.warm;
+        let bundles = looks.bundles(&sim, self.scenario);
         let record = Record {
             span,
             warm,
@@ -97,7 +99,8 @@ impl Job<'_> {
             link: self.link(&sim, span),
             workloads: looks.records(&sim, seed, span, warm).map_err(told)?,
         };
-        let result = self.result(&sim, contender, &parts, record, heard, begun);
+        let mut result = self.result(&sim, contender, &parts, record, heard, begun);
+        (result.figures.bundles, result.series.bundles) = bundles;
         Ok((result, sim))
     }
 
@@ -109,7 +112,12 @@ impl Job<'_> {
     }
 
     /// Adds every workload.
-    fn add_workloads(&self, sim: &mut World, controls: &mut Controls, seed: u64) -> Result<Vec<Part>, Error> {
+    fn add_workloads<'j>(
+        &'j self,
+        sim: &mut World,
+        controls: &mut Controls<'j>,
+        seed: u64,
+    ) -> Result<Vec<Part>, Error> {
         let mut parts = Vec::with_capacity(self.scenario.workloads.len());
         for (index, workload) in self.scenario.workloads.iter().enumerate() {
             let spec = self.plan.spec(index, workload, seed);
@@ -130,7 +138,7 @@ impl Job<'_> {
                 .map_err(|error| self.told(error))?;
             let heeds = !workload.heeds_nothing();
             let compared = workload.is_compared(&self.scenario.contenders);
-            let control = workload.algorithm.as_ref().or(controls.contender);
+            let control = controls.who(workload.algorithm.as_ref());
             parts.push(Part {
                 app: id,
                 name: workload.name.clone(),
@@ -148,10 +156,11 @@ impl Job<'_> {
         &self,
         sim: &mut Simulation<T>,
         parts: &'p [Part],
+        bundles: Vec<BundleId>,
         progress: &dyn Progress,
     ) -> Result<(Looks<'p>, Duration), Error> {
         let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
-        let mut looks = Looks::new(parts, self.plan.transport.mss);
+        let mut looks = Looks::new(parts, bundles, self.plan.transport.mss);
         let awaited: Vec<_> = parts.iter().filter(|part| part.awaited).map(|part| part.app).collect();
         let warm = self.scenario.warm.as_nanos();
         let mut now = 0;
@@ -347,10 +356,12 @@ fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
 }
 
 /// The congestion controls of a run: agents are made once for each algorithm.
-struct Controls<'j> {
+pub(super) struct Controls<'j> {
     job: &'j Job<'j>,
     contender: Option<&'j Contender>,
-    agents: Vec<(Contender, ccplane_sim::AgentId)>,
+    agents: Vec<(Contender, AgentId)>,
+    /// Those that steer bundles: these can do less than a connection, and their agents are told so.
+    box_agents: Vec<(Contender, AgentId)>,
 }
 
 impl<'j> Controls<'j> {
@@ -359,47 +370,82 @@ impl<'j> Controls<'j> {
             job,
             contender,
             agents: Vec::new(),
+            box_agents: Vec::new(),
         }
     }
 
-    /// The control of a workload: its own, or the contender's.
-    fn of(&mut self, sim: &mut World, own: Option<&Contender>) -> Result<Congestion, Error> {
-        let Some(which) = own.or(self.contender) else {
+    /// Who controls a workload: its own algorithm, or the contender, or who does while the contender steers a bundle.
+    fn who(&self, own: Option<&'j Contender>) -> Option<&'j Contender> {
+        own.or(self.job.scenario.hosts_of_bundles()).or(self.contender)
+    }
+
+    /// The control of a workload.
+    fn of(&mut self, sim: &mut World, own: Option<&'j Contender>) -> Result<Congestion, Error> {
+        let Some(which) = self.who(own) else {
             // The scenario was checked: whoever has no algorithm has a contender.
             return Err(broken("a workload without an algorithm".to_owned()));
         };
         match which {
             Contender::Native { name } => Ok(Congestion::Native(native(name)?)),
-            Contender::Ccplane { name, parameters } => {
-                let known = self.agents.iter().find(|(contender, _)| contender == which);
-                let agent = match known {
-                    Some((_, agent)) => *agent,
-                    None => {
-                        let parameters = parameters
-                            .iter()
-                            .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
-                        let mut agent = Agent::new(ccplane_agent::Options::default());
-                        agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
-                        let mut options = SteerOptions {
-                            keep_reports: heard::KEPT,
-                            ..SteerOptions::default()
-                        };
-                        if let Some(staleness) = self.job.scenario.staleness {
-                            (options.to_agent, options.from_agent) = (staleness, staleness);
-                        }
-                        let id = sim.host_agent(agent, options);
-                        self.agents.push((which.clone(), id));
-                        id
-                    }
-                };
+            Contender::Ccplane { name, .. } => {
+                let agent = self.agent(sim, which, false)?;
                 Ok(Congestion::Steered(agent, Arc::from(name.as_str())))
             }
         }
     }
 
+    /// The agent of one of ccplane's algorithms.
+    fn agent(&mut self, sim: &mut World, which: &Contender, of_bundles: bool) -> Result<AgentId, Error> {
+        let Contender::Ccplane { name, parameters } = which else {
+            return Err(broken(format!("an agent for {which}")));
+        };
+        let agents = if of_bundles { &self.box_agents } else { &self.agents };
+        if let Some((_, agent)) = agents.iter().find(|(contender, _)| contender == which) {
+            return Ok(*agent);
+        }
+        let parameters = parameters
+            .iter()
+            .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+        let mut agent = Agent::new(ccplane_agent::Options::default());
+        agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
+        let mut options = SteerOptions {
+            keep_reports: heard::KEPT,
+            ..SteerOptions::default()
+        };
+        if let Some(staleness) = self.job.scenario.staleness {
+            (options.to_agent, options.from_agent) = (staleness, staleness);
+        }
+        if of_bundles {
+            options.capabilities = ccplane_bundle::CAPABILITIES;
+        }
+        let id = sim.host_agent(agent, options);
+        let agents = if of_bundles {
+            &mut self.box_agents
+        } else {
+            &mut self.agents
+        };
+        agents.push((which.clone(), id));
+        Ok(id)
+    }
+
+    /// Who steers a bundle; `None`: nobody, it stays open.
+    pub(super) fn of_bundle(
+        &mut self,
+        sim: &mut World,
+        own: Option<&'j Contender>,
+    ) -> Result<Option<(AgentId, String)>, Error> {
+        match own.or(self.contender) {
+            None | Some(Contender::Native { .. }) => Ok(None),
+            Some(which @ Contender::Ccplane { name, .. }) => {
+                let agent = self.agent(sim, which, true)?;
+                Ok(Some((agent, name.clone())))
+            }
+        }
+    }
+
     /// What has to be switched on for that control.
-    fn wants(&self, own: Option<&Contender>) -> Result<Capabilities, Error> {
-        let which = own.or(self.contender);
+    fn wants(&self, own: Option<&'j Contender>) -> Result<Capabilities, Error> {
+        let which = self.who(own);
         Ok(which.map_or(Ok(Capabilities::default()), |contender| {
             crate::wants(contender, self.job.registry)
         })?)
@@ -408,7 +454,8 @@ impl<'j> Controls<'j> {
     /// What the contender's algorithm heard of these flows.
     fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<Heard> {
         let contender = self.contender?;
-        let (_, agent) = self.agents.iter().find(|(known, _)| known == contender)?;
+        let mut agents = self.agents.iter().chain(&self.box_agents);
+        let (_, agent) = agents.find(|(known, _)| known == contender)?;
         let stats = sim.algorithm(*agent, contender.algorithm())?;
         Some(Heard::simulated(sim, *agent, stats.reports, flows))
     }

@@ -383,7 +383,7 @@ fn spec(link: &Link, rtt: Duration, mtu: u32) -> LinkSpec {
     }
 }
 
-fn mtu(scenario: &Scenario) -> u32 {
+pub(super) fn mtu(scenario: &Scenario) -> u32 {
     let config = config(&scenario.transport);
     u32::from(config.mss) + u32::from(config.header_bytes)
 }
@@ -413,7 +413,7 @@ fn config(options: &TransportOptions) -> Config {
     }
 }
 
-fn node(scenario: &Scenario, network: &Network, name: &Name) -> Result<NodeId, Problem> {
+pub(super) fn node(scenario: &Scenario, network: &Network, name: &Name) -> Result<NodeId, Problem> {
     network.node(&name.text).ok_or_else(|| {
         let known: Vec<&str> = network.nodes().map(|node| network.name(node)).collect();
         scenario.source().unknown(name.span.clone(), "node", &name.text, &known)

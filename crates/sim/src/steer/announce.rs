@@ -27,6 +27,7 @@ impl World {
             };
             Some((u64::from(end.flow), info))
         });
+        let flows = flows.chain(self.bundles.announced(agent));
         self.hosts[agent as usize].shared.announce(self.now, flows);
     }
 }

@@ -46,7 +46,7 @@ pub enum UdpError {
 }
 
 /// What a socket says of one datagram, or of the way there, and not of itself: the next one may pass. A forged source makes some of them.
-pub(crate) fn passes(why: &io::Error) -> bool {
+pub fn passes(why: &io::Error) -> bool {
     matches!(
         why.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw),
         Errno::ECONNREFUSED

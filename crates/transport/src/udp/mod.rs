@@ -14,7 +14,7 @@ mod stamped;
 mod stamps;
 
 pub use error::UdpError;
-pub(crate) use error::passes;
+pub use error::passes;
 pub use flow::Congestion;
 pub use host::{DATAGRAM, Host, Options};
 pub(crate) use numbered::Numbered;

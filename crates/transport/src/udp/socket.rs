@@ -84,6 +84,20 @@ impl Socket {
         })
     }
 
+    /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not taken along.
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        let io = self.io.try_clone()?;
+        let state = UdpSocketState::new((&io).into())?;
+        setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
+        Ok(Socket {
+            io,
+            state,
+            local: self.local,
+            stamps: None,
+            cuts: Cell::new(true),
+        })
+    }
+
     /// The address that it is bound to.
     pub fn local(&self) -> SocketAddr {
         self.local

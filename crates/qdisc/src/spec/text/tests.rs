@@ -22,6 +22,16 @@ fn sizes_are_read_as_people_write_them() {
 }
 
 #[test]
+fn the_limit_of_fair_queues_has_any_unit() {
+    assert_eq!(limit("sfq", 96, 20), Ok(Limit::Packets(127)));
+    assert_eq!(limit("sfq:limit=1.875MB", 96, 20), Ok(Limit::Bytes(1_875_000)));
+    assert_eq!(limit("sfq:limit=1bdp", 96, 20), Ok(Limit::Bytes(240_000)));
+    assert_eq!(limit("fq_codel:limit=1.875MB", 96, 20), Ok(Limit::Bytes(1_875_000)));
+    // As tc writes it; its other sizes have units.
+    assert_eq!(limit("sfq:limit=1000", 96, 20), Ok(Limit::Packets(1_000)));
+}
+
+#[test]
 fn a_limit_is_told_in_packets_and_bytes() {
     let told = |text| limit(text, 96, 20).expect("large enough").describe(1_500);
     assert_eq!(told("droptail:1bdp"), "240000 bytes (160 packets of 1500)");
@@ -76,10 +86,14 @@ fn every_queue_is_read_and_printed() {
         "ecn:65p:1bdp",
         "sfq",
         "sfq:limit=1000p:depth=100:flows=20:divisor=64:quantum=300",
+        "sfq:limit=1875000B:depth=1000",
+        "sfq:limit=0.5bdp",
         "codel",
+        "codel:target=100ms:interval=5ms:limit=2000p",
         "codel:target=1ms:interval=20ms:ecn:limit=1bdp",
         "fq_codel",
         "fq_codel:noecn:limit=1000p:flows=16:quantum=300",
+        "fq_codel:target=100ms:interval=5ms:limit=1875000B",
         "red:min=30p:max=90p",
         "red:min=0.5bdp:max=1bdp:limit=3bdp:probability=10%:weight=1%:ecn",
         "dualpi2",
@@ -125,7 +139,7 @@ fn kind(spec: &QueueSpec) -> &'static str {
         QueueSpec::DropTail(_) => "DropTail",
         QueueSpec::Prio { .. } => "Prio",
         QueueSpec::Ecn { .. } => "EcnStep",
-        QueueSpec::Sfq(_) => "Sfq",
+        QueueSpec::Sfq { .. } => "Sfq",
         QueueSpec::Codel { .. } => "Codel",
         QueueSpec::FqCodel { .. } => "FqCodel",
         QueueSpec::Red(_) => "Red",
@@ -149,10 +163,10 @@ fn the_reason_says_what_to_write() {
         ("codel:target", "`target` has no value; write `target=…`"),
         ("codel:ecn=1", "`ecn` takes no value"),
         ("codel:target=5ms:target=6ms", "`target` is there twice"),
-        ("codel:target=100ms", "below the interval, 100ms"),
         ("codel:target=0ms", "above zero"),
+        ("fq_codel:interval=0ms", "above zero"),
         ("fq_codel:flows=0", "from 1 to 65536"),
-        ("sfq:limit=0p", "`limit=0p`"),
+        ("sfq:limit=many", "`limit=many`"),
         ("red", "it needs min and max"),
         ("red:min=1p:max=5p:probability=0", "may be zero"),
         ("red:min=1p:max=5p:probability=1.5", "at most 1"),
@@ -175,6 +189,8 @@ fn what_cannot_work_on_the_link_is_refused() {
     assert!(error("red:min=9p:max=3p").contains("not below"));
     assert!(error("prio:3:100B").contains("less than one packet"));
     assert!(error("codel:limit=0p").contains("less than one packet"));
+    assert!(error("sfq:limit=0p").contains("less than one packet"));
+    assert!(error("sfq:limit=1kB").contains("less than one packet"));
     let spec: QueueSpec = "rcp:limit=9p".parse().expect("a queue");
     let unlimited = spec.build::<Plain>(None, Duration::ZERO, 1_500, 1);
     assert_eq!(unlimited.err(), Some(QueueSpecError::NoRate));

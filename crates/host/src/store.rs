@@ -1,15 +1,21 @@
 //! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per packet.
+//!
+//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what [`arrived`](Store::arrived), and
+//! [`keep`](Store::keep)s it or not. Queues hold [`Packet`](crate::Packet)s, 16 bytes each, that say which of the kept frames
+//! they are in; [`let_go`](Store::let_go) ends each one's part.
 
-use ccplane_host::Frame;
 use ccplane_units::Time;
+
+use crate::Frame;
 
 /// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.
 /// It is free again when its last frame goes: larger blocks would be held longer by one frame that waits.
 const BLOCK: usize = 256 * 1024;
 
-/// Frames in blocks of memory that are used again.
+/// Frames in blocks of memory that are used again. A frame is named by the number that [`keep`](Store::keep) gave it, which is
+/// another's once all its packets have gone: to ask for it then gives another frame, or panics.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     blocks: Vec<Block>,
     /// The block that frames are put into, if there is one.
     filling: Option<usize>,
@@ -32,11 +38,13 @@ struct Block {
 
 /// A frame and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stored {
-    pub(crate) frame: Frame,
-    pub(crate) arrived: Time,
+pub struct Stored {
+    /// What it consists of.
+    pub frame: Frame,
+    /// When it came.
+    pub arrived: Time,
     /// Of sender and receiver, 0 where there are none.
-    pub(crate) ports: [u16; 2],
+    pub ports: [u16; 2],
     block: u32,
     begin: u32,
     length: u32,
@@ -45,8 +53,8 @@ pub(crate) struct Stored {
 }
 
 impl Store {
-    /// A store that takes up to about `bytes` of memory, as it needs it.
-    pub(crate) fn new(bytes: u64) -> Store {
+    /// A store that takes up to about `bytes` of memory, as it needs it, and at least a quarter of a megabyte.
+    pub fn new(bytes: u64) -> Store {
         Store {
             blocks: Vec::new(),
             filling: None,
@@ -57,8 +65,13 @@ impl Store {
         }
     }
 
-    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up.
-    pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up, or when no frame is that long
+    /// ([`LONGEST_FRAME`](crate::LONGEST_FRAME)). It is the same room until the frame is kept.
+    #[inline]
+    pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if bytes > BLOCK {
+            return None;
+        }
         let fits = |block: &Block| BLOCK - block.end >= bytes;
         if !self.filling.is_some_and(|index| fits(&self.blocks[index])) {
             self.filling = Some(match self.free.pop() {
@@ -79,7 +92,8 @@ impl Store {
     }
 
     /// The first `length` bytes of the room that was given last.
-    pub(crate) fn arrived(&self, length: usize) -> &[u8] {
+    #[inline]
+    pub fn arrived(&self, length: usize) -> &[u8] {
         let block = self.filling.map(|index| &self.blocks[index]);
         block
             .and_then(|block| block.bytes.get(block.end..block.end + length))
@@ -87,7 +101,8 @@ impl Store {
     }
 
     /// Keeps the first `length` bytes of the room that was given last, until all packets of the frame are let go.
-    pub(crate) fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
+    #[inline]
+    pub fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
         // Without a block there was no room, and nothing that could be kept.
         let index = self.filling.unwrap_or_default();
         let block = &mut self.blocks[index];
@@ -115,19 +130,22 @@ impl Store {
     }
 
     /// A frame that was kept.
-    pub(crate) fn get(&self, frame: u32) -> &Stored {
+    #[inline]
+    pub fn get(&self, frame: u32) -> &Stored {
         &self.frames[frame as usize]
     }
 
     /// Its bytes.
-    pub(crate) fn bytes(&self, frame: u32) -> &[u8] {
+    #[inline]
+    pub fn bytes(&self, frame: u32) -> &[u8] {
         let stored = self.get(frame);
         let begin = stored.begin as usize;
         &self.blocks[stored.block as usize].bytes[begin..begin + stored.length as usize]
     }
 
     /// So many packets of a frame have gone.
-    pub(crate) fn let_go(&mut self, frame: u32, packets: u16) {
+    #[inline]
+    pub fn let_go(&mut self, frame: u32, packets: u16) {
         let stored = &mut self.frames[frame as usize];
         stored.left -= packets;
         if stored.left > 0 {
@@ -178,6 +196,15 @@ mod tests {
             }
         }
         assert!(store.frames.len() <= 101, "places are used again");
+    }
+
+    #[test]
+    fn what_no_frame_is_costs_no_memory() {
+        let mut store = Store::new(2 * BLOCK as u64);
+        for _ in 0..5 {
+            assert!(store.room(BLOCK + 1).is_none());
+        }
+        assert!(store.room(crate::LONGEST_FRAME).is_some());
     }
 
     #[test]

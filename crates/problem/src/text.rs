@@ -1,4 +1,4 @@
-//! Quantities in a scenario file: any type that reads itself from text, from a TOML string or a bare number.
+//! Quantities in a file: any type that reads itself from text, from a TOML string or a bare number.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// A value that was read by its own `FromStr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Text<T>(pub(crate) T);
+pub struct Text<T>(pub T);
 
 impl<'de, T> Deserialize<'de> for Text<T>
 where

@@ -1,12 +1,21 @@
-//! What is wrong with a scenario: the file, the line, the reason and the fix.
+//! What is wrong with a file that a person wrote: the file, the line, the reason and the fix. Scenarios, published experiments
+//! and the gateway's configuration speak this way.
+//!
+//! [`Source`] makes a [`Problem`] for bytes of its text. [`Text`] reads a quantity by its own `FromStr` where TOML has a text or a
+//! number, so that its error keeps its place.
+#![forbid(unsafe_code)]
+
+mod suggestions;
+mod text;
 
 use std::ops::Range;
 
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
-use crate::suggestions;
+pub use suggestions::suggestions;
+pub use text::Text;
 
-/// A scenario that cannot be run as it is written.
+/// A file that cannot be used as it is written.
 #[derive(Clone, Debug, thiserror::Error, Diagnostic)]
 #[error(transparent)]
 #[diagnostic(transparent)]
@@ -98,12 +107,7 @@ impl Source<'_> {
         )
     }
 
-    /// What the TOML reader or serde say, in our words where they speak of names.
-    pub(crate) fn syntax(&self, error: &toml::de::Error) -> Problem {
-        self.syntax_of(error, "docs/scenarios.md")
-    }
-
-    /// The same of a file whose settings are explained there.
+    /// What the TOML reader or serde say of a file whose settings `reference` explains, in our words where they speak of names.
     pub fn syntax_of(&self, error: &toml::de::Error, reference: &str) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();

@@ -1,25 +1,30 @@
-//! What a queue and the log know of a packet: its flow, its class, its ECN field and its ports, read from its headers.
+//! What a queue and a log know of a packet: its flow, its class, its ECN field, its addresses and ports, read once from its
+//! headers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ccplane_qdisc::{Ecn, marking};
 
-/// One packet of a frame in the store, as queues see it.
+/// One packet of a frame in a [`Store`](crate::Store), as queues see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
-    /// Where its frame is.
-    pub(crate) frame: u32,
+pub struct Packet {
+    /// Which frame it is in, by the number that [`Store::keep`](crate::Store::keep) gave.
+    pub frame: u32,
     /// Which of the frame's packets it is.
-    pub(crate) index: u16,
-    pub(crate) bytes: u16,
+    pub index: u16,
+    /// Its length, IP header included.
+    pub bytes: u16,
     flow: u32,
     class: u8,
     ecn: Ecn,
     /// Whether a queue marked it on the way.
-    pub(crate) marked: bool,
+    pub marked: bool,
 }
 
 impl Packet {
-    /// A packet of a frame with these headers.
-    pub(crate) fn new(frame: u32, index: u16, bytes: u16, headers: &Headers) -> Packet {
+    /// A packet of a frame with these headers, of the class that its code point says ([`Headers::class`]).
+    #[inline]
+    pub fn new(frame: u32, index: u16, bytes: u16, headers: &Headers) -> Packet {
         Packet {
             frame,
             index,
@@ -30,39 +35,62 @@ impl Packet {
             marked: false,
         }
     }
+
+    /// The same packet in the class that somebody else decided on.
+    #[inline]
+    #[must_use]
+    pub fn with_class(self, class: u8) -> Packet {
+        Packet { class, ..self }
+    }
 }
 
 impl ccplane_qdisc::Packet for Packet {
+    #[inline]
     fn bytes(&self) -> u32 {
         u32::from(self.bytes)
     }
 
+    #[inline]
     fn flow_hash(&self) -> u32 {
         self.flow
     }
 
+    #[inline]
     fn class(&self) -> u8 {
         self.class
     }
 
+    #[inline]
     fn ecn(&self) -> Ecn {
         self.ecn
     }
 
+    #[inline]
     fn mark_ce(&mut self) {
         self.marked |= self.ecn != Ecn::Ce;
         self.ecn = Ecn::Ce;
     }
 }
 
-/// What is read from the headers of an IP packet.
+/// What is read from the headers of an IP packet: all that a classifier or a queue asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Headers {
-    /// Of sender and receiver, 0 if it is neither TCP nor UDP.
-    pub(crate) ports: [u16; 2],
-    flow: u32,
-    class: u8,
-    ecn: Ecn,
+pub struct Headers {
+    /// Of sender and receiver; `None` if it is no IP packet.
+    pub addresses: Option<[IpAddr; 2]>,
+    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in fragments.
+    pub ports: [u16; 2],
+    /// What follows the IP header (IANA's numbers: 6 is TCP, 17 UDP); with extension headers of IPv6, the first of them.
+    pub protocol: u8,
+    /// The code point of differentiated services (RFC 2474), without the two bits of ECN.
+    pub dscp: u8,
+    /// The ECN field.
+    pub ecn: Ecn,
+    /// A number that differs between most pairs of flows: addresses, protocol and ports, hashed.
+    pub flow: u32,
+    /// The band that the code point stands for: 0 for what is urgent (CS5 and above, EF), 1 for best effort and all that is nearly
+    /// as good, and below that 2 for RFC 8622's lower effort and the CS1 that served for it before, and 3, 4, 5 for the lower
+    /// classes of [`marking`].
+    pub class: u8,
 }
 
 const TCP: u8 = 6;
@@ -71,7 +99,7 @@ const UDP: u8 = 17;
 impl Headers {
     /// Reads them; for IPv6 without extension headers. What is cut off or no IP packet has the flow and class of
     /// nothing in particular.
-    pub(crate) fn of(packet: &[u8]) -> Headers {
+    pub fn of(packet: &[u8]) -> Headers {
         Headers::read(packet).unwrap_or(Headers {
             class: class(0),
             ..Headers::default()
@@ -90,6 +118,7 @@ impl Headers {
             6 => ((first >> 4) as u8, *packet.get(6)?, 40, packet.get(8..40)?),
             _ => return None,
         };
+        let (sender, receiver) = addresses.split_at(addresses.len() / 2);
         // A later fragment has no ports, and the first one goes with it.
         let fragment = first >> 12 == 4 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0;
         let ports = match packet.get(header..header + 4) {
@@ -99,17 +128,28 @@ impl Headers {
             _ => [0; 2],
         };
         Some(Headers {
+            addresses: Some([address(sender)?, address(receiver)?]),
             ports,
+            protocol,
+            dscp: traffic_class >> 2,
+            ecn: Ecn::from_bits(traffic_class),
             flow: flow(addresses, protocol, ports),
             class: class(traffic_class >> 2),
-            ecn: Ecn::from_bits(traffic_class),
         })
     }
 }
 
-/// The band of a differentiated-services code point (RFC 2474): 0 for what is urgent, 1 for best effort and all that
-/// is nearly as good, and below that 2 for RFC 8622's lower effort and the CS1 that served for it before, and 3, 4, 5
-/// for the lower classes of [`marking`].
+/// The address in these 4 or 16 bytes.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(v4) => Some(IpAddr::V4(Ipv4Addr::from(v4))),
+        Err(_) => <[u8; 16]>::try_from(bytes)
+            .ok()
+            .map(|v6| IpAddr::V6(Ipv6Addr::from(v6))),
+    }
+}
+
+/// [`Headers::class`] of a code point.
 fn class(dscp: u8) -> u8 {
     const CS1: u8 = 8;
     const CS5: u8 = 40;
@@ -193,6 +233,65 @@ mod tests {
             }
         }
         assert_eq!(read(&[0x45]), (Ecn::NotEct, 1));
+    }
+
+    #[test]
+    fn what_a_classifier_asks_for_is_read_from_both_families() {
+        let mut v4 = packet(
+            &[0x45, 46 << 2 | 1, 0, 0, 0, 0, 0x40, 0, 64, 17],
+            20,
+            [0, 53, 0x30, 0x39],
+        );
+        v4[12..20].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 7]);
+        let headers = Headers::of(&v4);
+        let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7)].map(IpAddr::V4);
+        assert_eq!(headers.addresses, Some(addresses));
+        assert_eq!((headers.protocol, headers.dscp, headers.ecn), (17, 46, Ecn::Ect1));
+        assert_eq!(headers.ports, [53, 12_345]);
+
+        let mut v6 = packet(
+            &[0x60 | 46 >> 2, (46 << 6) as u8 | 0b10 << 4, 0, 0, 0, 0, 6, 64],
+            40,
+            [0, 80, 0, 81],
+        );
+        v6[8] = 0xfd;
+        v6[23] = 1;
+        v6[39] = 2;
+        let headers = Headers::of(&v6);
+        let addresses = ["fd00::1", "::2"].map(|text| text.parse::<IpAddr>().expect("an address"));
+        assert_eq!(headers.addresses, Some(addresses));
+        assert_eq!((headers.protocol, headers.dscp, headers.ecn), (6, 46, Ecn::Ect0));
+        assert_eq!(headers.ports, [80, 81]);
+
+        // A fragment has no ports but all the rest; what is cut off has nothing.
+        v4[7] = 1;
+        assert_eq!((Headers::of(&v4).ports, Headers::of(&v4).dscp), ([0; 2], 46));
+        let nothing = Headers {
+            class: 1,
+            ..Headers::default()
+        };
+        assert_eq!(Headers::of(&v4[..19]), nothing);
+        assert_eq!(Headers::of(&v6[..39]), nothing);
+    }
+
+    #[test]
+    fn the_class_is_the_code_point_s_until_somebody_decides() {
+        use ccplane_qdisc::Packet as _;
+        let headers = Headers::of(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
+        let packet = Packet::new(3, 2, 1_500, &headers);
+        assert_eq!(
+            (packet.class(), packet.flow_hash(), packet.ecn()),
+            (0, headers.flow, Ecn::Ect0)
+        );
+        let mut other = packet.with_class(7);
+        assert_eq!(
+            (other.class(), other.flow_hash(), other.bytes()),
+            (7, headers.flow, 1_500)
+        );
+        assert_eq!((other.frame, other.index), (3, 2));
+        other.mark_ce();
+        assert!(other.marked && other.ecn() == Ecn::Ce);
+        assert!(size_of::<Packet>() <= 16, "queues hold millions");
     }
 
     #[test]

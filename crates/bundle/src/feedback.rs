@@ -1,0 +1,250 @@
+//! What the boxes say to each other: an inner UDP datagram between the tunnel's addresses, so that it is sealed as all else.
+//!
+//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Numbers are big-endian:
+//!
+//! ```text
+//! byte   0  version, 1             0  version, 1
+//!        1  kind, 0: feedback      1  kind, 1: notice
+//!        2  0                      2  0
+//!        4  session                4  session
+//!        8  boundary               8  N
+//!       16  when it came, ns
+//!       24  bytes by then
+//!       32  hold time, ns
+//!       36  N in force
+//!       40  packets, 48 bytes, 56 out of order, 64 missing, 72 marked CE: of the session, by now
+//! ```
+
+use ccplane_units::{Duration, Time};
+
+use crate::mark::Every;
+
+/// The port of these datagrams, at both ends (that of the published receivebox).
+pub const PORT: u16 = 28_317;
+
+/// Bytes of an encoded [`Feedback`].
+pub const FEEDBACK_BYTES: usize = 80;
+/// Bytes of an encoded [`Notice`].
+pub const NOTICE_BYTES: usize = 12;
+
+const VERSION: u8 = 1;
+const FEEDBACK: u8 = 0;
+const NOTICE: u8 = 1;
+
+/// What a receivebox says at a boundary, or 25 ms after the last time it said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feedback {
+    /// Of which numbering. A tunnel that agrees on new keys begins to count anew.
+    pub session: u32,
+    /// The newest boundary that arrived.
+    pub boundary: u64,
+    /// When it did, by the receivebox' clock.
+    pub came: Time,
+    /// Bytes of the session that had arrived by then, itself included.
+    pub bytes_then: u64,
+    /// How long the receivebox kept this from then on.
+    pub hold: Duration,
+    /// N as the receivebox knows it.
+    pub every: Every,
+    /// Packets of the session that have arrived by now, and their bytes.
+    pub packets: u64,
+    /// See `packets`.
+    pub bytes: u64,
+    /// Of these, packets that came after one with a higher number. With hashes: of no meaning, 0.
+    pub out_of_order: u64,
+    /// Packets that have not arrived, though one that was sent 1,024 packets later has. With hashes: 0.
+    pub missing: u64,
+    /// Packets that were marked CE on their way (RFC 3168).
+    pub marked: u64,
+}
+
+/// What a sendbox says: which packets are to be boundaries. Sent when N changes, and once a second, so that an idle tunnel is
+/// measured too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Of which numbering.
+    pub session: u32,
+    /// N.
+    pub every: Every,
+}
+
+/// Either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// From the receivebox.
+    Feedback(Feedback),
+    /// From the sendbox.
+    Notice(Notice),
+}
+
+/// Why a datagram is neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Too short, or too long.
+    #[error("{0} bytes, where a message of its kind has {1}")]
+    Length(usize, usize),
+    /// Another version.
+    #[error("version {0}, where this side speaks {VERSION}: the other gateway is of another release")]
+    Version(u8),
+    /// Another kind of message.
+    #[error("a message of kind {0}, which this release does not know")]
+    Kind(u8),
+    /// N is none.
+    #[error("a boundary in each {0} packets: it has to be a power of two up to 1,024")]
+    Every(u32),
+}
+
+impl Feedback {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; FEEDBACK_BYTES] {
+        let mut bytes = [0; FEEDBACK_BYTES];
+        let hold = u32::try_from(self.hold.as_nanos()).unwrap_or(u32::MAX);
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &[VERSION, FEEDBACK]);
+        put(4, &self.session.to_be_bytes());
+        put(32, &hold.to_be_bytes());
+        put(36, &self.every.get().to_be_bytes());
+        let words = [
+            (8, self.boundary),
+            (16, self.came.as_nanos()),
+            (24, self.bytes_then),
+            (40, self.packets),
+            (48, self.bytes),
+            (56, self.out_of_order),
+            (64, self.missing),
+            (72, self.marked),
+        ];
+        for (at, word) in words {
+            put(at, &word.to_be_bytes());
+        }
+        bytes
+    }
+}
+
+impl Notice {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; NOTICE_BYTES] {
+        let mut bytes = [0; NOTICE_BYTES];
+        bytes[..2].copy_from_slice(&[VERSION, NOTICE]);
+        bytes[4..8].copy_from_slice(&self.session.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.every.get().to_be_bytes());
+        bytes
+    }
+}
+
+impl Message {
+    /// Reads one, from whoever is at the other end.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let &[version, kind, ..] = bytes else {
+            return Err(Malformed::Length(bytes.len(), NOTICE_BYTES));
+        };
+        if version != VERSION {
+            return Err(Malformed::Version(version));
+        }
+        match kind {
+            FEEDBACK => Message::feedback(bytes).map(Message::Feedback),
+            NOTICE => {
+                let bytes: &[u8; NOTICE_BYTES] = exactly(bytes)?;
+                Ok(Message::Notice(Notice {
+                    session: narrow(bytes, 4),
+                    every: every(narrow(bytes, 8))?,
+                }))
+            }
+            kind => Err(Malformed::Kind(kind)),
+        }
+    }
+
+    fn feedback(bytes: &[u8]) -> Result<Feedback, Malformed> {
+        let bytes: &[u8; FEEDBACK_BYTES] = exactly(bytes)?;
+        Ok(Feedback {
+            session: narrow(bytes, 4),
+            boundary: wide(bytes, 8),
+            came: Time::from_nanos(wide(bytes, 16)),
+            bytes_then: wide(bytes, 24),
+            hold: Duration::from_nanos(u64::from(narrow(bytes, 32))),
+            every: every(narrow(bytes, 36))?,
+            packets: wide(bytes, 40),
+            bytes: wide(bytes, 48),
+            out_of_order: wide(bytes, 56),
+            missing: wide(bytes, 64),
+            marked: wide(bytes, 72),
+        })
+    }
+}
+
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], Malformed> {
+    bytes.try_into().map_err(|_| Malformed::Length(bytes.len(), N))
+}
+
+fn every(n: u32) -> Result<Every, Malformed> {
+    Every::new(n).ok_or(Malformed::Every(n))
+}
+
+fn narrow(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4]
+        .iter()
+        .fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+}
+
+fn wide(bytes: &[u8], at: usize) -> u64 {
+    u64::from(narrow(bytes, at)) << 32 | u64::from(narrow(bytes, at + 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_feedback() -> impl Strategy<Value = Feedback> {
+        (any::<[u32; 2]>(), any::<[u64; 8]>(), 0..11_u32).prop_map(|([session, hold], words, log)| Feedback {
+            session,
+            boundary: words[0],
+            came: Time::from_nanos(words[1]),
+            bytes_then: words[2],
+            hold: Duration::from_nanos(u64::from(hold)),
+            every: Every::new(1 << log).unwrap_or(Every::ONE),
+            packets: words[3],
+            bytes: words[4],
+            out_of_order: words[5],
+            missing: words[6],
+            marked: words[7],
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(feedback in any_feedback()) {
+            prop_assert_eq!(Message::decode(&feedback.encode()), Ok(Message::Feedback(feedback)));
+            let notice = Notice { session: feedback.session, every: feedback.every };
+            prop_assert_eq!(Message::decode(&notice.encode()), Ok(Message::Notice(notice)));
+        }
+
+        #[test]
+        fn anything_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok(Message::Feedback(feedback)) = Message::decode(&bytes) {
+                // Bytes 2 and 3 are of no meaning yet.
+                prop_assert_eq!(&feedback.encode()[4..], &bytes[4..]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let notice = Notice {
+            session: 7,
+            every: Every::ONE,
+        }
+        .encode();
+        let with = |at: usize, byte: u8| {
+            let mut bytes = notice;
+            bytes[at] = byte;
+            Message::decode(&bytes)
+        };
+        assert_eq!(with(0, 9), Err(Malformed::Version(9)));
+        assert_eq!(with(1, 9), Err(Malformed::Kind(9)));
+        assert_eq!(with(1, FEEDBACK), Err(Malformed::Length(12, 80)));
+        assert_eq!(with(11, 3), Err(Malformed::Every(3)));
+        assert_eq!(Message::decode(&[]), Err(Malformed::Length(0, 12)));
+    }
+}

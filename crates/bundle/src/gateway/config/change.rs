@@ -1,0 +1,124 @@
+//! What differs between two configurations, for a reload that touches nothing else.
+
+use std::fmt;
+
+use super::{Config, Peer};
+use crate::gateway::keys::PublicKey;
+
+/// One difference. A peer is the same as long as its key is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A peer that was not there.
+    Added(Box<Peer>),
+    /// A peer that is not there any more.
+    Removed {
+        /// Who it was.
+        public_key: PublicKey,
+        /// Its name.
+        name: String,
+    },
+    /// A peer's settings.
+    Changed {
+        /// As it was.
+        from: Box<Peer>,
+        /// As it is to be.
+        to: Box<Peer>,
+    },
+    /// The classes of every queue.
+    Classes,
+    /// What all peers together get.
+    Uplink,
+    /// A setting that holds from start to end of the gateway.
+    Fixed(&'static str),
+}
+
+impl Change {
+    /// Whether it takes a restart.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self, Change::Fixed(_))
+    }
+}
+
+/// What has to be done to come from one configuration to another; nothing between equal ones. The order of peers is of no meaning.
+pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
+    let (a, b) = (&from.site, &to.site);
+    let fixed = [
+        ("key", a.key != b.key),
+        ("listen", a.listen != b.listen),
+        ("device", a.device != b.device),
+        ("addresses", a.addresses != b.addresses),
+        ("mtu", a.mtu != b.mtu),
+    ];
+    let of = |config: &Config, key: PublicKey| config.peers.iter().find(|peer| peer.public_key == key).cloned();
+    let mut all: Vec<Change> = Vec::new();
+    all.extend(
+        fixed
+            .into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| Change::Fixed(name)),
+    );
+    all.extend(
+        from.peers
+            .iter()
+            .filter(|peer| of(to, peer.public_key).is_none())
+            .map(|peer| Change::Removed {
+                public_key: peer.public_key,
+                name: peer.name.clone(),
+            }),
+    );
+    for peer in &to.peers {
+        let to = Box::new(peer.clone());
+        match of(from, peer.public_key) {
+            None => all.push(Change::Added(to)),
+            Some(before) if before != *peer => all.push(Change::Changed {
+                from: Box::new(before),
+                to,
+            }),
+            Some(_) => {}
+        }
+    }
+    let rest = [
+        (Change::Classes, from.classes != to.classes),
+        (Change::Uplink, a.uplink_rate != b.uplink_rate),
+    ];
+    all.extend(
+        rest.into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(change, _)| change),
+    );
+    all
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Added(peer) => write!(f, "peer `{}` added", peer.name),
+            Change::Removed { name, .. } => write!(f, "peer `{name}` removed"),
+            Change::Changed { from, to } => {
+                write!(f, "peer `{}` changed: {}", from.name, differences(from, to).join(", "))
+            }
+            Change::Classes => f.write_str("classes changed"),
+            Change::Uplink => f.write_str("uplink_rate changed"),
+            Change::Fixed(name) => write!(f, "`{name}` of the site changed, which takes a restart"),
+        }
+    }
+}
+
+/// The settings that differ.
+fn differences(a: &Peer, b: &Peer) -> Vec<&'static str> {
+    let all = [
+        ("name", a.name != b.name),
+        ("endpoint", a.endpoint != b.endpoint),
+        ("prefixes", a.prefixes != b.prefixes),
+        ("address", a.address != b.address),
+        ("algorithm", a.algorithm != b.algorithm),
+        ("queue", a.queue != b.queue),
+        ("buffer", a.buffer != b.buffer),
+        ("min", a.min != b.min),
+        ("max", a.max != b.max),
+    ];
+    all.into_iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(name, _)| name)
+        .collect()
+}

@@ -1,0 +1,548 @@
+//! Checks a configuration: every setting by itself, then all of them against each other.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ccplane_problem::{Problem, Source};
+use ccplane_qdisc::QueueSpec;
+use ccplane_units::{Duration, Rate};
+use toml::Spanned;
+
+use super::file::{self, FarEnd, File, Q};
+use super::{ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site};
+use crate::gateway::keys::{KeyError, PrivateKey, PublicKey};
+use crate::gateway::peers::{PeerId, Routes};
+use crate::gateway::prefix::{InterfaceAddress, Prefix};
+
+/// IPv6 asks for at least this (RFC 8200, section 5).
+const LEAST_MTU: u32 = 1_280;
+/// The longest UDP datagram, 65,507 bytes, less WireGuard's 32 and a byte to be safe with IPv6's 40: no packet inside may be longer.
+const MOST_MTU: u32 = 65_400;
+/// Peers of a gateway: their places are 12 bits of the numbers by which datagrams name their session.
+pub(crate) const MOST_PEERS: usize = 1 << 12;
+/// Classes of a queue. Each is a queue of its own for every peer; more than a handful nobody can tell apart.
+const MOST_CLASSES: usize = 32;
+/// A buffer below this holds less than a packet at 10 Mbit/s; one above the other keeps packets that nobody waits for any more.
+const LEAST_BUFFER: Duration = Duration::from_millis(1);
+const MOST_BUFFER: Duration = Duration::from_secs(10);
+/// For a queue's limit in bytes to be judged, some path; queues that depend on it are refused.
+const SOME_RTT: Duration = Duration::from_millis(50);
+/// An interface's name, linux/if.h.
+const LONGEST_NAME: usize = 15;
+
+/// Checks a whole file.
+pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Result<Config, Problem> {
+    let context = Context { source, knows };
+    let site = context.site(&file.site)?;
+    let peers = context.peers(&file.peer, &site)?;
+    Ok(Config {
+        classes: context.classes(&file.class, site.mtu)?,
+        site,
+        peers,
+    })
+}
+
+/// The private key that a file names, which is none of the peers'. `beside` is the file's directory.
+pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<PrivateKey, Problem> {
+    let at = &file.site.key;
+    let key = PrivateKey::read(&beside.join(at.get_ref())).map_err(|why: KeyError| {
+        let text = why.to_string();
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+        source.problem(at.span(), what, "this key", fix)
+    })?;
+    let own = key.public();
+    let mut keys = file.peer.iter().map(|peer| &peer.get_ref().public_key);
+    match keys.find(|peer| peer.get_ref().0 == own) {
+        Some(peer) => Err(source.problem(
+            peer.span(),
+            "the peer's key is this site's own",
+            "own key",
+            "write what `ccplane gateway keys FILE` prints at the other site",
+        )),
+        None => Ok(key),
+    }
+}
+
+struct Context<'a> {
+    source: Source<'a>,
+    knows: Knows<'a>,
+}
+
+impl Context<'_> {
+    fn problem<T>(&self, at: &Spanned<T>, message: impl Into<String>, label: &str, fix: impl Into<String>) -> Problem {
+        self.source.problem(at.span(), message, label, fix)
+    }
+
+    /// What a type says of itself, as `reason; fix`.
+    fn said(&self, at: Range<usize>, error: &dyn Display, label: &str) -> Problem {
+        let text = error.to_string();
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+        self.source.problem(at, what, label, fix)
+    }
+
+    fn site(&self, site: &file::Site) -> Result<Site, Problem> {
+        if site.listen.get_ref().0.0.port() == 0 {
+            return Err(self.problem(
+                &site.listen,
+                "no port",
+                "here",
+                "give one, as 0.0.0.0:51820: the others have to know it",
+            ));
+        }
+        Ok(Site {
+            key: PathBuf::from(site.key.get_ref()),
+            listen: site.listen.get_ref().0.0,
+            device: self.device(site.device.as_ref())?,
+            addresses: self.addresses(&site.addresses)?,
+            mtu: self.mtu(site.mtu.as_ref())?,
+            uplink_rate: site.uplink_rate.as_ref().map(|rate| rate.get_ref().0),
+        })
+    }
+
+    fn device(&self, device: Option<&Spanned<String>>) -> Result<String, Problem> {
+        let Some(device) = device else {
+            return Ok(DEVICE.to_owned());
+        };
+        let name = device.get_ref();
+        // As the kernel has it (dev_valid_name), less what shells and files trip over.
+        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        if name.is_empty()
+            || name.len() > LONGEST_NAME
+            || !name.bytes().all(fits)
+            || matches!(name.as_str(), "." | "..")
+        {
+            return Err(self.problem(
+                device,
+                format!("`{}` is no name for an interface", name.escape_debug()),
+                "here",
+                format!("use 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`"),
+            ));
+        }
+        Ok(name.clone())
+    }
+
+    fn addresses(&self, written: &Spanned<Vec<Q<InterfaceAddress>>>) -> Result<Vec<InterfaceAddress>, Problem> {
+        let mut all: Vec<InterfaceAddress> = Vec::new();
+        for address in written.get_ref() {
+            let one = address.get_ref().0;
+            if all.iter().any(|before| before.address == one.address) {
+                return Err(self.problem(
+                    address,
+                    format!("{} is there twice", one.address),
+                    "again",
+                    "remove one of them",
+                ));
+            }
+            if one.address.is_ipv4() && all.iter().any(|before| before.address.is_ipv4()) {
+                let fix = "give one IPv4 address, and any number of IPv6 ones";
+                return Err(self.problem(address, "the device has one IPv4 address already", "a second one", fix));
+            }
+            all.push(one);
+        }
+        if all.is_empty() {
+            return Err(self.problem(
+                written,
+                "the tunnel has no address at this site",
+                "empty",
+                "give one that no other site has, as [\"10.7.0.1/24\"]",
+            ));
+        }
+        Ok(all)
+    }
+
+    fn mtu(&self, mtu: Option<&Spanned<u32>>) -> Result<u32, Problem> {
+        let Some(mtu) = mtu else { return Ok(MTU) };
+        let bytes = *mtu.get_ref();
+        let problem = |what: String, fix: String| Err(self.problem(mtu, what, "here", fix));
+        match bytes {
+            ..LEAST_MTU => problem(
+                format!("packets of {bytes} bytes are too short"),
+                format!("give at least {LEAST_MTU}, which IPv6 asks for; {MTU} fits most paths"),
+            ),
+            LEAST_MTU..=MOST_MTU => Ok(bytes),
+            _ => problem(
+                format!("packets of {bytes} bytes fit into no datagram"),
+                format!("give at most {MOST_MTU}; {MTU} fits most paths"),
+            ),
+        }
+    }
+
+    fn peers(&self, written: &[Spanned<file::Peer>], site: &Site) -> Result<Vec<Peer>, Problem> {
+        if written.is_empty() || written.len() > MOST_PEERS {
+            let (what, fix) = match written.get(MOST_PEERS) {
+                None => (
+                    "there is no other site",
+                    "add a [[peer]] with its public_key and prefixes".to_owned(),
+                ),
+                Some(_) => ("too many peers", format!("a gateway has at most {MOST_PEERS}")),
+            };
+            let span = written.get(MOST_PEERS).map_or(0..0, Spanned::span);
+            return Err(self.source.problem(span, what, "here", fix));
+        }
+        let peers = written
+            .iter()
+            .map(|peer| self.peer(peer.get_ref(), site))
+            .collect::<Result<Vec<Peer>, Problem>>()?;
+        self.distinct(written, &peers)?;
+        let routes = self.routes(written, site)?;
+        for (place, (written, peer)) in written.iter().zip(&peers).enumerate() {
+            self.reaches(written.get_ref(), peer, PeerId(place as u32), &peers, &routes)?;
+        }
+        Ok(peers)
+    }
+
+    fn peer(&self, peer: &file::Peer, site: &Site) -> Result<Peer, Problem> {
+        let public_key = peer.public_key.get_ref().0;
+        let prefixes: Vec<Prefix> = peer
+            .prefixes
+            .get_ref()
+            .iter()
+            .map(|prefix| prefix.get_ref().0)
+            .collect();
+        if prefixes.is_empty() {
+            return Err(self.problem(
+                &peer.prefixes,
+                "nothing lies behind this peer",
+                "empty",
+                "give its networks and the tunnel's address there, as [\"10.8.0.0/16\", \"10.7.0.2/32\"]",
+            ));
+        }
+        let address = self.far_end(peer, &prefixes, site)?;
+        let (min, max) = (
+            peer.min.as_ref().map_or(MIN, |min| min.get_ref().0),
+            peer.max.as_ref().map(|max| max.get_ref().0),
+        );
+        if let (Some(max), Some(at)) = (max, peer.max.as_ref().or(peer.min.as_ref()))
+            && max < min
+        {
+            return Err(self.problem(
+                at,
+                format!("no rate is at least {min} and at most {max}"),
+                "here",
+                "give a `max` that is above `min`; without `min` it is 1mbit",
+            ));
+        }
+        Ok(Peer {
+            name: self.peer_name(peer, public_key)?,
+            public_key,
+            endpoint: self.endpoint(peer, site)?,
+            prefixes,
+            address,
+            algorithm: self.algorithm(peer.algorithm.as_ref(), peer.public_key.span())?,
+            queue: match self.queue(peer.queue.as_ref(), site.mtu)? {
+                Some(queue) => queue,
+                None => self.default_queue(&peer.public_key)?,
+            },
+            buffer: self.buffer(peer.buffer.as_ref(), max.or(site.uplink_rate))?,
+            min,
+            max,
+        })
+    }
+
+    fn peer_name(&self, peer: &file::Peer, key: PublicKey) -> Result<String, Problem> {
+        let Some(name) = &peer.name else {
+            return Ok(key.short());
+        };
+        let text = name.get_ref();
+        if text.is_empty() || text.len() > 64 || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(self.problem(
+                name,
+                format!("`{}` is no name for a peer", text.escape_debug()),
+                "here",
+                "use up to 64 characters without spaces: commands take it as a word",
+            ));
+        }
+        Ok(text.clone())
+    }
+
+    fn endpoint(&self, peer: &file::Peer, site: &Site) -> Result<Option<super::Endpoint>, Problem> {
+        let Some(written) = &peer.endpoint else { return Ok(None) };
+        let endpoint = &written.get_ref().0;
+        if let Some(SocketAddr::V6(v6)) = endpoint.literal()
+            && site.listen.is_ipv4()
+            && v6.ip().to_ipv4_mapped().is_none()
+        {
+            return Err(self.problem(
+                written,
+                "an IPv6 address, but this site listens on IPv4",
+                "out of reach",
+                format!("listen on [::]:{}, which takes both", site.listen.port()),
+            ));
+        }
+        Ok(Some(endpoint.clone()))
+    }
+
+    /// The tunnel's end at the peer: what is given, or the first prefix that is one address.
+    fn far_end(&self, peer: &file::Peer, prefixes: &[Prefix], site: &Site) -> Result<Option<IpAddr>, Problem> {
+        let Some(written) = &peer.address else {
+            let mut hosts = prefixes.iter().filter(|prefix| prefix.is_host()).map(Prefix::network);
+            return Ok(hosts.find(|host| has_family(site, *host)));
+        };
+        let FarEnd(address) = written.get_ref().0;
+        if !has_family(site, address) {
+            return Err(self.problem(
+                written,
+                format!("this site has no address of the family of {address}"),
+                "here",
+                "add one to the site's `addresses`",
+            ));
+        }
+        if !prefixes.iter().any(|prefix| prefix.contains(address)) {
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            return Err(self.problem(
+                written,
+                format!("{address} is in none of the peer's prefixes"),
+                "here",
+                format!("add \"{address}/{bits}\" to its `prefixes`"),
+            ));
+        }
+        Ok(Some(address))
+    }
+
+    /// What is given, or the default; then `peer` is where its mistakes are shown.
+    fn algorithm(&self, written: Option<&Q<Algorithm>>, peer: Range<usize>) -> Result<Algorithm, Problem> {
+        let default = Algorithm {
+            name: ALGORITHM.to_owned(),
+            parameters: Vec::new(),
+        };
+        let algorithm = written.map_or(default, |written| written.get_ref().0.clone());
+        let span = written.map_or(peer, Spanned::span);
+        (self.knows)(&algorithm).map_err(|why| self.said(span, &why, "this algorithm"))?;
+        Ok(algorithm)
+    }
+
+    fn queue(&self, written: Option<&Q<QueueSpec>>, mtu: u32) -> Result<Option<QueueSpec>, Problem> {
+        let Some(written) = written else { return Ok(None) };
+        let queue = written.get_ref().0;
+        if matches!(queue, QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. }) {
+            return Err(self.problem(
+                written,
+                "this queue has a rate of its own, and the gateway's changes all the time",
+                "this queue",
+                "choose one of droptail, sfq, fq_codel, codel, prio, red and dualpi2",
+            ));
+        }
+        queue
+            .limit(None, SOME_RTT, mtu)
+            .map_err(|why| self.said(written.span(), &why, "this queue"))?;
+        Ok(Some(queue))
+    }
+
+    fn default_queue<T>(&self, at: &Spanned<T>) -> Result<QueueSpec, Problem> {
+        QUEUE.parse().map_err(|why| self.said(at.span(), &why, "its queue"))
+    }
+
+    /// A time is as many bytes as pass in it at the highest rate; without one it means nothing.
+    fn buffer(&self, written: Option<&Q<Duration>>, rate: Option<Rate>) -> Result<Option<Duration>, Problem> {
+        let Some(written) = written else { return Ok(None) };
+        let buffer = written.get_ref().0;
+        if !(LEAST_BUFFER..=MOST_BUFFER).contains(&buffer) {
+            return Err(self.problem(
+                written,
+                format!("a buffer of {buffer} is of no use"),
+                "here",
+                format!("give {LEAST_BUFFER} to {MOST_BUFFER}; 150ms holds the bursts of a site"),
+            ));
+        }
+        if rate.is_none() {
+            return Err(self.problem(
+                written,
+                format!("{buffer} at which rate?"),
+                "here",
+                "give `max`, or the site's `uplink_rate`; or the queue its own limit, as \"sfq:limit=1.875MB:depth=1250\"",
+            ));
+        }
+        Ok(Some(buffer))
+    }
+
+    /// No two peers have one name or one key.
+    fn distinct(&self, written: &[Spanned<file::Peer>], peers: &[Peer]) -> Result<(), Problem> {
+        let (mut names, mut keys) = (BTreeMap::new(), BTreeMap::new());
+        for (written, peer) in written.iter().zip(peers) {
+            let w = written.get_ref();
+            if let Some(other) = keys.insert(peer.public_key, &peer.name) {
+                return Err(self.problem(
+                    &w.public_key,
+                    format!("the key of `{other}`, again"),
+                    "here",
+                    "every site has a key of its own; put all its prefixes into one [[peer]]",
+                ));
+            }
+            if names.insert(&peer.name, ()).is_some() {
+                let span = w.name.as_ref().map_or(w.public_key.span(), Spanned::span);
+                let what = format!("there are two peers named `{}`", peer.name);
+                return Err(self.source.problem(span, what, "the second", "give it another `name`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No prefix is twice there, and none is this site's own address.
+    fn routes(&self, written: &[Spanned<file::Peer>], site: &Site) -> Result<Routes, Problem> {
+        let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
+        for (place, peer) in written.iter().enumerate() {
+            for prefix in peer.get_ref().prefixes.get_ref() {
+                let one = prefix.get_ref().0;
+                if one.is_host() && site.addresses.iter().any(|own| own.address == one.network()) {
+                    return Err(self.problem(
+                        prefix,
+                        format!("{} is this site's own address", one.network()),
+                        "here",
+                        "give the address that the tunnel has at the other site",
+                    ));
+                }
+                if let Some(other) = owners.insert(one, PeerId(place as u32)) {
+                    let whose = if other.0 as usize == place {
+                        "this peer"
+                    } else {
+                        "another peer"
+                    };
+                    return Err(self.problem(
+                        prefix,
+                        format!("{one} is {whose}'s already"),
+                        "again",
+                        "give each network to one peer; of networks within each other the longer prefix wins",
+                    ));
+                }
+            }
+        }
+        Ok(Routes::new(owners))
+    }
+
+    /// A peer's own datagrams do not go through a tunnel, and its tunnel's end is its own.
+    fn reaches(
+        &self,
+        written: &file::Peer,
+        peer: &Peer,
+        id: PeerId,
+        peers: &[Peer],
+        routes: &Routes,
+    ) -> Result<(), Problem> {
+        let name = |id: PeerId| peers.get(id.0 as usize).map_or("", |peer| peer.name.as_str());
+        if let (Some(at), Some(endpoint)) = (
+            &written.endpoint,
+            peer.endpoint.as_ref().and_then(super::Endpoint::literal),
+        ) && let Some(through) = routes.owner(endpoint.ip().to_canonical())
+        {
+            return Err(self.problem(
+                at,
+                format!(
+                    "{} lies in a prefix of `{}`: its datagrams would go into the tunnel",
+                    endpoint.ip(),
+                    name(through)
+                ),
+                "here",
+                "take the endpoint out of the prefixes: give the networks around it one by one",
+            ));
+        }
+        if let (Some(at), Some(address)) = (&written.address, peer.address)
+            && let Some(other) = routes.owner(address).filter(|owner| *owner != id)
+        {
+            return Err(self.problem(
+                at,
+                format!("{address} lies in a longer prefix of `{}`", name(other)),
+                "here",
+                "add the address itself to this peer's `prefixes`",
+            ));
+        }
+        Ok(())
+    }
+
+    fn classes(&self, written: &[Spanned<file::Class>], mtu: u32) -> Result<Vec<Class>, Problem> {
+        if let Some(last) = written.get(MOST_CLASSES) {
+            return Err(self.problem(last, "too many classes", "here", format!("{MOST_CLASSES} are the most")));
+        }
+        let mut all: Vec<Class> = Vec::new();
+        for (place, class) in written.iter().enumerate() {
+            let one = self.class(class, place, mtu)?;
+            if all.last().is_some_and(|before| before.matches.is_none()) {
+                return Err(self.problem(
+                    class,
+                    "the class before this one takes all that is left",
+                    "never reached",
+                    "put the class without `match` last",
+                ));
+            }
+            if all.iter().any(|before| before.name == one.name) {
+                let span = class.get_ref().name.as_ref().map_or(class.span(), Spanned::span);
+                let what = format!("there are two classes named `{}`", one.name);
+                return Err(self.source.problem(span, what, "the second", "give it another `name`"));
+            }
+            all.push(one);
+        }
+        if all.last().is_none_or(|last| last.matches.is_some()) {
+            let level = all.iter().map(|class| class.level).max().unwrap_or(0);
+            if let Some(taken) = written
+                .iter()
+                .zip(&all)
+                .find(|(_, class)| class.name == REST)
+                .map(|(at, _)| at)
+            {
+                let fix = "give it another `name`, or remove its `match`: what no class takes is a class of that name";
+                return Err(self.problem(
+                    taken,
+                    format!("a class named `{REST}` that does not take the rest"),
+                    "here",
+                    fix,
+                ));
+            }
+            all.push(Class {
+                name: REST.to_owned(),
+                matches: None,
+                level,
+                weight: 1,
+                queue: None,
+            });
+        }
+        Ok(all)
+    }
+
+    fn class(&self, written: &Spanned<file::Class>, place: usize, mtu: u32) -> Result<Class, Problem> {
+        let w = written.get_ref();
+        if let Some(weight) = w.weight.as_ref().filter(|weight| *weight.get_ref() == 0) {
+            return Err(self.problem(weight, "a class of weight 0 is never served", "here", "give at least 1"));
+        }
+        if let Some(name) = w.name.as_ref().filter(|name| name.get_ref().trim().is_empty()) {
+            return Err(self.problem(name, "no name", "here", "give one, or leave it out"));
+        }
+        let matches = w.matches.as_ref().map(|at| {
+            let m = at.get_ref();
+            let matches = Match {
+                dscp: m.dscp.0.clone(),
+                prefixes: m.prefix.0.clone(),
+                ports: m.port.0.clone(),
+                protocols: m.proto.0.clone(),
+            };
+            if matches.is_empty() {
+                return Err(self.problem(
+                    at,
+                    "nothing is asked of a packet here",
+                    "empty",
+                    "give one of `dscp`, `prefix`, `port` and `proto`, or leave `match` out for all that is left",
+                ));
+            }
+            Ok(matches)
+        });
+        let matches = matches.transpose()?;
+        let unnamed = || match matches {
+            Some(_) => format!("class{}", place + 1),
+            None => REST.to_owned(),
+        };
+        Ok(Class {
+            name: w.name.as_ref().map_or_else(unnamed, |name| name.get_ref().clone()),
+            level: w.level.as_ref().map_or(0, |level| *level.get_ref()),
+            weight: w.weight.as_ref().map_or(1, |weight| *weight.get_ref()),
+            queue: self.queue(w.queue.as_ref(), mtu)?,
+            matches,
+        })
+    }
+}
+
+fn has_family(site: &Site, address: IpAddr) -> bool {
+    site.addresses
+        .iter()
+        .any(|own| own.address.is_ipv4() == address.is_ipv4())
+}

@@ -1,0 +1,158 @@
+//! The configuration as it stands in its file, before anything is checked against anything else.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use ccplane_problem::Text;
+use ccplane_qdisc::QueueSpec;
+use ccplane_units::{Duration, Rate};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::classes::{Dscp, Ports, Protocol};
+use super::{Algorithm, Endpoint};
+use crate::gateway::keys::PublicKey;
+use crate::gateway::prefix::{InterfaceAddress, Prefix};
+
+/// A quantity with its place.
+pub(super) type Q<T> = Spanned<Text<T>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub site: Site,
+    #[serde(default)]
+    pub peer: Vec<Spanned<Peer>>,
+    #[serde(default)]
+    pub class: Vec<Spanned<Class>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Site {
+    pub key: Spanned<String>,
+    pub listen: Q<Listen>,
+    pub device: Option<Spanned<String>>,
+    pub addresses: Spanned<Vec<Q<InterfaceAddress>>>,
+    pub mtu: Option<Spanned<u32>>,
+    pub uplink_rate: Option<Q<Rate>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Peer {
+    pub name: Option<Spanned<String>>,
+    pub public_key: Q<PublicKey>,
+    pub endpoint: Option<Q<Endpoint>>,
+    pub prefixes: Spanned<Vec<Q<Prefix>>>,
+    pub address: Option<Q<FarEnd>>,
+    pub algorithm: Option<Q<Algorithm>>,
+    pub queue: Option<Q<QueueSpec>>,
+    pub buffer: Option<Q<Duration>>,
+    pub min: Option<Q<Rate>>,
+    pub max: Option<Q<Rate>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Class {
+    pub name: Option<Spanned<String>>,
+    #[serde(rename = "match")]
+    pub matches: Option<Spanned<Match>>,
+    pub level: Option<Spanned<u8>>,
+    pub weight: Option<Spanned<u32>>,
+    pub queue: Option<Q<QueueSpec>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Match {
+    #[serde(default)]
+    pub dscp: Many<Dscp>,
+    #[serde(default)]
+    pub prefix: Many<Prefix>,
+    #[serde(default)]
+    pub port: Many<Ports>,
+    #[serde(default)]
+    pub proto: Many<Protocol>,
+}
+
+/// Where a socket listens.
+pub(super) struct Listen(pub SocketAddr);
+
+/// An address of a tunnel.
+#[derive(Clone, Copy)]
+pub(super) struct FarEnd(pub IpAddr);
+
+impl FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Listen, &'static str> {
+        let no = |_| "no address and port; write them as 0.0.0.0:51820, or [::]:51820 for both families";
+        text.trim().parse().map(Listen).map_err(no)
+    }
+}
+
+impl FromStr for FarEnd {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<FarEnd, &'static str> {
+        text.trim()
+            .parse()
+            .map(FarEnd)
+            .map_err(|_| "no IP address; write one as 10.7.0.2 or fd07::2")
+    }
+}
+
+/// One value, or a list of them.
+pub(super) struct Many<T>(pub Vec<T>);
+
+impl<T> Default for Many<T> {
+    fn default() -> Many<T> {
+        Many(Vec::new())
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Many<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Many<T>, D::Error> {
+        deserializer.deserialize_any(AsMany(PhantomData)).map(Many)
+    }
+}
+
+struct AsMany<T>(PhantomData<T>);
+
+impl<'de, T> Visitor<'de> for AsMany<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number, or a list of them")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Text(element)) = elements.next_element::<Text<T>>()? {
+            all.push(element);
+        }
+        Ok(all)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+        let Text(one) = Text::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
+        Ok(vec![one])
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Vec<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+}

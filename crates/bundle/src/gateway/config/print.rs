@@ -1,0 +1,81 @@
+//! A configuration as a file, with every default written out.
+
+use std::fmt::{self, Display};
+
+use super::{Class, Config, Match, Peer};
+
+impl Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let site = &self.site;
+        writeln!(f, "[site]")?;
+        writeln!(f, "key = {}", text(site.key.to_string_lossy()))?;
+        writeln!(f, "listen = {}", text(site.listen))?;
+        writeln!(f, "device = {}", text(&site.device))?;
+        writeln!(f, "addresses = {}", list(&site.addresses))?;
+        writeln!(f, "mtu = {}", site.mtu)?;
+        if let Some(rate) = site.uplink_rate {
+            writeln!(f, "uplink_rate = {}", text(rate))?;
+        }
+        self.peers.iter().try_for_each(|peer| self::peer(f, peer))?;
+        self.classes.iter().try_for_each(|class| self::class(f, class))
+    }
+}
+
+fn peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
+    writeln!(f, "\n[[peer]]\nname = {}", text(&peer.name))?;
+    writeln!(f, "public_key = {}", text(peer.public_key))?;
+    if let Some(endpoint) = &peer.endpoint {
+        writeln!(f, "endpoint = {}", text(endpoint))?;
+    }
+    writeln!(f, "prefixes = {}", list(&peer.prefixes))?;
+    if let Some(address) = peer.address {
+        writeln!(f, "address = {}", text(address))?;
+    }
+    writeln!(f, "algorithm = {}", text(&peer.algorithm))?;
+    writeln!(f, "queue = {}", text(peer.queue))?;
+    if let Some(buffer) = peer.buffer {
+        writeln!(f, "buffer = {}", text(buffer))?;
+    }
+    writeln!(f, "min = {}", text(peer.min))?;
+    match peer.max {
+        Some(max) => writeln!(f, "max = {}", text(max)),
+        None => Ok(()),
+    }
+}
+
+fn class(f: &mut fmt::Formatter<'_>, class: &Class) -> fmt::Result {
+    writeln!(f, "\n[[class]]\nname = {}", text(&class.name))?;
+    if let Some(matches) = &class.matches {
+        writeln!(f, "match = {{ {} }}", of(matches))?;
+    }
+    writeln!(f, "level = {}\nweight = {}", class.level, class.weight)?;
+    match &class.queue {
+        Some(queue) => writeln!(f, "queue = {}", text(queue)),
+        None => Ok(()),
+    }
+}
+
+/// What is asked of a packet, without the braces.
+fn of(matches: &Match) -> String {
+    fn setting<T: Display>(name: &str, values: &[T]) -> Option<String> {
+        (!values.is_empty()).then(|| format!("{name} = {}", list(values)))
+    }
+    let parts = [
+        setting("dscp", &matches.dscp),
+        setting("prefix", &matches.prefixes),
+        setting("port", &matches.ports),
+        setting("proto", &matches.protocols),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A TOML string.
+fn text(value: impl Display) -> String {
+    toml::Value::String(value.to_string()).to_string()
+}
+
+/// A list of TOML strings.
+fn list<T: Display>(values: &[T]) -> String {
+    let words: Vec<String> = values.iter().map(text).collect();
+    format!("[{}]", words.join(", "))
+}

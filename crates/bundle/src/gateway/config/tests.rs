@@ -1,0 +1,400 @@
+use ccplane_qdisc::Limit;
+use proptest::prelude::*;
+
+use super::*;
+
+const KEY_A: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+const KEY_B: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+fn parse(text: &str) -> Result<Config, Problem> {
+    Config::parse("site.toml", text, &|algorithm| match algorithm.name.as_str() {
+        "bundler" | "copa" => Ok(()),
+        other => Err(format!("there is no algorithm `{other}`; there are bundler, copa")),
+    })
+}
+
+/// A site and a peer, with these lines more in each, and this behind.
+fn with(site: &str, peer: &str, behind: &str) -> String {
+    format!(
+        "[site]\nkey = \"a.key\"\nlisten = \"0.0.0.0:51820\"\naddresses = [\"10.7.0.1/24\"]\n{site}\n\
+         [[peer]]\nname = \"b\"\npublic_key = \"{KEY_A}\"\nprefixes = [\"10.8.0.0/16\", \"10.7.0.2/32\"]\n{peer}\n{behind}\n"
+    )
+}
+
+/// A second peer.
+fn second(lines: &str) -> String {
+    format!("[[peer]]\npublic_key = \"{KEY_B}\"\n{lines}\n")
+}
+
+#[test]
+fn the_shortest_file_has_every_default() {
+    let config = parse(&with("", "", "")).unwrap();
+    assert_eq!(config.site.mtu, 1_420);
+    let peer = &config.peers[0];
+    assert_eq!(
+        peer.address,
+        Some("10.7.0.2".parse().unwrap()),
+        "the prefix that is one address"
+    );
+    assert_eq!((peer.algorithm.to_string().as_str(), peer.buffer), ("bundler", None));
+    assert_eq!((peer.min.to_string().as_str(), peer.max), ("1mbit", None));
+    let [rest] = &config.classes[..] else {
+        panic!("{:?}", config.classes)
+    };
+    assert_eq!((rest.name.as_str(), rest.weight), ("rest", 1));
+}
+
+#[test]
+fn the_examples_are_read() {
+    for text in [
+        include_str!("../../../../../examples/gateway/site-a.toml"),
+        include_str!("../../../../../examples/gateway/site-b.toml"),
+    ] {
+        let config = parse(text).unwrap();
+        assert!(config.peers[0].address.is_some());
+    }
+}
+
+#[test]
+fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
+    // The lines of the site begin at 5, those of the peer at 10.
+    for (site, peer, line, message, fix) in [
+        ("mtu = 1000", "", 5, "too short", "at least 1280"),
+        ("mtu = 70000", "", 5, "fit into no datagram", "at most"),
+        ("device = \"a/b\"", "", 5, "no name for an interface", "1 to 15"),
+        ("colour = 1", "", 5, "no setting `colour`", "there are"),
+        ("uplink_rate = \"fast\"", "", 5, "no number", "96mbit"),
+        ("", "endpoint = \"198.51.100.7\"", 10, "no port", "198.51.100.7:51820"),
+        ("", "endpoint = \"[::1]:9\"", 10, "IPv6 address, but", "[::]:51820"),
+        ("", "endpoint = \"10.8.3.3:9\"", 10, "go into the tunnel", "around it"),
+        (
+            "",
+            "algorithm = \"bumbler\"",
+            10,
+            "no algorithm `bumbler`",
+            "there are bundler",
+        ),
+        (
+            "",
+            "queue = \"droptail:1bdp\"",
+            10,
+            "needs the link's rate",
+            "in packets or bytes",
+        ),
+        (
+            "",
+            "queue = \"tbf:rate=1mbit:burst=32kB:limit=100p\"",
+            10,
+            "a rate of its own",
+            "choose one of",
+        ),
+        ("", "buffer = \"20s\"", 10, "of no use", "150ms"),
+        ("", "buffer = \"150ms\"", 10, "at which rate", "`max`"),
+        ("", "max = \"100kbit\"", 10, "no rate is at least 1mbit", "above `min`"),
+        ("", "min = \"2mbit\"\nmax = \"1mbit\"", 11, "no rate is", "above `min`"),
+        (
+            "",
+            "address = \"10.9.0.1\"",
+            10,
+            "in none of the peer's prefixes",
+            "10.9.0.1/32",
+        ),
+        ("", "address = \"fd00::1\"", 10, "no address of the family", "addresses"),
+    ] {
+        let problem = parse(&with(site, peer, "")).unwrap_err();
+        assert!(problem.message().contains(message), "{site}{peer}: {problem}");
+        assert_eq!(problem.line(), line, "{site}{peer}: {problem}");
+        let said = problem.fix().unwrap_or_default();
+        assert!(said.contains(fix), "{site}{peer}: {problem}: {said}");
+    }
+}
+
+#[test]
+fn a_buffer_is_as_many_bytes_as_pass_in_its_time() {
+    let limit = |site: &str, peer: &str| {
+        let config = parse(&with(site, peer, "")).unwrap();
+        let queue = config.peers[0].limited_queue(&config.site);
+        queue.limit(None, Duration::ZERO, 1_420).unwrap()
+    };
+    let buffer = "buffer = \"150ms\"";
+    assert_eq!(
+        limit("", &format!("max = \"96mbit\"\n{buffer}")),
+        Limit::Bytes(1_800_000)
+    );
+    let both = limit(
+        "uplink_rate = \"48mbit\"",
+        &format!("max = \"96mbit\"\n{buffer}\nqueue = \"fq_codel\""),
+    );
+    assert_eq!(both, Limit::Bytes(900_000));
+    assert_eq!(limit("", "max = \"96mbit\""), Limit::Bytes(1_875_000));
+}
+
+#[test]
+fn what_is_wrong_in_a_network_or_key_is_named() {
+    let good = with("", "", "");
+    for (from, to, message) in [
+        ("10.8.0.0/16", "10.8.0.1/16", "not the network itself"),
+        (KEY_A, "AAAA", "not a public key"),
+        ("10.7.0.2/32", "10.7.0.1/32", "this site's own address"),
+        ("10.8.0.0/16", "10.7.0.2/32", "this peer's already"),
+        ("\"10.7.0.1/24\"", "\"10.7.0.1/24\", \"10.7.0.1/16\"", "there twice"),
+        ("\"10.7.0.1/24\"", "", "no address at this site"),
+        ("0.0.0.0:51820", "0.0.0.0:0", "no port"),
+        ("0.0.0.0:51820", "51820", "no address and port"),
+        ("key = \"a.key\"\n", "", "`key` is missing"),
+    ] {
+        let problem = parse(&good.replacen(from, to, 1)).unwrap_err();
+        assert!(problem.message().contains(message), "{to}: {problem}");
+        assert!(problem.fix().is_some(), "{to}: {problem}");
+    }
+    let alone = parse(good.split("[[peer]]").next().unwrap()).unwrap_err();
+    assert!(alone.message().contains("no other site"), "{alone}");
+}
+
+#[test]
+fn peers_do_not_share_a_name_a_key_or_a_network() {
+    for (lines, message) in [
+        ("prefixes = [\"10.8.0.0/16\"]", "another peer's already"),
+        ("prefixes = [\"10.9.0.0/16\"]\nname = \"b\"", "two peers named `b`"),
+        ("prefixes = []", "nothing lies behind"),
+    ] {
+        let problem = parse(&with("", "", &second(lines))).unwrap_err();
+        assert!(problem.message().contains(message), "{lines}: {problem}");
+    }
+    let twice = second("prefixes = [\"10.9.0.0/16\"]").replace(KEY_B, KEY_A);
+    assert!(
+        parse(&with("", "", &twice))
+            .unwrap_err()
+            .message()
+            .contains("the key of `b`")
+    );
+    // Within each other is allowed: the longer one wins.
+    let nested = parse(&with("", "", &second("prefixes = [\"10.8.9.0/24\"]"))).unwrap();
+    assert_eq!(nested.peers[1].name, "AAAAAAAA");
+    // Unless it takes what the boxes of another peer talk through.
+    let taken = with("", "address = \"10.8.9.9\"", &second("prefixes = [\"10.8.9.0/24\"]"));
+    assert!(
+        parse(&taken)
+            .unwrap_err()
+            .message()
+            .contains("longer prefix of `AAAAAAAA`")
+    );
+}
+
+#[test]
+fn classes_end_with_one_that_takes_the_rest() {
+    let classes = |behind: &str| parse(&with("", "", behind));
+    let one = classes("[[class]]\nmatch = { dscp = [\"EF\", 10], port = \"5000-5199\" }\nlevel = 3").unwrap();
+    let names: Vec<&str> = one.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["class1", "rest"]);
+    assert_eq!(one.classes[1].level, 3);
+    for (text, message) in [
+        ("[[class]]\n[[class]]\nmatch = { dscp = 1 }", "takes all that is left"),
+        ("[[class]]\nmatch = {}", "nothing is asked"),
+        ("[[class]]\nweight = 0", "weight 0"),
+        ("[[class]]\nmatch = { dscp = 64 }", "no codepoint"),
+        ("[[class]]\nmatch = { port = [1, \"x\"] }", "no port"),
+        ("[[class]]\nmatch = { proto = \"tpc\" }", "no protocol"),
+        ("[[class]]\nmatch = { colour = 1 }", "no setting `colour`"),
+        (
+            "[[class]]\nname = \"rest\"\nmatch = { dscp = 1 }",
+            "does not take the rest",
+        ),
+        (
+            "[[class]]\nname = \"x\"\nmatch = { dscp = 1 }\n[[class]]\nname = \"x\"",
+            "two classes named",
+        ),
+    ] {
+        let problem = classes(text).unwrap_err();
+        assert!(problem.message().contains(message), "{text}: {problem}");
+        assert!(problem.line() > 10, "{text}: {problem}");
+    }
+}
+
+#[test]
+fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
+    let dir = std::env::temp_dir().join(format!("ccplane-gateway-config-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("site.toml");
+    let knows = |_: &Algorithm| Ok(());
+    std::fs::write(&file, with("", "", "")).unwrap();
+    let missing = Config::read(&file, &knows).unwrap_err().to_string();
+    assert!(
+        missing.contains("site.toml:2:") && missing.contains("cannot be read"),
+        "{missing}"
+    );
+    let _ = std::fs::remove_file(dir.join("a.key"));
+    let key = PrivateKey::make(&dir.join("a.key")).unwrap();
+    let (_, read) = Config::read(&file, &knows).unwrap();
+    assert_eq!(read.public(), key.public());
+    std::fs::write(&file, with("", "", "").replace(KEY_A, &key.public().to_string())).unwrap();
+    let own = Config::read(&file, &knows).unwrap_err().to_string();
+    assert!(own.contains("site.toml:8:") && own.contains("this site's own"), "{own}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_reload_changes_what_differs_and_nothing_else() {
+    let before = parse(&with("", "", &second("prefixes = [\"10.9.0.0/16\"]\nname = \"c\""))).unwrap();
+    assert_eq!(changes(&before, &before), []);
+    let mut after = before.clone();
+    after.peers.reverse();
+    assert_eq!(changes(&before, &after), [], "the order of peers means nothing");
+    after.peers.retain(|peer| peer.name == "b");
+    after.peers[0].queue = "fq_codel".parse().unwrap();
+    after.peers[0].max = Some(Rate::from_bits_per_sec(50_000_000));
+    let new = Peer {
+        name: "d".into(),
+        public_key: PublicKey::from_bytes([4; 32]),
+        ..before.peers[1].clone()
+    };
+    after.peers.push(new.clone());
+    after.classes[0].weight = 2;
+    after.site.mtu = 1_400;
+    let said: Vec<String> = changes(&before, &after).iter().map(Change::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "`mtu` of the site changed, which takes a restart",
+            "peer `c` removed",
+            "peer `b` changed: queue, max",
+            "peer `d` added",
+            "classes changed",
+        ]
+    );
+}
+
+fn any_config() -> impl Strategy<Value = Config> {
+    let peer = (
+        (any::<bool>(), any::<bool>(), 0..4_u8, 1..60_000_u16),
+        (
+            0..5_usize,
+            1..10_000_u64,
+            1..1_000_u64,
+            proptest::option::of(1_000..100_000_u64),
+        ),
+    );
+    let class = (
+        0..4_u8,
+        1..100_u32,
+        0..64_u8,
+        1..65_535_u16,
+        any::<[bool; 4]>(),
+        0..6_usize,
+    );
+    (
+        proptest::collection::vec(peer, 1..4),
+        proptest::collection::vec(class, 0..4),
+        (
+            1_280..9_000_u32,
+            proptest::option::of(1..u64::MAX / 2_000),
+            "[a-z ]{1,8}\\.key",
+        ),
+    )
+        .prop_map(|(peers, classes, (mtu, uplink, key))| Config {
+            site: Site {
+                key: key.into(),
+                listen: "[::]:51820".parse().unwrap(),
+                device: "gw-0.a".into(),
+                addresses: vec!["10.7.0.1/24".parse().unwrap(), "fd07::1/64".parse().unwrap()],
+                mtu,
+                uplink_rate: uplink.map(Rate::from_bytes_per_sec),
+            },
+            peers: peers
+                .into_iter()
+                .enumerate()
+                .map(|(n, given)| peer_of(n as u8, given))
+                .collect(),
+            classes: classes_of(classes),
+        })
+}
+
+type GivenPeer = ((bool, bool, u8, u16), (usize, u64, u64, Option<u64>));
+
+fn peer_of(n: u8, ((endpoint, v6, parameters, port), (queue, buffer, min, max)): GivenPeer) -> Peer {
+    let queues = [
+        "sfq",
+        "fq_codel:limit=200p",
+        "droptail:240kB",
+        "codel:ecn",
+        "prio:3:100p",
+    ];
+    let far = if v6 {
+        format!("fd08:{n}::2")
+    } else {
+        format!("10.{}.0.2", 100 + n)
+    };
+    Peer {
+        name: format!("site \"{n}\"").replace(' ', "-"),
+        public_key: PublicKey::from_bytes([n; 32]),
+        endpoint: endpoint.then(|| format!("host-{n}.example:{port}").parse().unwrap()),
+        prefixes: vec![
+            format!("10.{}.0.0/16", 100 + n).parse().unwrap(),
+            format!("fd08:{n}::/32").parse().unwrap(),
+        ],
+        address: Some(far.parse().unwrap()),
+        algorithm: Algorithm {
+            name: "copa".into(),
+            parameters: (0..parameters).map(|p| (format!("p{p}"), format!("{p}.5ms"))).collect(),
+        },
+        queue: queues[queue].parse().unwrap(),
+        buffer: max.map(|_| Duration::from_millis(buffer)),
+        min: Rate::from_bytes_per_sec(min),
+        max: max.map(Rate::from_bytes_per_sec),
+    }
+}
+
+fn classes_of(given: Vec<(u8, u32, u8, u16, [bool; 4], usize)>) -> Vec<Class> {
+    let mut all: Vec<Class> = given
+        .into_iter()
+        .enumerate()
+        .map(|(n, (level, weight, dscp, port, with, queue))| Class {
+            name: format!("class \\ {n}"),
+            matches: Some(Match {
+                dscp: vec![Dscp(dscp)],
+                prefixes: if with[0] {
+                    vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()]
+                } else {
+                    vec![]
+                },
+                ports: if with[1] {
+                    vec![Ports(port..=65_535), Ports(port..=port)]
+                } else {
+                    vec![]
+                },
+                protocols: if with[2] {
+                    vec![Protocol(dscp), Protocol(6)]
+                } else {
+                    vec![]
+                },
+            }),
+            level,
+            weight,
+            queue: (queue < 2).then(|| ["sfq", "fq_codel"][queue].parse().unwrap()),
+        })
+        .collect();
+    all.push(Class {
+        name: "last".into(),
+        matches: None,
+        level: 1,
+        weight: 1,
+        queue: None,
+    });
+    all
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_is_read_as_the_same(config in any_config()) {
+        let text = config.to_string();
+        match parse(&text) {
+            Ok(again) => prop_assert_eq!(again, config),
+            Err(problem) => prop_assert!(false, "{}\n{}", problem, text),
+        }
+    }
+
+    #[test]
+    fn no_text_can_panic(text in "(\\[site\\]|\\[\\[peer\\]\\]|[a-z_]{1,8}|[=\"\\[\\]{}0-9./: \n]){0,60}") {
+        let _ = parse(&text);
+    }
+}

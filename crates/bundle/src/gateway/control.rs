@@ -1,0 +1,153 @@
+//! What the two boxes of a bundle say to each other, as a packet inside the tunnel: UDP between the tunnel's addresses, port 28317.
+
+use std::net::IpAddr;
+
+use crate::PORT;
+
+const UDP: u8 = 17;
+const UDP_BYTES: usize = 8;
+const HOPS: u8 = 64;
+
+/// The longest packet that [`write`] makes: IPv6, UDP and the longest message.
+pub const LONGEST: usize = 40 + UDP_BYTES + crate::FEEDBACK_BYTES;
+
+/// Writes a packet with this message and says how long it is; `None` between addresses of two families, or without room.
+pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {
+    let udp_bytes = u16::try_from(UDP_BYTES + message.len()).ok()?;
+    let (head, addresses) = match (from, to) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => (20, 12..20),
+        (IpAddr::V6(_), IpAddr::V6(_)) => (40, 8..40),
+        _ => return None,
+    };
+    let length = head + usize::from(udp_bytes);
+    let packet = room.get_mut(..length)?;
+    packet.fill(0);
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            (packet[0], packet[8], packet[9]) = (0x45, HOPS, UDP);
+            packet[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
+            packet[12..16].copy_from_slice(&from.octets());
+            packet[16..20].copy_from_slice(&to.octets());
+            let check = !sum(0, &packet[..20]);
+            packet[10..12].copy_from_slice(&check.to_be_bytes());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            (packet[0], packet[6], packet[7]) = (0x60, UDP, HOPS);
+            packet[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+            packet[8..24].copy_from_slice(&from.octets());
+            packet[24..40].copy_from_slice(&to.octets());
+        }
+        _ => return None,
+    }
+    packet[head..head + 2].copy_from_slice(&PORT.to_be_bytes());
+    packet[head + 2..head + 4].copy_from_slice(&PORT.to_be_bytes());
+    packet[head + 4..head + 6].copy_from_slice(&udp_bytes.to_be_bytes());
+    packet[head + UDP_BYTES..].copy_from_slice(message);
+    let pseudo = sum(u32::from(UDP) + u32::from(udp_bytes), &packet[addresses]);
+    let check = match !sum(u32::from(pseudo), &packet[head..]) {
+        // Zero says that there is none (RFC 768).
+        0 => 0xffff,
+        check => check,
+    };
+    packet[head + 6..head + 8].copy_from_slice(&check.to_be_bytes());
+    Some(length)
+}
+
+/// The message in a packet from one address to another; `None` if it is any other packet. It was sealed, so its checksum is not looked
+/// at.
+pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
+    let (head, source, destination, protocol) = match packet.first()? >> 4 {
+        4 => {
+            let whole = packet.get(6..8)? == [0, 0] || packet.get(6..8)? == [0x40, 0];
+            if !whole {
+                return None;
+            }
+            (
+                usize::from(packet[0] & 0xf) * 4,
+                packet.get(12..16)?,
+                packet.get(16..20)?,
+                packet.get(9)?,
+            )
+        }
+        6 => (40, packet.get(8..24)?, packet.get(24..40)?, packet.get(6)?),
+        _ => return None,
+    };
+    let is = |address: IpAddr, bytes: &[u8]| match address {
+        IpAddr::V4(v4) => v4.octets() == bytes,
+        IpAddr::V6(v6) => v6.octets() == bytes,
+    };
+    if *protocol != UDP || !is(from, source) || !is(to, destination) {
+        return None;
+    }
+    let udp = packet.get(head..)?;
+    let ours = udp.get(2..4)? == PORT.to_be_bytes();
+    let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
+    udp.get(UDP_BYTES..length).filter(|_| ours)
+}
+
+/// The sum of 16-bit words in one's complement (RFC 1071), on top of another.
+fn sum(start: u32, bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
+    let mut sum = start + words.sum::<u32>();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_host::Headers;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ends(v6: bool) -> [IpAddr; 2] {
+        match v6 {
+            true => ["fd07::1".parse().unwrap(), "fd07::2".parse().unwrap()],
+            false => ["10.7.0.1".parse().unwrap(), "10.7.0.2".parse().unwrap()],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_at_the_other_end_only(v6: bool, message in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let [from, to] = ends(v6);
+            let mut room = [0xaa; 200];
+            let length = write(from, to, &message, &mut room).unwrap();
+            prop_assert!(length <= LONGEST);
+            let packet = &room[..length];
+            prop_assert_eq!(read(packet, from, to), Some(&message[..]));
+            prop_assert_eq!(read(packet, to, from), None);
+            prop_assert_eq!(read(&packet[..length - 1], from, to), None);
+            let headers = Headers::of(packet);
+            prop_assert_eq!(headers.addresses, Some([from, to]));
+            prop_assert_eq!(headers.ports, [PORT, PORT]);
+            // The checksum of the segment, with the pseudo-header.
+            let (head, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
+            let pseudo = sum(u32::from(UDP) + (length - head) as u32, &packet[addresses]);
+            prop_assert_eq!(sum(u32::from(pseudo), &packet[head..]), 0xffff);
+            if !v6 {
+                prop_assert_eq!(sum(0, &packet[..20]), 0xffff);
+            }
+        }
+
+        #[test]
+        fn no_bytes_harm_the_reader(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), v6: bool) {
+            if let Some(first) = bytes.first_mut() {
+                *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
+            }
+            let [from, to] = ends(v6);
+            let _ = read(&bytes, from, to);
+        }
+    }
+
+    #[test]
+    fn two_families_do_not_talk() {
+        let mut room = [0; 200];
+        assert_eq!(write(ends(true)[0], ends(false)[0], &[], &mut room), None);
+        assert_eq!(write(ends(true)[0], ends(true)[1], &[0; 100], &mut room[..60]), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! What happened to a gateway and its peers, the last thousand of it, for who asks.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ccplane_units::Time;
+use serde::Serialize;
+
+/// Events that are kept. A mode changes some times a minute at most.
+const KEPT: usize = 1_024;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// Counts up from 1.
+    pub number: u64,
+    /// Seconds since the gateway began.
+    pub at: f64,
+    /// The peer's name; empty where it is of the gateway.
+    pub peer: String,
+    /// What happened, in one word: `mode`, `endpoint`, `keys`, `reload`, …
+    pub what: &'static str,
+    /// The sentence.
+    pub text: String,
+}
+
+/// The events of a gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    list: Mutex<(u64, VecDeque<Event>)>,
+    come: Condvar,
+}
+
+impl Events {
+    /// One more.
+    pub fn tell(&self, now: Time, peer: &str, what: &'static str, text: String) {
+        tracing::info!(peer, what, "{text}");
+        let mut list = self.lock();
+        list.0 += 1;
+        let event = Event {
+            number: list.0,
+            at: now.as_secs_f64(),
+            peer: peer.to_owned(),
+            what,
+            text,
+        };
+        if list.1.len() == KEPT {
+            list.1.pop_front();
+        }
+        list.1.push_back(event);
+        self.come.notify_all();
+    }
+
+    /// Those after this number; waits for one so long if there is none.
+    #[expect(clippy::disallowed_methods, reason = "the thread that answers waits in real time")]
+    pub fn after(&self, number: u64, patience: Duration) -> Vec<Event> {
+        let list = self.lock();
+        let none = |list: &mut (u64, VecDeque<Event>)| list.0 <= number;
+        let (list, _) = self
+            .come
+            .wait_timeout_while(list, patience, none)
+            .unwrap_or_else(PoisonError::into_inner);
+        list.1.iter().filter(|event| event.number > number).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<Event>)> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_thousand_are_kept_and_each_is_told_once() {
+        let events = Events::default();
+        assert_eq!(events.after(0, Duration::ZERO), []);
+        for n in 0..KEPT + 10 {
+            events.tell(Time::from_micros(n as u64), "b", "mode", format!("{n}"));
+        }
+        let all = events.after(0, Duration::ZERO);
+        assert_eq!((all.len(), all[0].number), (KEPT, 11));
+        let last = all[KEPT - 1].number;
+        assert_eq!(events.after(last, Duration::from_millis(1)), []);
+        assert_eq!(events.after(last - 2, Duration::ZERO).len(), 2);
+    }
+}

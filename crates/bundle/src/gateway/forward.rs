@@ -1,0 +1,206 @@
+//! The two threads that move packets, and what they share: one from the device to the peers, one back.
+
+mod receive;
+mod send;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ccplane_agent::DynAlgorithm;
+use ccplane_agent::link::Clock;
+use ccplane_units::Time;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+pub(crate) use receive::Receiving;
+pub(crate) use send::Sending;
+
+use super::config::{Algorithm, Config, Endpoint, Site};
+use super::error::GatewayError;
+use super::events::Events;
+use super::keys::PublicKey;
+use super::pair::Pair;
+use super::peers::{PeerId, Routes};
+use super::tunnel::Door;
+
+/// Makes algorithms by what the configuration calls them; else says why not, as `reason; fix`.
+pub type Makes = Arc<dyn Fn(&Algorithm) -> Result<Box<dyn DynAlgorithm>, String> + Send + Sync>;
+
+/// What the threads of a gateway share.
+pub(crate) struct Shared {
+    pub clock: Clock,
+    /// Fixed from start to end, but for the uplink's rate.
+    pub site: Site,
+    pub door: Door,
+    pub makes: Makes,
+    pub observe: bool,
+    pub events: Events,
+    pub counts: Strays,
+    table: Mutex<Arc<Table>>,
+    orders: Mutex<Vec<Reload>>,
+    wake: EventFd,
+    stop: AtomicBool,
+}
+
+/// Packets and datagrams that are of no peer.
+#[derive(Debug, Default)]
+pub(crate) struct Strays {
+    /// Datagrams that no peer sent.
+    pub nobody: AtomicU64,
+    /// Packets to where no peer is.
+    pub no_route: AtomicU64,
+    /// Packets that found no memory.
+    pub no_memory: AtomicU64,
+    /// Packets that the device did not take.
+    pub refused: AtomicU64,
+}
+
+/// The peers as of now. A reload puts another in its place.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// By place.
+    pub pairs: Vec<Option<Arc<Pair>>>,
+    pub by_key: BTreeMap<PublicKey, u32>,
+    pub routes: Routes,
+}
+
+/// Another configuration for the sending thread, and where it says what came of it.
+pub(crate) struct Reload {
+    pub from: Config,
+    pub to: Config,
+    pub done: SyncSender<Result<(), GatewayError>>,
+}
+
+impl Shared {
+    pub fn new(site: Site, door: Door, makes: Makes, observe: bool) -> Result<Shared, GatewayError> {
+        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+            .map_err(|why| GatewayError::system("make an event descriptor")(why.into()))?;
+        Ok(Shared {
+            clock: Clock::new(),
+            site,
+            door,
+            makes,
+            observe,
+            events: Events::default(),
+            counts: Strays::default(),
+            table: Mutex::default(),
+            orders: Mutex::default(),
+            wake,
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on these are the peers.
+    pub fn set_table(&self, table: Table) {
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
+    /// Gives the sending thread something to do.
+    pub fn order(&self, reload: Reload) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(reload);
+        self.wake();
+    }
+
+    fn take_orders(&self) -> Vec<Reload> {
+        std::mem::take(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the sending thread look.
+    pub fn wake(&self) {
+        // One that is pending already is as good.
+        let _ = self.wake.write(1);
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Table {
+    /// The peer at a place.
+    pub fn pair(&self, place: u32) -> Option<&Arc<Pair>> {
+        self.pairs.get(place as usize)?.as_ref()
+    }
+
+    /// Puts a peer at its place.
+    pub fn put(&mut self, pair: Pair) {
+        let place = pair.place as usize;
+        if self.pairs.len() <= place {
+            self.pairs.resize_with(place + 1, || None);
+        }
+        self.by_key.insert(pair.peer.public_key, pair.place);
+        self.pairs[place] = Some(Arc::new(pair));
+    }
+
+    /// All peers.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Pair>> {
+        self.pairs.iter().flatten()
+    }
+
+    /// The first place that nobody has.
+    pub fn vacant(&self) -> u32 {
+        let place = self.pairs.iter().position(Option::is_none);
+        place.unwrap_or(self.pairs.len()) as u32
+    }
+
+    /// Routes by the prefixes of all peers.
+    pub fn route(&mut self) {
+        let prefixes = self.pairs.iter().flatten().flat_map(|pair| {
+            let place = PeerId(pair.place);
+            pair.peer.prefixes.iter().map(move |prefix| (*prefix, place))
+        });
+        self.routes = Routes::new(prefixes.collect::<Vec<_>>());
+    }
+}
+
+/// Where an endpoint is, as a socket that listens there can reach it.
+pub(crate) fn resolve(endpoint: &Endpoint, listen: SocketAddr) -> std::io::Result<SocketAddr> {
+    let found = match endpoint.literal() {
+        Some(address) => vec![address],
+        None => (endpoint.host(), endpoint.port()).to_socket_addrs()?.collect(),
+    };
+    let reachable = |address: &SocketAddr| match (address, listen) {
+        (SocketAddr::V4(v4), SocketAddr::V6(_)) => Some(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())),
+        (SocketAddr::V6(v6), SocketAddr::V4(_)) => {
+            v6.ip().to_ipv4_mapped().map(|v4| SocketAddr::new(v4.into(), v6.port()))
+        }
+        _ => Some(*address),
+    };
+    found.iter().find_map(reachable).ok_or_else(|| {
+        std::io::Error::new(
+            std::io::ErrorKind::AddrNotAvailable,
+            "it has no address that this site's socket can reach",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_reached_from_a_socket_of_the_other_family() {
+        let at = |endpoint: &str, listen: &str| {
+            resolve(&endpoint.parse().unwrap(), listen.parse().unwrap()).map(|address| address.to_string())
+        };
+        assert_eq!(at("192.0.2.1:5", "0.0.0.0:1").unwrap(), "192.0.2.1:5");
+        assert_eq!(at("192.0.2.1:5", "[::]:1").unwrap(), "[::ffff:192.0.2.1]:5");
+        assert_eq!(at("[2001:db8::1]:5", "[::]:1").unwrap(), "[2001:db8::1]:5");
+        assert!(at("[2001:db8::1]:5", "0.0.0.0:1").is_err());
+    }
+}

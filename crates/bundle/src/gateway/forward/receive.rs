@@ -1,0 +1,264 @@
+//! From the peers to the device: UDP, open, check the source, count, write. Feedback and handshakes go back from here.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ccplane_host::{Joiner, Tun};
+use ccplane_qdisc::Ecn;
+use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
+use ccplane_units::{Duration, Time};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::{Shared, Table};
+use crate::gateway::error::GatewayError;
+use crate::gateway::pair::{Half, Pair};
+use crate::gateway::peers::PeerId;
+use crate::gateway::tunnel::{For, Number, Opened, Refusal};
+use crate::gateway::{control, ecn};
+
+/// A stop or another table is seen at the latest after this.
+const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
+/// Room for the longest datagram, and for a handshake.
+const ROOM: usize = 1 << 16;
+
+/// The receiving thread.
+pub(crate) struct Receiving {
+    shared: Arc<Shared>,
+    socket: Socket,
+    tun: Arc<Tun>,
+    joiner: Joiner,
+    room: Box<[u8]>,
+    /// A second one, for what goes back while a packet is in the first.
+    answer: Box<[u8]>,
+    /// When receiveboxes have something to say, by place.
+    due: BTreeMap<u32, Time>,
+}
+
+impl Receiving {
+    pub fn new(shared: Arc<Shared>, socket: Socket, tun: Arc<Tun>) -> Receiving {
+        Receiving {
+            joiner: Joiner::new(tun.takes_udp_runs()),
+            shared,
+            socket,
+            tun,
+            room: vec![0; ROOM].into_boxed_slice(),
+            answer: vec![0; ROOM].into_boxed_slice(),
+            due: BTreeMap::new(),
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) -> Result<(), GatewayError> {
+        let mut inbox = Inbox::new();
+        while !self.shared.stopped() {
+            self.wait()?;
+            let table = self.shared.table();
+            match self.socket.receive(&mut inbox) {
+                Ok(received) => {
+                    let now = self.shared.now();
+                    let mut trouble = None;
+                    received.each(|from, bits, datagram| {
+                        if let Err(why) = self.take(now, &table, from, Ecn::from_bits(bits), datagram) {
+                            trouble = Some(why);
+                        }
+                    });
+                    trouble.map_or(Ok(()), Err)?;
+                    self.hand_over();
+                }
+                Err(why) if passes(&why) => {}
+                Err(why) => return Err(GatewayError::system("receive from peers")(why)),
+            }
+            self.speak(&table)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a datagram comes or feedback is due.
+    fn wait(&self) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let due = self
+            .due
+            .values()
+            .min()
+            .map_or(STOP_SEEN_WITHIN, |due| due.since(now).min(STOP_SEEN_WITHIN));
+        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(due.to_std())), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(why) => Err(GatewayError::system("wait for datagrams")(why.into())),
+        }
+    }
+
+    /// One datagram.
+    fn take(
+        &mut self,
+        now: Time,
+        table: &Table,
+        from: SocketAddr,
+        outer: Ecn,
+        datagram: &[u8],
+    ) -> Result<(), GatewayError> {
+        let address = from.ip().to_canonical();
+        let place = match self.shared.door.whom(address, datagram, &mut self.room) {
+            For::Place(place) => Some(place),
+            For::Peer(key) => table.by_key.get(&key).copied(),
+            For::Answer(bytes) => return send(&self.socket, from, &self.room[..bytes]),
+            For::Nobody => None,
+        };
+        let Some(pair) = place.and_then(|place| table.pair(place)) else {
+            self.shared.counts.nobody.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        };
+        let mut half = pair.lock();
+        match half.tunnel.open(address, datagram, &mut self.room) {
+            Opened::Refused(why) => {
+                let counts = &mut half.counts;
+                match why {
+                    Refusal::Replayed => counts.replayed += 1,
+                    Refusal::UnknownSession => counts.unknown_session += 1,
+                    Refusal::Forged | Refusal::Busy => counts.forged += 1,
+                }
+                Ok(())
+            }
+            Opened::Handshake { answer, authentic } => {
+                if authentic {
+                    self.heard_from(pair, &mut half, from);
+                }
+                if answer > 0 {
+                    note_left(&mut half, now, &self.room[..answer]);
+                    send(&self.socket, from, &self.room[..answer])?;
+                }
+                while let Some((bytes, number)) = half.tunnel.rest(&mut self.room) {
+                    if let Some(number) = number {
+                        half.left(now, number, bytes);
+                    }
+                    send(&self.socket, from, &self.room[..bytes])?;
+                }
+                drop(half);
+                // Packets may have waited for these keys.
+                self.shared.wake();
+                Ok(())
+            }
+            Opened::Packet { bytes, number, source } => {
+                self.heard_from(pair, &mut half, from);
+                half.came(now, number, datagram.len(), from, outer);
+                if let Some(source) = source {
+                    if table.routes.admits(PeerId(pair.place), source) {
+                        self.pass(now, pair, &mut half, bytes, outer);
+                    } else {
+                        half.counts.foreign += 1;
+                    }
+                }
+                self.speak_for(now, pair, &mut half)
+            }
+        }
+    }
+
+    /// A packet whose source may be what it says: a message of the other box, or one for the site.
+    fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) {
+        let packet = &mut self.room[..bytes];
+        if let Some([own, far]) = pair.ends
+            && let Some(message) = control::read(packet, far, own)
+        {
+            let before = half.sendbox.next_deadline();
+            half.hear(now, message);
+            if half.sendbox.next_deadline() < before {
+                self.shared.wake();
+            }
+            return;
+        }
+        half.is_news();
+        half.counts.received += 1;
+        half.counts.received_bytes += bytes as u64;
+        let inner = ecn::of(packet);
+        match ecn::combine(inner, outer) {
+            Some(combined) if combined != inner => ecn::set(packet, combined),
+            Some(_) => {}
+            None => {
+                half.counts.marked_unable += 1;
+                return;
+            }
+        }
+        let packet = &self.room[..bytes];
+        if !self.joiner.add(packet).unwrap_or(true) {
+            write(&self.shared, &self.tun, &mut self.joiner);
+            let _ = self.joiner.add(packet);
+        }
+    }
+
+    /// Gives the device what is left of the run.
+    fn hand_over(&mut self) {
+        write(&self.shared, &self.tun, &mut self.joiner);
+    }
+
+    /// A peer is where it was heard last.
+    fn heard_from(&self, pair: &Pair, half: &mut Half, from: SocketAddr) {
+        if half.endpoint != Some(from) {
+            half.endpoint = Some(from);
+            let text = format!("it is at {from}");
+            self.shared
+                .events
+                .tell(self.shared.now(), &pair.peer.name, "endpoint", text);
+        }
+    }
+
+    /// What receiveboxes have to say by now.
+    fn speak(&mut self, table: &Table) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let due: Vec<u32> = self
+            .due
+            .iter()
+            .filter(|(_, due)| **due <= now)
+            .map(|(place, _)| *place)
+            .collect();
+        for place in due {
+            match table.pair(place) {
+                Some(pair) => self.speak_for(now, pair, &mut pair.lock())?,
+                None => drop(self.due.remove(&place)),
+            }
+        }
+        Ok(())
+    }
+
+    fn speak_for(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
+        if let Some(feedback) = half.speak(now)
+            && let Some(to) = half.endpoint
+            && let Some(bytes) = half.seal_message(now, pair.ends, &feedback.encode(), &mut self.answer)
+        {
+            send(&self.socket, to, &self.answer[..bytes])?;
+        }
+        match half.speaks_at() {
+            Some(due) => drop(self.due.insert(pair.place, due)),
+            None => drop(self.due.remove(&pair.place)),
+        }
+        Ok(())
+    }
+}
+
+/// A datagram of the tunnel's own may have taken a number.
+fn note_left(half: &mut Half, now: Time, datagram: &[u8]) {
+    if let Some(number) = Number::of(datagram) {
+        half.left(now, number, datagram.len());
+    }
+}
+
+/// What finds no room is lost, as on a wire.
+fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<(), GatewayError> {
+    match socket.send(to, datagram, datagram.len(), Marks::default()) {
+        Ok(_) => Ok(()),
+        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock || passes(&why) => Ok(()),
+        Err(why) => Err(GatewayError::system("send to a peer")(why)),
+    }
+}
+
+fn write(shared: &Shared, tun: &Tun, joiner: &mut Joiner) {
+    if let Some(frame) = joiner.finish()
+        && tun.write([frame, &[]]).is_err()
+    {
+        shared.counts.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}

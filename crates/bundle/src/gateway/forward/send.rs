@@ -1,0 +1,623 @@
+//! From the device to the peers: read, route, queue in the sendbox, seal what it lets go, UDP. The algorithms' orders, timers of tunnels
+//! and reloads are taken between packets.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use ccplane_host::{Frame, Head, Headers, LONGEST_FRAME, Packet as Kept, Store, Tun};
+use ccplane_qdisc::{Ecn, Packet};
+use ccplane_transport::udp::Socket;
+use ccplane_units::{Duration, Time};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::{Reload, Shared, Table, resolve};
+use crate::Reason;
+use crate::gateway::batch::Batch;
+use crate::gateway::config::{Algorithm, Change, Config, Peer, Seen, changes, class_of};
+use crate::gateway::error::GatewayError;
+use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet, sendbox};
+use crate::gateway::steering::Steering;
+use crate::gateway::tunnel::{OVERHEAD, TICK};
+
+/// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
+const FRAMES: usize = 32;
+const FRAME_BYTES: usize = 256 * 1024;
+/// Packets of a peer that leave before another has its turn.
+const PACKETS: usize = 64;
+/// Packets that are due within this leave together: a wake-up costs as much as ten packets (the emulator's quantum).
+const QUANTUM: Duration = Duration::from_micros(100);
+/// Without a change a turn comes at the latest after this.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// While keys are waited for, the queue is looked at so often.
+const PATIENT: Duration = Duration::from_millis(10);
+/// Packets do not wait longer for keys: WireGuard has repeated its call after 5 s by then, and who sent them has given up or sent them
+/// again.
+const UNREACHABLE: Duration = Duration::from_secs(7);
+/// Memory for packets of all queues. A queue of 1.875 MB in packets of 300 bytes takes it in part only; super-packets, of which one packet
+/// still waits, hold more.
+const MEMORY: u64 = 256 << 20;
+
+/// The sending thread.
+pub(crate) struct Sending {
+    shared: Arc<Shared>,
+    socket: Socket,
+    tun: Arc<Tun>,
+    config: Config,
+    store: Store,
+    batch: Batch,
+    /// A packet, in one piece.
+    packet: Box<[u8]>,
+    lanes: Vec<Option<Lane>>,
+    steerings: Vec<(Algorithm, Steering)>,
+    next_tick: Time,
+    woken: Time,
+}
+
+/// What this thread alone knows of a peer.
+struct Lane {
+    algorithm: Algorithm,
+    /// When it wants its next turn.
+    due: Time,
+    passing: bool,
+    established: bool,
+    /// Since when packets wait for keys.
+    waiting: Option<Time>,
+    told_too_long: bool,
+}
+
+impl Sending {
+    pub fn new(shared: Arc<Shared>, socket: Socket, tun: Arc<Tun>, config: Config) -> Result<Sending, GatewayError> {
+        let mut sending = Sending {
+            next_tick: shared.now(),
+            woken: shared.now(),
+            shared,
+            socket,
+            tun,
+            store: Store::new(MEMORY),
+            batch: Batch::new(),
+            packet: vec![0; LONGEST_FRAME].into_boxed_slice(),
+            lanes: Vec::new(),
+            steerings: Vec::new(),
+            config,
+        };
+        let mut table = Table::default();
+        for peer in sending.config.peers.clone() {
+            sending.add(&mut table, peer)?;
+        }
+        table.route();
+        sending.shared.set_table(table);
+        Ok(sending)
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) -> Result<(), GatewayError> {
+        // Timers of a normal thread may fire 50 µs late by default.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        while !self.shared.stopped() {
+            for reload in self.shared.take_orders() {
+                let outcome = self.reload(&reload);
+                let _ = reload.done.send(outcome);
+            }
+            let table = self.shared.table();
+            if self.shared.now() >= self.next_tick {
+                self.tick(&table)?;
+            }
+            for (_, steering) in &mut self.steerings {
+                steering.turn(self.shared.now());
+            }
+            let due = self.serve(&table)?;
+            if self.wait(due)? {
+                self.collect(&table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every peer its turn whose time has come; when the next one's comes.
+    fn serve(&mut self, table: &Table) -> Result<Time, GatewayError> {
+        let mut next = self.next_tick;
+        for pair in table.all() {
+            let due = self.lane(pair.place).map_or(Time::MAX, |lane| lane.due);
+            if due <= self.shared.now() {
+                self.serve_one(pair)?;
+            }
+            next = next.min(self.lane(pair.place).map_or(Time::MAX, |lane| lane.due));
+        }
+        Ok(next)
+    }
+
+    fn lane(&mut self, place: u32) -> Option<&mut Lane> {
+        self.lanes.get_mut(place as usize)?.as_mut()
+    }
+
+    fn serve_one(&mut self, pair: &Pair) -> Result<(), GatewayError> {
+        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let now = self.shared.now();
+        let mut half = pair.lock();
+        let steering = self
+            .steerings
+            .iter_mut()
+            .find(|(algorithm, _)| *algorithm == lane.algorithm);
+        if let Some((_, steering)) = steering {
+            drive(now, pair.place.into(), &mut half, lane, steering);
+        }
+        let mut lost = false;
+        while let Some(change) = half.sendbox.event() {
+            // The other box may have been started anew, and has no keys then: WireGuard alone would ask for new ones after 15 s.
+            lost |= change.reason == Reason::Silent;
+            let seen = &change.seen;
+            let text = format!(
+                "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes wait",
+                change.from.name(),
+                change.to.name(),
+                change.reason.name(),
+                milliseconds(seen.rtt),
+                milliseconds(seen.min_rtt),
+                seen.sent,
+                seen.received,
+                seen.waiting
+            );
+            self.shared.events.tell(change.at, &pair.peer.name, "mode", text);
+        }
+        if let (true, Some(to)) = (lost, half.endpoint)
+            && let Some(bytes) = half.tunnel.renew(self.batch.room())
+        {
+            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.flush(&self.socket)?;
+        }
+        if half.tunnel.is_established() != lane.established {
+            lane.established = half.tunnel.is_established();
+            let (what, text) = match lane.established {
+                true => ("keys", "keys were agreed on"),
+                false => ("keys", "the keys are too old, and the peer does not answer"),
+            };
+            self.shared.events.tell(now, &pair.peer.name, what, text.to_owned());
+        }
+        let (Some(to), true) = (half.endpoint, lane.established) else {
+            return self.call(now, pair, half);
+        };
+        lane.waiting = None;
+        let store = &mut self.store;
+        let mut too_long = false;
+        if let Some(notice) = half.sendbox.notice(now) {
+            // Its mark is none: it is this box's own.
+            if !self.batch.takes(to, Ecn::NotEct, 0, 1) {
+                too_long |= self.batch.flush(&self.socket)?.too_long;
+            }
+            let room = self.batch.room();
+            if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
+                self.batch.keep(to, Ecn::NotEct, bytes);
+                too_long |= self.batch.flush(&self.socket)?.too_long;
+            }
+        }
+        let most = self.socket.batch();
+        for _ in 0..PACKETS {
+            let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+            let Some(waiting) = half.sendbox.dequeue(now, &mut drops) else {
+                break;
+            };
+            let Kept {
+                frame, index, marked, ..
+            } = waiting.kept;
+            let mut head = Head::default();
+            let whole = match store
+                .get(frame)
+                .frame
+                .completed(store.bytes(frame), index, marked, &mut head)
+            {
+                Ok([first, rest]) => {
+                    let bytes = first.len() + rest.len();
+                    self.packet[..first.len()].copy_from_slice(first);
+                    self.packet[first.len()..bytes].copy_from_slice(rest);
+                    Some(bytes)
+                }
+                Err(_) => None,
+            };
+            store.let_go(frame, 1);
+            let Some(bytes) = whole else { continue };
+            let ecn = waiting.ecn();
+            if !self.batch.takes(to, ecn, bytes + OVERHEAD, most) {
+                too_long |= self.batch.flush(&self.socket)?.too_long;
+            }
+            match half.seal(now, &self.packet[..bytes], self.batch.room()) {
+                Some(bytes) => self.batch.keep(to, ecn, bytes),
+                None => half.counts.unreachable += 1,
+            }
+        }
+        // Before the lock is gone: what the other thread seals next has a higher number, and may not overtake this.
+        too_long |= self.batch.flush(&self.socket)?.too_long;
+        lane.due = half.sendbox.next_deadline();
+        if too_long {
+            half.counts.too_long += 1;
+            if !std::mem::replace(&mut lane.told_too_long, true) {
+                let text = format!(
+                    "the path takes no packets of {} bytes: lower `mtu`",
+                    self.shared.site.mtu
+                );
+                self.shared.events.tell(now, &pair.peer.name, "too_long", text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets wait for a peer that has no keys yet, or that is nowhere.
+    fn call(&mut self, now: Time, pair: &Pair, mut half: std::sync::MutexGuard<'_, Half>) -> Result<(), GatewayError> {
+        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        lane.due = now + PATIENT;
+        if half.sendbox.backlog().packets == 0 {
+            lane.waiting = None;
+            return Ok(());
+        }
+        let since = *lane.waiting.get_or_insert(now);
+        if half.endpoint.is_none() || now.since(since) > UNREACHABLE {
+            let store = &mut self.store;
+            let mut dropped = 0;
+            let mut drops = |waiting: Waiting, _| store.let_go(waiting.kept.frame, 1);
+            let mut gone = Vec::new();
+            // A limit may hold some of them back for longer; those are next.
+            while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
+                gone.push(waiting.kept.frame);
+                dropped += 1;
+            }
+            gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+            half.counts.unreachable += dropped;
+            return Ok(());
+        }
+        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.knock(self.batch.room())) {
+            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.flush(&self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Timers of the tunnels.
+    fn tick(&mut self, table: &Table) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        self.next_tick = now + Duration::from(TICK);
+        self.shared.door.tick();
+        for pair in table.all() {
+            let mut half = pair.lock();
+            let Some((bytes, number)) = half.tunnel.tick(self.batch.room()) else {
+                continue;
+            };
+            if let Some(number) = number {
+                half.left(now, number, bytes);
+            }
+            if let Some(to) = half.endpoint {
+                self.batch.keep(to, Ecn::NotEct, bytes);
+                self.batch.flush(&self.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the site sends.
+    fn collect(&mut self, table: &Table) -> Result<(), GatewayError> {
+        let failed = GatewayError::system("read from the device");
+        let counts = &self.shared.counts;
+        let mut bytes = 0;
+        for _ in 0..FRAMES {
+            let Some(room) = self.store.room(LONGEST_FRAME) else {
+                let mut nowhere = [0];
+                if self.tun.read(&mut nowhere).map_err(&failed)?.is_none() {
+                    break;
+                }
+                counts.no_memory.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            let Some(length) = self.tun.read(room).map_err(&failed)? else {
+                break;
+            };
+            bytes += length;
+            let now = self.shared.now();
+            let read = self.store.arrived(length);
+            let headers = Headers::of(Frame::packet(read));
+            let (Ok(frame), Some([source, destination])) = (Frame::of(read), headers.addresses) else {
+                continue;
+            };
+            let Some(pair) = table.routes.owner(destination).and_then(|peer| table.pair(peer.0)) else {
+                counts.no_route.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            let class = class_of(
+                &self.config.classes,
+                &Seen {
+                    dscp: headers.dscp,
+                    protocol: headers.protocol,
+                    source,
+                    destination,
+                    ports: headers.ports,
+                },
+            );
+            let kept = self.store.keep(length, frame, now, headers.ports);
+            let mut half = pair.lock();
+            let around = around(half.endpoint) as u16;
+            let store = &mut self.store;
+            let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+            for index in 0..frame.packets() {
+                let kept = Kept::new(kept, index, frame.bytes(index), &headers).with_class(class);
+                half.sendbox.enqueue(now, Waiting { kept, around }, &mut drops);
+            }
+            let due = half.sendbox.next_deadline();
+            drop(half);
+            if let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut)
+                && lane.established
+            {
+                lane.due = due;
+            }
+            if bytes >= FRAME_BYTES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something is due or comes; whether the site has sent something.
+    fn wait(&mut self, due: Time) -> Result<bool, GatewayError> {
+        let now = self.shared.now();
+        let until_due = due.since(now).min(LONGEST_SLEEP);
+        let sleep = if until_due == Duration::ZERO {
+            Duration::ZERO
+        } else {
+            until_due.max((self.woken + QUANTUM).since(now))
+        };
+        let mut polled = vec![
+            PollFd::new(self.tun.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        let orders = self.steerings.iter().filter_map(|(_, steering)| steering.as_fd());
+        polled.extend(orders.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(sleep.to_std())), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(GatewayError::system("wait for packets")(why.into())),
+        }
+        let came = |at: usize| polled.get(at).and_then(PollFd::any).unwrap_or(false);
+        let (readable, woken) = (came(0), came(1));
+        if woken {
+            let _ = self.shared.wake.read();
+            // Keys may be there, or a limit be gone: everybody is asked.
+            self.lanes.iter_mut().flatten().for_each(|lane| lane.due = Time::ZERO);
+        }
+        if sleep > Duration::ZERO {
+            self.woken = self.shared.now();
+        }
+        Ok(readable)
+    }
+}
+
+/// Runs the algorithm's program if its time has come, and all else that is due.
+fn drive(now: Time, bundle: u64, half: &mut Half, lane: &mut Lane, steering: &mut Steering) {
+    half.sendbox.on_deadline(now);
+    let Some(mut lent) = steering.bundle(bundle) else {
+        return;
+    };
+    if !half.sendbox.drive(now, &mut lent) {
+        return;
+    }
+    half.gauges = steering.said(bundle);
+    // 1: it lets traffic pass (`bundler`'s gauge).
+    let passing = half.gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0);
+    if passing != lane.passing {
+        lane.passing = passing;
+        half.sendbox.passing(now, passing);
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e3)
+}
+
+/// Peers that come, change and go.
+impl Sending {
+    /// Adds a peer at a place of its own.
+    fn add(&mut self, table: &mut Table, peer: Peer) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let place = table.vacant();
+        let kept = peer.endpoint.is_some();
+        let tunnel = self.shared.door.tunnel(place, peer.public_key, kept);
+        let mut half = Half::new(now, tunnel, &peer, &self.config.site, self.shared.observe)?;
+        half.endpoint = self.find(&peer);
+        self.begin(now, place, &peer)?;
+        table.put(Pair {
+            place,
+            ends: ends(&self.config, &peer),
+            half: Arc::new(Mutex::new(half)),
+            peer,
+        });
+        Ok(())
+    }
+
+    /// Where a peer is said to be. A name that is not known now is asked for again later.
+    fn find(&self, peer: &Peer) -> Option<std::net::SocketAddr> {
+        let endpoint = peer.endpoint.as_ref()?;
+        let found = resolve(endpoint, self.config.site.listen);
+        if let Err(why) = &found {
+            let text = format!("{endpoint} cannot be found: {why}");
+            self.shared.events.tell(self.shared.now(), &peer.name, "endpoint", text);
+        }
+        found.ok()
+    }
+
+    /// A bundle begins, under its algorithm.
+    fn begin(&mut self, now: Time, place: u32, peer: &Peer) -> Result<(), GatewayError> {
+        let known = self
+            .steerings
+            .iter()
+            .position(|(algorithm, _)| *algorithm == peer.algorithm);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let made = (self.shared.makes)(&peer.algorithm).map_err(|why| GatewayError::Algorithm {
+                    algorithm: peer.algorithm.to_string(),
+                    why,
+                })?;
+                self.steerings
+                    .push((peer.algorithm.clone(), Steering::start(now, made)?));
+                self.steerings.len() - 1
+            }
+        };
+        if let Some((_, steering)) = self.steerings.get_mut(at) {
+            steering.open(now, place.into(), full_packet(&self.config.site));
+        }
+        let at = place as usize;
+        if self.lanes.len() <= at {
+            self.lanes.resize_with(at + 1, || None);
+        }
+        self.lanes[at] = Some(Lane {
+            algorithm: peer.algorithm.clone(),
+            due: now,
+            passing: false,
+            established: false,
+            waiting: None,
+            told_too_long: false,
+        });
+        Ok(())
+    }
+
+    /// A bundle ends.
+    fn end(&mut self, pair: &Pair) {
+        let now = self.shared.now();
+        let totals = pair.lock().sendbox.status(now).totals;
+        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::take) else {
+            return;
+        };
+        let steering = self
+            .steerings
+            .iter_mut()
+            .find(|(algorithm, _)| *algorithm == lane.algorithm);
+        if let Some((_, steering)) = steering {
+            steering.close(now, pair.place.into(), totals.arrived_bytes, totals.missing);
+        }
+        let in_use = |algorithm: &Algorithm| self.lanes.iter().flatten().any(|lane| lane.algorithm == *algorithm);
+        self.steerings.retain(|(algorithm, _)| in_use(algorithm));
+    }
+
+    /// Goes over to another configuration. What cannot be made changes nothing.
+    fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let before = std::mem::replace(&mut self.config, reload.to.clone());
+        // Everything that can fail comes first, on values that nobody uses yet.
+        if let Err(why) = self.probe(now) {
+            self.config = before;
+            return Err(why);
+        }
+        let old = self.shared.table();
+        let mut table = Table::default();
+        for pair in old.all() {
+            let stays = self
+                .config
+                .peers
+                .iter()
+                .find(|peer| peer.public_key == pair.peer.public_key)
+                .cloned();
+            match stays {
+                Some(peer) => table.put(Pair {
+                    place: pair.place,
+                    ends: ends(&self.config, &peer),
+                    half: Arc::clone(&pair.half),
+                    peer,
+                }),
+                None => {
+                    self.drain(now, pair);
+                    self.end(pair);
+                }
+            }
+        }
+        for change in changes(&reload.from, &reload.to) {
+            match change {
+                Change::Added(peer) => self.add(&mut table, *peer)?,
+                Change::Changed { from, to } => self.change(now, &table, &from, &to)?,
+                Change::Uplink => {
+                    for peer in self.config.peers.clone() {
+                        self.rebuild(now, &table, &peer)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        table.route();
+        self.shared.set_table(table);
+        Ok(())
+    }
+
+    /// Whether every queue and every algorithm of the new configuration can be made.
+    fn probe(&self, now: Time) -> Result<(), GatewayError> {
+        for peer in &self.config.peers {
+            sendbox::<Waiting>(now, peer, &self.config.site, false)?;
+            (self.shared.makes)(&peer.algorithm).map_err(|why| GatewayError::Algorithm {
+                algorithm: peer.algorithm.to_string(),
+                why,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, now: Time, table: &Table, from: &Peer, to: &Peer) -> Result<(), GatewayError> {
+        let Some(pair) = table.by_key.get(&to.public_key).and_then(|place| table.pair(*place)) else {
+            return Ok(());
+        };
+        if from.endpoint != to.endpoint
+            && let Some(found) = self.find(to)
+        {
+            pair.lock().endpoint = Some(found);
+        }
+        let shaped = |peer: &Peer| (peer.queue, peer.buffer, peer.min, peer.max);
+        if shaped(from) != shaped(to) {
+            self.rebuild(now, table, to)?;
+        }
+        if from.algorithm != to.algorithm {
+            self.end(pair);
+            self.begin(now, pair.place, to)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a new sendbox in the place of the old one, with all that waits there.
+    fn rebuild(&mut self, now: Time, table: &Table, peer: &Peer) -> Result<(), GatewayError> {
+        let Some(pair) = table.by_key.get(&peer.public_key).and_then(|place| table.pair(*place)) else {
+            return Ok(());
+        };
+        let mut half = pair.lock();
+        let fresh = sendbox(now, peer, &self.config.site, self.shared.observe)?;
+        let mut old = std::mem::replace(&mut half.sendbox, fresh);
+        // The other box has counted the session from its start, which this one has not: they begin another.
+        half.renumber(now);
+        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.renew(self.batch.room())) {
+            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.flush(&self.socket)?;
+        }
+        old.by_hand(now, true);
+        let store = &mut self.store;
+        let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+        while let Some(waiting) = old.dequeue(now, &mut drops) {
+            half.sendbox.enqueue(now, waiting, &mut drops);
+        }
+        Ok(())
+    }
+
+    /// Lets go of all that waits for a peer that is no more.
+    fn drain(&mut self, now: Time, pair: &Pair) {
+        let mut half = pair.lock();
+        half.sendbox.by_hand(now, true);
+        let store = &mut self.store;
+        let mut gone = Vec::new();
+        let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+        while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
+            gone.push(waiting.kept.frame);
+        }
+        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+    }
+}
+
+/// The ends of the tunnel to a peer.
+fn ends(config: &Config, peer: &Peer) -> Option<[std::net::IpAddr; 2]> {
+    let far = peer.address?;
+    Some([config.own_address(far)?, far])
+}

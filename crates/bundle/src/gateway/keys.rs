@@ -1,0 +1,270 @@
+//! Keys in WireGuard's form: 32 bytes in base64, a private key in a file of its own that nobody else can read.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use boringtun::x25519;
+
+/// Bytes of a key.
+const BYTES: usize = 32;
+/// A key file is one line; what is much longer is another file.
+const MOST_TEXT: u64 = 1024;
+
+/// A site's private key (X25519).
+#[derive(Clone)]
+pub struct PrivateKey(x25519::StaticSecret);
+
+/// A site's public key: its name to others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; BYTES]);
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The file could not be read.
+    #[error("the key file {} cannot be read: {why}; `ccplane gateway keys FILE` makes one", .path.display())]
+    Read {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// Others may read it.
+    #[error("the key file {} can be read by others (mode {mode:04o}); chmod 600 {}", .path.display(), .path.display())]
+    Exposed {
+        /// Where.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It is no key.
+    #[error("{} holds no private key; it takes 32 bytes in base64 on one line, as `ccplane gateway keys FILE` and `wg genkey` write them", .0.display())]
+    NoKey(PathBuf),
+    /// The file could not be written.
+    #[error("the key file {} cannot be made: {why}", .path.display())]
+    Make {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+}
+
+/// A text that is no public key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a public key; write its 44 characters of base64, as `ccplane gateway keys FILE` prints them at the other site"
+)]
+pub struct BadPublicKey;
+
+impl PrivateKey {
+    /// A key of these bytes, which have to be random.
+    pub fn from_bytes(mut bytes: [u8; BYTES]) -> PrivateKey {
+        // The bits that X25519 sets in any case (RFC 7748, section 5), set here as `wg genkey` does, so that the file has the key as it is used.
+        bytes[0] &= 248;
+        bytes[31] = bytes[31] & 127 | 64;
+        PrivateKey(bytes.into())
+    }
+
+    /// The public key that belongs to it.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(x25519::PublicKey::from(&self.0).to_bytes())
+    }
+
+    /// Reads a key file, which its owner alone may read.
+    pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
+        let failed = |why| KeyError::Read {
+            path: path.to_owned(),
+            why,
+        };
+        // Of the open file, so that what was checked is what is read.
+        let file = File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        if about.mode() & 0o077 != 0 {
+            return Err(KeyError::Exposed {
+                path: path.to_owned(),
+                mode: about.mode() & 0o7777,
+            });
+        }
+        let mut text = Vec::new();
+        file.take(MOST_TEXT).read_to_end(&mut text).map_err(failed)?;
+        decode(text.trim_ascii())
+            .map(PrivateKey::from_bytes)
+            .ok_or_else(|| KeyError::NoKey(path.to_owned()))
+    }
+
+    /// Makes a file with a new key, for its owner alone. A file that exists is left alone: it may be somebody's only copy.
+    pub fn make(path: &Path) -> Result<PrivateKey, KeyError> {
+        let failed = |why| KeyError::Make {
+            path: path.to_owned(),
+            why,
+        };
+        let mut bytes = [0; BYTES];
+        getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
+        let key = PrivateKey::from_bytes(bytes);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        writeln!(file, "{}", STANDARD.encode(key.0.to_bytes()))
+            .and_then(|()| file.sync_all())
+            .map_err(failed)?;
+        Ok(key)
+    }
+
+    /// The key of a file, which is made if it is not there; and whether it was made.
+    pub fn read_or_make(path: &Path) -> Result<(PrivateKey, bool), KeyError> {
+        match PrivateKey::make(path) {
+            Ok(key) => Ok((key, true)),
+            Err(KeyError::Make { why, .. }) if why.kind() == io::ErrorKind::AlreadyExists => {
+                PrivateKey::read(path).map(|key| (key, false))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    pub(crate) fn secret(&self) -> x25519::StaticSecret {
+        self.0.clone()
+    }
+}
+
+impl PublicKey {
+    /// A key of these bytes.
+    pub const fn from_bytes(bytes: [u8; BYTES]) -> PublicKey {
+        PublicKey(bytes)
+    }
+
+    /// The first characters of its text, enough to tell peers apart.
+    pub fn short(&self) -> String {
+        const CHARACTERS: usize = 8;
+        self.to_string().chars().take(CHARACTERS).collect()
+    }
+
+    pub(crate) fn x25519(&self) -> x25519::PublicKey {
+        self.0.into()
+    }
+}
+
+fn decode(text: &[u8]) -> Option<[u8; BYTES]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+impl FromStr for PublicKey {
+    type Err = BadPublicKey;
+
+    fn from_str(text: &str) -> Result<PublicKey, BadPublicKey> {
+        decode(text.trim().as_bytes()).map(PublicKey).ok_or(BadPublicKey)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let path = std::env::temp_dir().join(format!("ccplane-gateway-key-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Dir(path)
+        }
+
+        fn file(&self, text: &[u8], mode: u32) -> PathBuf {
+            let path = self.0.join("key");
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_made_is_read_again_and_not_overwritten() {
+        let dir = Dir::new("made");
+        let path = dir.0.join("new");
+        let (made, new) = PrivateKey::read_or_make(&path).unwrap();
+        assert!(new);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let (again, new) = PrivateKey::read_or_make(&path).unwrap();
+        assert!(!new);
+        assert_eq!(made.public(), again.public());
+        assert!(matches!(PrivateKey::make(&path), Err(KeyError::Make { .. })));
+        assert_eq!(format!("{made:?}"), "PrivateKey(…)", "a log shows no key");
+    }
+
+    /// RFC 7748, section 6.1: Alice's keys.
+    #[test]
+    fn the_public_key_is_that_of_the_standard() {
+        let hex = |text: &str| -> [u8; 32] {
+            let bytes: Vec<u8> = (0..32)
+                .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
+                .collect();
+            bytes.try_into().unwrap()
+        };
+        let alice = PrivateKey::from_bytes(hex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"));
+        let public = hex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a");
+        assert_eq!(alice.public(), PublicKey::from_bytes(public));
+        let text = alice.public().to_string();
+        assert_eq!(text.len(), 44);
+        assert_eq!(text.parse(), Ok(alice.public()));
+        assert!(text.starts_with(&alice.public().short()));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_that_is_no_key_is_refused() {
+        let dir = Dir::new("bad");
+        let good = STANDARD.encode([7; 32]);
+        let exposed = PrivateKey::read(&dir.file(good.as_bytes(), 0o640)).unwrap_err();
+        assert!(
+            exposed.to_string().contains("0640") && exposed.to_string().contains("chmod 600"),
+            "{exposed}"
+        );
+        for text in [&b""[..], b"AAAA", &[0xff; 44], &[b'A'; 5000]] {
+            assert!(
+                matches!(PrivateKey::read(&dir.file(text, 0o600)), Err(KeyError::NoKey(_))),
+                "{text:?}"
+            );
+        }
+        assert!(matches!(
+            PrivateKey::read(&dir.0.join("none")),
+            Err(KeyError::Read { .. })
+        ));
+        assert!("AAAA".parse::<PublicKey>().is_err());
+    }
+}

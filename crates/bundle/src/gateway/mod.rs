@@ -1,0 +1,34 @@
+//! The gateway: sendbox and receivebox between a site and a WireGuard tunnel.
+//!
+//! ```text
+//! site ── TUN ── classify, Sendbox ── seal ── UDP ── the other site
+//!      ── TUN ── check source ── Receivebox ── open ── UDP ──
+//! ```
+//!
+//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives; each algorithm has its
+//! own, and so have answers ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
+
+mod batch;
+pub mod config;
+mod control;
+mod ecn;
+mod error;
+mod events;
+mod forward;
+pub mod keys;
+mod pair;
+pub mod peers;
+pub mod prefix;
+mod report;
+mod run;
+pub mod status;
+mod steering;
+pub mod tunnel;
+
+pub use ccplane_problem::{Problem, Source};
+pub use error::GatewayError;
+pub use events::Event;
+pub use forward::Makes;
+pub use pair::Counts;
+pub use report::{PeerReport, Report};
+pub use run::{Gateway, Refused};

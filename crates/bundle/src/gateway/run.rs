@@ -1,0 +1,292 @@
+//! A gateway as a whole: made, reloaded, stopped.
+
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ccplane_host::{Offload, Route, Tun};
+use ccplane_transport::udp::Socket as Udp;
+
+use super::config::{Change, Config, Peer, changes};
+use super::error::GatewayError;
+use super::forward::{Makes, Receiving, Reload, Sending, Shared, resolve};
+use super::keys::PrivateKey;
+use super::report::Report;
+use super::status::Socket;
+use super::tunnel::Door;
+
+/// Routes into the tunnels are taken before those of this metric or more: who has another way for when the gateway is gone gives it a
+/// higher one.
+const METRIC: u16 = 50;
+/// Names of endpoints are asked for again so often while the peer does not answer.
+const NAMES: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A gateway that runs.
+pub struct Gateway {
+    shared: Arc<Shared>,
+    config: Mutex<Config>,
+    threads: Vec<JoinHandle<Result<(), GatewayError>>>,
+}
+
+/// What a gateway is assembled of, beside its device.
+struct Parts {
+    shared: Arc<Shared>,
+    udp: Udp,
+    back: Udp,
+    status: Socket,
+}
+
+impl Gateway {
+    /// Starts it. `observe` measures and limits nothing; `socket` is where it answers.
+    ///
+    /// The device stays if the process is killed, and its addresses and routes with it: the next start takes them over.
+    pub fn start(
+        config: Config,
+        key: &PrivateKey,
+        makes: Makes,
+        observe: bool,
+        socket: &Path,
+    ) -> Result<Gateway, GatewayError> {
+        let status = Socket::bind(socket)?;
+        let mut random = [0; 4];
+        getrandom::fill(&mut random)
+            .map_err(|why| GatewayError::system("get random numbers")(std::io::Error::other(why)))?;
+        let door = Door::new(key, u32::from_ne_bytes(random));
+        let shared = Arc::new(Shared::new(config.site.clone(), door, makes, observe)?);
+        let listen = config.site.listen;
+        let udp = Udp::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
+        let back = udp.try_clone().map_err(GatewayError::system("duplicate a socket"))?;
+        let addresses: Vec<_> = config
+            .site
+            .addresses
+            .iter()
+            .map(|own| (own.address, own.bits))
+            .collect();
+        let tun = Tun::persistent(&config.site.device, config.site.mtu, &addresses, Offload::Segmentation)?;
+        if tun.adopted() {
+            let text = format!(
+                "the interface {} was there, with its addresses and routes",
+                config.site.device
+            );
+            shared.events.tell(shared.now(), "", "adopted", text);
+        }
+        let device = config.site.device.clone();
+        let parts = Parts {
+            shared,
+            udp,
+            back,
+            status,
+        };
+        Gateway::assemble(config, parts, tun).inspect_err(|_| {
+            // What does not start leaves nothing behind.
+            let _ = Tun::remove(&device);
+        })
+    }
+
+    fn assemble(config: Config, parts: Parts, tun: Tun) -> Result<Gateway, GatewayError> {
+        let Parts {
+            shared,
+            udp,
+            back,
+            status,
+        } = parts;
+        let tun = Arc::new(tun);
+        let sending = Sending::new(Arc::clone(&shared), udp, Arc::clone(&tun), config.clone())?;
+        let receiving = Receiving::new(Arc::clone(&shared), back, tun);
+        config.peers.iter().try_for_each(|peer| add_routes(&config, peer))?;
+        let mut gateway = Gateway {
+            shared,
+            config: Mutex::new(config),
+            threads: Vec::new(),
+        };
+        gateway.spawn("gateway-send", move |_| sending.run())?;
+        gateway.spawn("gateway-receive", move |_| receiving.run())?;
+        gateway.spawn("gateway-answers", move |shared| {
+            status.serve(shared);
+            Ok(())
+        })?;
+        gateway.spawn("gateway-names", |shared| {
+            find_names(shared);
+            Ok(())
+        })?;
+        Ok(gateway)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&Arc<Shared>) -> Result<(), GatewayError> + Send + 'static,
+    ) -> Result<(), GatewayError> {
+        let shared = Arc::clone(&self.shared);
+        let body = move || {
+            let outcome = work(&shared);
+            // One that ends ends them all.
+            shared.stop();
+            outcome
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
+        self.threads
+            .push(thread.map_err(GatewayError::system("start a thread"))?);
+        Ok(())
+    }
+
+    /// Whether it goes on: nobody has stopped it, and nothing went wrong.
+    pub fn is_running(&self) -> bool {
+        !self.shared.stopped()
+    }
+
+    /// What there is to see.
+    pub fn report(&self) -> Report {
+        Report::of(&self.shared)
+    }
+
+    /// Goes over to another configuration; what was done. One that asks for a restart, or of which something cannot be made, changes
+    /// nothing.
+    pub fn reload(&self, to: Config) -> Result<Vec<Change>, Refused> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = changes(&config, &to);
+        if let Some(fixed) = all.iter().find(|change| change.is_fixed()) {
+            return Err(Refused::Restart(fixed.to_string()));
+        }
+        let (done, outcome) = sync_channel(1);
+        self.shared.order(Reload {
+            from: config.clone(),
+            to: to.clone(),
+            done,
+        });
+        outcome.recv().map_err(|_| Refused::Stopping)??;
+        for change in &all {
+            match change {
+                Change::Added(peer) => add_routes(&to, peer)?,
+                Change::Removed { public_key, .. } => {
+                    let gone = config.peers.iter().find(|peer| peer.public_key == *public_key);
+                    gone.into_iter().for_each(|peer| remove_routes(&config, peer, &to));
+                }
+                Change::Changed { from, to: new } => {
+                    remove_routes(&config, from, &to);
+                    add_routes(&to, new)?;
+                }
+                _ => {}
+            }
+            self.shared
+                .events
+                .tell(self.shared.now(), "", "reload", change.to_string());
+        }
+        *config = to;
+        Ok(all)
+    }
+
+    /// Stops it and takes the device away; what went wrong, if it stopped by itself.
+    pub fn stop(mut self) -> Result<(), GatewayError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), GatewayError> {
+        self.shared.stop();
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(ended) => outcome = outcome.and(ended),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        let removed = Tun::remove(&self.shared.site.device);
+        outcome.and(removed.map(|_| ()).map_err(GatewayError::from))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// A setting that cannot be changed while it runs.
+    #[error("{0}; nothing was changed")]
+    Restart(String),
+    /// Something could not be made.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+    /// The gateway ends.
+    #[error("the gateway is stopping")]
+    Stopping,
+}
+
+fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route> + 'a {
+    // What the device's own network covers the kernel knows by its address.
+    let own = |prefix: &&super::prefix::Prefix| {
+        let addresses = &config.site.addresses;
+        addresses
+            .iter()
+            .any(|own| super::prefix::Prefix::of(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
+    };
+    peer.prefixes
+        .iter()
+        .filter(move |prefix| !own(prefix))
+        .map(|prefix| Route {
+            destination: prefix.network(),
+            prefix: prefix.bits(),
+            interface: config.site.device.clone(),
+            gateway: None,
+            metric: METRIC,
+        })
+}
+
+fn add_routes(config: &Config, peer: &Peer) -> Result<(), GatewayError> {
+    routes(config, peer).try_for_each(|route| route.add().map(|_| ()).map_err(GatewayError::from))
+}
+
+/// Takes away the routes to a peer that nobody has any more.
+fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
+    let wanted: Vec<Route> = now.peers.iter().flat_map(|peer| routes(now, peer)).collect();
+    for route in routes(config, peer).filter(|route| !wanted.contains(route)) {
+        if let Err(why) = route.remove() {
+            tracing::warn!("a route stays: {why}");
+        }
+    }
+}
+
+/// Asks again for names of peers that do not answer.
+#[expect(clippy::disallowed_methods, reason = "a name server is asked in real time")]
+fn find_names(shared: &Shared) {
+    let mut waited = Duration::ZERO;
+    while !shared.stopped() {
+        thread::sleep(LOOK);
+        waited += LOOK;
+        if waited < NAMES {
+            continue;
+        }
+        waited = Duration::ZERO;
+        for pair in shared.table().all() {
+            let Some(endpoint) = pair
+                .peer
+                .endpoint
+                .as_ref()
+                .filter(|endpoint| endpoint.literal().is_none())
+            else {
+                continue;
+            };
+            if pair.lock().tunnel.is_established() {
+                continue;
+            }
+            if let Ok(found) = resolve(endpoint, shared.site.listen) {
+                let mut half = pair.lock();
+                if half.endpoint != Some(found) && !half.tunnel.is_established() {
+                    half.endpoint = Some(found);
+                    drop(half);
+                    let text = format!("{endpoint} is at {found}");
+                    shared.events.tell(shared.now(), &pair.peer.name, "endpoint", text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The status socket: a question, a line of JSON, and its answers, a line each. Only its owner may ask.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::GatewayError;
+use super::forward::Shared;
+use super::report::Report;
+
+/// Where it is, unless told otherwise.
+pub const SOCKET: &str = "/run/ccplane/gateway.sock";
+
+/// A question is one short line.
+const LONGEST: u64 = 4 * 1024;
+/// Who asks at a time. More would be threads for nothing.
+const ASKERS: usize = 16;
+/// How long a question may take to come, and an answer to go.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A stop is seen within this.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What may be asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Question {
+    /// A [`Report`].
+    Status,
+    /// The events after this number; for ever, if they are followed.
+    Events {
+        /// The last one that is known.
+        after: u64,
+        /// Go on.
+        follow: bool,
+    },
+    /// Let a peer's traffic pass unlimited, or control it again.
+    ByHand {
+        /// Which.
+        peer: String,
+        /// Pass.
+        pass: bool,
+    },
+}
+
+/// An answer that is no.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct No {
+    /// Why.
+    pub error: String,
+}
+
+/// The socket; its name goes with it.
+pub(crate) struct Socket {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Socket {
+    /// Makes it, for its owner alone. What a dead gateway left is taken away.
+    pub fn bind(path: &Path) -> Result<Socket, GatewayError> {
+        let failed = |why| GatewayError::Status {
+            path: path.display().to_string(),
+            why,
+        };
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let listener = match UnixListener::bind(path) {
+            Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).is_ok() {
+                    return Err(failed(why));
+                }
+                fs::remove_file(path).map_err(failed)?;
+                UnixListener::bind(path).map_err(failed)?
+            }
+            bound => bound.map_err(failed)?,
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Socket {
+            path: path.to_owned(),
+            listener,
+        })
+    }
+
+    /// Answers until the gateway stops.
+    #[expect(clippy::disallowed_methods, reason = "it waits for who asks")]
+    pub fn serve(self, shared: &Arc<Shared>) {
+        let askers = Arc::new(AtomicUsize::new(0));
+        while !shared.stopped() {
+            let Ok((stream, _)) = self.listener.accept() else {
+                thread::sleep(LOOK);
+                continue;
+            };
+            if askers.fetch_add(1, Ordering::Relaxed) >= ASKERS {
+                askers.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (shared, place) = (Arc::clone(shared), Arc::clone(&askers));
+            let answer = move || {
+                // Who goes away in between wants no answer.
+                let _ = answer(&shared, &stream);
+                place.fetch_sub(1, Ordering::Relaxed);
+            };
+            if thread::Builder::new()
+                .name("gateway-status".to_owned())
+                .spawn(answer)
+                .is_err()
+            {
+                askers.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
+    match serde_json::from_str(&line) {
+        Ok(Question::Status) => say(stream, &Report::of(shared)),
+        Ok(Question::Events { mut after, follow }) => {
+            let mut patience = Duration::ZERO;
+            while !shared.stopped() {
+                let events = shared.events.after(after, patience);
+                for event in &events {
+                    say(stream, event)?;
+                    after = event.number;
+                }
+                if !follow {
+                    break;
+                }
+                patience = LOOK;
+            }
+            Ok(())
+        }
+        Ok(Question::ByHand { peer, pass }) => {
+            let table = shared.table();
+            match table
+                .all()
+                .find(|pair| pair.peer.name == peer || pair.peer.public_key.to_string() == peer)
+            {
+                Some(pair) => {
+                    pair.lock().sendbox.by_hand(shared.now(), pass);
+                    shared.wake();
+                    say(stream, &Report::of(shared))
+                }
+                None => {
+                    let names: Vec<&str> = table.all().map(|pair| pair.peer.name.as_str()).collect();
+                    let error = format!("there is no peer `{peer}`; there are {}", names.join(", "));
+                    say(stream, &No { error })
+                }
+            }
+        }
+        Err(why) => say(
+            stream,
+            &No {
+                error: format!("no question: {why}"),
+            },
+        ),
+    }
+}
+
+fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Asks a gateway and gives each line of its answer to `take`, until that says false or the answer ends.
+pub fn ask(path: &Path, question: &Question, mut take: impl FnMut(&str) -> bool) -> io::Result<()> {
+    let stream = UnixStream::connect(path)?;
+    say(&stream, question)?;
+    for line in BufReader::new(&stream).lines() {
+        if !take(&line?) {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! WireGuard to one peer, by `boringtun`: packets to datagrams and back, handshakes, keepalives, new keys. No socket.
+//!
+//! Every datagram of data names its session and counts within it; both ends read the two from its header (WireGuard, section 5.4.6),
+//! so they are what the boxes know packets by. With new keys, each two minutes, comes a new session, and the counter begins again.
+//!
+//! `boringtun` reads the clock by itself, so tunnels run in real time only.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boringtun::noise::errors::WireGuardError;
+use boringtun::noise::handshake::parse_handshake_anon;
+use boringtun::noise::rate_limiter::RateLimiter;
+use boringtun::noise::{Packet, Tunn, TunnResult};
+use boringtun::x25519;
+
+use super::keys::{PrivateKey, PublicKey};
+
+/// What a datagram has more than its packet: a header of 16 bytes and a tag of 16.
+pub const OVERHEAD: usize = 32;
+/// No handshake is longer; so much room does a call want at least.
+const LONGEST_HANDSHAKE: usize = 148;
+/// How often [`Tunnel::tick`] is due. Later, and timers fire later than WireGuard has them; sooner is of no use.
+pub const TICK: Duration = Duration::from_millis(250);
+/// A keepalive, so that an address translation keeps its entry (25 s, as WireGuard's own pages advise: most keep one for 30 s).
+const KEEPALIVE_SECONDS: u16 = 25;
+
+/// Handshakes a second before they have to bring a cookie back, which says that they receive at their address. Each costs four
+/// multiplications on the curve, some 0.2 ms: fewer would slow the start of a large hub, more let forged ones cost a tenth of a core.
+const HANDSHAKES: u64 = 200;
+/// Both the door and the tunnel count a handshake.
+const COUNTED: u64 = 2;
+
+/// Bits of a session's number that say which peer of this gateway it belongs to; below them are 8 of `boringtun`'s own.
+const PLACE_BITS: u32 = 12;
+const PLACES: u32 = 1 << PLACE_BITS;
+
+const HANDSHAKE_INITIATION: u8 = 1;
+const COOKIE: u8 = 3;
+const DATA: u8 = 4;
+
+/// Which packet of a tunnel. Both ends know it by the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Number {
+    /// Of which keys: the receiver's number of the session.
+    pub session: u32,
+    /// Its count under these.
+    pub counter: u64,
+}
+
+impl Number {
+    /// Of a datagram of data, from its header; `None` for a handshake or a cookie.
+    pub fn of(datagram: &[u8]) -> Option<Number> {
+        let header: &[u8; 16] = datagram.first_chunk()?;
+        let &[DATA, 0, 0, 0, s0, s1, s2, s3, c0, c1, c2, c3, c4, c5, c6, c7] = header else {
+            return None;
+        };
+        Some(Number {
+            session: u32::from_le_bytes([s0, s1, s2, s3]),
+            counter: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+        })
+    }
+}
+
+/// What came of a packet that was to be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sealed {
+    /// A datagram of so many bytes is in the buffer.
+    Datagram {
+        /// Of the datagram.
+        bytes: usize,
+        /// Its number.
+        number: Number,
+    },
+    /// There are no keys yet: the packet has to wait. [`Tunnel::knock`] asks for some.
+    NoSession,
+}
+
+/// What a datagram held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// A packet of so many bytes, now in the buffer; none for a keepalive.
+    Packet {
+        /// Of the packet.
+        bytes: usize,
+        /// Its number.
+        number: Number,
+        /// Its source address; `None` for a keepalive.
+        source: Option<IpAddr>,
+    },
+    /// A handshake or a cookie; `answer` is how many bytes in the buffer are to be sent back.
+    Handshake {
+        /// Bytes of the answer, 0 for none.
+        answer: usize,
+        /// Whether its sender has proved who it is.
+        authentic: bool,
+    },
+    /// It is not the peer's, or was there before.
+    Refused(Refusal),
+}
+
+/// Why a datagram was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A number that has come already, or one too far back to be known.
+    Replayed,
+    /// Keys that are not there, or not any more.
+    UnknownSession,
+    /// Not sealed or signed by the peer.
+    Forged,
+    /// Too many handshakes come.
+    Busy,
+}
+
+/// What all tunnels of a gateway have in common: its key, and how many handshakes it takes.
+#[derive(Clone)]
+pub struct Door {
+    private: x25519::StaticSecret,
+    public: x25519::PublicKey,
+    limiter: Arc<RateLimiter>,
+    /// The upper bits of every session's number, random: after a restart the numbers are others.
+    epoch: u32,
+}
+
+/// Whom a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// The tunnel at this place.
+    Place(u32),
+    /// The tunnel of this peer, which begins a handshake.
+    Peer(PublicKey),
+    /// Nobody; so many bytes in the buffer are to be sent back.
+    Answer(usize),
+    /// Nobody.
+    Nobody,
+}
+
+impl Door {
+    /// A gateway's. `random` has to differ from start to start.
+    pub fn new(key: &PrivateKey, random: u32) -> Door {
+        let private = key.secret();
+        let public = x25519::PublicKey::from(&private);
+        Door {
+            limiter: Arc::new(RateLimiter::new(&public, COUNTED * HANDSHAKES)),
+            private,
+            public,
+            epoch: random % PLACES,
+        }
+    }
+
+    /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are there before a packet wants them,
+    /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
+    pub fn tunnel(&self, place: u32, peer: PublicKey, keepalive: bool) -> Tunnel {
+        let index = (self.epoch << PLACE_BITS) | (place % PLACES);
+        let seconds = keepalive.then_some(KEEPALIVE_SECONDS);
+        let limiter = Some(Arc::clone(&self.limiter));
+        Tunnel {
+            tunn: Tunn::new(self.private.clone(), peer.x25519(), None, seconds, index, limiter),
+            keepalive,
+            established: false,
+        }
+    }
+
+    /// Whom a datagram is for. `room` takes an answer, at least 148 bytes.
+    ///
+    /// Of a handshake the sender's key is read here, which costs a multiplication on the curve: cookies are asked for before.
+    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+        let place = |session: u32| match session >> (8 + PLACE_BITS) == self.epoch {
+            true => For::Place((session >> 8) % PLACES),
+            false => For::Nobody,
+        };
+        // Of data and answers the header says it; the tunnel looks at the rest.
+        match datagram.first() {
+            Some(&HANDSHAKE_INITIATION) => {}
+            _ => match Tunn::parse_incoming_packet(datagram) {
+                Ok(Packet::PacketData(data)) => return place(data.receiver_idx),
+                Ok(Packet::HandshakeResponse(response)) => return place(response.receiver_idx),
+                Ok(Packet::PacketCookieReply(cookie)) => return place(cookie.receiver_idx),
+                _ => return For::Nobody,
+            },
+        }
+        match self.limiter.verify_packet(Some(from), datagram, room) {
+            Ok(Packet::HandshakeInit(initiation)) => {
+                match parse_handshake_anon(&self.private, &self.public, &initiation) {
+                    Ok(half) => For::Peer(PublicKey::from_bytes(half.peer_static_public)),
+                    Err(_) => For::Nobody,
+                }
+            }
+            Err(TunnResult::WriteToNetwork(cookie)) => For::Answer(cookie.len()),
+            _ => For::Nobody,
+        }
+    }
+
+    /// Forgets how many handshakes came; it looks at the clock and does so once a second.
+    pub fn tick(&self) {
+        self.limiter.reset_count();
+    }
+}
+
+/// A tunnel to one peer. Every call has room for a packet or a datagram, and says how much of it was used.
+pub struct Tunnel {
+    tunn: Tunn,
+    keepalive: bool,
+    /// There are keys to seal with, as of the last handshake or tick.
+    established: bool,
+}
+
+impl Tunnel {
+    /// Whether there are keys to seal with.
+    pub fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// How long ago keys were agreed on; `None` without any.
+    pub fn age(&self) -> Option<Duration> {
+        self.tunn.time_since_last_handshake()
+    }
+
+    /// Seals a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty one is a keepalive.
+    pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> Sealed {
+        if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
+            return Sealed::NoSession;
+        }
+        match self.tunn.encapsulate(packet, room) {
+            TunnResult::WriteToNetwork(datagram) => match Number::of(datagram) {
+                Some(number) => Sealed::Datagram {
+                    bytes: datagram.len(),
+                    number,
+                },
+                // A handshake: the keys went since the last tick. The packet waits in the tunnel's own queue, which `rest` empties.
+                None => Sealed::NoSession,
+            },
+            _ => Sealed::NoSession,
+        }
+    }
+
+    /// Opens a datagram from this address into `room`, which is at least as long.
+    pub fn open(&mut self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Opened {
+        // To `boringtun` an empty one is no datagram.
+        if datagram.is_empty() || room.len() < datagram.len().max(LONGEST_HANDSHAKE) {
+            return Opened::Refused(Refusal::Forged);
+        }
+        let of = Number::of(datagram);
+        let (bytes, source) = match self.tunn.decapsulate(Some(from), datagram, room) {
+            TunnResult::WriteToTunnelV4(packet, source) => (packet.len(), Some(IpAddr::V4(source))),
+            TunnResult::WriteToTunnelV6(packet, source) => (packet.len(), Some(IpAddr::V6(source))),
+            // A keepalive, or a cookie.
+            TunnResult::Done => (0, None),
+            TunnResult::WriteToNetwork(answer) => {
+                let authentic = answer.first() != Some(&COOKIE);
+                let answer = answer.len();
+                self.established = self.age().is_some();
+                return Opened::Handshake { answer, authentic };
+            }
+            TunnResult::Err(why) => return Opened::Refused(Refusal::of(&why)),
+        };
+        match of {
+            Some(number) => {
+                // The first packet under new keys is what tells who was called that the caller has them too.
+                self.established = true;
+                Opened::Packet { bytes, number, source }
+            }
+            None => Opened::Handshake {
+                answer: 0,
+                authentic: true,
+            },
+        }
+    }
+
+    /// The next of what waits to be sent after a handshake, a datagram in `room`; `None` when there is nothing.
+    pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
+        match self.tunn.decapsulate(None, &[], room) {
+            TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
+            _ => None,
+        }
+    }
+
+    /// Asks for keys, because a packet waits for them: bytes of the handshake in `room`, if one is not under way already.
+    pub fn knock(&mut self, room: &mut [u8]) -> Option<usize> {
+        self.initiate(room, false)
+    }
+
+    /// Asks for new keys, whatever there is.
+    pub fn renew(&mut self, room: &mut [u8]) -> Option<usize> {
+        self.initiate(room, true)
+    }
+
+    fn initiate(&mut self, room: &mut [u8], again: bool) -> Option<usize> {
+        if room.len() < LONGEST_HANDSHAKE {
+            return None;
+        }
+        match self.tunn.format_handshake_initiation(room, again) {
+            TunnResult::WriteToNetwork(datagram) => Some(datagram.len()),
+            _ => None,
+        }
+    }
+
+    /// Its timers, due each [`TICK`]: a datagram to be sent, if any, in `room`: a handshake, or a keepalive, which has a number.
+    pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
+        if room.len() < LONGEST_HANDSHAKE {
+            return None;
+        }
+        let sent = match self.tunn.update_timers(room) {
+            TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
+            _ => None,
+        };
+        self.established = self.age().is_some();
+        if sent.is_none() && self.keepalive && !self.established {
+            // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps the way open does neither.
+            return self.initiate(room, false).map(|bytes| (bytes, None));
+        }
+        sent
+    }
+}
+
+impl Refusal {
+    fn of(why: &WireGuardError) -> Refusal {
+        match why {
+            WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Refusal::Replayed,
+            WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Refusal::UnknownSession,
+            WireGuardError::UnderLoad => Refusal::Busy,
+            _ => Refusal::Forged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

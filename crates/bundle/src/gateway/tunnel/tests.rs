@@ -1,0 +1,282 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+/// Two gateways with a tunnel to each other.
+struct Two {
+    doors: [Door; 2],
+    tunnels: [Tunnel; 2],
+}
+
+/// An IPv4 packet of so many bytes, which begins its payload with this one.
+fn packet(bytes: usize, mark: u8) -> Vec<u8> {
+    let mut packet = vec![0; bytes];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    packet[12..16].copy_from_slice(&[10, 7, 0, 1]);
+    packet[20] = mark;
+    packet
+}
+
+impl Two {
+    fn new() -> Two {
+        let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
+        let doors = [Door::new(&keys[0], 7), Door::new(&keys[1], 9)];
+        let tunnels = [
+            doors[0].tunnel(3, keys[1].public(), true),
+            doors[1].tunnel(5, keys[0].public(), false),
+        ];
+        Two { doors, tunnels }
+    }
+
+    /// With keys at both ends.
+    fn met() -> Two {
+        let mut two = Two::new();
+        two.handshake(false);
+        two
+    }
+
+    /// The first calls the second, and the keepalive that ends it arrives.
+    fn handshake(&mut self, again: bool) {
+        let mut room = [0; 256];
+        let [a, b] = &mut self.tunnels;
+        let bytes = if again { a.renew(&mut room) } else { a.knock(&mut room) };
+        let initiation = room[..bytes.expect("it calls")].to_vec();
+        let Opened::Handshake {
+            answer,
+            authentic: true,
+        } = b.open(A, &initiation, &mut room)
+        else {
+            panic!("no answer");
+        };
+        let response = room[..answer].to_vec();
+        let Opened::Handshake {
+            answer,
+            authentic: true,
+        } = a.open(B, &response, &mut room)
+        else {
+            panic!("no keepalive");
+        };
+        let keepalive = room[..answer].to_vec();
+        assert_eq!(a.rest(&mut room), None);
+        let opened = b.open(A, &keepalive, &mut room);
+        assert!(
+            matches!(
+                opened,
+                Opened::Packet {
+                    bytes: 0,
+                    source: None,
+                    ..
+                }
+            ),
+            "{opened:?}"
+        );
+    }
+
+    fn seal(&mut self, from: usize, packet: &[u8]) -> (Vec<u8>, Number) {
+        let mut room = vec![0; packet.len() + 200];
+        match self.tunnels[from].seal(packet, &mut room) {
+            Sealed::Datagram { bytes, number } => (room[..bytes].to_vec(), number),
+            Sealed::NoSession => panic!("no session"),
+        }
+    }
+
+    fn open(&mut self, at: usize, datagram: &[u8]) -> (Opened, Vec<u8>) {
+        let mut room = vec![0; datagram.len().max(148)];
+        let from = [B, A][at];
+        let opened = self.tunnels[at].open(from, datagram, &mut room);
+        if let Opened::Packet { bytes, .. } = opened {
+            room.truncate(bytes);
+        }
+        (opened, room)
+    }
+}
+
+#[test]
+fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
+    let mut two = Two::new();
+    let mut room = [0; 2048];
+    let [a, _] = &mut two.tunnels;
+    assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
+    assert!(!a.is_established());
+    assert_eq!(a.knock(&mut room), Some(148));
+    assert_eq!(a.knock(&mut room), None, "one is under way");
+    assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
+}
+
+#[test]
+fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
+    let mut two = Two::met();
+    let mut last = [None::<u64>; 2];
+    for n in 0..20_u8 {
+        for from in [0, 1] {
+            let sent = packet(100 + usize::from(n) * 60, n);
+            let (datagram, number) = two.seal(from, &sent);
+            assert_eq!(datagram.len(), sent.len() + OVERHEAD);
+            let (opened, received) = two.open(1 - from, &datagram);
+            let Opened::Packet {
+                number: same, source, ..
+            } = opened
+            else {
+                panic!("{opened:?}")
+            };
+            assert_eq!((same, received), (number, sent));
+            assert_eq!(source, Some(IpAddr::V4(Ipv4Addr::new(10, 7, 0, 1))));
+            assert!(
+                last[from].is_none_or(|before| number.counter == before + 1),
+                "a count without gaps"
+            );
+            last[from] = Some(number.counter);
+        }
+    }
+}
+
+#[test]
+fn the_door_knows_whom_a_datagram_is_for() {
+    let mut two = Two::new();
+    let mut room = [0; 256];
+    let bytes = two.tunnels[0].knock(&mut room).unwrap();
+    let initiation = room[..bytes].to_vec();
+    let caller = PrivateKey::from_bytes([1; 32]).public();
+    assert_eq!(two.doors[1].whom(A, &initiation, &mut room), For::Peer(caller));
+    assert_eq!(
+        two.doors[0].whom(A, &initiation, &mut room),
+        For::Nobody,
+        "it was for the other"
+    );
+    two.handshake(true);
+    let (datagram, _) = two.seal(0, &packet(60, 1));
+    assert_eq!(two.doors[1].whom(A, &datagram, &mut room), For::Place(5));
+    assert_eq!(
+        two.doors[0].whom(A, &datagram, &mut room),
+        For::Nobody,
+        "a session of another gateway, or before a restart"
+    );
+    let (datagram, _) = two.seal(1, &packet(60, 1));
+    assert_eq!(two.doors[0].whom(B, &datagram, &mut room), For::Place(3));
+}
+
+#[test]
+fn new_keys_are_a_new_session_that_counts_from_the_start() {
+    let mut two = Two::met();
+    let (_, first) = two.seal(0, &packet(60, 1));
+    let (late, before) = two.seal(0, &packet(60, 2));
+    assert_eq!((before.session, before.counter), (first.session, first.counter + 1));
+    two.handshake(true);
+    let (datagram, after) = two.seal(0, &packet(60, 3));
+    assert_ne!(after.session, before.session);
+    assert!(after.counter < before.counter, "{after:?}");
+    let (opened, _) = two.open(1, &datagram);
+    assert!(matches!(opened, Opened::Packet { number, .. } if number == after));
+    // What was under way when the keys changed still arrives.
+    let (opened, received) = two.open(1, &late);
+    assert!(
+        matches!(opened, Opened::Packet { number, .. } if number == before),
+        "{opened:?}"
+    );
+    assert_eq!(received[20], 2);
+}
+
+#[test]
+fn what_comes_out_of_order_is_taken_once() {
+    let mut two = Two::met();
+    let sealed: Vec<_> = (0..200_u8).map(|n| two.seal(0, &packet(60, n))).collect();
+    for (datagram, number) in sealed.iter().rev() {
+        let (opened, _) = two.open(1, datagram);
+        assert!(
+            matches!(opened, Opened::Packet { number: same, .. } if same == *number),
+            "{opened:?}"
+        );
+    }
+    for (datagram, _) in &sealed {
+        assert_eq!(two.open(1, datagram).0, Opened::Refused(Refusal::Replayed));
+    }
+}
+
+#[test]
+fn a_flood_of_garbage_harms_no_tunnel() {
+    let mut two = Two::met();
+    let (good, number) = two.seal(0, &packet(600, 9));
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut byte = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as u8
+    };
+    let mut room = [0; 2048];
+    for n in 0..20_000_usize {
+        // All garbage, or a good one with some bytes changed, or cut off.
+        let datagram: Vec<u8> = match n % 4 {
+            0 => (0..n % 300).map(|_| byte()).collect(),
+            1 => [
+                vec![byte() % 5, 0, 0, 0],
+                (0..[60, 88, 144, 300][n / 4 % 4]).map(|_| byte()).collect(),
+            ]
+            .concat(),
+            2 => {
+                let mut bad = good.clone();
+                let at = n * 31 % bad.len();
+                bad[at] ^= byte() | 1;
+                bad
+            }
+            _ => good[..n % good.len()].to_vec(),
+        };
+        two.doors[1].whom(A, &datagram, &mut room);
+        let (opened, _) = two.open(1, &datagram);
+        assert!(
+            matches!(opened, Opened::Refused(_)),
+            "{n}: {opened:?} of {} bytes",
+            datagram.len()
+        );
+    }
+    let (opened, _) = two.open(1, &good);
+    assert!(
+        matches!(opened, Opened::Packet { number: same, .. } if same == number),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
+    let two = Two::new();
+    let [mut a, mut b] = two.tunnels;
+    let mut room = [0; 256];
+    let mut cookie = None;
+    for _ in 0..2 * COUNTED * HANDSHAKES {
+        let bytes = a.renew(&mut room).unwrap();
+        let initiation = room[..bytes].to_vec();
+        if let For::Answer(bytes) = two.doors[1].whom(A, &initiation, &mut room) {
+            cookie = Some(room[..bytes].to_vec());
+            break;
+        }
+    }
+    let cookie = cookie.expect("a door that lets everybody in");
+    assert!(matches!(
+        a.open(B, &cookie, &mut room),
+        Opened::Handshake { answer: 0, .. }
+    ));
+    let bytes = a.renew(&mut room).unwrap();
+    let initiation = room[..bytes].to_vec();
+    assert!(matches!(two.doors[1].whom(A, &initiation, &mut room), For::Peer(_)));
+    assert!(matches!(
+        b.open(A, &initiation, &mut room),
+        Opened::Handshake { authentic: true, .. }
+    ));
+    // From another address the cookie is worth nothing.
+    let bytes = a.renew(&mut room).unwrap();
+    let initiation = room[..bytes].to_vec();
+    assert!(matches!(two.doors[1].whom(B, &initiation, &mut room), For::Answer(_)));
+}
+
+#[test]
+fn a_peer_that_is_kept_is_called_by_the_timer() {
+    let mut two = Two::new();
+    let mut room = [0; 256];
+    let [a, b] = &mut two.tunnels;
+    assert_eq!(a.tick(&mut room), Some((148, None)), "its endpoint is known");
+    assert_eq!(b.tick(&mut room), None, "it waits to be called");
+}

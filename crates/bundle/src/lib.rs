@@ -1,0 +1,30 @@
+//! All that one site sends to another, as a bundle: its queue moves from the network to the site's own box, where it can be
+//! scheduled (Cangialosi et al., Bundler, EuroSys 2021).
+//!
+//! A [`Sendbox`] holds back what leaves the site, so that the queue stands in it; a [`Receivebox`] at the other site counts what
+//! arrives and answers with [`Feedback`] at packets that both know to be boundaries. From these the sendbox has RTT and rates, and an
+//! algorithm, to which the bundle is a flow of a datapath, sets its rate. Neither box has a clock, a socket or a thread: the simulator
+//! and the gateway drive the same ones.
+#![forbid(unsafe_code)]
+
+mod estimate;
+mod feedback;
+#[cfg(feature = "gateway")]
+pub mod gateway;
+mod mark;
+mod mode;
+mod receivebox;
+mod scheduler;
+mod sendbox;
+mod sent;
+
+pub use estimate::{ENOUGH, MIN_RTT_WINDOW, SECONDS};
+pub use feedback::{FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT};
+pub use mark::{Every, Marks, hash};
+pub use mode::{Mode, ModeChange, Reason, Seen};
+pub use receivebox::{LATEST, Receivebox, SOONEST, WINDOW};
+pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals, Unlikely};
+pub use sent::REMEMBERED;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! The far end of a bundle: counts what arrives and says so at boundaries.
+
+use ccplane_qdisc::Ecn;
+use ccplane_units::{Duration, Time};
+
+use crate::feedback::{Feedback, Notice};
+use crate::mark::{Every, Marks};
+
+/// The least time between two feedbacks. Less would be more packets than control can use; more, and a control of each 10 ms would
+/// often be without news.
+pub const SOONEST: Duration = Duration::from_millis(2);
+/// Feedback comes at least so often while data comes, of the last boundary if there is no new one. Shorter than the 250 ms after which
+/// silence counts, so that ten of them in a row have to be lost.
+pub const LATEST: Duration = Duration::from_millis(25);
+/// A packet is missing when one arrives that was sent so many later. Fewer would count as lost what several paths only delay.
+pub const WINDOW: u64 = 1_024;
+/// Numbers that have a bit: those of the window, and as many that one arrival may skip.
+const BITS: u64 = 2 * WINDOW;
+
+/// Counts the packets of one numbering. A tunnel that agrees on new keys begins another: see [`Receivebox::renumber`].
+#[derive(Clone, Debug)]
+pub struct Receivebox {
+    marks: Marks,
+    session: u32,
+    every: Every,
+    /// One more than the highest number that arrived; 0 before the first.
+    next: u64,
+    /// Of the last [`BITS`] numbers below `next`, those that arrived, by number modulo `BITS`.
+    arrived: [u64; (BITS / 64) as usize],
+    /// Numbers below this one are arrived or missing.
+    judged: u64,
+    packets: u64,
+    bytes: u64,
+    out_of_order: u64,
+    missing: u64,
+    marked: u64,
+    boundary: Option<Boundary>,
+    /// There is a boundary that was not told yet.
+    fresh: bool,
+    /// Something arrived since the last feedback.
+    heard: bool,
+    /// When feedback was given last; zero before the first.
+    told: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Boundary {
+    number: u64,
+    came: Time,
+    bytes: u64,
+}
+
+impl Receivebox {
+    /// Nothing has arrived yet. Until the sendbox says otherwise, every packet is a boundary.
+    pub fn new(marks: Marks) -> Receivebox {
+        Receivebox {
+            marks,
+            session: 0,
+            every: Every::ONE,
+            next: 0,
+            arrived: [0; (BITS / 64) as usize],
+            judged: 0,
+            packets: 0,
+            bytes: 0,
+            out_of_order: 0,
+            missing: 0,
+            marked: 0,
+            boundary: None,
+            fresh: false,
+            heard: false,
+            told: Time::ZERO,
+        }
+    }
+
+    /// From now on packets are numbered anew, under this session. What is still under way of the numbering before is for the driver
+    /// to tell apart; it may keep the box of before for two RTTs.
+    pub fn renumber(&mut self, session: u32) {
+        *self = Receivebox {
+            session,
+            every: self.every,
+            told: self.told,
+            ..Receivebox::new(self.marks)
+        };
+    }
+
+    /// The numbering that it counts.
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// A packet arrived: its number, its bytes on the wire, and the ECN field that it came with.
+    pub fn arrived(&mut self, now: Time, number: u64, bytes: u32, ecn: Ecn) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.marked += u64::from(ecn == Ecn::Ce);
+        self.heard = true;
+        if self.marks == Marks::Counter && !self.order(number) {
+            return;
+        }
+        if self.every.is_boundary(number) {
+            self.boundary = Some(Boundary {
+                number,
+                came: now,
+                bytes: self.bytes,
+            });
+            self.fresh = true;
+        }
+    }
+
+    /// Notes a number; whether it is the highest so far.
+    fn order(&mut self, number: u64) -> bool {
+        if number < self.next {
+            self.out_of_order += 1;
+            if number >= self.judged {
+                self.set(number);
+            }
+            return false;
+        }
+        if self.packets == 1 {
+            // What was sent before the first that arrived may never have been for this box.
+            self.judged = number;
+        } else if number - self.next >= WINDOW {
+            // None of what lies between has arrived, and all before is judged by it.
+            self.judge(self.next);
+            self.missing += number - WINDOW - self.next;
+            self.judged = number - WINDOW;
+            self.arrived = [0; (BITS / 64) as usize];
+        } else {
+            // In this order: the bits of what is judged are those of what comes.
+            self.judge(number.saturating_sub(WINDOW));
+            (self.next..number).for_each(|skipped| self.clear(skipped));
+        }
+        self.set(number);
+        self.next = number.saturating_add(1);
+        true
+    }
+
+    /// What is below this number and has not arrived is missing.
+    fn judge(&mut self, below: u64) {
+        while self.judged < below {
+            let (word, bit) = place(self.judged);
+            self.missing += u64::from(self.arrived[word] & bit == 0);
+            self.judged += 1;
+        }
+    }
+
+    fn set(&mut self, number: u64) {
+        let (word, bit) = place(number);
+        self.arrived[word] |= bit;
+    }
+
+    fn clear(&mut self, number: u64) {
+        let (word, bit) = place(number);
+        self.arrived[word] &= !bit;
+    }
+
+    /// The sendbox says which packets are boundaries. One of another numbering is too late or too early, and does not count.
+    pub fn notice(&mut self, notice: &Notice) {
+        if notice.session == self.session {
+            self.every = notice.every;
+        }
+    }
+
+    /// What is to be told the sendbox now; the driver sends it at once.
+    pub fn poll(&mut self, now: Time) -> Option<Feedback> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        let boundary = self.boundary?;
+        (self.fresh, self.heard, self.told) = (false, false, now);
+        Some(Feedback {
+            session: self.session,
+            boundary: boundary.number,
+            came: boundary.came,
+            bytes_then: boundary.bytes,
+            hold: now.since(boundary.came),
+            every: self.every,
+            packets: self.packets,
+            bytes: self.bytes,
+            out_of_order: self.out_of_order,
+            missing: self.missing,
+            marked: self.marked,
+        })
+    }
+
+    /// When to [`poll`](Receivebox::poll), if nothing more arrives.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let after = match (self.fresh, self.heard) {
+            (true, _) => SOONEST,
+            (false, true) => LATEST,
+            (false, false) => return None,
+        };
+        self.boundary.map(|_| match self.told {
+            Time::ZERO => Time::ZERO,
+            told => told + after,
+        })
+    }
+}
+
+fn place(number: u64) -> (usize, u64) {
+    let at = number % BITS;
+    ((at / 64) as usize, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    fn with(every: u32) -> Receivebox {
+        let mut receivebox = Receivebox::new(Marks::Counter);
+        receivebox.notice(&Notice {
+            session: 0,
+            every: Every::new(every).unwrap_or(Every::ONE),
+        });
+        receivebox
+    }
+
+    #[test]
+    fn feedback_comes_at_boundaries_no_sooner_than_2_ms_and_no_later_than_25() {
+        let mut receivebox = with(4);
+        assert_eq!(receivebox.next_deadline(), None);
+        let mut told = Vec::new();
+        // A packet a ms: a boundary each 4 ms.
+        for n in 0..20 {
+            receivebox.arrived(at(n + 1), n, 100, Ecn::NotEct);
+            told.extend(
+                receivebox
+                    .poll(at(n + 1))
+                    .map(|feedback| (n, feedback.boundary, feedback.bytes_then)),
+            );
+        }
+        assert_eq!(
+            told,
+            [(0, 0, 100), (4, 4, 500), (8, 8, 900), (12, 12, 1_300), (16, 16, 1_700)]
+        );
+        // Packets 17 to 19 are none: the last one is told again, with what came since.
+        assert_eq!(receivebox.next_deadline(), Some(at(17 + 25)));
+        assert_eq!(receivebox.poll(at(41)), None);
+        let again = receivebox.poll(at(42)).expect("25 ms have passed");
+        assert_eq!(
+            (again.boundary, again.bytes_then, again.bytes, again.hold),
+            (16, 1_700, 2_000, Duration::from_millis(25))
+        );
+        assert_eq!(receivebox.next_deadline(), None, "nothing came since");
+
+        let mut busy = with(1);
+        let times: Vec<u64> = (0..100)
+            .filter(|n| {
+                busy.arrived(Time::from_nanos((n + 1) * 500_000), *n, 100, Ecn::Ce);
+                busy.poll(Time::from_nanos((n + 1) * 500_000)).is_some()
+            })
+            .collect();
+        assert_eq!(times.len(), 25, "50 ms");
+        assert_eq!(busy.marked, 100);
+    }
+
+    #[test]
+    fn a_notice_of_another_numbering_does_not_count() {
+        let mut receivebox = with(8);
+        receivebox.renumber(3);
+        receivebox.notice(&Notice {
+            session: 0,
+            every: Every::ONE,
+        });
+        receivebox.arrived(at(1), 7, 100, Ecn::NotEct);
+        assert_eq!(receivebox.poll(at(1)), None);
+        receivebox.arrived(at(2), 8, 100, Ecn::NotEct);
+        assert_eq!(
+            receivebox
+                .poll(at(2))
+                .map(|feedback| (feedback.session, feedback.boundary)),
+            Some((3, 8))
+        );
+    }
+
+    proptest! {
+        /// Numbers in any order, with gaps of any size: counts are those of a plain set.
+        #[test]
+        fn losses_and_order_are_counted_as_a_set_would(
+            steps in prop::collection::vec((prop_oneof![8 => 0..4_u64, 1 => 1_000..1_100_u64, 1 => 2_000..2_100_u64,
+                1 => 5_000..9_000_u64], prop_oneof![5 => Just(0_u64), 1 => 1..1_500_u64]), 1..300),
+        ) {
+            let mut receivebox = Receivebox::new(Marks::Counter);
+            let (mut arrived, mut highest, mut late) = (BTreeSet::new(), 10_000_u64, 0);
+            let first = highest;
+            receivebox.arrived(at(1), first, 1, Ecn::NotEct);
+            arrived.insert(first);
+            // What arrives after it was counted as missing stays missing.
+            let (mut missing, mut judged) = (0, first);
+            for (ahead, back) in steps {
+                let number = if back > 0 { highest.saturating_sub(back).max(first) } else { highest + 1 + ahead };
+                if !arrived.insert(number) {
+                    continue;
+                }
+                receivebox.arrived(at(1), number, 1, Ecn::NotEct);
+                late += u64::from(number < highest);
+                highest = highest.max(number);
+                while judged + WINDOW < highest {
+                    missing += u64::from(!arrived.contains(&judged));
+                    judged += 1;
+                }
+            }
+            prop_assert_eq!(receivebox.out_of_order, late);
+            prop_assert_eq!(receivebox.missing, missing);
+            prop_assert_eq!(receivebox.packets, arrived.len() as u64);
+        }
+
+        #[test]
+        fn no_number_is_too_much(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut receivebox = Receivebox::new(Marks::Counter);
+            for number in numbers {
+                receivebox.arrived(at(1), number, u32::MAX, Ecn::Ce);
+                receivebox.poll(at(1));
+            }
+        }
+    }
+}

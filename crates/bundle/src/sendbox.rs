@@ -1,0 +1,656 @@
+//! The near end of a bundle: where its queue stands and is scheduled, at the rate that an algorithm sets.
+//!
+//! The driver gives it packets and what the receivebox says, lets go what it lets go, and runs the algorithm's program through
+//! [`Sendbox::drive`] each 10 ms. The sendbox says whether there is a limit ([`Mode`]); the algorithm says what it is.
+//!
+//! To the algorithm the bundle is a flow. What it is told each 10 ms:
+//!
+//! | signal | of a bundle |
+//! | --- | --- |
+//! | `Ack.bytes_acked`, `packets_acked` | what arrived at the receivebox since the last time |
+//! | `Ack.lost_pkts_sample` | packets that became missing |
+//! | `Ack.ecn_bytes`, `ecn_packets` | packets that arrived marked; bytes by full packets |
+//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent, and not known to have arrived or to be missing |
+//! | `Flow.bytes_pending` | **the sendbox' queue now** |
+//! | `Flow.rate_outgoing`, `rate_incoming` | S and R, of the same packets, over the last RTT |
+//! | `Flow.rtt_sample_us`, `srtt_us`, `min_rtt_us` | without the time that the receivebox held its feedback; the minimum of 10 s |
+//! | `Flow.was_timeout` | the receivebox fell silent |
+//! | `Flow.app_limited` | the queue was empty at some time since the last one |
+//! | `Flow.cwnd_limited` | there is a limit, and a queue behind it |
+//! | `Ack.owd_ns` … `Flow.queue_delay_ns` | from the stamps of boundaries, [`OneWay`](ccplane_datapath::OneWay) |
+//! | `Flow.mss` | a full packet |
+//! | `Rate`, `Cwnd` | the limit in force, 0 while there is none; the window that makes it |
+//!
+//! What a program or an agent sets while there is no limit has no effect.
+
+use ccplane_agent::datapath::{Lent, Way};
+use ccplane_datapath::{Capabilities, Outcome, Signals, Transport};
+use ccplane_qdisc::{Backlog, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::estimate::{Estimate, Order};
+use crate::feedback::{Feedback, Notice};
+use crate::mark::{Every, Marks};
+use crate::mode::{Mode, ModeChange, Modes, Reason, Seen};
+use crate::scheduler::Scheduler;
+use crate::sent::Sent;
+
+/// What a bundle can do for its algorithm.
+pub const CAPABILITIES: Capabilities = Capabilities::CWND
+    .with(Capabilities::PACING)
+    .with(Capabilities::RTT)
+    .with(Capabilities::DELIVERY_RATE)
+    .with(Capabilities::ECN)
+    .with(Capabilities::TIMERS)
+    .with(Capabilities::ONE_WAY_DELAY);
+
+/// Time between two runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz has 17 of them.
+pub const TICK: Duration = Duration::from_millis(10);
+/// Silence is no feedback for so many RTTs ... (ours: feedback comes several times an RTT, so that 16 and more were lost in a row.)
+const SILENT_RTTS: u64 = 4;
+/// ... and for so long, ten times the longest time between two.
+const SILENT: Duration = Duration::from_millis(250);
+/// With at least so many packets sent since the last feedback came: what a receivebox was not sent it cannot answer.
+const SILENT_PACKETS: u64 = 10;
+/// N is told at least so often: it is the only packet of an idle bundle.
+const NOTICE: Duration = Duration::from_secs(1);
+/// And no more often than this, though N may change with every tick.
+const NOTICE_SOONEST: Duration = Duration::from_millis(100);
+/// Feedback of a numbering that ended counts for so many RTTs more: what was under way.
+const OLD_RTTS: u64 = 2;
+/// Weight of the last tick in the rate by which N is chosen: some 80 ms.
+const PACE_GAIN: u64 = 8;
+/// A window is never told as less than this, packets (RFC 6928): while nothing is known.
+const INITIAL_WINDOW: u64 = 10;
+
+/// How a sendbox is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SendboxConfig {
+    /// What schedules the queue.
+    pub queue: QueueSpec,
+    /// Bytes of a full packet, on the wire.
+    pub mtu: u32,
+    /// The limit is never below this, whatever the algorithm says. Too low and a mistake stops the site; too high and the queue
+    /// stays in a network that is slower.
+    pub min: Rate,
+    /// Nor above this: the site's own uplink, where it is known.
+    pub max: Rate,
+    /// How packets are numbered.
+    pub marks: Marks,
+    /// Measure and limit nothing.
+    pub observe: bool,
+    /// Queues that draw random numbers draw them from it.
+    pub seed: u64,
+}
+
+impl Default for SendboxConfig {
+    /// SFQ of 1.875 MB, with enough buckets that few of a thousand flows share one; 1 Mbit/s at least (both as the
+    /// published sendbox).
+    fn default() -> SendboxConfig {
+        SendboxConfig {
+            queue: QueueSpec::Sfq {
+                config: SfqConfig {
+                    depth: 1_250,
+                    flows: 1_250,
+                    divisor: 16_384,
+                    ..SfqConfig::DEFAULT
+                },
+                limit: Size::Bytes(1_875_000),
+            },
+            mtu: 1_500,
+            min: Rate::from_bits_per_sec(1_000_000),
+            max: Rate::from_bytes_per_sec(u64::MAX / 16),
+            marks: Marks::Counter,
+            observe: false,
+            seed: 0,
+        }
+    }
+}
+
+/// Feedback that cannot be true. It changes nothing and is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlikely {
+    /// Of a numbering that this sendbox does not have.
+    #[error("feedback of session {0}, which this side does not have")]
+    Session(u32),
+    /// Of a packet that did not leave.
+    #[error("feedback of packet {0}, which did not leave")]
+    NeverSent(u64),
+    /// More arrived than left.
+    #[error("feedback of more packets or bytes than left")]
+    TooMuch,
+    /// Held longer than it was out.
+    #[error("feedback that was held for longer than its packet was out")]
+    TooSoon,
+}
+
+/// The near end of a bundle.
+#[derive(Clone, Debug)]
+pub struct Sendbox<P> {
+    scheduler: Scheduler<P>,
+    config: SendboxConfig,
+    marks: Marking,
+    estimate: Estimate,
+    order: Order,
+    modes: Modes,
+    orders: Orders,
+    since_tick: SinceTick,
+    next_tick: Time,
+    /// Packets that left since the last feedback came, and when they became enough for silence to count.
+    left_since: u64,
+    unanswered: Option<Time>,
+    totals: Totals,
+}
+
+/// What was sent, under which numbers.
+#[derive(Clone, Debug)]
+struct Marking {
+    session: u32,
+    sent: Sent,
+    /// What the newest feedback of the session said; `None` after a silence: the receivebox may be another by then, whose counts begin
+    /// anywhere.
+    heard: Option<Heard>,
+    /// The numbering before, until then.
+    before: Option<(u32, Sent, Option<Heard>, Time)>,
+    every: Every,
+    /// N was told; zero before the first time.
+    told: Time,
+    told_every: Option<Every>,
+    /// Bytes that left since the last tick, and per tick, smoothed, times [`PACE_GAIN`].
+    left: u64,
+    pace: u64,
+}
+
+/// Counts of a session, as the newest feedback has them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    packets: u64,
+    bytes: u64,
+    out_of_order: u64,
+    missing: u64,
+    marked: u64,
+}
+
+impl Heard {
+    fn of(feedback: &Feedback) -> Heard {
+        Heard {
+            packets: feedback.packets,
+            bytes: feedback.bytes,
+            out_of_order: feedback.out_of_order,
+            missing: feedback.missing,
+            marked: feedback.marked,
+        }
+    }
+
+    fn since(self, before: Heard) -> Heard {
+        Heard {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
+            missing: self.missing.saturating_sub(before.missing),
+            marked: self.marked.saturating_sub(before.marked),
+        }
+    }
+}
+
+/// What the algorithm ordered since there is a limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Orders {
+    /// R, when the limit began.
+    start: u64,
+    rate: Option<u64>,
+    cwnd: Option<u64>,
+}
+
+/// What came since the last tick.
+#[derive(Clone, Copy, Debug, Default)]
+struct SinceTick {
+    bytes: u64,
+    packets: u64,
+    lost: u64,
+    marked: u64,
+    /// The queue was empty at some time.
+    empty: bool,
+    silent: bool,
+    /// A boundary was heard of.
+    fresh: bool,
+}
+
+/// Counts of a sendbox' life, all numberings together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets that left, and their bytes.
+    pub packets: u64,
+    /// See `packets`.
+    pub bytes: u64,
+    /// Packets that the scheduler dropped.
+    pub dropped: u64,
+    /// Packets that arrived at the other side, and their bytes.
+    pub arrived: u64,
+    /// See `arrived`.
+    pub arrived_bytes: u64,
+    /// Packets missing there.
+    pub missing: u64,
+    /// Packets that arrived out of order.
+    pub out_of_order: u64,
+    /// Packets that arrived marked CE.
+    pub marked: u64,
+    /// Feedback that came.
+    pub feedback: u64,
+    /// Of it, what came after newer one.
+    pub late: u64,
+    /// Of it, what could not be true.
+    pub unlikely: u64,
+}
+
+/// What there is to see of a sendbox.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// The mode, why, and since when.
+    pub mode: Mode,
+    /// See `mode`.
+    pub reason: Reason,
+    /// See `mode`.
+    pub since: Time,
+    /// The limit, if there is one.
+    pub rate: Option<Rate>,
+    /// RTT, rates and order.
+    pub seen: Seen,
+    /// What the newest boundary waited in the network's queues, if it is known.
+    pub in_network: Option<Duration>,
+    /// What waits here.
+    pub backlog: Backlog,
+    /// N.
+    pub every: Every,
+    /// How often each reason changed the mode, in the order of [`Reason::ALL`].
+    pub changes: [u64; Reason::ALL.len()],
+    /// Counts.
+    pub totals: Totals,
+}
+
+impl<P: Packet> Sendbox<P> {
+    /// A sendbox without packets, open.
+    pub fn new(now: Time, config: &SendboxConfig) -> Result<Sendbox<P>, QueueSpecError> {
+        let queue = config.queue.build(None, Duration::ZERO, config.mtu, config.seed)?;
+        Ok(Sendbox {
+            scheduler: Scheduler::new(queue, now),
+            config: config.clone(),
+            marks: Marking {
+                session: 0,
+                sent: Sent::new(config.marks),
+                heard: Some(Heard::default()),
+                before: None,
+                every: Every::ONE,
+                told: Time::ZERO,
+                told_every: None,
+                left: 0,
+                pace: 0,
+            },
+            estimate: Estimate::default(),
+            order: Order::default(),
+            modes: Modes::new(now, config.observe),
+            orders: Orders::default(),
+            since_tick: SinceTick::default(),
+            next_tick: now + TICK,
+            left_since: 0,
+            unanswered: None,
+            totals: Totals::default(),
+        })
+    }
+
+    /// Takes a packet in, or drops it or another.
+    pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
+        self.since_tick.empty |= self.scheduler.backlog().packets == 0;
+        let dropped = &mut self.totals.dropped;
+        self.scheduler.enqueue(now, packet, &mut |packet, why| {
+            *dropped += 1;
+            drops.dropped(packet, why);
+        })
+    }
+
+    /// The next packet that leaves by now. Whoever sends it says so by [`left`](Sendbox::left).
+    pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
+        let dropped = &mut self.totals.dropped;
+        self.scheduler.dequeue(now, &mut |packet, why| {
+            *dropped += 1;
+            drops.dropped(packet, why);
+        })
+    }
+
+    /// A packet left under this number, with so many bytes on the wire.
+    pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
+        let boundary = self.marks.every.is_boundary(number);
+        self.marks.sent.left(now, number, bytes, boundary);
+        self.marks.left += u64::from(bytes);
+        self.totals.packets += 1;
+        self.totals.bytes += u64::from(bytes);
+        self.left_since += 1;
+        if self.left_since == SILENT_PACKETS {
+            self.unanswered = Some(now);
+        }
+    }
+
+    /// Packets are numbered anew from now on. What is still heard of the numbering before counts for two RTTs more.
+    pub fn renumber(&mut self, now: Time, session: u32) {
+        let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
+        let marks = self.config.marks;
+        let before = std::mem::replace(&mut self.marks.sent, Sent::new(marks));
+        let heard = self.marks.heard.replace(Heard::default());
+        self.marks.before = Some((self.marks.session, before, heard, until));
+        self.marks.session = session;
+        self.marks.told_every = None;
+        self.estimate.renumber();
+    }
+
+    /// What the receivebox says.
+    pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
+        self.totals.feedback += 1;
+        let taken = self.take(now, feedback);
+        self.totals.unlikely += u64::from(taken.is_err());
+        taken
+    }
+
+    fn take(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
+        let marks = &mut self.marks;
+        if marks.before.as_ref().is_some_and(|(.., until)| now >= *until) {
+            marks.before = None;
+        }
+        let current = feedback.session == marks.session;
+        let (sent, heard) = match &mut marks.before {
+            _ if current => (&marks.sent, &mut marks.heard),
+            Some((session, sent, heard, _)) if *session == feedback.session => (&*sent, heard),
+            _ => return Err(Unlikely::Session(feedback.session)),
+        };
+        if self.config.marks == Marks::Counter && feedback.boundary >= sent.next {
+            return Err(Unlikely::NeverSent(feedback.boundary));
+        }
+        let arrived = feedback.packets.saturating_add(feedback.missing);
+        if arrived > sent.packets || feedback.bytes > sent.bytes || feedback.bytes_then > feedback.bytes {
+            return Err(Unlikely::TooMuch);
+        }
+        let boundary = sent.find(feedback.boundary);
+        if boundary.is_some_and(|boundary| boundary.at + feedback.hold > now) {
+            return Err(Unlikely::TooSoon);
+        }
+        let told = Heard::of(feedback);
+        let last = heard.unwrap_or(told);
+        if told.packets < last.packets {
+            self.totals.late += 1;
+            return Ok(());
+        }
+        *heard = Some(told);
+        let Heard {
+            packets,
+            bytes,
+            out_of_order,
+            missing: lost,
+            marked,
+        } = told.since(last);
+        let tick = &mut self.since_tick;
+        tick.packets += packets;
+        tick.bytes += bytes;
+        tick.lost += lost;
+        tick.marked += marked;
+        let totals = &mut self.totals;
+        totals.arrived += packets;
+        totals.arrived_bytes += bytes;
+        totals.missing += lost;
+        totals.out_of_order += out_of_order;
+        totals.marked += marked;
+        self.order.take(now, packets, out_of_order);
+        (self.left_since, self.unanswered) = (0, None);
+        // Epochs of a numbering that ended do not go together with those of the new one, but its RTT is as good.
+        if let Some(boundary) = boundary
+            && current
+            && self.estimate.take(now, &boundary, feedback)
+        {
+            self.since_tick.fresh = true;
+            let seen = self.seen();
+            if self.modes.on_feedback(now, &seen) {
+                self.begin();
+            }
+            self.apply(now);
+        }
+        Ok(())
+    }
+
+    /// A limit begins: at what arrives.
+    fn begin(&mut self) {
+        self.orders = Orders {
+            start: self.estimate.received().bytes_per_sec(),
+            ..Orders::default()
+        };
+    }
+
+    /// Runs the algorithm's program if its time has come; whether it has.
+    pub fn drive<W: Way, T>(&mut self, now: Time, flow: &mut Lent<'_, W, T>) -> bool {
+        if now < self.next_tick {
+            return false;
+        }
+        let signals = self.tick(now);
+        let outcome = flow.on_ack(&self.transport(now), &signals);
+        self.steer(now, &outcome);
+        true
+    }
+
+    /// What the program is told, each [`TICK`]. What came is counted from now on for the next one.
+    pub fn tick(&mut self, now: Time) -> Signals {
+        let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
+        self.next_tick = self.next_tick + TICK * (missed + 1);
+        let tick = std::mem::take(&mut self.since_tick);
+        let marks = &mut self.marks;
+        marks.pace += marks.left / (missed + 1);
+        marks.pace -= marks.pace / PACE_GAIN;
+        marks.left = 0;
+        let min_rtt = self.estimate.min_rtt().unwrap_or_default();
+        let pace = Rate::from_bytes_per_sec(marks.pace / PACE_GAIN * 100);
+        marks.every = Every::of(pace, min_rtt);
+
+        let heard = marks.heard.unwrap_or_default();
+        let backlog = self.scheduler.backlog();
+        let limited = self.modes.mode() != Mode::Open;
+        let mss = u64::from(self.config.mtu);
+        let estimate = &self.estimate;
+        let mut signals = Signals {
+            bytes_acked: tick.bytes,
+            packets_acked: tick.packets,
+            lost_pkts_sample: tick.lost,
+            ecn_packets: tick.marked,
+            ecn_bytes: tick.marked.saturating_mul(mss).min(tick.bytes),
+            bytes_in_flight: marks
+                .sent
+                .bytes
+                .saturating_sub(heard.bytes)
+                .saturating_sub(heard.missing.saturating_mul(mss)),
+            packets_in_flight: self.out(),
+            bytes_pending: backlog.bytes,
+            rate_outgoing: estimate.sent().bytes_per_sec(),
+            rate_incoming: estimate.received().bytes_per_sec(),
+            rtt_sample_us: estimate.rtt().unwrap_or_default().as_micros(),
+            srtt_us: estimate.srtt().as_micros(),
+            min_rtt_us: min_rtt.as_micros(),
+            was_timeout: u64::from(tick.silent),
+            mss,
+            app_limited: u64::from(tick.empty || backlog.packets == 0),
+            cwnd_limited: u64::from(limited && backlog.packets > 0),
+            ..Signals::default()
+        };
+        estimate.one_way().write(now, tick.fresh, estimate.srtt(), &mut signals);
+        signals
+    }
+
+    /// Window and rate in force, as the program sees them.
+    pub fn transport(&self, now: Time) -> Transport {
+        let rate = match self.modes.mode() {
+            Mode::Open => 0,
+            _ => self.limit(),
+        };
+        let least = INITIAL_WINDOW * u64::from(self.config.mtu);
+        let srtt = u128::from(self.estimate.srtt().as_nanos());
+        let product = u128::from(self.estimate.received().bytes_per_sec()) * srtt / 1_000_000_000;
+        let window = u64::try_from(product).unwrap_or(u64::MAX).max(least);
+        Transport {
+            cwnd: self.orders.cwnd.unwrap_or(window),
+            rate,
+            ssthresh: u64::MAX,
+            now,
+        }
+    }
+
+    /// What the program or the agent wants. It counts while there is a limit.
+    pub fn steer(&mut self, now: Time, outcome: &Outcome) {
+        let seen = self.seen();
+        self.modes.on_agent(now, outcome.fallback, &seen);
+        if self.modes.mode() != Mode::Open {
+            self.orders.rate = outcome.rate.or(self.orders.rate);
+            self.orders.cwnd = outcome.cwnd.or(self.orders.cwnd);
+        }
+        self.apply(now);
+    }
+
+    /// The algorithm lets traffic pass, or controls delay.
+    pub fn passing(&mut self, now: Time, passing: bool) {
+        let seen = self.seen();
+        self.modes.on_passing(now, passing, &seen);
+    }
+
+    /// Someone says that all is to pass, or that it is not any more.
+    pub fn by_hand(&mut self, now: Time, pass: bool) {
+        let seen = self.seen();
+        self.modes.on_hand(now, pass, &seen);
+        self.apply(now);
+    }
+
+    /// min(rate, cwnd / RTT) of what was ordered, or the rate at which the limit began; bytes/s.
+    fn limit(&self) -> u64 {
+        let srtt = u128::from(self.estimate.srtt().as_nanos().max(1));
+        let by_window = self
+            .orders
+            .cwnd
+            .map(|cwnd| u64::try_from(u128::from(cwnd) * 1_000_000_000 / srtt).unwrap_or(u64::MAX));
+        let ordered = self.orders.rate.into_iter().chain(by_window).min();
+        let (min, max) = (self.config.min.bytes_per_sec(), self.config.max.bytes_per_sec());
+        ordered.unwrap_or(self.orders.start).clamp(min.min(max), max)
+    }
+
+    /// The scheduler gets the limit that follows from mode and orders.
+    fn apply(&mut self, now: Time) {
+        let rate = match self.modes.mode() {
+            Mode::Open => {
+                self.orders = Orders::default();
+                None
+            }
+            _ => Some(Rate::from_bytes_per_sec(self.limit())),
+        };
+        self.scheduler.set_rate(now, rate);
+    }
+
+    /// Which packets are boundaries is to be told the other side, in a packet of the bundle.
+    pub fn notice(&mut self, now: Time) -> Option<Notice> {
+        if self.notice_due() > now {
+            return None;
+        }
+        let marks = &mut self.marks;
+        (marks.told, marks.told_every) = (now, Some(marks.every));
+        Some(Notice {
+            session: marks.session,
+            every: marks.every,
+        })
+    }
+
+    fn notice_due(&self) -> Time {
+        let after = match self.marks.told_every {
+            None => return Time::ZERO,
+            Some(every) if every != self.marks.every => NOTICE_SOONEST,
+            Some(_) => NOTICE,
+        };
+        self.marks.told + after
+    }
+
+    /// When something is to be done: a packet leaves, the program runs, a notice is due, or silence begins.
+    pub fn next_deadline(&self) -> Time {
+        let times = [self.scheduler.next_ready(), self.silent_at()];
+        times
+            .into_iter()
+            .flatten()
+            .fold(self.next_tick.min(self.notice_due()), Time::min)
+    }
+
+    /// Call it when [`next_deadline`](Sendbox::next_deadline) has come, beside whatever else is due then.
+    pub fn on_deadline(&mut self, now: Time) {
+        if self.silent_at().is_some_and(|at| at <= now) {
+            let seen = self.seen();
+            self.modes.on_silence(now, &seen);
+            self.since_tick.silent = true;
+            (self.left_since, self.unanswered) = (0, None);
+            self.marks.heard = None;
+            self.estimate.forget();
+            self.order = Order::default();
+            self.apply(now);
+        }
+    }
+
+    /// When the receivebox has been silent for too long; `None` if it need say nothing, or is known to be silent.
+    fn silent_at(&self) -> Option<Time> {
+        let since = self.unanswered.filter(|_| !self.modes.silent())?;
+        Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))
+    }
+
+    /// Packets of the numbering that are not known to have arrived or to be missing.
+    fn out(&self) -> u64 {
+        let heard = self.marks.heard.unwrap_or_default();
+        self.marks
+            .sent
+            .packets
+            .saturating_sub(heard.packets)
+            .saturating_sub(heard.missing)
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            rtt: self.estimate.rtt().unwrap_or_default(),
+            min_rtt: self.estimate.min_rtt().unwrap_or_default(),
+            sent: self.estimate.sent(),
+            received: self.estimate.received(),
+            out_of_order: self.order.share(),
+            waiting: self.scheduler.backlog().bytes,
+        }
+    }
+
+    /// The oldest change of mode that nobody has asked for yet.
+    pub fn event(&mut self) -> Option<ModeChange> {
+        self.modes.event()
+    }
+
+    /// What waits here.
+    pub fn backlog(&self) -> Backlog {
+        self.scheduler.backlog()
+    }
+
+    /// When the program runs next.
+    pub fn next_tick(&self) -> Time {
+        self.next_tick
+    }
+
+    /// The mode.
+    pub fn mode(&self) -> Mode {
+        self.modes.mode()
+    }
+
+    /// What there is to see, at `now`.
+    pub fn status(&self, now: Time) -> Status {
+        let estimate = &self.estimate;
+        Status {
+            mode: self.modes.mode(),
+            reason: self.modes.reason(),
+            since: self.modes.since(),
+            rate: self.scheduler.rate(),
+            seen: self.seen(),
+            in_network: estimate.one_way().queue_delay(now, estimate.srtt()),
+            backlog: self.scheduler.backlog(),
+            every: self.marks.every,
+            changes: *self.modes.counts(),
+            totals: self.totals,
+        }
+    }
+}

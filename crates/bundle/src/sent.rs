@@ -1,0 +1,97 @@
+//! What a sendbox remembers of what it sent: the boundaries, when they left, and how many bytes had left by then.
+
+use std::collections::VecDeque;
+
+use ccplane_units::Time;
+
+use crate::mark::Marks;
+
+/// Boundaries that are remembered. At one each 2 ms, as often as feedback comes, it is 8 s of them: more than any path takes. More
+/// would only be memory, 24 bytes each.
+pub const REMEMBERED: usize = 4_096;
+
+/// A boundary that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Boundary {
+    pub number: u64,
+    pub at: Time,
+    /// Bytes that had left, itself included.
+    pub bytes: u64,
+}
+
+/// The boundaries of a session, the oldest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    marks: Marks,
+    boundaries: VecDeque<Boundary>,
+    /// Packets and bytes of the session so far.
+    pub packets: u64,
+    pub bytes: u64,
+    /// One more than the highest number that left.
+    pub next: u64,
+}
+
+impl Sent {
+    pub fn new(marks: Marks) -> Sent {
+        Sent {
+            marks,
+            boundaries: VecDeque::new(),
+            packets: 0,
+            bytes: 0,
+            next: 0,
+        }
+    }
+
+    /// A packet left; `boundary` says whether it is one.
+    #[inline]
+    pub fn left(&mut self, now: Time, number: u64, bytes: u32, boundary: bool) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.next = self.next.max(number.saturating_add(1));
+        if boundary {
+            if self.boundaries.len() == REMEMBERED {
+                self.boundaries.pop_front();
+            }
+            self.boundaries.push_back(Boundary {
+                number,
+                at: now,
+                bytes: self.bytes,
+            });
+        }
+    }
+
+    /// The boundary of this number.
+    pub fn find(&self, number: u64) -> Option<Boundary> {
+        let at = match self.marks {
+            Marks::Counter => self
+                .boundaries
+                .binary_search_by_key(&number, |boundary| boundary.number)
+                .ok()?,
+            Marks::Hash => self.boundaries.iter().rposition(|boundary| boundary.number == number)?,
+        };
+        self.boundaries.get(at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_units::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_last_boundaries_are_found_and_older_ones_forgotten() {
+        for marks in [Marks::Counter, Marks::Hash] {
+            let mut sent = Sent::new(marks);
+            let many = REMEMBERED as u64 + 100;
+            for n in 0..many {
+                sent.left(Time::ZERO + Duration::from_micros(n), n, 100, true);
+            }
+            assert_eq!(sent.find(99), None, "{marks:?}");
+            let boundary = sent.find(100).map(|boundary| (boundary.at.as_micros(), boundary.bytes));
+            assert_eq!(boundary, Some((100, 10_100)));
+            assert_eq!(sent.find(many), None);
+            assert_eq!((sent.packets, sent.bytes, sent.next), (many, many * 100, many));
+        }
+    }
+}

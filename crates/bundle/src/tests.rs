@@ -1,0 +1,389 @@
+//! Both boxes over a small network in virtual time: a FIFO of some rate, a delay each way, and whatever happens to feedback.
+
+use ccplane_datapath::{Outcome, Signals};
+use ccplane_qdisc::{Ecn, Packet};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::{Marks, Message, Mode, ModeChange, Reason, Receivebox, Sendbox, SendboxConfig, hash};
+
+const PACKET: u32 = 1_500;
+/// 96 Mbit/s, bytes/s.
+const LINK: u64 = 12_000_000;
+const WAY: Duration = Duration::from_millis(25);
+const STEP: Duration = Duration::from_micros(50);
+
+#[derive(Clone, Copy, Debug)]
+struct Full;
+
+impl Packet for Full {
+    fn bytes(&self) -> u32 {
+        PACKET
+    }
+}
+
+/// What happens to a feedback: at which times it comes, in ms after it was sent. None: it is lost.
+type Fate = Box<dyn FnMut(u64) -> Vec<u64>>;
+
+struct Net {
+    now: Time,
+    sendbox: Sendbox<Full>,
+    receivebox: Receivebox,
+    marks: Marks,
+    /// The site sends so many bytes/s.
+    offered: u64,
+    owed: u64,
+    /// The link's rate, and when it is free.
+    link: u64,
+    free: Time,
+    /// On the way there: number and arrival; and back.
+    there: Vec<(Time, u64, u64)>,
+    back: Vec<(Time, Message)>,
+    sent: u64,
+    fate: Fate,
+    /// The rate that the algorithm orders each tick; `None`: none.
+    order: Option<u64>,
+    agent_gone: bool,
+    last: Signals,
+    changes: Vec<ModeChange>,
+    /// The far clock is ahead by so much.
+    ahead: Duration,
+}
+
+impl Net {
+    fn new(marks: Marks) -> Net {
+        let config = SendboxConfig {
+            marks,
+            mtu: PACKET,
+            ..SendboxConfig::default()
+        };
+        let now = Time::ZERO + Duration::from_secs(1);
+        Net {
+            now,
+            sendbox: Sendbox::new(now, &config).expect("the default configuration is one"),
+            receivebox: Receivebox::new(marks),
+            marks,
+            offered: 10_000_000,
+            owed: 0,
+            link: LINK,
+            free: now,
+            there: Vec::new(),
+            back: Vec::new(),
+            sent: 0,
+            fate: Box::new(|_| vec![25]),
+            order: None,
+            agent_gone: false,
+            last: Signals::default(),
+            changes: Vec::new(),
+            ahead: Duration::from_secs(1_000),
+        }
+    }
+
+    fn run(&mut self, ms: u64) {
+        let until = self.now + Duration::from_millis(ms);
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        let now = self.now;
+        self.owed += self.offered * STEP.as_nanos() / 1_000;
+        while self.owed >= u64::from(PACKET) * 1_000_000 {
+            self.owed -= u64::from(PACKET) * 1_000_000;
+            let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
+        }
+        if let Some(notice) = self.sendbox.notice(now) {
+            // It travels as a packet of the bundle; what it says is heard when that arrives, which here is at once.
+            self.receivebox.notice(&notice);
+        }
+        while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
+            let number = match self.marks {
+                Marks::Counter => self.sent,
+                Marks::Hash => hash(self.sent.to_be_bytes()),
+            };
+            self.sent += 1;
+            self.sendbox.left(now, number, PACKET);
+            let nanos = u64::from(PACKET) * 1_000_000_000 / self.link;
+            self.free = self.free.max(now) + Duration::from_nanos(nanos);
+            self.there.push((self.free + WAY, self.there.len() as u64, number));
+        }
+        let mut arrived = 0;
+        while let Some(&(at, _, number)) = self.there.get(arrived).filter(|(at, ..)| *at <= now) {
+            self.receivebox.arrived(at + self.ahead, number, PACKET, Ecn::NotEct);
+            arrived += 1;
+        }
+        self.there.drain(..arrived);
+        if let Some(feedback) = self.receivebox.poll(now + self.ahead) {
+            let message = Message::decode(&feedback.encode()).expect("it was encoded here");
+            for after in (self.fate)(now.as_micros()) {
+                self.back.push((now + Duration::from_millis(after), message));
+            }
+        }
+        let mut waiting = Vec::new();
+        for (at, message) in std::mem::take(&mut self.back) {
+            match message {
+                Message::Feedback(feedback) if at <= now => {
+                    let _ = self.sendbox.feedback(now, &feedback);
+                }
+                _ => waiting.push((at, message)),
+            }
+        }
+        self.back = waiting;
+        if self.sendbox.next_deadline() <= now {
+            self.sendbox.on_deadline(now);
+        }
+        if now.as_micros() % 10_000 == 0 {
+            self.last = self.sendbox.tick(now);
+            let outcome = Outcome {
+                rate: self.order,
+                fallback: self.agent_gone,
+                ..Outcome::default()
+            };
+            self.sendbox.steer(now, &outcome);
+        }
+        while let Some(change) = self.sendbox.event() {
+            self.changes.push(change);
+        }
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        self.changes.iter().map(|change| change.reason).collect()
+    }
+}
+
+#[test]
+fn below_capacity_it_stays_open_and_measures_all() {
+    for marks in [Marks::Counter, Marks::Hash] {
+        let mut net = Net::new(marks);
+        net.run(5_000);
+        let status = net.sendbox.status(net.now);
+        assert_eq!(
+            (status.mode, status.reason, status.rate),
+            (Mode::Open, Reason::Start, None)
+        );
+        let near = |what: &str, value: u64, expected: u64, part: f64| {
+            let off = (value as f64 / expected as f64 - 1.0).abs();
+            assert!(off <= part, "{marks:?}: {what} {value}, expected {expected}");
+        };
+        near("S", net.last.rate_outgoing, 10_000_000, 0.03);
+        near("R", net.last.rate_incoming, 10_000_000, 0.03);
+        near("RTT", net.last.rtt_sample_us, 50_125, 0.01);
+        near("min RTT", net.last.min_rtt_us, 50_125, 0.01);
+        // 10 Mbyte/s and 50 ms are 333 packets: 256, 64.
+        assert_eq!(status.every.get(), 64);
+        assert_eq!(
+            (status.totals.unlikely, status.totals.missing, net.last.bytes_pending),
+            (0, 0, 0)
+        );
+        assert_eq!(net.last.app_limited, 1);
+        assert!(net.changes.is_empty());
+    }
+}
+
+#[test]
+fn a_queue_in_the_network_moves_here() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.run(1_000);
+    assert_eq!(net.reasons(), [Reason::Queue]);
+    let change = net.changes[0];
+    let queue = change.seen.rtt.saturating_sub(change.seen.min_rtt);
+    assert!(
+        queue < Duration::from_millis(18),
+        "a quarter of 50 ms, half a ms and two feedbacks: {queue}"
+    );
+    // It begins with what arrives: the capacity.
+    let near = |rate: Option<Rate>, expected: u64| {
+        let rate = rate.expect("there is a limit").bytes_per_sec();
+        assert!(rate.abs_diff(expected) < expected / 25, "{rate}");
+    };
+    near(net.sendbox.status(net.now).rate, LINK);
+    // The algorithm takes it down: the network's queue goes, and one stands here.
+    net.order = Some(11_000_000);
+    net.run(1_000);
+    assert_eq!(
+        net.sendbox.status(net.now).rate,
+        Some(Rate::from_bytes_per_sec(11_000_000))
+    );
+    assert!(net.last.rtt_sample_us < 51_000, "{}", net.last.rtt_sample_us);
+    assert!(net.last.bytes_pending > 500_000 && net.last.cwnd_limited == 1 && net.last.app_limited == 0);
+    assert_eq!(net.sendbox.transport(net.now).rate, 11_000_000);
+    assert_eq!(net.last.queue_delay_valid, 1);
+    assert!(net.last.queue_delay_ns < 1_000_000, "{}", net.last.queue_delay_ns);
+}
+
+#[test]
+fn silence_opens_and_sound_begins_anew() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.order = Some(11_000_000);
+    net.run(2_000);
+    assert_eq!(net.sendbox.mode(), Mode::Delay);
+    net.fate = Box::new(|_| Vec::new());
+    let silent = net.now;
+    net.run(1_000);
+    let change = net.changes.last().copied().expect("it opened");
+    assert_eq!((change.to, change.reason), (Mode::Open, Reason::Silent));
+    let after = change.at.since(silent);
+    // What was under way came for 25 ms more; then max(4 RTT, 250 ms).
+    assert!(
+        after > Duration::from_millis(250) && after < Duration::from_millis(300),
+        "{after}"
+    );
+    assert_eq!(net.sendbox.status(net.now).rate, None);
+    assert_eq!(net.last.bytes_pending, 0, "what waited has left");
+    net.fate = Box::new(|_| vec![25]);
+    net.run(1_000);
+    assert_eq!(net.reasons()[1..], [Reason::Silent, Reason::Start, Reason::Queue]);
+}
+
+#[test]
+fn an_idle_bundle_is_not_silent() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.run(1_000);
+    net.offered = 0;
+    net.run(10_000);
+    assert_eq!(net.reasons(), [Reason::Queue]);
+    // And a packet now and then does not make it so.
+    net.offered = 15_000;
+    net.run(10_000);
+    assert_eq!(net.reasons(), [Reason::Queue]);
+}
+
+#[test]
+fn an_agent_that_is_gone_opens() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.order = Some(11_000_000);
+    net.run(1_000);
+    net.agent_gone = true;
+    net.run(20);
+    assert_eq!(net.reasons(), [Reason::Queue, Reason::Agent]);
+    net.agent_gone = false;
+    net.run(500);
+    assert_eq!(net.reasons()[2..], [Reason::Start, Reason::Queue]);
+}
+
+#[test]
+fn new_keys_begin_a_new_numbering_and_nothing_opens() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.order = Some(11_000_000);
+    net.run(1_000);
+    net.sendbox.renumber(net.now, 1);
+    // What is under way is of the old numbering, which this small network does not tell apart: it is lost.
+    net.there.clear();
+    net.receivebox.renumber(1);
+    net.sent = 0;
+    net.run(1_000);
+    assert_eq!(net.reasons(), [Reason::Queue]);
+    let status = net.sendbox.status(net.now);
+    assert_eq!(status.totals.unlikely, 0);
+    assert!(
+        net.last.rate_incoming.abs_diff(11_000_000) < 300_000,
+        "{}",
+        net.last.rate_incoming
+    );
+}
+
+#[test]
+fn what_cannot_be_true_changes_nothing() {
+    use crate::{Feedback, Unlikely};
+
+    let mut net = Net::new(Marks::Counter);
+    net.run(500);
+    let good = net
+        .receivebox
+        .clone()
+        .poll(net.now + net.ahead + Duration::from_secs(1))
+        .expect("data came");
+    let (now, mut sendbox) = (net.now, net.sendbox.clone());
+    let before = sendbox.status(now);
+    let sent = before.totals.packets;
+    let cases: [(Feedback, Unlikely); 5] = [
+        (Feedback { session: 9, ..good }, Unlikely::Session(9)),
+        (Feedback { boundary: sent, ..good }, Unlikely::NeverSent(sent)),
+        (
+            Feedback {
+                packets: sent + 1,
+                ..good
+            },
+            Unlikely::TooMuch,
+        ),
+        (Feedback { missing: sent, ..good }, Unlikely::TooMuch),
+        (
+            Feedback {
+                hold: Duration::from_secs(3),
+                ..good
+            },
+            Unlikely::TooSoon,
+        ),
+    ];
+    for (n, (feedback, why)) in cases.into_iter().enumerate() {
+        assert_eq!(sendbox.feedback(now, &feedback), Err(why));
+        let after = sendbox.status(now);
+        assert_eq!(after.totals.unlikely, n as u64 + 1);
+        assert_eq!(
+            (after.seen, after.mode, after.totals.arrived),
+            (before.seen, before.mode, before.totals.arrived)
+        );
+    }
+}
+
+/// Feedback lost, late, out of order, doubled; the receivebox starts again; the agent comes and goes; the site sends in bursts.
+/// Whatever happens: no panic, no limit below the floor, and open in time when nothing is heard.
+#[test]
+fn whatever_happens_to_feedback() {
+    let mut draws = 0x2545_f491_4f6c_dd1d_u64;
+    let mut draw = move |below: u64| {
+        draws ^= draws << 13;
+        draws ^= draws >> 7;
+        draws ^= draws << 17;
+        draws % below
+    };
+    for seed in 0..60 {
+        let mut net = Net::new(if seed % 4 == 0 { Marks::Hash } else { Marks::Counter });
+        let mut fates = draw(u64::MAX);
+        let (lost, late) = (draw(100), draw(200));
+        net.fate = Box::new(move |_| {
+            fates = fates
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let [a, b, c] = [fates >> 57, fates >> 40 & 0xff, fates >> 20 & 0xf];
+            match a < lost * 128 / 100 {
+                true => Vec::new(),
+                false if c == 0 => vec![25, 25 + late],
+                false => vec![25 + b * late / 256],
+            }
+        });
+        for _ in 0..8 {
+            net.offered = draw(20_000_000);
+            net.link = 100_000 + draw(LINK);
+            net.order = [None, Some(0), Some(u64::MAX), Some(draw(LINK))][draw(4) as usize];
+            net.agent_gone = draw(5) == 0;
+            if draw(6) == 0 {
+                net.receivebox = Receivebox::new(net.marks);
+            }
+            net.run(draw(400));
+            let status = net.sendbox.status(net.now);
+            let floor = SendboxConfig::default().min;
+            assert!(
+                status.rate.is_none_or(|rate| rate >= floor),
+                "seed {seed}: {:?}",
+                status.rate
+            );
+            assert_eq!(status.rate.is_none(), status.mode == Mode::Open, "seed {seed}");
+        }
+        net.agent_gone = false;
+        net.fate = Box::new(|_| Vec::new());
+        net.back.clear();
+        net.offered = 10_000_000;
+        net.link = LINK;
+        net.run(200);
+        let rtt = net.sendbox.status(net.now).seen.rtt.max(Duration::from_millis(100));
+        net.run((rtt * 8).as_millis() + 300);
+        assert_eq!(net.sendbox.mode(), Mode::Open, "seed {seed}: nothing is heard");
+    }
+}

@@ -1,0 +1,58 @@
+//! What a tunnel costs: `cargo test --release -p ccplane-bundle --features gateway --test gateway_cost -- --ignored --nocapture`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use ccplane_bundle::gateway::keys::PrivateKey;
+use ccplane_bundle::gateway::tunnel::{Door, Opened, Sealed, Tunnel};
+
+const BYTES: usize = 1_420;
+const PACKETS: u32 = 200_000;
+const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn met() -> [Tunnel; 2] {
+    let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
+    let mut a = Door::new(&keys[0], 1).tunnel(0, keys[1].public(), true);
+    let mut b = Door::new(&keys[1], 2).tunnel(0, keys[0].public(), false);
+    let (mut room, mut other) = ([0; 256], [0; 256]);
+    let bytes = a.knock(&mut room).expect("it calls");
+    let Opened::Handshake { answer, .. } = b.open(FROM, &room[..bytes], &mut other) else {
+        panic!("no answer")
+    };
+    let Opened::Handshake { answer, .. } = a.open(FROM, &other[..answer], &mut room) else {
+        panic!("no keepalive")
+    };
+    b.open(FROM, &room[..answer], &mut other);
+    [a, b]
+}
+
+#[test]
+#[ignore = "a measurement"]
+#[expect(clippy::disallowed_methods, reason = "a measurement")]
+fn a_packet_of_1420_bytes_is_sealed_and_opened() {
+    let [mut a, mut b] = met();
+    let mut packet = vec![0; BYTES];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(BYTES as u16).to_be_bytes());
+    let mut sealed: Vec<Vec<u8>> = vec![vec![0; BYTES + 64]; PACKETS as usize];
+    let start = Instant::now();
+    for room in &mut sealed {
+        let Sealed::Datagram { bytes, .. } = a.seal(&packet, room) else {
+            panic!("no session")
+        };
+        room.truncate(bytes);
+    }
+    let seal = start.elapsed() / PACKETS;
+    let mut room = vec![0; 2_048];
+    let start = Instant::now();
+    for datagram in &sealed {
+        let opened = b.open(FROM, datagram, &mut room);
+        assert!(matches!(opened, Opened::Packet { bytes: BYTES, .. }), "{opened:?}");
+    }
+    let open = start.elapsed() / PACKETS;
+    println!(
+        "seal {} ns, open {} ns a packet of {BYTES} bytes",
+        seal.as_nanos(),
+        open.as_nanos()
+    );
+}

@@ -1,0 +1,144 @@
+//! `ccplane gateway status`, `events`, `pass`, `control`: what a gateway that runs is asked.
+
+use std::io;
+use std::path::Path;
+
+use ccplane_bundle::gateway::status::{No, Question, ask};
+use serde_json::Value;
+
+use crate::exit::{Failure, Kind};
+
+/// Shows what it does.
+pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
+    let report = one(socket, &Question::Status)?;
+    if json {
+        println!("{report}");
+    } else {
+        show(&report);
+    }
+    Ok(())
+}
+
+/// Shows what happened.
+pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
+    let question = Question::Events { after: 0, follow };
+    each(socket, &question, |event| {
+        if json {
+            println!("{event}");
+        } else {
+            let at = event["at"].as_f64().unwrap_or_default();
+            println!(
+                "{at:12.3} s  {:12} {:10} {}",
+                text(&event["peer"]),
+                text(&event["what"]),
+                text(&event["text"])
+            );
+        }
+    })
+}
+
+/// Lets a peer's traffic pass, or controls it again.
+pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), Failure> {
+    let question = Question::ByHand {
+        peer: peer.to_owned(),
+        pass,
+    };
+    let report = one(socket, &question)?;
+    if json {
+        println!("{report}");
+    } else if let Some(shown) = peers(&report).find(|shown| shown["name"] == peer || shown["public_key"] == peer) {
+        println!("{}: {}", text(&shown["name"]), text(&shown["why"]));
+    }
+    Ok(())
+}
+
+/// The one line of an answer.
+fn one(socket: &Path, question: &Question) -> Result<Value, Failure> {
+    let mut answer = None;
+    each(socket, question, |line| answer = Some(line))?;
+    answer.ok_or_else(|| Failure::text(Kind::Failed, "the gateway ended before it answered"))
+}
+
+/// Every line of an answer.
+fn each(socket: &Path, question: &Question, mut take: impl FnMut(Value)) -> Result<(), Failure> {
+    let mut refused = None;
+    let asked = ask(socket, question, |line| {
+        if let Ok(No { error }) = serde_json::from_str(line) {
+            refused = Some(error);
+            return false;
+        }
+        serde_json::from_str(line).map(&mut take).is_ok()
+    });
+    asked.map_err(|why| unreached(socket, &why))?;
+    match refused {
+        None => Ok(()),
+        Some(error) => Err(match error.split_once("; ") {
+            Some((what, hint)) => Failure::text(Kind::Usage, what).hint(hint),
+            None => Failure::text(Kind::Usage, error),
+        }),
+    }
+}
+
+fn unreached(socket: &Path, why: &io::Error) -> Failure {
+    let failure = Failure::text(
+        Kind::Failed,
+        format!("no gateway answers at {}: {why}", socket.display()),
+    );
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => failure.hint("only the user that runs it may ask, or root"),
+        _ => failure.hint("`ccplane gateway run FILE` starts one; with --socket PATH it is asked at another place"),
+    }
+}
+
+fn show(report: &Value) {
+    let uptime = report["uptime"].as_f64().unwrap_or_default();
+    println!(
+        "listening on {}, interface {}, for {uptime:.0} s",
+        text(&report["listen"]),
+        text(&report["device"])
+    );
+    for peer in peers(report) {
+        let number = |name: &str| peer[name].as_f64().unwrap_or_default();
+        let mbit = |name: &str| number(name) / 1e6;
+        println!("\n{}  {}", text(&peer["name"]), text(&peer["why"]));
+        let endpoint = peer["endpoint"].as_str().unwrap_or("nowhere yet");
+        let keys = peer["keys_age_seconds"].as_f64();
+        let keys = keys.map_or("no keys".to_owned(), |age| format!("keys of {age:.0} s ago"));
+        println!(
+            "  at {endpoint}, {keys}, in this mode for {:.0} s",
+            number("since_seconds")
+        );
+        let limit = peer["rate"].as_f64();
+        let limit = limit.map_or("no limit".to_owned(), |rate| format!("limit {:.1} Mbit/s", rate / 1e6));
+        println!(
+            "  {limit}, sent {:.1}, arrived {:.1} Mbit/s",
+            mbit("sent"),
+            mbit("received")
+        );
+        println!(
+            "  RTT {:.1} ms over {:.1}, queue here {:.0} packets, {:.0} bytes",
+            number("rtt"),
+            number("min_rtt"),
+            number("queue_packets"),
+            number("queue_bytes")
+        );
+        let counts = &peer["counts"];
+        let count = |name: &str| counts[name].as_u64().unwrap_or_default();
+        println!(
+            "  packets: {} sent, {} dropped here, {} missing there, {} out of order; {} came",
+            count("sent_packets"),
+            count("dropped_packets"),
+            count("missing_packets"),
+            count("out_of_order_packets"),
+            count("received_packets")
+        );
+    }
+}
+
+fn peers(report: &Value) -> impl Iterator<Item = &Value> {
+    report["peers"].as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,101 @@
+//! `ccplane gateway check`: what a configuration does, in full.
+
+use std::path::Path;
+
+use ccplane_bundle::gateway::config::{Class, Config, Peer};
+
+use super::read;
+use crate::Registry;
+use crate::exit::Failure;
+
+/// Runs the command.
+pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let (config, key) = read(file, registry)?;
+    let public = key.public().to_string();
+    if json {
+        let peers: Vec<_> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
+        let classes: Vec<_> = config.classes.iter().map(|class| class.name.as_str()).collect();
+        let object = serde_json::json!({
+            "file": file, "public_key": public, "peers": peers, "classes": classes, "effective": config.to_string(),
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    let site = &config.site;
+    println!("{}: no errors", file.display());
+    println!("  this site    key {public}");
+    println!("               listens on {}, UDP", site.listen);
+    let addresses: Vec<String> = site.addresses.iter().map(ToString::to_string).collect();
+    println!(
+        "               makes the interface {} with {}, packets of up to {} bytes",
+        site.device,
+        addresses.join(" and "),
+        site.mtu
+    );
+    if let Some(rate) = site.uplink_rate {
+        println!("               sends at most {rate} to each peer");
+    }
+    config.peers.iter().for_each(|peer| show_peer(&config, peer));
+    if config.classes.len() > 1 {
+        println!("  classes");
+        config.classes.iter().for_each(show_class);
+    }
+    println!("\n# with every default\n{config}");
+    Ok(())
+}
+
+fn show_peer(config: &Config, peer: &Peer) {
+    println!("  peer {}", peer.name);
+    println!("               key {}", peer.public_key);
+    match &peer.endpoint {
+        Some(endpoint) => println!("               is called at {endpoint}"),
+        None => println!("               calls by itself, from anywhere: it has no endpoint here"),
+    }
+    let prefixes: Vec<String> = peer.prefixes.iter().map(ToString::to_string).collect();
+    println!(
+        "               gets what goes to {}, and nothing else is taken from it",
+        prefixes.join(", ")
+    );
+    for (outer, other) in within(config, peer) {
+        println!("               but for {outer}, which lies within and belongs to {other}");
+    }
+    match peer.address {
+        Some(address) => println!("               is measured through {address}, the tunnel's end there"),
+        None => println!(
+            "               is not measured, and not shaped: no prefix is one address; give `address`, the tunnel's end there"
+        ),
+    }
+    let most = peer
+        .highest(&config.site)
+        .map_or("no limit".to_owned(), |rate| rate.to_string());
+    println!(
+        "               {} sets its rate, {} to {most}",
+        peer.algorithm, peer.min
+    );
+    println!("               queue {}", peer.limited_queue(&config.site));
+}
+
+/// Longer prefixes of others within this peer's.
+fn within<'a>(config: &'a Config, peer: &'a Peer) -> Vec<(String, &'a str)> {
+    let others = config.peers.iter().filter(|other| other.public_key != peer.public_key);
+    others
+        .flat_map(|other| other.prefixes.iter().map(move |prefix| (prefix, other)))
+        .filter(|(inner, _)| peer.prefixes.iter().any(|outer| outer.covers(inner)))
+        .map(|(inner, other)| (inner.to_string(), other.name.as_str()))
+        .collect()
+}
+
+fn show_class(class: &Class) {
+    let what = class
+        .matches
+        .as_ref()
+        .map_or("all the rest".to_owned(), ToString::to_string);
+    let queue = class
+        .queue
+        .as_ref()
+        .map_or("the peer's queue".to_owned(), ToString::to_string);
+    println!(
+        "    {}: {what}; level {}, weight {}, {queue}",
+        class.name, class.level, class.weight
+    );
+}

@@ -1,0 +1,111 @@
+//! `ccplane gateway run`: until it is told to stop, or something goes wrong.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ccplane_bundle::gateway::{Gateway, GatewayError, status};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::{ConfigArgs, hinted, makes, read};
+use crate::Registry;
+use crate::exit::{Failure, Kind};
+
+/// How soon a signal is seen.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How to run.
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Measure and limit nothing.
+    #[arg(long)]
+    observe: bool,
+    /// Where `status`, `events`, `pass` and `control` ask. A second gateway on this host needs another.
+    #[arg(long, value_name = "PATH", default_value = status::SOCKET)]
+    socket: PathBuf,
+}
+
+/// Runs the command.
+#[expect(clippy::disallowed_methods, reason = "it waits for signals")]
+pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure> {
+    let file = &args.config.file;
+    let registry = Arc::new(registry);
+    let (config, key) = read(file, &registry)?;
+    if config.classes.len() > 1 {
+        return Err(Failure::text(
+            Kind::Unsupported,
+            "this gateway has one queue a peer, and serves no classes yet",
+        )
+        .hint("remove [[class]]; `queue = \"fq_codel\"` keeps flows from each other"));
+    }
+    let (stop, again) = signals()?;
+    let gateway =
+        Gateway::start(config, &key, makes(Arc::clone(&registry)), args.observe, &args.socket).map_err(failed)?;
+    let report = gateway.report();
+    if json {
+        println!(
+            "{}",
+            serde_json::json!({ "listening": report.listen, "device": report.device, "socket": args.socket })
+        );
+    } else {
+        println!(
+            "listening on {}, interface {}; `ccplane gateway status` shows what it does",
+            report.listen, report.device
+        );
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    while !stop.load(Ordering::Relaxed) && gateway.is_running() {
+        if again.swap(false, Ordering::Relaxed) {
+            reload(&gateway, args, &registry);
+        }
+        thread::sleep(LOOK);
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    gateway.stop().map_err(failed)
+}
+
+/// A file that cannot be used is told, and changes nothing.
+fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
+    let (config, _) = match read(&args.config.file, registry) {
+        Ok(read) => read,
+        Err(failure) => {
+            eprintln!("{:?}", miette::Report::new(failure));
+            return;
+        }
+    };
+    if config.classes.len() > 1 {
+        tracing::error!("not reloaded: this gateway serves no classes yet");
+        return;
+    }
+    match gateway.reload(config) {
+        Ok(changes) => changes.iter().for_each(|change| tracing::warn!("reloaded: {change}")),
+        Err(why) => tracing::error!("not reloaded: {why}"),
+    }
+}
+
+/// Stop, and read again.
+fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
+    let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let hooks = [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
+        // A second one ends the process at once, for when the way out is stuck.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map(|_| ())
+    });
+    hooks
+        .and_then(|()| signal_hook::flag::register(SIGHUP, Arc::clone(&again)))
+        .map_err(|e| Failure::text(Kind::Failed, format!("signals cannot be caught: {e}")))?;
+    Ok((stop, again))
+}
+
+fn failed(error: GatewayError) -> Failure {
+    let kind = match &error {
+        GatewayError::Host(_) => Kind::Unsupported,
+        _ => Kind::Failed,
+    };
+    hinted(kind, &error.to_string())
+}

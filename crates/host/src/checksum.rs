@@ -1,0 +1,95 @@
+//! The Internet checksum (RFC 1071), and the words that it is made of.
+
+/// The sum of 16-bit words in one's complement; an odd byte at the end is padded with zero. Zero only if all are.
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
+    // 32 bits at a time and in the machine's own order, which can be changed in the result (section 2, B).
+    let mut words = bytes.chunks_exact(4);
+    let native = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
+    let mut sum: u64 = words
+        .by_ref()
+        .map(|word| native([word[0], word[1], word[2], word[3]]))
+        .sum();
+    let mut last = [0; 4];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    sum += native(last);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::from_be_bytes((sum as u16).to_ne_bytes())
+}
+
+/// The sum of two pieces of which the first has `first` bytes.
+pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
+    let more = self::sum(rest);
+    // What begins at an odd place has its bytes in the other halves of the words (section 2, B).
+    add(sum, if first % 2 == 1 { more.swap_bytes() } else { more })
+}
+
+/// The sum of the pseudo-header of a segment of so many bytes in this IP packet (RFC 9293 section 3.1, RFC 8200 section 8.1).
+pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
+    let addresses = match packet.first().map(|first| first >> 4) {
+        Some(4) => 12..20,
+        _ => 8..40,
+    };
+    let sum = add(sum(packet.get(addresses).unwrap_or_default()), protocol.into());
+    add(sum, length)
+}
+
+/// The checksum.
+pub(crate) fn checksum(bytes: &[u8]) -> u16 {
+    !sum(bytes)
+}
+
+/// Two words' sum in one's complement.
+pub(crate) fn add(one: u16, other: u16) -> u16 {
+    fold(u32::from(one) + u32::from(other))
+}
+
+/// A sum of 16-bit words in one's complement.
+pub(crate) fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn set_word(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Word by word, as RFC 1071 says it first.
+    fn plain(bytes: &[u8]) -> u16 {
+        let words = bytes
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+        fold(words.sum())
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_sum_of_the_words_in_one_piece_or_two(
+            bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0xff)], 0..2_000), cut in 0.0..1.0_f64,
+        ) {
+            prop_assert_eq!(sum(&bytes), plain(&bytes));
+            let (first, rest) = bytes.split_at((bytes.len() as f64 * cut) as usize);
+            prop_assert_eq!(sum_of_pieces(sum(first), first.len(), rest), plain(&bytes));
+        }
+    }
+
+    #[test]
+    fn it_is_that_of_the_rfc_s_example() {
+        // Section 3.
+        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+        assert_eq!(checksum(&[]), 0xffff);
+    }
+}

@@ -1,0 +1,306 @@
+//! Consecutive packets of a flow as one super-packet, the way back of [`Frame::run`](crate::Frame::run): a kernel that is given one
+//! pays once for all that its packets have in common.
+//!
+//! What may be joined is what comes apart again into the same bytes: packets of one flow whose headers differ only as a segmenting
+//! kernel makes them differ. These are the rules of the kernel's own receive offload (net/ipv4/tcp_offload.c, udp_offload.c), but for
+//! one: IPv4 identifications have to count up. The kernel also joins packets that share one; taken apart, they would count.
+
+use std::fmt;
+
+use crate::checksum::{add, checksum, pseudo, set_word, sum, word};
+use crate::frame::{
+    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM, UDP_CHECKSUM, VNET,
+};
+use crate::{LONGEST_FRAME, Malformed};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ACK: u8 = 0x10;
+const ECE: u8 = 0x40;
+/// "Don't fragment"; the other bits and the offset say that it is a fragment, or are reserved (RFC 791 section 3.1).
+const DF: u16 = 0x4000;
+
+/// The kernel takes no more packets of UDP at once: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9 and 128 since.
+const MOST_UDP: u16 = 64;
+
+/// Joins packets, one run at a time, in memory of its own.
+///
+/// ```
+/// # fn main() -> Result<(), ccplane_host::Malformed> {
+/// # let (packets, write): ([&[u8]; 0], fn(&[u8])) = ([], |_| {});
+/// let mut joiner = ccplane_host::Joiner::new(true);
+/// for packet in packets {
+///     if !joiner.add(packet)? {
+///         if let Some(frame) = joiner.finish() {
+///             write(frame);
+///         }
+///         joiner.add(packet)?;
+///     }
+/// }
+/// // When there are no more for now.
+/// if let Some(frame) = joiner.finish() {
+///     write(frame);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Joiner {
+    /// The frame: the first packet, then the payloads of the others.
+    buffer: Box<[u8]>,
+    udp: bool,
+    run: Option<Run>,
+}
+
+/// The packets in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The first one's headers; `None` where it is of a kind that is not joined.
+    first: Option<Headers>,
+    /// All that is in the buffer, without the virtio-net header.
+    length: usize,
+    packets: u16,
+    /// The last one is shorter than the others, or pushes, or is the end of the flow.
+    over: bool,
+    /// FIN and PSH, if the last one has them.
+    end_flags: u8,
+    /// The first one's checksum has been looked at: not before there is somebody to join it.
+    sound: bool,
+}
+
+/// The headers of a packet that may be one of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Headers {
+    tcp: bool,
+    /// Where the transport header begins, and where the payload.
+    transport: usize,
+    payload: usize,
+    /// Bytes of payload, at least one.
+    size: usize,
+    /// TCP's.
+    flags: u8,
+}
+
+impl Joiner {
+    /// With `udp` also packets of UDP, for a device that [takes them](crate::Tun::takes_udp_runs). Takes 64 KB of memory, now.
+    pub fn new(udp: bool) -> Joiner {
+        Joiner {
+            buffer: vec![0; LONGEST_FRAME].into_boxed_slice(),
+            udp,
+            run: None,
+        }
+    }
+
+    /// Takes an IP packet, with complete checksums, into the run. `false`: it does not go on where the run ends, and has not been taken;
+    /// [`finish`](Joiner::finish) the run and add the packet again, which then begins the next one. Every packet begins a run, also
+    /// one that nothing can be joined to; its checksums are its receiver's business.
+    pub fn add(&mut self, packet: &[u8]) -> Result<bool, Malformed> {
+        let Some(length) = (1..=LONGEST_FRAME - VNET)
+            .contains(&packet.len())
+            .then_some(packet.len())
+        else {
+            return Err(Malformed("no IP packet is that long, or that short"));
+        };
+        let next = Headers::of(packet, self.udp);
+        let Some(mut run) = self.run else {
+            self.buffer[..VNET].fill(0);
+            self.buffer[VNET..VNET + length].copy_from_slice(packet);
+            self.run = Some(Run {
+                first: next,
+                length,
+                packets: 1,
+                over: next.is_none_or(|next| next.flags & FIN_PSH != 0),
+                end_flags: 0,
+                sound: false,
+            });
+            return Ok(true);
+        };
+        let (Some(first), Some(next)) = (run.first, next) else {
+            return Ok(false);
+        };
+        let before = &self.buffer[VNET..VNET + run.length];
+        if run.over || !first.goes_on(before, &run, packet, &next) || !next.is_sound(packet) {
+            return Ok(false);
+        }
+        if !run.sound && !first.is_sound(before) {
+            run.over = true;
+            self.run = Some(run);
+            return Ok(false);
+        }
+        let end = VNET + run.length;
+        self.buffer[end..end + next.size].copy_from_slice(&packet[next.payload..]);
+        run.length += next.size;
+        run.packets += 1;
+        run.end_flags = next.flags & FIN_PSH;
+        run.over = next.size < first.size || run.end_flags != 0;
+        run.sound = true;
+        self.run = Some(run);
+        Ok(true)
+    }
+
+    /// Of how many packets the run consists.
+    pub fn packets(&self) -> u16 {
+        self.run.map_or(0, |run| run.packets)
+    }
+
+    /// Nothing can be added to the run: whoever wants to may [`finish`](Joiner::finish) it without waiting for the next packet.
+    pub fn is_over(&self) -> bool {
+        self.run.is_some_and(|run| run.over)
+    }
+
+    /// Ends the run and gives it as a frame for [`Tun::write`](crate::Tun::write); `None` if there is none. A single packet is as it
+    /// came, behind a header that says nothing.
+    pub fn finish(&mut self) -> Option<&[u8]> {
+        let run = self.run.take()?;
+        let frame = &mut self.buffer[..VNET + run.length];
+        if let Some(first) = run.first.filter(|_| run.packets > 1) {
+            first.cover(frame, &run);
+        }
+        Some(frame)
+    }
+}
+
+impl fmt::Debug for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joiner")
+            .field("udp", &self.udp)
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Headers {
+    /// Those of a packet that may be one of several, but for its transport's checksum.
+    fn of(packet: &[u8], udp: bool) -> Option<Headers> {
+        let (transport, protocol, length) = match packet.first()? {
+            // Without options.
+            0x45 => {
+                let header = packet.get(..20)?;
+                let whole = word(header, 6) & !DF == 0;
+                // Another writing of the same sum would not come back.
+                let sound = checksum(header) == 0 && word(header, 10) != 0xffff;
+                (20, header[9], usize::from((whole && sound).then_some(word(header, 2))?))
+            }
+            0x60..=0x6f => {
+                let header = packet.get(..40)?;
+                (40, header[6], 40 + usize::from(word(header, 4)))
+            }
+            _ => return None,
+        };
+        let segment = &packet[transport..];
+        let (header, flags) = match protocol {
+            TCP => {
+                let header = segment.get(..20)?;
+                let known = header[13] & !(ACK | ECE | CWR | FIN_PSH) == 0 && header[13] & ACK != 0;
+                (known.then_some(usize::from(header[12] >> 4) * 4)?, header[13])
+            }
+            UDP if udp => (8, 0),
+            _ => return None,
+        };
+        if protocol == TCP && header < 20 || protocol == UDP && usize::from(word(segment.get(..8)?, 4)) != segment.len()
+        {
+            return None;
+        }
+        let size = segment.len().checked_sub(header).filter(|&size| size > 0)?;
+        (length == packet.len()).then_some(Headers {
+            tcp: protocol == TCP,
+            transport,
+            payload: transport + header,
+            size,
+            flags,
+        })
+    }
+
+    /// Whether `packet` is the next one after those in the buffer, of which these are the headers.
+    fn goes_on(&self, before: &[u8], run: &Run, packet: &[u8], next: &Headers) -> bool {
+        let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
+        let kind = (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
+        let fits = next.size <= self.size && run.length + next.size <= LONGEST_FRAME - VNET;
+        if !kind || !fits {
+            return false;
+        }
+        let network = match self.transport {
+            20 => {
+                let identification = word(before, 4).wrapping_add(run.packets);
+                // Version, type of service; DF, time to live, protocol; addresses.
+                same(0..2) && word(packet, 4) == identification && same(6..10) && same(12..20)
+            }
+            // Version, traffic class, flow label; next header, hop limit, addresses.
+            _ => same(0..4) && same(6..40),
+        };
+        let at = self.transport;
+        if !network || !same(at..at + 4) {
+            return false;
+        }
+        if !self.tcp {
+            return run.packets < MOST_UDP;
+        }
+        let number = |bytes: &[u8]| u32::from_be_bytes([4, 5, 6, 7].map(|i| bytes[at + i]));
+        let sequence = number(before).wrapping_add((run.length - self.payload) as u32);
+        // Only the first of a run says that the window was reduced, only the last one pushes or ends.
+        let flags = next.flags & !FIN_PSH == self.flags & !CWR;
+        // Acknowledgement and offset; window; urgent pointer and options.
+        number(packet) == sequence
+            && flags
+            && same(at + 8..at + 13)
+            && same(at + 14..at + 16)
+            && same(at + 18..self.payload)
+    }
+
+    /// Whether the transport's checksum is right, and as [`Frame::completed`](crate::Frame::completed) writes it.
+    fn is_sound(&self, packet: &[u8]) -> bool {
+        let (segment, written) = (&packet[self.transport..], word(packet, self.checksum_at()));
+        let all = add(self.pseudo(packet, segment.len()), sum(segment));
+        // UDP's zero is no checksum at all, and TCP's ones another writing of zero.
+        let other = if self.tcp { 0xffff } else { 0 };
+        all == 0xffff && written != other
+    }
+
+    /// Makes the headers in a frame those of all its packets.
+    fn cover(&self, frame: &mut [u8], run: &Run) {
+        let (vnet, packet) = frame.split_at_mut(VNET);
+        let v4 = self.transport == 20;
+        let kind = match (self.tcp, v4) {
+            (true, true) => GSO_TCPV4,
+            (true, false) => GSO_TCPV6,
+            (false, _) => GSO_UDP,
+        };
+        let reduced = if self.flags & CWR == 0 { 0 } else { GSO_ECN };
+        vnet[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind | reduced]);
+        let fields = [
+            self.payload,
+            self.size,
+            self.transport,
+            self.checksum_at() - self.transport,
+        ];
+        for (place, field) in vnet[2..].chunks_exact_mut(2).zip(fields) {
+            place.copy_from_slice(&(field as u16).to_ne_bytes());
+        }
+        if v4 {
+            set_word(packet, 2, run.length as u16);
+            set_word(packet, 10, 0);
+            let sum = checksum(&packet[..20]);
+            set_word(packet, 10, sum);
+        } else {
+            set_word(packet, 4, (run.length - 40) as u16);
+        }
+        let segment = run.length - self.transport;
+        if self.tcp {
+            packet[self.transport + 13] |= run.end_flags;
+        } else {
+            set_word(packet, self.transport + 4, segment as u16);
+        }
+        let partial = self.pseudo(packet, segment);
+        set_word(packet, self.checksum_at(), partial);
+    }
+
+    fn pseudo(&self, packet: &[u8], segment: usize) -> u16 {
+        pseudo(packet, if self.tcp { TCP } else { UDP }, segment as u16)
+    }
+
+    fn checksum_at(&self) -> usize {
+        self.transport + if self.tcp { TCP_CHECKSUM } else { UDP_CHECKSUM }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Bundles: two switches between which all traffic of a site is paced by its own box.
+
+use std::ops::Range;
+
+use ccplane_qdisc::QueueSpec;
+use ccplane_units::{Bytes, Rate};
+use toml::Spanned;
+
+use crate::check::{Context, name};
+use crate::file;
+use crate::{Contender, Name, Problem};
+
+/// Most bytes that a tunnel adds: WireGuard over IPv6 adds 80, a chain of tunnels some hundred.
+const MOST_OVERHEAD: u64 = 1_000;
+
+/// A sendbox at one switch, a receivebox at another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bundle {
+    /// The sendbox' switch.
+    pub from: Name,
+    /// The receivebox'.
+    pub to: Name,
+    /// Who steers it; `None`: the contenders, one after the other.
+    pub algorithm: Option<Contender>,
+    /// Who controls the workloads that name no algorithm, while contenders steer the bundle.
+    pub hosts: Contender,
+    /// What schedules its queue; `None`: the sendbox' own.
+    pub queue: Option<QueueSpec>,
+    /// Bytes that the tunnel adds to each packet.
+    pub overhead: u32,
+    /// The least limit; `None`: the sendbox' own.
+    pub min: Option<Rate>,
+    /// The highest.
+    pub max: Option<Rate>,
+    /// It measures and limits nothing.
+    pub observe: bool,
+    /// Boundaries are chosen by a hash of the header, as in the paper, and not by the tunnel's counter.
+    pub by_hash: bool,
+    /// Where it stands in the file.
+    pub span: Range<usize>,
+}
+
+impl Bundle {
+    /// `site a -> site b`
+    pub fn title(&self) -> String {
+        format!("{} -> {}", self.from.text, self.to.text)
+    }
+}
+
+/// Checks every bundle.
+pub(crate) fn all(context: &Context, written: &[Spanned<file::Bundle>]) -> Result<Vec<Bundle>, Problem> {
+    let bundles: Vec<Bundle> = written.iter().map(|at| one(context, at)).collect::<Result<_, _>>()?;
+    let steered: Vec<&Bundle> = bundles.iter().filter(|bundle| bundle.algorithm.is_none()).collect();
+    if let [first, rest @ ..] = steered.as_slice()
+        && let Some(other) = rest.iter().find(|other| other.hosts != first.hosts)
+    {
+        return Err(context.source.problem(
+            other.span.clone(),
+            format!(
+                "workloads without an algorithm would be under {} and under {}",
+                first.hosts, other.hosts
+            ),
+            "this bundle",
+            "give both bundles the same `hosts`",
+        ));
+    }
+    Ok(bundles)
+}
+
+fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem> {
+    let b = at.get_ref();
+    let queue = b.queue.as_ref().map(|word| {
+        word.get_ref()
+            .parse::<QueueSpec>()
+            .map_err(|error| context.problem(word, error.to_string(), "this queue", ""))
+    });
+    let overhead = b.overhead.as_ref().map_or(Bytes::new(0), |bytes| bytes.get_ref().0);
+    if let Some(written) = b.overhead.as_ref().filter(|_| overhead.get() > MOST_OVERHEAD) {
+        return Err(context.problem(
+            written,
+            format!("a tunnel adds {overhead} to each packet"),
+            "more than a tunnel adds",
+            "give what it adds to one packet: 60B is WireGuard's over IPv4",
+        ));
+    }
+    let rate = |written: &Option<file::Q<Rate>>| written.as_ref().map(|rate| rate.get_ref().0);
+    let (min, max) = (rate(&b.min), rate(&b.max));
+    if let (Some(low), Some(high), Some(written)) = (min, max, &b.max)
+        && low > high
+    {
+        return Err(context.problem(
+            written,
+            format!("at most {high} is below at least {low}"),
+            "here",
+            "give a `max` above `min`",
+        ));
+    }
+    Ok(Bundle {
+        from: name(&b.from),
+        to: name(&b.to),
+        algorithm: b.algorithm.as_ref().map(|algorithm| algorithm.get_ref().0.clone()),
+        hosts: b
+            .hosts
+            .as_ref()
+            .map_or_else(|| Contender::native("cubic"), |hosts| hosts.get_ref().0.clone()),
+        queue: queue.transpose()?,
+        overhead: overhead.get() as u32,
+        min,
+        max,
+        observe: b.observe,
+        by_hash: b.by_hash,
+        span: at.span(),
+    })
+}

@@ -1,0 +1,538 @@
+//! Bundles at switches: a sendbox at one, a receivebox at another, and all that goes from the one to the other in between.
+//!
+//! The boxes are those of `ccplane-bundle`, as the gateway has them. What comes to the sendbox' switch for a host behind the
+//! receivebox' waits in the sendbox, leaves under a number, and is counted where it arrives. Feedback goes back as a packet of the
+//! network, which queues and gets lost as any other. The bundle is a flow of an agent of the simulation.
+
+mod aside;
+
+use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
+use ccplane_bundle::{
+    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status, hash,
+};
+use ccplane_qdisc::{DropReason, Ecn};
+use ccplane_units::{Bytes, Time};
+
+pub(crate) use aside::{Aside, Asides};
+
+use crate::event::Kind;
+use crate::link::Waiting;
+use crate::network::NodeId;
+use crate::packet::{NONE, Packet};
+use crate::steer::{AgentId, Steered};
+use crate::{SimError, Simulation, Tracer, World};
+
+/// A bundle of a simulation, numbered in the order in which they were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleId(pub(crate) u32);
+
+/// A bundle: where its boxes are, and who steers it.
+#[derive(Clone, Debug)]
+pub struct BundleSpec {
+    /// The sendbox' switch.
+    pub from: NodeId,
+    /// The receivebox'.
+    pub to: NodeId,
+    /// The agent that steers it, and by which of its algorithms; `None`: nobody does, and it only measures.
+    pub agent: Option<(AgentId, String)>,
+    /// Its queue, limits and marks.
+    pub sendbox: SendboxConfig,
+    /// Bytes that the tunnel adds to each packet. 0 is the paper's; WireGuard over IPv4 adds 60.
+    pub overhead: u32,
+}
+
+/// Numbers of bundles' flows begin here: those of flows have 32 bits.
+pub(crate) const FIRST: u64 = 1 << 32;
+
+/// IPv4 and UDP headers of a message between the boxes.
+const HEADERS: u32 = 28;
+
+/// All bundles.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    all: Vec<Bundle>,
+    /// Of each switch with a sendbox: the bundle of what goes to each host, [`NONE`] where it is in none.
+    enters: Vec<Option<Box<[u32]>>>,
+    /// Packets that boxes made, and those that they took: messages between them.
+    pub made: u64,
+    pub taken: u64,
+    /// Packets that sendboxes dropped.
+    pub dropped: u64,
+}
+
+#[derive(Debug)]
+struct Bundle {
+    from: u32,
+    to: u32,
+    /// Hosts that messages go to: where the boxes are on the way.
+    home: u32,
+    away: u32,
+    overhead: u32,
+    marks: Marks,
+    agent: u32,
+    /// None where nobody steers.
+    flow: Option<Steered>,
+    sendbox: Sendbox<Waiting>,
+    receivebox: Receivebox,
+    next_number: u64,
+    /// When the next event is planned.
+    due: Time,
+    changes: Vec<ModeChange>,
+    /// What the algorithm says that it does.
+    passing: bool,
+}
+
+impl Bundles {
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// Packets that wait in sendboxes.
+    pub fn held(&self) -> u64 {
+        self.all.iter().map(|bundle| bundle.sendbox.backlog().packets).sum()
+    }
+
+    fn entered(&self, node: u32, to: u32) -> Option<u32> {
+        let hosts = self.enters.get(node as usize)?.as_ref()?;
+        hosts.get(to as usize).copied().filter(|bundle| *bundle != NONE)
+    }
+
+    /// What agents that may be new are told of the bundles that they steer.
+    pub fn announced(&self, agent: u32) -> impl Iterator<Item = (u64, FlowInfo)> {
+        let mine = move |bundle: &&Bundle| bundle.agent == agent && bundle.flow.is_some();
+        self.all
+            .iter()
+            .enumerate()
+            .filter(move |(_, bundle)| mine(bundle))
+            .map(|(index, bundle)| (FIRST + index as u64, info(&bundle.sendbox, bundle.overhead, "")))
+    }
+}
+
+fn info(sendbox: &Sendbox<Waiting>, overhead: u32, algorithm: &str) -> FlowInfo {
+    let transport = sendbox.transport(Time::ZERO);
+    FlowInfo {
+        algorithm: algorithm.to_owned(),
+        init_cwnd: Bytes::new(transport.cwnd),
+        mss: Bytes::new(u64::from(1_500 + overhead)),
+        cwnd: Bytes::new(transport.cwnd),
+        ..FlowInfo::default()
+    }
+}
+
+impl World {
+    /// Adds a bundle. From its first packet on it is open; its algorithm limits it when there is a queue to move.
+    pub fn add_bundle(&mut self, spec: BundleSpec) -> Result<BundleId, SimError> {
+        let refused = |why: String| Err(SimError::Bundle(why));
+        let nodes = self.network.nodes.len();
+        for node in [spec.from, spec.to] {
+            match self.network.nodes.get(node.index()) {
+                None => {
+                    return Err(SimError::Unknown {
+                        what: "node",
+                        number: node.0,
+                        count: nodes,
+                    });
+                }
+                Some(described) if described.host => {
+                    return refused(format!(
+                        "`{}` is a host; the boxes of a bundle are at switches",
+                        described.name
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        let (from, to) = (spec.from.0, spec.to.0);
+        let name = |node: u32| self.network.name(NodeId(node)).to_owned();
+        let hosts: Vec<u32> = (0..nodes as u32)
+            .filter(|node| self.network.nodes[*node as usize].host)
+            .collect();
+        let passes = |at: u32, host: u32, by: u32| -> Result<bool, SimError> {
+            // Hosts beyond a switch that knows no way to them are in no bundle.
+            let Ok(path) = self.routing.path(&self.network, at, host, 0) else {
+                return Ok(false);
+            };
+            Ok(path.iter().any(|link| self.network.links[*link as usize].to == by))
+        };
+        let mut behind = vec![NONE; nodes];
+        let (mut home, mut away) = (NONE, NONE);
+        let index = self.bundles.all.len() as u32;
+        for &host in &hosts {
+            if passes(from, host, to)? {
+                behind[host as usize] = index;
+                away = away.min(host);
+            } else if passes(to, host, from)? {
+                home = home.min(host);
+            }
+        }
+        if away == NONE || home == NONE {
+            return refused(format!(
+                "no host is behind `{}` seen from `{}`, or none the other way round; put them on the way between hosts",
+                name(to),
+                name(from)
+            ));
+        }
+        if self.bundles.enters.len() < nodes {
+            self.bundles.enters.resize(nodes, None);
+        }
+        let entry = self.bundles.enters[from as usize].get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
+        let members = || behind.iter().enumerate().filter(|(_, bundle)| **bundle != NONE);
+        if let Some((host, _)) = members().find(|(host, _)| entry[*host] != NONE) {
+            return refused(format!(
+                "what goes from `{}` to `{}` would be in two bundles",
+                self.network.name(NodeId(from)),
+                self.network.name(NodeId(host as u32))
+            ));
+        }
+        members().for_each(|(host, mine)| entry[host] = *mine);
+        let sendbox = Sendbox::new(self.now, &spec.sendbox).map_err(|why| SimError::Bundle(why.to_string()))?;
+        let (agent, flow) = match &spec.agent {
+            None => (NONE, None),
+            Some((agent, algorithm)) => {
+                let count = self.hosts.len();
+                let Some(host) = self.hosts.get_mut(agent.0 as usize) else {
+                    return Err(SimError::Unknown {
+                        what: "agent",
+                        number: agent.0,
+                        count,
+                    });
+                };
+                if !host.offers(algorithm) {
+                    return Err(SimError::UnknownAlgorithm(algorithm.clone()));
+                }
+                let info = info(&sendbox, spec.overhead, algorithm);
+                let number = FIRST + u64::from(index);
+                let flow = host.shared.open(self.now, number, info, agent.0);
+                (agent.0, Some(flow))
+            }
+        };
+        self.bundles.all.push(Bundle {
+            from,
+            to,
+            home,
+            away,
+            overhead: spec.overhead,
+            marks: spec.sendbox.marks,
+            agent,
+            flow,
+            sendbox,
+            receivebox: Receivebox::new(spec.sendbox.marks),
+            next_number: 0,
+            due: Time::MAX,
+            changes: Vec::new(),
+            passing: false,
+        });
+        if agent != NONE {
+            self.plan_agent(agent);
+        }
+        self.plan_bundle(index);
+        Ok(BundleId(index))
+    }
+
+    /// What there is to see of a bundle.
+    pub fn bundle(&self, bundle: BundleId) -> Option<Status> {
+        Some(self.bundles.all.get(bundle.0 as usize)?.sendbox.status(self.now))
+    }
+
+    /// Every change of a bundle's mode so far.
+    pub fn bundle_changes(&self, bundle: BundleId) -> &[ModeChange] {
+        self.bundles
+            .all
+            .get(bundle.0 as usize)
+            .map_or(&[], |bundle| &bundle.changes)
+    }
+
+    /// What a bundle's algorithm says of it, by name.
+    pub fn bundle_gauges(&self, bundle: BundleId) -> &[(&'static str, f64)] {
+        let agent = self
+            .bundles
+            .all
+            .get(bundle.0 as usize)
+            .map_or(NONE, |bundle| bundle.agent);
+        let flow = FIRST + u64::from(bundle.0);
+        self.hosts.get(agent as usize).map_or(&[], |host| {
+            let datapath = DatapathId(agent);
+            host.agent().gauges(AgentFlow { datapath, flow })
+        })
+    }
+
+    /// Sees that a bundle has its event.
+    fn plan_bundle(&mut self, index: u32) {
+        let Some(bundle) = self.bundles.all.get_mut(index as usize) else {
+            return;
+        };
+        let flow = bundle.flow.as_ref().and_then(|flow| flow.flow().next_deadline());
+        let next = [bundle.receivebox.next_deadline(), flow]
+            .into_iter()
+            .flatten()
+            .fold(bundle.sendbox.next_deadline(), Time::min)
+            .max(self.now);
+        if next < bundle.due {
+            bundle.due = next;
+            self.events.push(next, Kind::Bundle, index);
+        }
+    }
+
+    /// A message between the boxes becomes a packet.
+    fn message(&mut self, to: u32, bytes: u32) -> u32 {
+        let (id, place, _) = self.packets.place();
+        *place = Packet {
+            segment: Default::default(),
+            end: NONE,
+            // Of no application: it never comes to a host.
+            flow: NONE,
+            to,
+            hash: 0,
+            side: NONE,
+            bytes,
+        };
+        self.packets.made(id, false);
+        self.bundles.made += 1;
+        id
+    }
+}
+
+impl<T: Tracer> Simulation<T> {
+    /// A packet has come to a switch, and there are bundles. Whether a box has it now, or took it.
+    #[cold]
+    pub(crate) fn at_box(&mut self, node: u32, id: u32) -> bool {
+        let world = &mut self.world;
+        let now = world.now;
+        match world.packets.asides.get(id) {
+            Aside::Feedback { bundle: index, place } => {
+                let bundle = &mut world.bundles.all[index as usize];
+                if bundle.from != node {
+                    return false;
+                }
+                if let Some(feedback) = world.packets.asides.receive(place) {
+                    // What cannot be true is counted by the sendbox, and there is nobody else to tell.
+                    let _ = bundle.sendbox.feedback(now, &feedback);
+                }
+                self.end_message(id);
+                self.serve(index);
+                return true;
+            }
+            Aside::Notice {
+                bundle: index,
+                number,
+                notice,
+            } => {
+                let bundle = &mut world.bundles.all[index as usize];
+                if bundle.to != node {
+                    return false;
+                }
+                let bytes = world.packets.get(id).bytes;
+                bundle.receivebox.notice(&notice);
+                bundle.receivebox.arrived(now, number, bytes, Ecn::NotEct);
+                self.end_message(id);
+                self.answer(index);
+                return true;
+            }
+            Aside::Number { bundle: index, number } => {
+                let bundle = &mut world.bundles.all[index as usize];
+                if bundle.to == node {
+                    let packet = world.packets.get_mut(id);
+                    bundle.receivebox.arrived(now, number, packet.bytes, packet.segment.ecn);
+                    packet.bytes -= bundle.overhead;
+                    world.packets.asides.set(id, Aside::Nothing);
+                    self.answer(index);
+                }
+            }
+            Aside::Nothing => {}
+        }
+        let world = &mut self.world;
+        let packet = world.packets.get(id);
+        let Some(index) = world.bundles.entered(node, packet.to) else {
+            return false;
+        };
+        let bundle = &mut world.bundles.all[index as usize];
+        let waiting = Waiting {
+            id,
+            bytes: packet.bytes + bundle.overhead,
+            hash: packet.hash,
+            class: packet.segment.band,
+            ecn: packet.segment.ecn,
+            since: now,
+            stamp: None,
+        };
+        let mut dropped = std::mem::take(&mut world.box_drops);
+        let _ = bundle
+            .sendbox
+            .enqueue(now, waiting, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+        self.drop_boxed(dropped);
+        self.serve(index);
+        true
+    }
+
+    /// A message has reached its box.
+    fn end_message(&mut self, id: u32) {
+        self.world.bundles.taken += 1;
+        self.world.packets.drop(id);
+    }
+
+    /// Packets that a sendbox dropped are no more.
+    fn drop_boxed(&mut self, mut dropped: Vec<(u32, DropReason)>) {
+        for (id, _) in dropped.drain(..) {
+            self.world.counters.dropped += 1;
+            self.world.bundles.dropped += 1;
+            self.world.packets.drop(id);
+        }
+        self.world.box_drops = dropped;
+    }
+
+    /// The event of a bundle.
+    #[cold]
+    pub(crate) fn on_bundle(&mut self, index: u32) {
+        let bundle = &mut self.world.bundles.all[index as usize];
+        if bundle.due != self.world.now {
+            return;
+        }
+        bundle.due = Time::MAX;
+        self.answer(index);
+        self.serve(index);
+    }
+
+    /// The receivebox says what it has to say.
+    fn answer(&mut self, index: u32) {
+        let world = &mut self.world;
+        let bundle = &mut world.bundles.all[index as usize];
+        if let Some(feedback) = bundle.receivebox.poll(world.now) {
+            let (at, home, overhead) = (bundle.to, bundle.home, bundle.overhead);
+            let id = world.message(home, FEEDBACK_BYTES as u32 + HEADERS + overhead);
+            world.packets.asides.send(id, index, feedback);
+            self.forward(at, id);
+        }
+        self.world.plan_bundle(index);
+    }
+
+    /// The sendbox does what is due: its program runs, notices and packets leave.
+    fn serve(&mut self, index: u32) {
+        let world = &mut self.world;
+        let now = world.now;
+        let bundle = &mut world.bundles.all[index as usize];
+        if bundle.sendbox.next_deadline() <= now {
+            bundle.sendbox.on_deadline(now);
+        }
+        match &mut bundle.flow {
+            Some(flow) => {
+                let host = &mut world.hosts[bundle.agent as usize];
+                let mut lent = host.shared.lend(FIRST + u64::from(index), flow);
+                let ran = bundle.sendbox.drive(now, &mut lent);
+                if lent.next_deadline().is_some_and(|due| due <= now) {
+                    let outcome = lent.on_deadline(&bundle.sendbox.transport(now));
+                    bundle.sendbox.steer(now, &outcome);
+                }
+                if ran {
+                    let flow = AgentFlow {
+                        datapath: DatapathId(bundle.agent),
+                        flow: FIRST + u64::from(index),
+                    };
+                    let gauges = host.agent().gauges(flow);
+                    let passing = gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0);
+                    if passing != bundle.passing {
+                        bundle.passing = passing;
+                        bundle.sendbox.passing(now, passing);
+                    }
+                    let agent = bundle.agent;
+                    world.plan_agent(agent);
+                }
+            }
+            None => {
+                if bundle.sendbox.next_tick() <= now {
+                    // Nobody is told; what is measured is there to be seen.
+                    let _ = bundle.sendbox.tick(now);
+                }
+            }
+        }
+        self.let_go(index);
+        let world = &mut self.world;
+        let bundle = &mut world.bundles.all[index as usize];
+        while let Some(change) = bundle.sendbox.event() {
+            bundle.changes.push(change);
+        }
+        world.plan_bundle(index);
+    }
+
+    /// What leaves the sendbox by now is on its way.
+    fn let_go(&mut self, index: u32) {
+        let now = self.world.now;
+        loop {
+            let world = &mut self.world;
+            let bundle = &mut world.bundles.all[index as usize];
+            let from = bundle.from;
+            if let Some(notice) = bundle.sendbox.notice(now) {
+                let (away, bytes) = (bundle.away, NOTICE_BYTES as u32 + HEADERS + bundle.overhead);
+                let number = bundle.number();
+                bundle.sendbox.left(now, number, bytes);
+                let id = world.message(away, bytes);
+                world.packets.asides.set(
+                    id,
+                    Aside::Notice {
+                        bundle: index,
+                        number,
+                        notice,
+                    },
+                );
+                self.forward(from, id);
+                continue;
+            }
+            let mut dropped = std::mem::take(&mut world.box_drops);
+            let packet = bundle
+                .sendbox
+                .dequeue(now, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+            let Some(waiting) = packet else {
+                self.drop_boxed(dropped);
+                return;
+            };
+            let number = bundle.number();
+            bundle.sendbox.left(now, number, waiting.bytes);
+            let packet = world.packets.get_mut(waiting.id);
+            packet.bytes = waiting.bytes;
+            packet.segment.ecn = waiting.ecn;
+            world
+                .packets
+                .asides
+                .set(waiting.id, Aside::Number { bundle: index, number });
+            self.drop_boxed(dropped);
+            self.forward(from, waiting.id);
+        }
+    }
+
+    /// A command came for a bundle.
+    pub(crate) fn steer_bundle(&mut self, agent: u32, number: u64, command: &ccplane_wire::Command) {
+        let world = &mut self.world;
+        let now = world.now;
+        let index = number.wrapping_sub(FIRST);
+        let host = &mut world.hosts[agent as usize];
+        let bundle = usize::try_from(index)
+            .ok()
+            .and_then(|index| world.bundles.all.get_mut(index))
+            .filter(|bundle| bundle.agent == agent);
+        let Some(Bundle {
+            flow: Some(flow),
+            sendbox,
+            ..
+        }) = bundle
+        else {
+            host.take(now, command, None);
+            return;
+        };
+        host.take(now, command, Some(flow));
+        let outcome = host.shared.lend(number, flow).on_deadline(&sendbox.transport(now));
+        sendbox.steer(now, &outcome);
+        self.serve(index as u32);
+    }
+}
+
+impl Bundle {
+    /// The number of the next packet.
+    fn number(&mut self) -> u64 {
+        let count = self.next_number;
+        self.next_number += 1;
+        match self.marks {
+            Marks::Counter => count,
+            Marks::Hash => hash(count.to_be_bytes()),
+        }
+    }
+}

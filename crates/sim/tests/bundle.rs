@@ -1,0 +1,209 @@
+//! Bundles at switches: what a site sends waits in its own box, and packets are conserved.
+
+use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
+use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
+use ccplane_datapath::Capabilities;
+use ccplane_sim::{
+    BundleId, BundleSpec, Change, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NodeId, SimError,
+    SimOptions, Simulation, SteerOptions,
+};
+use ccplane_units::{Duration, Rate, Time};
+
+/// 96 Mbit/s, bytes/s.
+const LINK: u64 = 12_000_000;
+
+/// Keeps a bundle at 11 of the link's 12 Mbyte/s.
+struct Fixed;
+
+impl Algorithm for Fixed {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "fixed"
+    }
+
+    fn programs(&self) -> Programs {
+        let text = "(def (Report (limit 0) (waiting 0))) (when true (:= Report.limit Rate) (:= Report.waiting Flow.bytes_pending) (report))";
+        Programs::new().with("tell", text)
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::PACING
+    }
+
+    fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+        control.program("tell", &[]);
+    }
+
+    fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
+        let &[limit, waiting] = report.fields() else { return };
+        control.gauge("waiting", waiting as f64);
+        if limit > 0 {
+            control.rate(Rate::from_bytes_per_sec(LINK / 12 * 11));
+        }
+    }
+}
+
+/// Two senders behind a box, one beside it, over one bottleneck of 96 Mbit/s and 50 ms to a receiver behind a box and one beside it.
+struct Site {
+    network: Network,
+    senders: [NodeId; 2],
+    receiver: NodeId,
+    cross: (NodeId, NodeId),
+    boxes: (NodeId, NodeId),
+    bottleneck: LinkId,
+    back: LinkId,
+}
+
+fn site() -> Site {
+    let mut network = Network::new();
+    let wire = || LinkSpec::wire(Duration::ZERO);
+    let senders = [network.host("a"), network.host("b")];
+    let receiver = network.host("z");
+    let cross = (network.host("cross"), network.host("far"));
+    let boxes = (network.switch("near box"), network.switch("far box"));
+    let routers = (network.switch("left"), network.switch("right"));
+    for sender in senders {
+        network.duplex(sender, boxes.0, wire(), wire());
+    }
+    network.duplex(boxes.0, routers.0, wire(), wire());
+    network.duplex(cross.0, routers.0, wire(), wire());
+    let rtt = Duration::from_millis(50);
+    let link = LinkSpec::new(Rate::from_bytes_per_sec(LINK), rtt / 2);
+    let queue = "droptail:3bdp".parse().expect("a queue");
+    let (bottleneck, back) = network.duplex(routers.0, routers.1, link.clone().with_queue(queue, rtt), link);
+    network.duplex(routers.1, boxes.1, wire(), wire());
+    network.duplex(boxes.1, receiver, wire(), wire());
+    network.duplex(routers.1, cross.1, wire(), wire());
+    Site {
+        network,
+        senders,
+        receiver,
+        cross,
+        boxes,
+        bottleneck,
+        back,
+    }
+}
+
+fn seconds(s: u64) -> Time {
+    Time::ZERO + Duration::from_secs(s)
+}
+
+fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
+    FlowSpec::new(from, to).under(Congestion::Native(Native::cubic()))
+}
+
+/// The network with a bundle and a Cubic flow from each sender.
+fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
+    let site = site();
+    let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
+    let mut agent = Agent::new(Options::default());
+    agent.add(Fixed).expect("its program compiles");
+    let options = SteerOptions {
+        capabilities: CAPABILITIES,
+        ..SteerOptions::default()
+    };
+    let agent = sim.host_agent(agent, options);
+    let bundle = sim
+        .add_bundle(BundleSpec {
+            from: site.boxes.0,
+            to: site.boxes.1,
+            agent: Some((agent, "fixed".into())),
+            sendbox: config,
+            overhead,
+        })
+        .expect("a bundle");
+    for sender in site.senders {
+        sim.add_flow(cubic(sender, site.receiver)).expect("a path");
+    }
+    (sim, site, bundle)
+}
+
+#[test]
+fn the_queue_moves_into_the_box_and_packets_are_conserved() {
+    for (marks, overhead) in [(Marks::Counter, 60), (Marks::Hash, 0)] {
+        let config = SendboxConfig {
+            marks,
+            ..SendboxConfig::default()
+        };
+        let (mut sim, site, bundle) = bundled(config, overhead);
+        sim.observe_sojourns(site.bottleneck).expect("no packet yet");
+        // Beside it, a flow that is in no bundle.
+        sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(50_000))
+            .expect("a path");
+        sim.run_until(seconds(10)).expect("packets are conserved");
+        let status = sim.bundle(bundle).expect("it is there");
+        assert_eq!((status.mode, status.reason), (Mode::Delay, Reason::Queue), "{marks:?}");
+        assert_eq!(status.rate, Some(Rate::from_bytes_per_sec(LINK / 12 * 11)));
+        assert!(
+            status.backlog.bytes > 100_000,
+            "{marks:?}: the queue is here: {:?}",
+            status.backlog
+        );
+        let over = status.seen.rtt.saturating_sub(Duration::from_millis(50));
+        assert!(over < Duration::from_millis(3), "{marks:?}: and not there: {over}");
+        let off = status.seen.received.bytes_per_sec().abs_diff(LINK / 12 * 11);
+        assert!(off < LINK / 50, "{marks:?}: R {:?}", status.seen.received);
+        assert_eq!((status.totals.unlikely, status.totals.missing), (0, 0), "{marks:?}");
+        let changes: Vec<Reason> = sim.bundle_changes(bundle).iter().map(|change| change.reason).collect();
+        assert_eq!(changes, [Reason::Queue]);
+        let gauge = sim.bundle_gauges(bundle).iter().find(|(name, _)| *name == "waiting");
+        assert!(gauge.is_some_and(|(_, waiting)| *waiting > 100_000.0), "{gauge:?}");
+    }
+}
+
+#[test]
+fn a_way_back_that_is_cut_opens_the_bundle() {
+    let (mut sim, site, bundle) = bundled(SendboxConfig::default(), 60);
+    sim.schedule(seconds(5), Change::Down(site.back)).expect("in time");
+    sim.run_until(seconds(7)).expect("packets are conserved");
+    let last = sim.bundle_changes(bundle).last().copied().expect("it opened");
+    assert_eq!((last.to, last.reason), (Mode::Open, Reason::Silent));
+    let after = last.at.since(seconds(5));
+    assert!(after < Duration::from_millis(300), "{after}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
+    let digest = |observe| {
+        let config = SendboxConfig {
+            observe,
+            ..SendboxConfig::default()
+        };
+        let (mut sim, ..) = bundled(config, 0);
+        sim.run_until(seconds(3)).expect("packets are conserved");
+        sim.digest()
+    };
+    assert_eq!(digest(false), digest(false));
+    assert_ne!(digest(false), digest(true));
+}
+
+#[test]
+fn bundles_that_cannot_be_are_refused_with_the_reason() {
+    let site = site();
+    let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
+    let spec = BundleSpec {
+        from: site.boxes.0,
+        to: site.boxes.1,
+        agent: None,
+        sendbox: SendboxConfig::default(),
+        overhead: 0,
+    };
+    let refused = |sim: &mut Simulation, spec: BundleSpec| match sim.add_bundle(spec) {
+        Err(SimError::Bundle(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let host = BundleSpec {
+        from: site.senders[0],
+        ..spec.clone()
+    };
+    assert!(refused(&mut sim, host).contains("`a` is a host"));
+    let beside = BundleSpec {
+        to: site.boxes.0,
+        ..spec.clone()
+    };
+    assert!(refused(&mut sim, beside).contains("no host is behind"));
+    sim.add_bundle(spec.clone()).expect("a bundle");
+    assert!(refused(&mut sim, spec).contains("in two bundles"));
+}
