@@ -4,7 +4,9 @@
 //! on every machine.
 #![forbid(unsafe_code)]
 
+mod autorate;
 mod bbr;
+mod bundler;
 mod constant;
 mod copa;
 mod cubic;
@@ -27,7 +29,9 @@ mod vegas;
 mod vivace;
 mod window;
 
+pub use autorate::Autorate;
 pub use bbr::{Bbr, Bbr3};
+pub use bundler::Bundler;
 pub use constant::Constant;
 pub use copa::Copa;
 pub use cubic::Cubic;

@@ -3,8 +3,8 @@
 use ccplane_agent::DynAlgorithm;
 
 use crate::{
-    BadParameter, ParameterDoc, Parameters, bbr, constant, copa, cubic, dctcp, dx, ledbat, nimbus, reno, swift, timely,
-    vegas, vivace,
+    BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp, dx, ledbat, nimbus,
+    reno, swift, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
@@ -76,6 +76,8 @@ impl Registry {
             .add(ledbat::DOC, ledbat::make)
             .add(nimbus::DOC, nimbus::make)
             .add(vivace::DOC, vivace::make)
+            .add(bundler::DOC, bundler::make)
+            .add(autorate::DOC, autorate::make)
     }
 
     /// One more; it replaces one of the same name.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowId, FlowInfo, Options};
 use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Signals, Target, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
@@ -211,6 +211,16 @@ impl Script {
     pub fn faults(&self) -> u32 {
         self.flow.faults()
     }
+
+    /// What the algorithm said of its flow last under this name.
+    pub fn gauge(&self, name: &str) -> Option<f64> {
+        let id = FlowId {
+            datapath: DATAPATH,
+            flow: FLOW,
+        };
+        let said = self.agent.gauges(id).iter().find(|(known, _)| *known == name);
+        said.map(|(_, value)| *value)
+    }
 }
 
 #[cfg(test)]
@@ -271,6 +281,8 @@ mod tests {
     /// Every algorithm, and forms of some whose law or program is another.
     fn forms() -> Vec<(String, &'static str)> {
         let others = [
+            ("bundler", "law=basic,pulse=always"),
+            ("bundler", "start=passing,election=off,target=20ms"),
             ("constant", "rate=80mbit"),
             ("copa", "mode=default,delta=0.01"),
             ("cubic", "slow_start=agent"),

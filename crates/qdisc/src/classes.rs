@@ -224,6 +224,8 @@ impl<P: Packet> Level<P> {
         for class in self.classes.iter_mut().filter(|class| class.may_send(now)) {
             class.allotment += turns * class.quantum;
         }
+        // In the same order every time, so that nobody has two turns in a row.
+        self.turn = 0;
     }
 }
 

@@ -54,19 +54,24 @@ impl Estimate {
         self.raise(self.received);
     }
 
-    /// What the pulse says.
-    pub fn learn(&mut self, reading: elasticity::Capacity) {
+    /// What the pulse says. Whether it has said it for long enough to be believed.
+    pub fn learn(&mut self, reading: elasticity::Capacity) -> bool {
         match reading {
-            elasticity::Capacity::Alone(rate) => self.most = [rate, 0.0, 0.0],
+            elasticity::Capacity::Alone(rate) => {
+                self.most = [rate, 0.0, 0.0];
+                return true;
+            }
             elasticity::Capacity::Shared(rate) if (rate / self.shown - 1.0).abs() <= WITHIN => {
                 self.agree += 1;
                 if self.agree >= AGREE {
                     self.raise(rate);
+                    return true;
                 }
             }
             elasticity::Capacity::Shared(rate) => (self.shown, self.agree) = (rate, 1),
             elasticity::Capacity::Unknown => self.agree = 0,
         }
+        false
     }
 
     /// µ, bytes/s; 0 before the first sample.
@@ -115,9 +120,9 @@ mod tests {
     fn alone_it_falls_at_once() {
         let mut estimate = Estimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
-        estimate.learn(elasticity::Capacity::Unknown);
+        let _ = estimate.learn(elasticity::Capacity::Unknown);
         assert!(estimate.get() > 11.9e6);
-        estimate.learn(elasticity::Capacity::Alone(6e6));
+        let _ = estimate.learn(elasticity::Capacity::Alone(6e6));
         assert_eq!(estimate.get(), 6e6);
     }
 
@@ -126,10 +131,13 @@ mod tests {
         let mut estimate = Estimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 6e6, true));
         for n in 0..100 {
-            estimate.learn(elasticity::Capacity::Shared(if n % 20 < 10 { 13e6 } else { 20e6 }));
+            let _ = estimate.learn(elasticity::Capacity::Shared(if n % 20 < 10 { 13e6 } else { 20e6 }));
             assert!(estimate.get() < 6.1e6);
         }
-        (0..30).for_each(|_| estimate.learn(elasticity::Capacity::Shared(12e6)));
+        let believed = (0..30)
+            .filter(|_| estimate.learn(elasticity::Capacity::Shared(12e6)))
+            .count();
+        assert_eq!(believed, 1, "the thirtieth");
         assert_eq!(estimate.get(), 12e6);
     }
 

@@ -1,4 +1,5 @@
-//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa.
+//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each is a state and a rate for what is seen now; they know
+//! nothing of flows and programs, and are for whoever controls a bottleneck's queue by a rate.
 
 /// Which law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,28 @@ pub struct Now {
     pub acked: f64,
     /// Segment, bytes.
     pub mss: f64,
+    /// Bounds of the queue that a law aims at.
+    pub aim: Aim,
+}
+
+/// Bounds of the queue that a law aims at, seconds. A law's own aim is a part of the shortest RTT.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Aim {
+    /// At least so much.
+    pub least: f64,
+    /// At most so much.
+    pub most: f64,
+    /// And Copa's window moves in an RTT by at most such a part of it: on short paths its velocity is more than the window.
+    pub step: f64,
+}
+
+impl Aim {
+    /// The law's own (what Nimbus does).
+    pub const FREE: Aim = Aim {
+        least: 0.0,
+        most: f64::INFINITY,
+        step: f64::INFINITY,
+    };
 }
 
 /// α: how fast spare capacity is taken (arXiv 1802.08730, 4.1, and the reference).
@@ -53,6 +76,7 @@ const LEAST_QUEUE: f64 = 4.0;
 /// BasicDelay's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Basic {
+    /// The RTT aimed at, over the shortest.
     target: f64,
     /// Bytes of the last half second: lost, and all.
     lost: f64,
@@ -77,19 +101,21 @@ impl Basic {
         self.all = LOSSES_KEPT * self.all + lost + now.acked;
         // ẑ + S over µ is S over R.
         let grows = now.cross + now.sent > GROWS * now.capacity;
+        let usual = TARGET.min(1.0 + now.aim.most / now.base);
         if lost > 0.0 && grows && self.lost > TOO_MANY_LOST * self.all {
             self.target = self.target.min((1.0 + now.rtt / now.base) / 2.0).max(1.0);
             (self.lost, self.all) = (0.0, 0.0);
-        } else if self.target > TARGET {
-            self.target = (self.target - COMES_DOWN).max(TARGET);
+        } else if self.target > usual {
+            self.target = (self.target - COMES_DOWN).max(usual);
         } else {
-            self.target = (self.target + COMES_UP).min(TARGET);
+            self.target = (self.target + COMES_UP).min(usual);
         }
     }
 
     /// S + α(µ − z − S) − β µ/RTT (RTT − target): equation 4 of the paper.
     pub fn rate(&self, now: &Now) -> f64 {
-        let target = (self.target * now.base).max(now.base + LEAST_QUEUE * now.mss / now.capacity);
+        let least = now.aim.least.max(LEAST_QUEUE * now.mss / now.capacity);
+        let target = (self.target * now.base).max(now.base + least);
         now.sent + ALPHA * (now.capacity - now.cross - now.sent) - BETA * now.capacity / now.rtt * (now.rtt - target)
     }
 }
@@ -133,7 +159,10 @@ impl Copa {
 
     /// The rate, `elapsed` seconds after the last call.
     pub fn rate(&mut self, now: &Now, elapsed: f64) -> f64 {
-        let up = now.rtt * now.mss > (now.rtt - COPA_TARGET * now.base) * COPA_DELTA * self.window;
+        let target = (COPA_TARGET * now.base)
+            .min(now.base + now.aim.most)
+            .max(now.base + now.aim.least);
+        let up = now.rtt * now.mss > (now.rtt - target) * COPA_DELTA * self.window;
         self.direction += if up { 1 } else { -1 };
         self.elapsed += elapsed;
         if self.elapsed > now.rtt {
@@ -145,7 +174,7 @@ impl Copa {
             };
             (self.before, self.direction, self.elapsed) = (self.direction, 0, 0.0);
         }
-        let step = self.velocity * now.mss * now.acked / (COPA_STEP * self.window);
+        let step = (self.velocity * now.mss * now.acked / (COPA_STEP * self.window)).min(now.aim.step * now.acked);
         let most = (2.0 * now.capacity * now.rtt).max(COPA_LEAST);
         self.window = (self.window + if up { step } else { -step }).clamp(COPA_LEAST, most);
         self.window / now.rtt
@@ -164,6 +193,7 @@ mod tests {
         base: 0.05,
         acked: 100_000.0,
         mss: 1_500.0,
+        aim: Aim::FREE,
     };
 
     #[test]
@@ -223,6 +253,38 @@ mod tests {
         assert_eq!(random.target, TARGET);
         (0..10_000).for_each(|_| basic.interval(&NOW, 0.0));
         assert_eq!(basic.target, TARGET);
+    }
+
+    #[test]
+    fn an_aim_bounds_the_queue_of_long_and_of_short_paths() {
+        let close = |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
+        let aim = Aim {
+            least: 0.002,
+            most: 0.010,
+            step: f64::INFINITY,
+        };
+        // 100 ms: Basic would aim at 25 ms, Copa at 20. Taken over from there, Basic comes down to 10.
+        let long = Now {
+            cross: 2e6,
+            rtt: 0.11,
+            base: 0.1,
+            aim,
+            ..NOW
+        };
+        let mut basic = Basic::at(1.0);
+        (0..100).for_each(|_| basic.interval(&long, 0.0));
+        close(basic.rate(&long), 10e6);
+        let up = |now: &Now| Copa::at(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
+        let at = |base: f64, queue: f64, aim| Now {
+            rtt: base + queue,
+            base,
+            aim,
+            ..NOW
+        };
+        // A packet of 1,500 bytes in 100,000 is 1.7 ms of the RTT, which Copa has above its aim.
+        assert!(up(&at(0.1, 0.011, aim)) && !up(&at(0.1, 0.012, aim)) && up(&at(0.1, 0.020, Aim::FREE)));
+        // 5 ms: a fifth is less than two.
+        assert!(up(&at(0.005, 0.001_9, aim)) && !up(&at(0.005, 0.002_2, aim)) && !up(&at(0.005, 0.001_9, Aim::FREE)));
     }
 
     #[test]

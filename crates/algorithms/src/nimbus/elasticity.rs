@@ -6,17 +6,11 @@
 //! answers to the queue, as Cubic's ACK clock does, carries the pulse in ẑ; traffic that does not know of us has none. η is
 //! how much higher the spectrum of ẑ is at the pulse than beside it.
 //!
-//! [`Detector`] takes samples and keeps 5.12 s of them, 12 bytes each: 6 KiB a flow, whatever its age. [`Fourier`] is the
-//! transform's plan and work space, one for any number of detectors.
-//!
-//! Every number is the same on every machine: the plan is `rustfft`'s scalar one, in `f32`, so that its sines and cosines,
-//! which come from the platform in `f64`, are the same after rounding (a test looks at each).
-
-use std::sync::Arc;
+//! [`Detector`] takes samples and keeps 5.12 s of them, 12 bytes each: 6 KiB a flow, whatever its age.
 
 use ccplane_units::Duration;
-use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftPlannerScalar};
+
+use super::spectrum::{Fourier, Part, Spectra, band, over};
 
 /// Time between samples (the reference's `measurement_interval`). Ten times faster than the pulse's first harmonic; more
 /// would give rates of less than one packet at some Mbit/s.
@@ -24,9 +18,6 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Samples that one spectrum is made of: 5.12 s, bins of 0.195 Hz (paper: FFT over 5 s). Less and noise hides the peak,
 /// more and detection takes longer.
 pub const WINDOW: usize = 512;
-/// Bins a Hz.
-const BINS_PER_HZ: f64 = 5.12;
-
 /// One measurement, of the packets acknowledged in one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
@@ -76,6 +67,8 @@ pub enum Capacity {
     Unknown,
 }
 
+/// How far from its frequency a pulse counts, Hz (reference). RTTs that change spread it.
+pub const WIDE: f64 = 0.5;
 /// R is flat when its standard deviation is below this part of S's (each over its mean). Alone it is some percent of it
 /// (quantisation), beside traffic that does not answer it is that traffic's part of the link.
 const FLAT: f64 = 0.12;
@@ -142,25 +135,35 @@ impl Detector {
         self.samples[(self.next + WINDOW - back) % WINDOW]
     }
 
+    /// The spectra of the last so many samples alone, given the capacity µ that is assumed, bytes/s. `None` until there are as many.
+    pub fn spectra<'a>(&self, fourier: &'a mut Fourier, capacity: f64, last: usize) -> Option<Spectra<'a>> {
+        let last = last.clamp(1, WINDOW);
+        if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
+            return None;
+        }
+        let samples = (1..=last).rev().map(|ago| self.ago(ago));
+        Some(fourier.transform(samples, last, capacity))
+    }
+
     /// Looks at the window, given the capacity µ that is assumed, bytes/s, and the frequency of the pulse, Hz. `None` until
     /// the window is full.
     pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
+        self.read_within(fourier, capacity, frequency, WIDE)
+    }
+
+    /// The same where the pulse counts within so many Hz of its frequency: less than [`WIDE`] where others pulse near it.
+    pub fn read_within(&self, fourier: &mut Fourier, capacity: f64, frequency: f64, width: f64) -> Option<Reading> {
         if !self.is_full() || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
         let samples = || self.samples[self.next..].iter().chain(&self.samples[..self.next]);
-        // In parts of µ, so that single precision does for any link.
-        let part = |rate: f32| (f64::from(rate) / capacity) as f32;
-        let spectra = fourier.transform(samples().map(|s| [part(s.sent), part(s.received), s.sent / s.received]));
+        let spectra = fourier.transform(samples().copied(), WINDOW, capacity);
 
-        let pulse = band(frequency - 0.5, frequency + 0.5);
+        let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
-        let peak = |of: &dyn Fn(usize) -> f64, bins: &std::ops::Range<usize>| bins.clone().map(of).fold(0.0, f64::max);
-        let z = |bin: usize| magnitude(spectra.ratio(bin) - spectra.sent(bin));
-        let out = |bin: usize| magnitude(spectra.received(bin));
-        let (at_pulse, out_at_pulse) = (peak(&z, &pulse), peak(&out, &pulse));
+        let (at_pulse, out_at_pulse) = (spectra.peak(Part::Cross, &pulse), spectra.peak(Part::Received, &pulse));
 
-        let mut eta = over(at_pulse, peak(&z, &beside));
+        let mut eta = over(at_pulse, spectra.peak(Part::Cross, &beside));
         let answer = over(at_pulse, out_at_pulse);
         if answer < LEAST_ANSWER {
             eta = eta.min(3.0) * (answer / LEAST_ANSWER);
@@ -170,7 +173,7 @@ impl Detector {
         Some(Reading {
             eta,
             cross: cross.sum::<f64>() / (WINDOW / 4) as f64 * capacity,
-            pulse_arrives: out_at_pulse >= SEEN * peak(&out, &beside),
+            pulse_arrives: out_at_pulse >= SEEN * spectra.peak(Part::Received, &beside),
             busy: busy(samples().copied()),
             busy_now: busy((1..=NOW).map(|ago| self.ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
@@ -197,10 +200,9 @@ impl Detector {
         if sent.deviation < SWINGS || busy(self.samples.iter().copied()) < MOSTLY {
             return Capacity::Unknown;
         }
-        let strength = |bin: usize| magnitude(spectra.sent(bin));
+        let strength = |bin: usize| spectra.strength(Part::Sent, bin);
         let strongest = pulse.clone().max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
-        let Some(at) = strongest.filter(|at| strength(*at) >= SEEN * beside.clone().map(strength).fold(0.0, f64::max))
-        else {
+        let Some(at) = strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(Part::Sent, beside)) else {
             return Capacity::Unknown;
         };
         // ρ = (R_f / R) / (S_f / S).
@@ -220,22 +222,6 @@ impl Detector {
 const LEAST_ANSWER: f64 = 0.25;
 /// How many times the capacity that was assumed a single reading may give.
 const MOST_RAISED: f64 = 2.0;
-
-/// Bins of the frequencies from `low`, itself excluded, to `high`.
-fn band(low: f64, high: f64) -> std::ops::Range<usize> {
-    let bin = |hz: f64| ((hz * BINS_PER_HZ).max(0.0) as usize + 1).min(WINDOW / 2);
-    bin(low)..bin(high)
-}
-
-/// A quotient in steps of 1/1024, so that no last bit of a division decides; a thousand where there is nothing to divide by.
-fn over(a: f64, b: f64) -> f64 {
-    let quotient = if b > 0.0 { (a / b).min(1000.0) } else { 1000.0 };
-    libm::round(quotient * 1024.0) / 1024.0
-}
-
-fn magnitude(value: Complex<f32>) -> f64 {
-    f64::from(value.norm_sqr()).sqrt()
-}
 
 /// The part of these samples in which there was a queue.
 fn busy(samples: impl Iterator<Item = Sample> + Clone) -> f64 {
@@ -258,78 +244,6 @@ fn moments(values: impl Iterator<Item = f32> + Clone) -> Moments {
     Moments {
         mean,
         deviation: if mean > 0.0 { square.sqrt() / mean } else { 0.0 },
-    }
-}
-
-/// Plan and work space of the transform.
-pub struct Fourier {
-    plan: Arc<dyn Fft<f32>>,
-    /// S as the real part, R as the imaginary: one transform for both.
-    rates: Vec<Complex<f32>>,
-    /// S/R.
-    ratio: Vec<Complex<f32>>,
-    scratch: Vec<Complex<f32>>,
-}
-
-impl std::fmt::Debug for Fourier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fourier").finish_non_exhaustive()
-    }
-}
-
-impl Default for Fourier {
-    fn default() -> Fourier {
-        Fourier::new()
-    }
-}
-
-impl Fourier {
-    /// Plans the transform: some ten µs, once.
-    pub fn new() -> Fourier {
-        let plan = FftPlannerScalar::new().plan_fft_forward(WINDOW);
-        let zero = Complex::new(0.0, 0.0);
-        Fourier {
-            rates: vec![zero; WINDOW],
-            ratio: vec![zero; WINDOW],
-            scratch: vec![zero; plan.get_inplace_scratch_len()],
-            plan,
-        }
-    }
-
-    fn transform(&mut self, samples: impl Iterator<Item = [f32; 3]> + Clone) -> Spectra<'_> {
-        let mean = |of: usize| (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / WINDOW as f64) as f32;
-        let [sent, received, ratio] = [mean(0), mean(1), mean(2)];
-        for ((a, b), s) in self.rates.iter_mut().zip(&mut self.ratio).zip(samples) {
-            *a = Complex::new(s[0] - sent, s[1] - received);
-            *b = Complex::new(s[2] - ratio, 0.0);
-        }
-        self.plan.process_with_scratch(&mut self.rates, &mut self.scratch);
-        self.plan.process_with_scratch(&mut self.ratio, &mut self.scratch);
-        Spectra {
-            rates: &self.rates,
-            ratio: &self.ratio,
-        }
-    }
-}
-
-/// The three spectra, taken apart again.
-struct Spectra<'a> {
-    rates: &'a [Complex<f32>],
-    ratio: &'a [Complex<f32>],
-}
-
-impl Spectra<'_> {
-    /// The spectrum of a real part is even, of an imaginary part odd.
-    fn sent(&self, bin: usize) -> Complex<f32> {
-        (self.rates[bin] + self.rates[(WINDOW - bin) % WINDOW].conj()) * 0.5
-    }
-
-    fn received(&self, bin: usize) -> Complex<f32> {
-        (self.rates[bin] - self.rates[(WINDOW - bin) % WINDOW].conj()) * Complex::new(0.0, -0.5)
-    }
-
-    fn ratio(&self, bin: usize) -> Complex<f32> {
-        self.ratio[bin]
     }
 }
 
@@ -363,14 +277,6 @@ mod tests {
         detector
             .read(&mut Fourier::new(), capacity, HZ)
             .expect("the window is full")
-    }
-
-    #[test]
-    fn the_band_is_open_below_and_closed_above() {
-        // 6.5 Hz are bin 33.28, 5.5 Hz bin 28.16.
-        assert_eq!(band(5.5, 6.5), 29..34);
-        assert_eq!(band(7.5, 11.5), 39..59);
-        assert_eq!(band(-1.0, 1e9), 1..256);
     }
 
     #[test]
@@ -478,19 +384,6 @@ mod tests {
                         "{reading:?}"
                     );
                 }
-            }
-        }
-    }
-
-    /// `rustfft` has its factors from the platform's `f64` sine and cosine, which may differ in the last bits from machine to
-    /// machine. None is so near the middle between two `f32` that four such bits would change what it is rounded to.
-    #[test]
-    fn the_factors_are_the_same_on_every_machine() {
-        for index in 0..WINDOW {
-            let angle = -TAU / WINDOW as f64 * index as f64;
-            for exact in [libm::cos(angle), libm::sin(angle)] {
-                let wide = exact.abs() * 4.0 * f64::EPSILON;
-                assert_eq!((exact - wide) as f32, (exact + wide) as f32, "{index}");
             }
         }
     }

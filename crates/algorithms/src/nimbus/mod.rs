@@ -11,6 +11,7 @@ mod competitive;
 mod delay;
 mod elasticity;
 mod pulse;
+mod spectrum;
 mod switch;
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
@@ -21,13 +22,13 @@ use crate::cubic::Cubic;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub use capacity::Estimate;
-pub use delay::DelayMode;
-pub use elasticity::{Capacity, Detector, Fourier, INTERVAL, Reading, Sample, WINDOW};
+pub use delay::{Aim, Basic, Copa, DelayMode, Now};
+pub use elasticity::{Capacity, Detector, INTERVAL, Reading, Sample, WIDE, WINDOW};
 pub use pulse::{COMPETITIVE_HZ, DELAY_HZ, HEIGHT, Pulse};
+pub use spectrum::{BINS_PER_HZ, Fourier, Part, Spectra, band};
 pub use switch::{Mode, Switch};
 
 use competitive::Competitor;
-use delay::{Basic, Copa, Now};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "nimbus",
@@ -149,7 +150,7 @@ impl Nimbus {
         let Some(reading) = flow.detector.read(&mut self.fourier, capacity, flow.frequency()) else {
             return;
         };
-        flow.capacity.learn(reading.capacity);
+        let _ = flow.capacity.learn(reading.capacity);
         let changed = self.competitive != Competitive::Off && flow.switch.judge(now, &reading, flow.unread, capacity);
         flow.unread = 0;
         if changed {
@@ -276,6 +277,7 @@ impl Algorithm for Nimbus {
                     base,
                     acked,
                     mss: flow.mss,
+                    aim: Aim::FREE,
                 };
                 let elapsed = now.since(flow.last).as_secs_f64();
                 flow.basic.interval(&seen, lost as f64 * flow.mss);

@@ -46,24 +46,54 @@ pub struct Switch {
     mode: Mode,
     /// η, averaged.
     eta: f64,
-    born: Time,
+    /// Below this η it leaves off competing.
+    leaves: f64,
+    /// No switch before.
+    ripe: Time,
     switched: Time,
 }
 
 impl Switch {
     /// A flow that begins now controls delay.
     pub fn new(now: Time) -> Switch {
+        Switch::from(now, Mode::Delay, YOUNG)
+    }
+
+    /// One that begins in a mode and holds it for some time, because the window is of something else.
+    pub fn from(now: Time, mode: Mode, holds: Duration) -> Switch {
         Switch {
-            mode: Mode::Delay,
+            mode,
             eta: 0.0,
-            born: now,
+            leaves: INELASTIC,
+            ripe: now + holds,
             switched: now,
         }
+    }
+
+    /// The same that leaves off competing below another η than the reference's.
+    #[must_use]
+    pub fn leaving_below(self, eta: f64) -> Switch {
+        Switch { leaves: eta, ..self }
     }
 
     /// The mode in force.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// η, averaged.
+    pub fn eta(&self) -> f64 {
+        self.eta
+    }
+
+    /// Nobody is there to answer: η starts over.
+    pub fn forget(&mut self) {
+        self.eta = 0.0;
+    }
+
+    /// Someone who knows better says the mode.
+    pub fn turn(&mut self, now: Time, mode: Mode) {
+        (self.mode, self.switched) = (mode, now);
     }
 
     /// A reading, `intervals` samples after the last, given the capacity in bytes/s. Whether the mode changed.
@@ -82,12 +112,12 @@ impl Switch {
                 pull(UNSEEN_ETA);
             }
         }
-        if now.since(self.born) < YOUNG {
+        if now < self.ripe {
             return false;
         }
         let next = match self.mode {
             Mode::Delay if self.eta > ELASTIC => Mode::Competitive,
-            Mode::Competitive if self.eta < INELASTIC && now.since(self.switched) >= STAYS => Mode::Delay,
+            Mode::Competitive if self.eta < self.leaves && now.since(self.switched) >= STAYS => Mode::Delay,
             _ => return false,
         };
         (self.mode, self.switched) = (next, now);

@@ -33,7 +33,7 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
         site.mtu
     );
     if let Some(rate) = site.uplink_rate {
-        println!("               sends at most {rate} to each peer");
+        println!("               limits no peer to more than {rate}");
     }
     config.peers.iter().for_each(|peer| show_peer(&config, peer));
     if config.classes.len() > 1 {

@@ -165,6 +165,19 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         }
         assert_eq!(runs(&all), [4]);
     }
+    for (ip, kind) in [(V4, GSO_TCPV4), (V6, GSO_TCPV6)] {
+        let mut joiner = Joiner::new(true);
+        for (index, packet) in flow(ip, true).into_iter().enumerate() {
+            let packet = packet.with(ip, |bytes| bytes[ip + 13] |= if index == 0 { CWR } else { 0 });
+            assert!(joiner.add(&packet.0).expect("a packet"));
+        }
+        let frame = joiner.finish().expect("four packets");
+        assert_eq!(
+            frame[1],
+            kind | GSO_ECN,
+            "only the first one says it, also when a kernel takes it apart"
+        );
+    }
     let mut joiner = Joiner::new(true);
     let end = flow(V4, true)[0].clone().with(V4, |bytes| bytes[V4 + 13] |= 0x08);
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());

@@ -26,7 +26,7 @@ pub enum Change {
     },
     /// The classes of every queue.
     Classes,
-    /// What all peers together get.
+    /// The highest limit of every peer.
     Uplink,
     /// A setting that holds from start to end of the gateway.
     Fixed(&'static str),

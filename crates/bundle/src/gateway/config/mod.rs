@@ -49,7 +49,7 @@ pub struct Site {
     pub addresses: Vec<InterfaceAddress>,
     /// The longest packet inside, bytes.
     pub mtu: u32,
-    /// What all peers together get at most.
+    /// No peer's limit is higher. While there is none, what is sent may be more.
     pub uplink_rate: Option<Rate>,
 }
 
@@ -74,7 +74,7 @@ pub struct Peer {
     pub buffer: Option<Duration>,
     /// No limit is lower.
     pub min: Rate,
-    /// No limit is higher; what is sent is limited to it in any case.
+    /// No limit is higher. While there is none, what is sent may be more.
     pub max: Option<Rate>,
 }
 

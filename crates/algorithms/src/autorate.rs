@@ -1,0 +1,394 @@
+//! cake-autorate's law (github.com/lynxthecat/cake-autorate, as of version 3: `defaults.sh`, and "Update shaper rates" in
+//! `cake-autorate.sh`), for comparison: what people run today where a link's rate varies.
+//!
+//! It is given three rates. It raises its own while the link is loaded and the delay is low, lowers it by 1 to 25 % when 3 of the last 6
+//! samples of the delay are 30 ms above their baseline, and goes back to the middle one of the three while there is little load. Delay and load
+//! come from the datapath; the original pings reflectors.
+
+use std::str::FromStr;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "autorate",
+    doc: "cake-autorate's law, for comparison: between three given rates, by load and by delay above a baseline",
+    parameters: &[
+        ParameterDoc {
+            name: "min",
+            default: "5mbit",
+            values: "a rate",
+            doc: "the least rate",
+        },
+        ParameterDoc {
+            name: "base",
+            default: "20mbit",
+            values: "a rate",
+            doc: "where it begins, and goes back to while there is little load",
+        },
+        ParameterDoc {
+            name: "max",
+            default: "80mbit",
+            values: "a rate",
+            doc: "the most rate",
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let rate = |name: &str| {
+        let documented = DOC.parameters.iter().find(|p| p.name == name).map_or("", |p| p.default);
+        let text = parameters.get(name).unwrap_or(documented);
+        let read = Rate::from_str(text).map_err(|why| BadParameter::value(name, text, why.to_string()))?;
+        match read.bytes_per_sec() {
+            0 => Err(BadParameter::value(name, text, "a rate above 0")),
+            bytes => Ok((bytes as f64).min(MOST_RATE)),
+        }
+    };
+    let (least, base, most) = (rate("min")?, rate("base")?, rate("max")?);
+    if least > base || base > most {
+        let text = parameters.get("base").unwrap_or("20mbit");
+        return Err(BadParameter::value(
+            "base",
+            text,
+            "`min`, `base` and `max` in this order",
+        ));
+    }
+    Ok(boxed(Autorate { least, base, most }))
+}
+
+// All from `defaults.sh`.
+
+/// Time between two samples of the delay: 6 pingers, each every 300 ms.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// A sample is delayed when it is so far above the baseline, seconds (`owd_delta_delay_thr_ms`).
+const DELAYED: f64 = 0.030;
+/// Samples that are looked at, and how many delayed ones of them are bufferbloat (`bufferbloat_detection_window`, `_thr`).
+const WINDOW: usize = 6;
+const BLOATED: usize = 3;
+/// What is left of the rate then: from the first, at a mean delay of [`DELAYED`], to the second at the third, seconds
+/// (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`, `avg_owd_delta_max_adjust_down_thr_ms`).
+const DOWN_LEAST: f64 = 0.99;
+const DOWN_MOST: f64 = 0.75;
+const DOWN_FULL: f64 = 0.060;
+/// No other change for so long after it (`bufferbloat_refractory_period_ms`): as long as the window takes to fill anew.
+const RESTS: Duration = Duration::from_millis(300);
+/// By what the rate is raised at high load, from a mean delay of the third, seconds, or less, to [`DELAYED`]
+/// (`shaper_rate_max_adjust_up_load_high`, `_min_`, `avg_owd_delta_max_adjust_up_thr_ms`).
+const UP_MOST: f64 = 1.04;
+const UP_LEAST: f64 = 1.0;
+const UP_FULL: f64 = 0.010;
+/// The load is measured over so long (`monitor_achieved_rates_interval_ms`), and the rate is raised once for each measurement.
+const LOAD: Duration = Duration::from_millis(200);
+/// And it is high above this part of the rate (`high_load_thr`).
+const HIGH: f64 = 0.75;
+/// While it is not, the rate goes towards the base by so much (`shaper_rate_adjust_down_load_low`, `_up_`) ...
+const DECAY_DOWN: f64 = 0.99;
+const DECAY_UP: f64 = 1.01;
+/// ... every so often (`decay_refractory_period_ms`).
+const DECAYS: Duration = Duration::from_secs(1);
+/// Weight of a sample below and above the baseline (`alpha_baseline_decrease`, `_increase`).
+const BASELINE_DOWN: f64 = 0.9;
+const BASELINE_UP: f64 = 0.001;
+
+/// The window is so many times rate · RTT, and at least so many segments: the rate is what limits (ours: a shaper has no window).
+const ROOM: f64 = 2.0;
+const LEAST_SEGMENTS: f64 = 10.0;
+/// Most rate, bytes/s: beyond every link.
+const MOST_RATE: f64 = 1e15;
+
+/// The algorithm: three rates, bytes/s.
+pub struct Autorate {
+    least: f64,
+    base: f64,
+    most: f64,
+}
+
+/// State of a flow.
+pub struct Flow {
+    mss: f64,
+    /// The shaper's, bytes/s.
+    rate: f64,
+    /// Delay, seconds; 0 before the first sample.
+    baseline: f64,
+    /// Delays above it, and which is the oldest.
+    deltas: [f64; WINDOW],
+    oldest: usize,
+    /// When the next sample is due, and when the load was measured last.
+    due: Time,
+    loaded: Time,
+    bytes: f64,
+    /// The load, bytes/s; whether it has been used.
+    achieved: f64,
+    fresh: bool,
+    bloated: Time,
+    decayed: Time,
+}
+
+impl Flow {
+    /// A sample of the delay, seconds.
+    fn sample(&mut self, now: Time, delay: f64, limits: &Autorate) {
+        if self.baseline == 0.0 {
+            self.baseline = delay;
+        }
+        let weight = if delay >= self.baseline {
+            BASELINE_UP
+        } else {
+            BASELINE_DOWN
+        };
+        self.baseline += weight * (delay - self.baseline);
+        self.deltas[self.oldest] = delay - self.baseline;
+        self.oldest = (self.oldest + 1) % WINDOW;
+        // Thresholds count from what a packet takes at this rate.
+        let packet = self.mss / self.rate;
+        let threshold = DELAYED + packet;
+        let delayed = self.deltas.iter().filter(|delta| **delta > threshold).count();
+        let mean = self.deltas.iter().sum::<f64>() / WINDOW as f64;
+        let rests = now.since(self.bloated) <= RESTS;
+        if delayed >= BLOATED {
+            if !rests {
+                let part = ((mean - threshold) / (DOWN_FULL - DELAYED)).clamp(0.0, 1.0);
+                self.rate *= DOWN_LEAST - part * (DOWN_LEAST - DOWN_MOST);
+                (self.bloated, self.decayed) = (now, now);
+            }
+        } else if self.achieved > HIGH * self.rate {
+            if self.fresh && !rests {
+                let part = ((threshold - mean) / (DELAYED - UP_FULL)).clamp(0.0, 1.0);
+                self.rate *= UP_LEAST + part * (UP_MOST - UP_LEAST);
+                (self.fresh, self.decayed) = (false, now);
+            }
+        } else if now.since(self.decayed) > DECAYS {
+            self.rate = if self.rate > limits.base {
+                (self.rate * DECAY_DOWN).max(limits.base)
+            } else {
+                (self.rate * DECAY_UP).min(limits.base)
+            };
+            self.decayed = now;
+        }
+        self.rate = self.rate.clamp(limits.least, limits.most);
+    }
+
+    /// Bytes that arrived since the last time.
+    fn load(&mut self, now: Time, bytes: f64) {
+        self.bytes += bytes;
+        let over = now.since(self.loaded);
+        if over >= LOAD {
+            self.achieved = self.bytes / over.as_secs_f64();
+            (self.bytes, self.loaded, self.fresh) = (0.0, now, true);
+        }
+    }
+}
+
+impl Algorithm for Autorate {
+    type Flow = Flow;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("autorate", PROGRAM)
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+        let now = control.now();
+        let rate = self.base as u64;
+        control.program("autorate", &[("rate", rate)]);
+        Flow {
+            mss: info.mss.get().max(1) as f64,
+            rate: self.base,
+            baseline: 0.0,
+            deltas: [0.0; WINDOW],
+            oldest: 0,
+            due: now,
+            loaded: now,
+            bytes: 0.0,
+            achieved: 0.0,
+            fresh: false,
+            bloated: now,
+            decayed: now,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[acked, rtt, base, began] = report.fields() else {
+            return;
+        };
+        let now = control.now();
+        flow.load(now, acked as f64);
+        if began != 0 {
+            flow.rate = (began as f64).clamp(self.least, self.most);
+        }
+        if rtt < INFINITY && now >= flow.due {
+            flow.due = now + SAMPLE;
+            // Only the way there has our queue: what the RTT is above the shortest is all of it.
+            if flow.baseline == 0.0 && base < INFINITY {
+                flow.baseline = base.min(rtt).max(1) as f64 / 1e6;
+            }
+            flow.sample(now, rtt.max(1) as f64 / 1e6, self);
+        }
+        let rtt = if rtt < INFINITY { rtt as f64 / 1e6 } else { 0.0 };
+        let window = (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss);
+        control.set("rate", (flow.rate as u64).max(1));
+        control.set("window", window.min(MOST_RATE) as u64);
+        control.gauge("capacity", flow.rate);
+        control.gauge("achieved", flow.achieved);
+    }
+}
+
+/// The rate and the window are the agent's, and it hears each 10 ms. Where a gateway begins to limit, at the rate that arrives, that
+/// rate stays and the agent goes on from it. `Micros` is in no condition of a clause, so that a gateway's tick, and no timer, runs it.
+const PROGRAM: &str = "(def
+    (Report (volatile acked 0) (rtt +infinity) (base +infinity) (volatile began 0))
+    (const INTERVAL 9ms)
+    (rate 0) (window 0) (before 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.base Flow.min_rtt_us)
+    (if (&& (== before 0) (> Rate 0))
+        (do (:= rate Rate) (:= Report.began Rate)))
+    (:= before Rate)
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (:= Report.rtt Flow.rtt_sample_us)
+    (fallthrough))
+(when true
+    (if (> rate 0) (:= Rate rate))
+    (if (&& Flow.in_recovery (> window 0)) (:= Ssthresh 18446744073709551615))
+    (if (> window 0) (:= Cwnd window))
+    (if (> Micros INTERVAL)
+        (do (:= Micros 0) (report))))
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Registry;
+    use crate::script::{Script, everything};
+
+    const LIMITS: Autorate = Autorate {
+        least: 1e6,
+        base: 2e6,
+        most: 10e6,
+    };
+
+    fn flow(rate: f64) -> Flow {
+        Flow {
+            mss: 1.0,
+            rate,
+            baseline: 0.05,
+            deltas: [0.0; WINDOW],
+            oldest: 0,
+            due: Time::ZERO,
+            loaded: Time::ZERO,
+            bytes: 0.0,
+            achieved: 0.0,
+            fresh: false,
+            bloated: Time::ZERO,
+            decayed: at(1_000),
+        }
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// Samples each 50 ms of a delay above the baseline at a load, from one second on; the rate after them.
+    fn run(flow: &mut Flow, samples: u64, above: f64, load: f64) -> f64 {
+        for n in 0..samples {
+            let now = at(1_000 + 50 * n);
+            flow.load(now, load * 0.05);
+            flow.baseline = 0.05;
+            flow.sample(now, 0.05 + above, &LIMITS);
+        }
+        flow.rate
+    }
+
+    #[test]
+    fn three_delayed_samples_of_six_lower_the_rate_by_how_much_they_are_delayed() {
+        // Two are not enough; with the third the mean of six is still below the threshold, and 1 % goes.
+        assert_eq!(run(&mut flow(4e6), 2, 0.05, 0.0), 4e6);
+        assert!((run(&mut flow(4e6), 3, 0.05, 0.0) / 3.96e6 - 1.0).abs() < 0.001);
+        // Once in 300 ms: the next one, of a mean that is the sample's, comes 350 ms later. At twice the threshold a quarter goes.
+        let rate = run(&mut flow(4e6), 10, 0.061, 0.0);
+        assert!((rate / (3.96e6 * 0.75) - 1.0).abs() < 0.01, "{rate}");
+        let rate = run(&mut flow(4e6), 10, 0.045, 0.0);
+        assert!((rate / (3.96e6 * 0.87) - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn load_without_delay_raises_it_once_for_each_measurement() {
+        // Two seconds are ten measurements.
+        let rate = run(&mut flow(1e6), 40, 0.0, 1e9);
+        let times = (rate / 1e6).ln_by(UP_MOST);
+        assert!((9.0..=11.0).contains(&times), "{times}");
+        // Half way between 10 and 30 ms it is half as much, and at the threshold nothing.
+        let half = run(&mut flow(1e6), 40, 0.02, 1e9);
+        assert!((half / 1e6).ln_by(1.02) > 8.0 && half < rate, "{half}");
+        assert!(run(&mut flow(1e6), 40, 0.029_9, 1e9) < 1.06e6);
+        assert_eq!(run(&mut flow(9e6), 400, 0.0, 1e9), 10e6, "and no more than the most");
+    }
+
+    #[test]
+    fn without_load_it_goes_back_to_its_base() {
+        let (down, up) = (run(&mut flow(4e6), 200, 0.0, 0.0), run(&mut flow(1e6), 200, 0.0, 0.0));
+        // About one percent a second, ten seconds.
+        assert!((0.89..0.92).contains(&(down / 4e6)), "{down}");
+        assert!((1.09..1.12).contains(&(up / 1e6)), "{up}");
+        assert_eq!(run(&mut flow(4e6), 4_000, 0.0, 0.0), 2e6);
+        assert_eq!(run(&mut flow(1e6), 4_000, 0.0, 0.0), 2e6);
+    }
+
+    #[test]
+    fn the_baseline_falls_at_once_and_rises_slowly() {
+        let mut flow = flow(4e6);
+        flow.sample(at(0), 0.02, &LIMITS);
+        assert!((flow.baseline - 0.023).abs() < 1e-9);
+        flow.sample(at(50), 0.123, &LIMITS);
+        assert!((flow.baseline - 0.023_1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_limit_that_a_gateway_began_is_where_it_goes_on_from() {
+        let mut script = Script::new("autorate", "min=8mbit,base=16mbit,max=80mbit");
+        let mut tick = |force: Option<u64>| {
+            if let Some(force) = force {
+                script.transport.rate = force;
+            }
+            let _ = script.ack(Duration::from_millis(10), |s| s.bytes_acked = 10_000);
+            script.transport.rate
+        };
+        tick(Some(0));
+        assert_eq!(tick(Some(0)), 2_000_000);
+        // The gateway limits at 40 Mbit/s.
+        tick(Some(5_000_000));
+        assert_eq!(tick(None), 5_000_000);
+    }
+
+    #[test]
+    fn rates_out_of_order_are_refused() {
+        for wrong in ["min=30mbit", "max=10mbit", "min=0mbit", "base=fast"] {
+            let parameters = wrong.parse().expect("well-formed");
+            assert!(Registry::builtin().by_name("autorate", &parameters).is_err(), "{wrong}");
+        }
+        assert!(Script::on(everything(), "autorate", "min=1mbit,base=1mbit,max=1mbit").is_some());
+    }
+
+    /// Logarithms of the tests.
+    trait LnBy {
+        fn ln_by(self, base: f64) -> f64;
+    }
+
+    impl LnBy for f64 {
+        fn ln_by(self, base: f64) -> f64 {
+            libm::log(self) / libm::log(base)
+        }
+    }
+}

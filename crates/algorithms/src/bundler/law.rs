@@ -1,0 +1,144 @@
+//! The law of the delay mode: one of Nimbus', within a bundle's bounds.
+
+use crate::nimbus::{Aim, Basic, Copa, DelayMode, Now};
+
+/// The longest queue that a law aims at, seconds (ours: a fifth of 200 ms would be 40 ms of everybody's time). The pulse needs 8 ms of it.
+pub(super) const LONGEST: f64 = 0.010;
+/// The shortest, packets at the capacity: below it one packet looks like a queue that is too long.
+const PACKETS: f64 = 4.0;
+/// The part of its window by which Copa's moves at most for each second of the shortest RTT, in an RTT (ours): an eighth at 50 ms, where it
+/// is what the velocity of 32 makes of 96 Mbit/s. An answer takes an RTT and two ticks; without a bound the queue swings from empty to
+/// six times its aim at 20 ms. Less is slower to take what others leave.
+const STEP: f64 = 2.5;
+/// Parts of the shortest RTT that the laws aim at (the reference's 1.2 and 1.25).
+const COPA: f64 = 0.20;
+const BASIC: f64 = 0.25;
+/// Least rate as a part of the capacity (reference).
+const LEAST: f64 = 0.05;
+/// Least rate, bytes/s: 1 Mbit/s, the floor of Bundler's sendbox.
+pub(super) const FLOOR: f64 = 125_000.0;
+/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the right one.
+pub(super) const MOST: f64 = 2.0;
+
+/// The law and its state.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Law {
+    Copa(Copa),
+    Basic(Basic),
+}
+
+impl Law {
+    /// From a rate, bytes/s, at this RTT and that of the empty path, seconds.
+    pub fn at(which: DelayMode, rate: f64, rtt: f64, base: f64) -> Law {
+        match which {
+            DelayMode::Copa => Law::Copa(Copa::at(rate * rtt)),
+            DelayMode::Basic => Law::Basic(Basic::at(rtt / base)),
+        }
+    }
+
+    /// The bounds of its aim where the capacity is so many bytes/s, on a path of so many seconds.
+    pub fn bounds(capacity: f64, mss: f64, base: f64) -> Aim {
+        Aim {
+            least: PACKETS * mss / capacity,
+            most: LONGEST,
+            step: STEP * base,
+        }
+    }
+
+    /// The queue that it aims at, seconds.
+    pub fn aim(&self, base: f64, bounds: Aim) -> f64 {
+        let part = match self {
+            Law::Copa(_) => COPA,
+            Law::Basic(_) => BASIC,
+        };
+        (part * base).min(bounds.most).max(bounds.least)
+    }
+
+    /// The rate after `elapsed` seconds in which so many bytes were lost. Where the site sends less than it may (`limited`), the rate of
+    /// now is not what was tried: Copa's window then only falls. A burst stands in the site's own queue, not in the network.
+    pub fn rate(&mut self, now: &Now, elapsed: f64, lost: f64, limited: bool, rate: f64) -> f64 {
+        let next = match self {
+            Law::Copa(copa) => {
+                let mut tried = *copa;
+                let next = tried.rate(now, elapsed);
+                if limited && next >= rate {
+                    rate
+                } else {
+                    *copa = tried;
+                    next
+                }
+            }
+            Law::Basic(basic) => {
+                basic.interval(now, lost);
+                basic.rate(now)
+            }
+        };
+        next.clamp(floor(now.capacity), (MOST * now.capacity).max(FLOOR))
+    }
+}
+
+/// The least rate, bytes/s.
+pub(super) fn floor(capacity: f64) -> f64 {
+    (LEAST * capacity).max(FLOOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(rtt: f64) -> Now {
+        Now {
+            sent: 10e6,
+            cross: 0.0,
+            capacity: 12e6,
+            rtt,
+            base: 0.1,
+            acked: 100_000.0,
+            mss: 1_500.0,
+            aim: Law::bounds(12e6, 1_500.0, 0.1),
+        }
+    }
+
+    #[test]
+    fn the_aim_is_a_part_of_the_path_within_bounds() {
+        for (which, base, capacity, expected) in [
+            (DelayMode::Copa, 0.2, 12e6, 0.010),
+            (DelayMode::Copa, 0.02, 12e6, 0.004),
+            (DelayMode::Basic, 0.02, 12e6, 0.005),
+            // Four packets at 1 Mbit/s.
+            (DelayMode::Copa, 0.02, 125_000.0, 0.048),
+        ] {
+            let aim = Law::at(which, 1e6, base, base).aim(base, Law::bounds(capacity, 1_500.0, base));
+            assert!((aim - expected).abs() < 1e-9, "{which:?} {base} {capacity}: {aim}");
+        }
+    }
+
+    #[test]
+    fn a_site_that_sends_less_than_it_may_gets_no_more_and_less_where_there_is_a_queue() {
+        let mut law = Law::at(DelayMode::Copa, 10e6, 0.1, 0.1);
+        assert_eq!(law.rate(&now(0.1), 0.01, 0.0, true, 10e6), 10e6);
+        assert!(law.rate(&now(0.1), 0.01, 0.0, false, 10e6) > 10e6);
+        assert!(law.rate(&now(0.15), 0.01, 0.0, true, 10e6) < 10e6);
+    }
+
+    #[test]
+    fn the_rate_stays_within_its_bounds() {
+        let mut law = Law::at(DelayMode::Basic, 10e6, 0.1, 0.1);
+        let full = Now {
+            sent: 1e6,
+            cross: 11e6,
+            ..now(5.0)
+        };
+        assert_eq!(law.rate(&full, 0.01, 0.0, false, 10e6), 600_000.0);
+        let wide = Now {
+            sent: 100e6,
+            ..now(0.1)
+        };
+        assert_eq!(law.rate(&wide, 0.01, 0.0, false, 10e6), 24e6);
+        let slow = Now {
+            capacity: 50_000.0,
+            ..now(5.0)
+        };
+        assert_eq!(law.rate(&slow, 0.01, 0.0, false, 10e6), 125_000.0);
+    }
+}

@@ -1,0 +1,348 @@
+//! A bottleneck, bundles and others, as a fluid in steps of a tick: what the program and the agent together make of it.
+//!
+//! The bottleneck is a FIFO: what arrives in a tick leaves after what stands before it, everybody's in the proportion in which it came. A
+//! bundle's gateway has a queue that its site fills, and knows what it would know: S and R of the same bytes over an RTT, the RTT, its own
+//! queue. Others are a constant rate, or flows of Cubic's kind: a window, sent as an ACK clock has it, that grows and is cut at a loss.
+
+use std::collections::VecDeque;
+
+use ccplane_datapath::{Capabilities, Signals};
+use ccplane_units::Duration;
+
+use crate::script::{Script, everything};
+
+pub(super) const TICK: f64 = 0.01;
+/// Others pace at so many times window/RTT, as Linux does: a hole that a loss left would otherwise go round for ever.
+const PACED: f64 = 1.2;
+/// A packet, as a bundle's datapath says it.
+const MSS: f64 = 1_500.0;
+
+/// What a gateway's datapath can do: all but repair losses.
+fn gateway() -> Capabilities {
+    Capabilities(everything().0 & !Capabilities::RECOVERY.0)
+}
+
+/// What left in one tick: bytes that arrive of it, when it left the gateway and the bottleneck, and when that is known.
+#[derive(Clone, Copy)]
+struct Batch {
+    bytes: f64,
+    sent: f64,
+    out: f64,
+    back: f64,
+    rtt: f64,
+}
+
+/// What a site sends.
+pub(super) enum Site {
+    /// A constant rate, bytes/s.
+    Constant(f64),
+    /// A flow of Cubic's kind, which has so many bytes under way.
+    Elastic(Window, f64),
+}
+
+/// One bundle.
+pub(super) struct Bundle {
+    pub script: Script,
+    pub site: Site,
+    /// Its gateway's queue, bytes, and the most it holds.
+    pub queue: f64,
+    room: f64,
+    limits: bool,
+    /// What left in each tick and has not come back, and what came back over the last RTT.
+    flying: VecDeque<Batch>,
+    back: VecDeque<Batch>,
+    shortest: f64,
+    /// Bytes that arrived in all.
+    pub delivered: f64,
+    /// The gateway's queue at each tick, seconds of the link.
+    pub own: Vec<f64>,
+    /// Whether it passed at each tick, and whether it pulsed.
+    pub passed: Vec<bool>,
+    pub pulsed: Vec<bool>,
+}
+
+impl Bundle {
+    pub fn new(parameters: &str, site: Site) -> Bundle {
+        let mut script = Script::on(gateway(), "bundler", parameters).expect("a gateway suffices");
+        script.usual = Signals {
+            mss: MSS as u64,
+            ..Signals::default()
+        };
+        Bundle {
+            script,
+            site,
+            queue: 0.0,
+            room: 1_875_000.0,
+            limits: false,
+            flying: VecDeque::new(),
+            back: VecDeque::new(),
+            shortest: f64::INFINITY,
+            delivered: 0.0,
+            own: Vec::new(),
+            passed: Vec::new(),
+            pulsed: Vec::new(),
+        }
+    }
+
+    /// What it sends in a tick, bytes; whether its queue was empty at some time.
+    fn sends(&mut self) -> (f64, bool) {
+        let comes = match &mut self.site {
+            Site::Constant(rate) => *rate * TICK,
+            Site::Elastic(window, under_way) => {
+                let comes = (window.bytes - *under_way).max(0.0);
+                *under_way += comes;
+                comes
+            }
+        };
+        let has = self.queue + comes;
+        let may = if self.limits {
+            self.script.transport.rate as f64 * TICK
+        } else {
+            has
+        };
+        let sent = has.min(may);
+        let over = (has - sent - self.room).max(0.0);
+        self.queue = has - sent - over;
+        self.is_lost(over);
+        (sent, has <= may)
+    }
+
+    /// So many bytes of the site's were lost.
+    fn is_lost(&mut self, bytes: f64) {
+        if let Site::Elastic(window, under_way) = &mut self.site {
+            *under_way -= bytes;
+            if bytes > 0.0 {
+                window.cut();
+            }
+        }
+    }
+}
+
+/// A window of Cubic's kind.
+pub(super) struct Window {
+    bytes: f64,
+    /// The window before the last cut, bytes, and seconds since.
+    before: f64,
+    since: f64,
+    /// Where a cut leads, by three tenths of what arrives (RFC 9937: nothing else, or a hole goes round and round).
+    cut: f64,
+}
+
+impl Window {
+    pub fn new() -> Window {
+        Window {
+            bytes: 30_000.0,
+            before: f64::INFINITY,
+            since: 0.0,
+            cut: f64::INFINITY,
+        }
+    }
+
+    /// So many bytes arrived: slow start, then growth towards the window before the cut and beyond it.
+    fn acked(&mut self, bytes: f64) {
+        if self.bytes > self.cut {
+            self.bytes = (self.bytes - 0.3 * bytes).max(self.cut);
+            return;
+        }
+        self.cut = f64::INFINITY;
+        self.bytes += if self.before.is_infinite() {
+            bytes
+        } else {
+            let k = libm::cbrt(self.before * 0.3 / MSS / 0.4);
+            let target = self.before + MSS * 0.4 * libm::pow(self.since - k, 3.0);
+            ((target - self.bytes).max(0.0) * bytes / self.bytes).min(bytes * 0.5)
+        };
+    }
+
+    /// A loss, at most once in 200 ms.
+    fn cut(&mut self) {
+        if self.since > 0.2 {
+            self.before = self.bytes;
+            self.cut = (self.bytes * 0.7).max(2.0 * MSS);
+            self.since = 0.0;
+        }
+    }
+}
+
+/// A flow beside the bundles.
+pub(super) struct Elastic {
+    window: Window,
+    /// Its path is so much longer than the bundles', seconds.
+    farther: f64,
+    flying: VecDeque<(f64, f64)>,
+}
+
+impl Elastic {
+    pub fn new(farther: f64) -> Elastic {
+        Elastic {
+            window: Window::new(),
+            farther,
+            flying: VecDeque::new(),
+        }
+    }
+}
+
+/// The bottleneck and all who use it.
+pub(super) struct Link {
+    pub rate: f64,
+    pub rtt: f64,
+    pub buffer: f64,
+    pub bundles: Vec<Bundle>,
+    pub elastic: Vec<Elastic>,
+    /// Others' constant rate, bytes/s.
+    pub constant: f64,
+    now: f64,
+    backlog: f64,
+    /// Queue in the network at each tick, seconds.
+    pub queue: Vec<f64>,
+}
+
+impl Link {
+    /// 96 Mbit/s and 50 ms, with a buffer of 100 ms.
+    pub fn new(bundles: Vec<Bundle>) -> Link {
+        Link {
+            rate: 12e6,
+            rtt: 0.05,
+            buffer: 0.1,
+            bundles,
+            elastic: Vec::new(),
+            constant: 0.0,
+            now: 0.0,
+            backlog: 0.0,
+            queue: Vec::new(),
+        }
+    }
+
+    pub fn run(&mut self, seconds: f64) {
+        for _ in 0..(seconds / TICK).round() as u64 {
+            self.tick();
+        }
+    }
+
+    /// The mean of the last so many seconds of a course.
+    pub fn lately<T: Copy>(course: &[T], seconds: f64, value: impl Fn(T) -> f64) -> f64 {
+        let last = &course[course.len() - ((seconds / TICK).round() as usize).min(course.len())..];
+        last.iter().map(|v| value(*v)).sum::<f64>() / last.len().max(1) as f64
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        let now = self.now;
+        // Everybody sends.
+        let sent: Vec<(f64, bool)> = self.bundles.iter_mut().map(Bundle::sends).collect();
+        for flow in &mut self.elastic {
+            while flow.flying.front().is_some_and(|(at, _)| *at <= now) {
+                let (_, bytes) = flow.flying.pop_front().unwrap_or_default();
+                flow.window.acked(bytes);
+            }
+            flow.window.since += TICK;
+        }
+        let others: Vec<f64> = self
+            .elastic
+            .iter()
+            .map(|flow| {
+                let under_way = flow.flying.iter().map(|(_, bytes)| bytes).sum::<f64>();
+                let paced = PACED * flow.window.bytes * TICK / (self.rtt + flow.farther + self.backlog / self.rate);
+                (flow.window.bytes - under_way).clamp(0.0, paced)
+            })
+            .collect();
+        let all = sent.iter().map(|(bytes, _)| bytes).sum::<f64>() + others.iter().sum::<f64>() + self.constant * TICK;
+        // A FIFO: what came in this tick has left when the backlog before it and itself have.
+        let over = self.backlog + all - self.rate * self.buffer;
+        let lost = if over > 0.0 { (over / all).min(1.0) } else { 0.0 };
+        let kept = all * (1.0 - lost);
+        // It comes over the tick, and the last of it leaves when what is before it has.
+        let first = now - TICK + self.backlog / self.rate;
+        self.backlog = (self.backlog + kept - self.rate * TICK).max(0.0);
+        let out = now + self.backlog / self.rate;
+        self.queue.push(self.backlog / self.rate);
+        for (bundle, (bytes, empty)) in self.bundles.iter_mut().zip(&sent) {
+            if *bytes > 0.0 {
+                bundle.flying.push_back(Batch {
+                    bytes: bytes * (1.0 - lost),
+                    sent: now,
+                    out,
+                    back: out + self.rtt,
+                    rtt: out + self.rtt - now,
+                });
+            }
+            bundle.tick(now, self.rtt, self.rate, lost * bytes, *empty);
+        }
+        for (flow, bytes) in self.elastic.iter_mut().zip(&others) {
+            // It comes back as it left, over some ticks.
+            let ticks = ((out - first) / TICK).round().max(1.0);
+            for tick in 1..=(ticks as u32) {
+                let at = first + (out - first) * f64::from(tick) / ticks + self.rtt + flow.farther;
+                if *bytes > 0.0 {
+                    flow.flying.push_back((at, bytes * (1.0 - lost) / ticks));
+                }
+            }
+            if lost > 0.0 && *bytes > 0.0 {
+                flow.window.cut();
+            }
+        }
+    }
+}
+
+impl Bundle {
+    /// The gateway's tick: what has come back by now, and the program.
+    fn tick(&mut self, now: f64, path: f64, link: f64, lost: f64, empty: bool) {
+        let mut bytes = 0.0;
+        while self.flying.front().is_some_and(|batch| batch.back <= now) {
+            if let Some(batch) = self.flying.pop_front() {
+                bytes += batch.bytes;
+                self.back.push_back(batch);
+            }
+        }
+        // From one batch to another an RTT later: the bytes after the first, over the time between them at either end.
+        while self.back.len() > 2 && self.back.get(1).is_some_and(|batch| batch.back <= now - path) {
+            self.back.pop_front();
+        }
+        self.delivered += bytes;
+        self.is_lost(lost);
+        if let Site::Elastic(window, under_way) = &mut self.site {
+            *under_way -= bytes;
+            window.acked(bytes);
+            window.since += TICK;
+        }
+        let ends = self.back.front().copied().zip(self.back.back().copied());
+        let signals = match ends.filter(|_| self.back.len() > 1) {
+            None => self.script.usual,
+            Some((first, last)) => {
+                let arrived = self.back.iter().skip(1).map(|batch| batch.bytes).sum::<f64>();
+                let rate = |time: f64| (arrived / time.max(0.001)) as u64;
+                let rtt = last.rtt;
+                self.shortest = self.shortest.min(rtt);
+                let us = |seconds: f64| (seconds * 1e6).max(1.0) as u64;
+                Signals {
+                    bytes_acked: bytes as u64,
+                    packets_acked: (bytes / MSS) as u64,
+                    lost_pkts_sample: (lost / MSS) as u64,
+                    rate_outgoing: rate(last.sent - first.sent),
+                    rate_incoming: rate(last.out - first.out),
+                    rtt_sample_us: us(rtt),
+                    srtt_us: us(rtt),
+                    min_rtt_us: us(self.shortest),
+                    bytes_pending: self.queue as u64,
+                    app_limited: u64::from(empty),
+                    cwnd_limited: u64::from(self.limits && self.queue > 0.0),
+                    ..self.script.usual
+                }
+            }
+        };
+        // A gateway limits when the RTT shows a queue; until then nothing that is ordered counts.
+        let queue = signals.rtt_sample_us as f64 > 1.25 * signals.min_rtt_us as f64 + 500.0;
+        if !self.limits && queue {
+            self.limits = true;
+            self.script.transport.rate = signals.rate_incoming;
+            self.script.transport.cwnd = signals.rate_incoming * signals.rtt_sample_us / 1_000_000;
+        }
+        let _ = self.script.call(Duration::from_millis(10), &signals);
+        if !self.limits {
+            self.script.transport.rate = 0;
+        }
+        self.own.push(self.queue / link);
+        self.passed.push(self.script.gauge("mode") == Some(1.0));
+        self.pulsed.push(self.script.gauge("pulser") == Some(1.0));
+    }
+}

@@ -1,0 +1,357 @@
+//! The program and the agent together: tick by tick, and over a bottleneck.
+
+use ccplane_datapath::Capabilities;
+use ccplane_units::Duration;
+
+use super::model::{Bundle, Elastic, Link, Site, Window};
+use crate::script::{MSS, Script, everything};
+
+/// A site that fills its link, over a bottleneck of 96 Mbit/s and 50 ms.
+fn full(parameters: &str) -> Bundle {
+    Bundle::new(parameters, Site::Elastic(Window::new(), 0.0))
+}
+
+/// Three flows of Cubic's kind, at different distances: a single one would resound with its own round trip.
+fn others() -> Vec<Elastic> {
+    [0.0, 0.012, 0.027].map(Elastic::new).into()
+}
+
+fn one(course: bool) -> f64 {
+    f64::from(u8::from(course))
+}
+
+/// The mean of a gateway's queue, of the last so many ticks, where it has passed for eight seconds: what stood there before has left.
+fn settled(bundle: &Bundle, ticks: usize) -> f64 {
+    let from = bundle.passed.len() - ticks;
+    let long = (from..bundle.passed.len()).filter(|now| bundle.passed[now - 800..=*now].iter().all(|passed| *passed));
+    let queues: Vec<f64> = long.map(|now| bundle.own[now]).collect();
+    queues.iter().sum::<f64>() / queues.len() as f64
+}
+
+/// How much of the link a bundle had in the last so many seconds.
+fn share(link: &mut Link, bundle: usize, seconds: f64) -> f64 {
+    let before = link.bundles[bundle].delivered;
+    link.run(seconds);
+    (link.bundles[bundle].delivered - before) / (link.rate * seconds)
+}
+
+/// Seconds until the bundle passes (or does not).
+fn until(link: &mut Link, passes: bool, most: f64) -> f64 {
+    let mut seconds = 0.0;
+    while seconds < most && link.bundles[0].passed.last() != Some(&passes) {
+        link.run(0.01);
+        seconds += 0.01;
+    }
+    seconds
+}
+
+#[test]
+fn alone_the_queue_moves_and_the_link_stays_full() {
+    for (law, least, most) in [("copa", 0.006, 0.013), ("basic", 0.006, 0.014)] {
+        for pulse in ["auto", "always"] {
+            let mut link = Link::new(vec![full(&format!("law={law},pulse={pulse}"))]);
+            link.run(40.0);
+            let share = share(&mut link, 0, 60.0);
+            let queue = Link::lately(&link.queue, 60.0, |queue| queue);
+            let bundle = &link.bundles[0];
+            let passed = Link::lately(&bundle.passed, 60.0, one);
+            let pulsed = Link::lately(&bundle.pulsed, 60.0, one);
+            println!(
+                "{law} {pulse}: {share:.3} of the link, {:.1} ms, pulsed {pulsed:.2}",
+                1e3 * queue
+            );
+            assert!(share >= 0.97, "{law} {pulse}: {share}");
+            assert!((least..most).contains(&queue), "{law} {pulse}: {queue}");
+            assert_eq!(passed, 0.0, "{law} {pulse}");
+            assert!(
+                pulsed == if pulse == "auto" { 0.0 } else { 1.0 },
+                "{law} {pulse}: {pulsed}"
+            );
+            assert_eq!(bundle.script.faults(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_standing_queue_is_not_taken_for_the_path() {
+    // Three minutes are eighteen windows of the shortest RTT, each of which could add its queue.
+    let mut link = Link::new(vec![full("")]);
+    link.run(180.0);
+    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+    assert!(queue < 0.013, "{queue}");
+}
+
+#[test]
+fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
+    for parameters in ["", "pulse=always", "law=basic"] {
+        let mut link = Link::new(vec![full(parameters)]);
+        link.run(30.0);
+        link.elastic = others();
+        let found = until(&mut link, true, 30.0);
+        assert!(found < 8.0, "{parameters}: found after {found} s");
+        link.run(10.0);
+        let share = share(&mut link, 0, 30.0);
+        let own = settled(&link.bundles[0], 3_000);
+        let passed = Link::lately(&link.bundles[0].passed, 30.0, one);
+        link.elastic.clear();
+        let back = until(&mut link, false, 30.0);
+        println!(
+            "{parameters}: found {found:.1} s, share {share:.2}, own queue {:.1} ms, passed {passed:.2}, back {back:.1} s",
+            1e3 * own
+        );
+        assert!(passed > 0.9, "{parameters}: {passed}");
+        assert!(share > 0.3, "{parameters}: {share}");
+        assert!((0.008..0.012).contains(&own), "{parameters}: {own}");
+        assert!(back < 12.0, "{parameters}: back after {back} s");
+        link.run(5.0);
+        let queue = Link::lately(&link.queue, 3.0, |queue| queue);
+        assert!(queue < 0.02, "{parameters}: {queue}");
+    }
+}
+
+#[test]
+fn beside_a_constant_rate_it_does_not_pass() {
+    for parameters in ["", "pulse=always"] {
+        let mut link = Link::new(vec![full(parameters)]);
+        link.run(30.0);
+        link.constant = 6e6;
+        link.run(20.0);
+        let share = share(&mut link, 0, 40.0);
+        let queue = Link::lately(&link.queue, 40.0, |queue| queue);
+        let passed = Link::lately(&link.bundles[0].passed, 60.0, one);
+        println!(
+            "{parameters}: {share:.2} of the link, {:.1} ms, passed {passed:.2}",
+            1e3 * queue
+        );
+        assert!(share > 0.47 && queue < 0.016, "{parameters}: {share} {queue}");
+        assert_eq!(passed, 0.0, "{parameters}");
+    }
+}
+
+#[test]
+fn a_link_that_became_slower_is_no_cross_traffic_for_long() {
+    let mut link = Link::new(vec![full("")]);
+    link.run(30.0);
+    link.rate = 6e6;
+    link.run(15.0);
+    let share = share(&mut link, 0, 30.0);
+    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+    let passed = Link::lately(&link.bundles[0].passed, 45.0, one);
+    println!("{share:.3} of the link, {:.1} ms, passed {passed:.2}", 1e3 * queue);
+    assert!(share > 0.97 && queue < 0.014, "{share} {queue}");
+    assert!(passed < 0.2, "{passed}");
+}
+
+#[test]
+fn of_two_bundles_one_pulses_and_neither_passes() {
+    for (first, second) in [("", ""), ("", "seed=1"), ("", "seed=2")] {
+        let mut link = Link::new(vec![full(first)]);
+        link.run(20.0);
+        link.bundles.push(full(second));
+        link.run(20.0);
+        let both = |link: &Link, seconds: f64| {
+            let pairs = (1..=(seconds * 100.0) as usize).map(|ago| {
+                let pulsed = |bundle: &Bundle| bundle.pulsed[bundle.pulsed.len() - ago];
+                (pulsed(&link.bundles[0]), pulsed(&link.bundles[1]))
+            });
+            let [none, one, two] = pairs.fold([0.0, 0.0, 0.0], |mut n, (a, b)| {
+                n[usize::from(a) + usize::from(b)] += 1.0 / (seconds * 100.0);
+                n
+            });
+            (none, one, two)
+        };
+        link.run(90.0);
+        let (none, exactly, two) = both(&link, 90.0);
+        let queue = Link::lately(&link.queue, 90.0, |queue| queue);
+        let passed = link
+            .bundles
+            .iter()
+            .map(|b| Link::lately(&b.passed, 110.0, one))
+            .fold(0.0, f64::max);
+        println!(
+            "{first}/{second}: pulsers 0: {none:.2}, 1: {exactly:.2}, 2: {two:.2}; {:.1} ms, passed {passed:.3}",
+            1e3 * queue
+        );
+        assert!(exactly > 0.9 && two < 0.1, "{first}/{second}: {none} {exactly} {two}");
+        assert!(passed <= 0.02 && queue < 0.025, "{first}/{second}: {passed} {queue}");
+    }
+}
+
+#[test]
+fn beside_elastic_traffic_a_watcher_follows_the_pulser_into_passing() {
+    for seed in 0..4 {
+        let mut link = Link::new(vec![full("")]);
+        link.run(20.0);
+        link.bundles.push(full(&format!("seed={seed}")));
+        link.run(20.0);
+        link.elastic = others();
+        link.run(60.0);
+        let passed: Vec<f64> = link
+            .bundles
+            .iter()
+            .map(|b| Link::lately(&b.passed, 40.0, one))
+            .collect();
+        println!("{seed}: passed {passed:?}");
+        assert!(passed.iter().all(|part| *part > 0.6), "{seed}: {passed:?}");
+    }
+}
+
+#[test]
+fn short_and_long_paths_are_kept_full_with_a_short_queue() {
+    for (rtt, most) in [(0.01, 0.006), (0.02, 0.010), (0.1, 0.013), (0.2, 0.013)] {
+        for law in ["copa", "basic"] {
+            let mut link = Link::new(vec![full(&format!("law={law}"))]);
+            link.rtt = rtt;
+            link.run(40.0);
+            let share = share(&mut link, 0, 30.0);
+            let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+            println!("{law} at {rtt} s: {share:.3} of the link, {:.1} ms", 1e3 * queue);
+            assert!(share > 0.91 && queue < most, "{law} at {rtt} s: {share} {queue}");
+        }
+    }
+}
+
+#[test]
+fn a_site_that_sends_less_than_the_link_is_left_alone() {
+    let mut link = Link::new(vec![full("")]);
+    link.run(20.0);
+    link.bundles[0].site = Site::Constant(10e6);
+    link.run(20.0);
+    let share = share(&mut link, 0, 30.0);
+    let own = Link::lately(&link.bundles[0].own, 30.0, |queue| queue);
+    assert!((share - 10.0 / 12.0).abs() < 0.01 && own < 0.001, "{share} {own}");
+}
+
+#[test]
+fn switching_off_holds_the_mode_that_it_starts_in() {
+    for (start, expected) in [("delay", 0.0), ("passing", 1.0)] {
+        let mut link = Link::new(vec![full(&format!("switching=off,start={start}"))]);
+        link.run(10.0);
+        link.elastic = others();
+        link.run(30.0);
+        assert_eq!(Link::lately(&link.bundles[0].passed, 30.0, one), expected, "{start}");
+    }
+}
+
+/// A tick of a bundle whose gateway limits, at a queue of its own, bytes.
+fn tick(script: &mut Script, rtt_us: u64, pending: u64) {
+    let _ = script.ack(Duration::from_millis(10), |s| {
+        (s.rate_outgoing, s.rate_incoming, s.bytes_acked) = (6_000_000, 6_000_000, 60_000);
+        (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (rtt_us, rtt_us, 50_000);
+        s.bytes_pending = pending;
+    });
+}
+
+fn gateway(parameters: &str) -> Script {
+    let mut script = Script::on(
+        Capabilities(everything().0 & !Capabilities::RECOVERY.0),
+        "bundler",
+        parameters,
+    )
+    .expect("a gateway suffices");
+    for _ in 0..100 {
+        script.transport.rate = 0;
+        tick(&mut script, 50_000, 0);
+    }
+    script
+}
+
+#[test]
+fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_says() {
+    let mut script = gateway("pulse=off");
+    script.transport.rate = 6_000_000;
+    tick(&mut script, 60_000, 1_000_000);
+    assert_eq!(script.transport.rate, 6_000_000, "no order of before");
+    tick(&mut script, 60_000, 1_000_000);
+    let rate = script.transport.rate as f64;
+    assert!((rate / 6e6 - 1.0).abs() < 0.05, "{rate}");
+    assert!(script.transport.cwnd as f64 > rate * 0.06);
+}
+
+#[test]
+fn the_program_moves_the_rate_by_the_queue_and_its_change() {
+    let mut script = gateway("start=passing,pulse=off");
+    script.transport.rate = 6_000_000;
+    // 10 ms of 6 Mbyte/s are 60,000 bytes: at them the rate is what arrived.
+    tick(&mut script, 60_000, 60_000);
+    tick(&mut script, 60_000, 60_000);
+    assert_eq!(script.transport.rate, 6_000_000);
+    tick(&mut script, 60_000, 60_000);
+    assert_eq!(script.transport.rate, 6_000_000);
+    // 6,000 bytes more: 10 for each of the change, and a tenth of each a tick.
+    tick(&mut script, 60_000, 66_000);
+    assert_eq!(script.transport.rate, 6_060_600);
+    tick(&mut script, 60_000, 66_000);
+    assert_eq!(script.transport.rate, 6_061_200);
+    tick(&mut script, 60_000, 60_000);
+    assert_eq!(script.transport.rate, 6_001_200);
+    tick(&mut script, 60_000, 54_000);
+    assert_eq!(script.transport.rate, 5_940_600);
+    // At a bound it stays, and comes back at once.
+    tick(&mut script, 60_000, 10_000_000);
+    tick(&mut script, 60_000, 10_000_000);
+    assert_eq!(script.transport.rate, 12_000_000);
+    tick(&mut script, 60_000, 9_990_000);
+    assert!(script.transport.rate <= 12_000_000);
+    tick(&mut script, 60_000, 0);
+    tick(&mut script, 60_000, 0);
+    assert_eq!(script.transport.rate, 125_000);
+    tick(&mut script, 60_000, 60_000);
+    assert_eq!(script.transport.rate, 725_000);
+    assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn a_tick_makes_one_report() {
+    let mut script = gateway("");
+    let before = script.reports;
+    script.transport.rate = 6_000_000;
+    (0..100).for_each(|_| tick(&mut script, 60_000, 60_000));
+    assert_eq!(script.reports - before, 100);
+}
+
+#[test]
+fn a_transport_starts_by_doubling_and_never_passes() {
+    let mut script = Script::new("bundler", "start=passing,pulse=always");
+    for doubled in [20, 40, 80] {
+        script.round(Duration::from_millis(20));
+        assert_eq!(script.window(), doubled);
+    }
+    for _ in 0..3_000 {
+        let _ = script.ack(Duration::from_millis(1), |s| {
+            (s.rate_outgoing, s.rate_incoming, s.bytes_acked) = (5_000_000, 5_000_000, 5_000);
+            (s.rtt_sample_us, s.srtt_us) = (30_000, 30_000);
+            s.bytes_pending = 1 << 40;
+        });
+    }
+    assert!(
+        (250_000..=5_000_000).contains(&script.transport.rate),
+        "{}",
+        script.transport.rate
+    );
+    assert_eq!((script.gauge("mode"), script.gauge("pulser")), (Some(0.0), Some(0.0)));
+    assert!(script.transport.cwnd >= 10 * MSS);
+}
+
+#[test]
+fn without_pacing_or_rates_it_is_refused() {
+    for missing in [Capabilities::PACING, Capabilities::DELIVERY_RATE, Capabilities::RTT] {
+        let rest = Capabilities(everything().0 & !missing.0);
+        assert!(
+            Script::on(rest, "bundler", "").is_none(),
+            "{:?}",
+            missing.names().next()
+        );
+    }
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_refused() {
+    for wrong in ["target=0ms", "target=2s", "law=vegas", "seed=x", "pulse=maybe"] {
+        let parameters = wrong.parse().expect("well-formed");
+        assert!(
+            crate::Registry::builtin().by_name("bundler", &parameters).is_err(),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The spectra of what was sent, what arrived, and the cross traffic.
+//!
+//! [`Fourier`] is the transform's plan and work space, one for any number of detectors.
+//!
+//! Every number is the same on every machine: the plan is `rustfft`'s scalar one, in `f32`, so that its sines and cosines,
+//! which come from the platform in `f64`, are the same after rounding (a test looks at each).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftPlannerScalar};
+
+use super::elasticity::{Sample, WINDOW};
+
+/// Bins a Hz.
+pub const BINS_PER_HZ: f64 = 5.12;
+
+/// Bins of the frequencies from `low`, itself excluded, to `high`.
+pub fn band(low: f64, high: f64) -> Range<usize> {
+    let bin = |hz: f64| ((hz * BINS_PER_HZ).max(0.0) as usize + 1).min(WINDOW / 2);
+    bin(low)..bin(high)
+}
+
+/// A quotient in steps of 1/1024, so that no last bit of a division decides; a thousand where there is nothing to divide by.
+pub(crate) fn over(a: f64, b: f64) -> f64 {
+    let quotient = if b > 0.0 { (a / b).min(1000.0) } else { 1000.0 };
+    libm::round(quotient * 1024.0) / 1024.0
+}
+
+fn magnitude(value: Complex<f32>) -> f64 {
+    f64::from(value.norm_sqr()).sqrt()
+}
+
+/// Plan and work space of the transform.
+pub struct Fourier {
+    plan: Arc<dyn Fft<f32>>,
+    /// S as the real part, R as the imaginary: one transform for both.
+    rates: Vec<Complex<f32>>,
+    /// S/R.
+    ratio: Vec<Complex<f32>>,
+    scratch: Vec<Complex<f32>>,
+}
+
+impl std::fmt::Debug for Fourier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fourier").finish_non_exhaustive()
+    }
+}
+
+impl Default for Fourier {
+    fn default() -> Fourier {
+        Fourier::new()
+    }
+}
+
+impl Fourier {
+    /// Plans the transform: some ten µs, once.
+    pub fn new() -> Fourier {
+        let plan = FftPlannerScalar::new().plan_fft_forward(WINDOW);
+        let zero = Complex::new(0.0, 0.0);
+        Fourier {
+            rates: vec![zero; WINDOW],
+            ratio: vec![zero; WINDOW],
+            scratch: vec![zero; plan.get_inplace_scratch_len()],
+            plan,
+        }
+    }
+
+    /// The spectra of so many samples, less their means, the oldest first; fewer than the window count as a window of which the rest
+    /// is 0. Rates are in parts of `capacity`, so that single precision does for any link.
+    pub(super) fn transform(
+        &mut self,
+        samples: impl Iterator<Item = Sample> + Clone,
+        count: usize,
+        capacity: f64,
+    ) -> Spectra<'_> {
+        let part = |rate: f32| (f64::from(rate) / capacity) as f32;
+        let samples = samples.map(|s| [part(s.sent), part(s.received), s.sent / s.received]);
+        let mean = |of: usize| (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / count as f64) as f32;
+        let [sent, received, ratio] = [mean(0), mean(1), mean(2)];
+        let zero = Complex::new(0.0, 0.0);
+        self.rates.fill(zero);
+        self.ratio.fill(zero);
+        for ((a, b), s) in self.rates.iter_mut().zip(&mut self.ratio).zip(samples.clone()) {
+            *a = Complex::new(s[0] - sent, s[1] - received);
+            *b = Complex::new(s[2] - ratio, 0.0);
+        }
+        self.plan.process_with_scratch(&mut self.rates, &mut self.scratch);
+        self.plan.process_with_scratch(&mut self.ratio, &mut self.scratch);
+        Spectra {
+            rates: &self.rates,
+            ratio: &self.ratio,
+        }
+    }
+}
+
+/// Which spectrum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// S, what was sent.
+    Sent,
+    /// R, what arrived.
+    Received,
+    /// ẑ, the cross traffic.
+    Cross,
+}
+
+/// The three spectra, taken apart again.
+pub struct Spectra<'a> {
+    rates: &'a [Complex<f32>],
+    ratio: &'a [Complex<f32>],
+}
+
+impl Spectra<'_> {
+    /// How strong one is in a bin, up to the window's half.
+    pub fn strength(&self, part: Part, bin: usize) -> f64 {
+        magnitude(match part {
+            Part::Sent => self.sent(bin),
+            Part::Received => self.received(bin),
+            Part::Cross => self.ratio(bin) - self.sent(bin),
+        })
+    }
+
+    /// How strong it is where it is strongest.
+    pub fn peak(&self, part: Part, bins: &Range<usize>) -> f64 {
+        bins.clone().map(|bin| self.strength(part, bin)).fold(0.0, f64::max)
+    }
+
+    /// The spectrum of a real part is even, of an imaginary part odd.
+    pub(super) fn sent(&self, bin: usize) -> Complex<f32> {
+        (self.rates[bin] + self.rates[(WINDOW - bin) % WINDOW].conj()) * 0.5
+    }
+
+    pub(super) fn received(&self, bin: usize) -> Complex<f32> {
+        (self.rates[bin] - self.rates[(WINDOW - bin) % WINDOW].conj()) * Complex::new(0.0, -0.5)
+    }
+
+    fn ratio(&self, bin: usize) -> Complex<f32> {
+        self.ratio[bin]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::TAU;
+
+    use super::super::Detector;
+    use super::*;
+
+    #[test]
+    fn the_band_is_open_below_and_closed_above() {
+        // 6.5 Hz are bin 33.28, 5.5 Hz bin 28.16.
+        assert_eq!(band(5.5, 6.5), 29..34);
+        assert_eq!(band(7.5, 11.5), 39..59);
+        assert_eq!(band(-1.0, 1e9), 1..256);
+    }
+
+    #[test]
+    fn a_part_of_the_window_is_a_window_of_its_own() {
+        // 6.25 Hz are 32 bins. For the first half it is in S, for the second in R.
+        let mut detector = Detector::new();
+        for i in 0..WINDOW {
+            let swing = 1e6 * libm::sin(TAU * 6.25 * i as f64 * 0.01);
+            let (sent, received) = if i < WINDOW / 2 { (swing, 0.0) } else { (0.0, swing) };
+            detector.push(Sample {
+                sent: (5e6 + sent) as f32,
+                received: (5e6 + received) as f32,
+                queueing: 0.01,
+            });
+        }
+        let mut fourier = Fourier::new();
+        let whole = detector.spectra(&mut fourier, 10e6, WINDOW).expect("it is full");
+        let (sent, received) = (whole.strength(Part::Sent, 32), whole.strength(Part::Received, 32));
+        assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
+        let late = detector.spectra(&mut fourier, 10e6, WINDOW / 2).expect("it is full");
+        let (sent, received) = (late.strength(Part::Sent, 32), late.strength(Part::Received, 32));
+        assert!(sent < 0.001 * received, "{sent} {received}");
+        // Half of 256 samples of a tenth of the capacity.
+        assert!((late.peak(Part::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
+    }
+
+    /// `rustfft` has its factors from the platform's `f64` sine and cosine, which may differ in the last bits from machine to
+    /// machine. None is so near the middle between two `f32` that four such bits would change what it is rounded to.
+    #[test]
+    fn the_factors_are_the_same_on_every_machine() {
+        for index in 0..WINDOW {
+            let angle = -TAU / WINDOW as f64 * index as f64;
+            for exact in [libm::cos(angle), libm::sin(angle)] {
+                let wide = exact.abs() * 4.0 * f64::EPSILON;
+                assert_eq!((exact - wide) as f32, (exact + wide) as f32, "{index}");
+            }
+        }
+    }
+}
