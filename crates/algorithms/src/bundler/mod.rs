@@ -120,6 +120,13 @@ const BEFORE: usize = 500;
 /// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next tone is two away, and is no answer. In
 /// passing the RTT moves by more and spreads the answer, and there it is [`WIDE`].
 const NARROW: f64 = 0.2;
+/// In delay mode nothing is an answer unless there was a queue in such a part of the window (ours): a site at 87 % of its link leaves it
+/// idle at times, and its own bursts are then in z. More, and others that come to such a link are found later.
+const BUSY: f64 = 0.75;
+/// While it passes, a flat R is the capacity only below this part of what that was.
+const SLOWER: f64 = 0.7;
+/// And where there was one in less than this part, whoever answered has gone (Nimbus' switch).
+const GONE: f64 = 0.1;
 /// η below which it passes no longer (ours; reference: 2.0). While traffic passes the RTT swings with the others' windows and spreads their
 /// answer: η of elastic traffic is 1.8 to 3 then, and below 1 of traffic that does not answer.
 const LEAVES: f64 = 1.5;
@@ -289,7 +296,7 @@ impl Flow {
             .law
             .aim(self.path.base(), Law::bounds(capacity, self.mss, self.path.base()));
         let cross = self.cross(tick, capacity) / capacity;
-        self.need.seen(tick.now, tick.elapsed, cross, queueing, aim);
+        self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
     /// The rate of the delay mode from what was measured, bytes/s.
@@ -369,6 +376,8 @@ impl Bundler {
             let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
+                // Beside little elastic traffic R is nearly flat, too. A link that became slower is much slower.
+                Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => Capacity::Unknown,
                 shown => shown,
             };
             flow.known |= flow.capacity.learn(shown);
@@ -393,7 +402,12 @@ impl Bundler {
             Mode::Delay => RIPE,
             Mode::Competitive => FULL,
         };
-        let gone = reading.is_some_and(|reading| reading.busy < 0.1);
+        if flow.switch.mode() == Mode::Delay && reading.is_some_and(|reading| reading.busy < BUSY) {
+            // Who fills a queue leaves no gaps; z of a link that idles is what it has to spare.
+            flow.switch.forget();
+            return;
+        }
+        let gone = reading.is_some_and(|reading| reading.busy < GONE);
         let Some(reading) = reading.filter(|_| (pulsing >= ripe || gone) && !flow.election.is_foreign()) else {
             return;
         };

@@ -30,8 +30,9 @@ pub(super) struct Need {
     cross: f64,
     /// Queue over its aim, averaged.
     queue: f64,
-    /// When that was last short.
+    /// When that was last short, and when there was none at all.
     short: Time,
+    empty: Time,
     /// The last reason.
     reason: Option<Time>,
 }
@@ -41,14 +42,20 @@ impl Need {
     pub fn since(now: Time) -> Need {
         Need {
             short: now,
+            empty: now,
             ..Need::default()
         }
     }
 
-    /// What `elapsed` seconds showed: cross traffic as a part of µ, and the queue in the network and its aim, seconds.
-    pub fn seen(&mut self, now: Time, elapsed: f64, cross: f64, queue: f64, aim: f64) {
+    /// What `elapsed` seconds showed: cross traffic as a part of µ, over an RTT of so many seconds, and the queue in the network and its
+    /// aim, seconds. Where the queue was empty at some time in two RTTs, the rates over one have spare capacity in them.
+    pub fn seen(&mut self, now: Time, elapsed: f64, (cross, rtt): (f64, f64), queue: f64, aim: f64) {
         let gain = elapsed / (OVER + elapsed);
-        let cross = if queue > BUSY { cross.clamp(-1.0, 1.0) } else { 0.0 };
+        if queue <= BUSY {
+            self.empty = now;
+        }
+        let busy = now.since(self.empty).as_secs_f64() > 2.0 * rtt;
+        let cross = if busy { cross.clamp(-1.0, 1.0) } else { 0.0 };
         self.cross += gain * (cross - self.cross);
         self.queue += gain * (queue / aim - self.queue);
         if self.queue <= TOO_LONG {
@@ -90,7 +97,7 @@ mod tests {
     fn first(need: &mut Need, from: u64, millis: u64, cross: f64, queue: f64) -> Option<u64> {
         (from..from + millis).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, cross, queue, AIM);
+            need.seen(now, 0.01, (cross, 0.05), queue, AIM);
             need.pulses(now)
         })
     }
@@ -112,7 +119,7 @@ mod tests {
         assert!((10_050..10_300).contains(&when), "{when}");
         let gone = (when + 10..30_000).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, 0.0, 0.012, AIM);
+            need.seen(now, 0.01, (0.0, 0.05), 0.012, AIM);
             !need.pulses(now)
         });
         assert!(gone.is_some_and(|ms| (5_100..5_300).contains(&(ms - when))), "{gone:?}");
