@@ -436,7 +436,7 @@ impl<P: Packet> Sendbox<P> {
     /// What the program is told, each [`TICK`]. What came is counted from now on for the next one.
     pub fn tick(&mut self, now: Time) -> Signals {
         let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
-        self.next_tick = self.next_tick + TICK * (missed + 1);
+        self.next_tick += TICK * (missed + 1);
         let tick = std::mem::take(&mut self.since_tick);
         let marks = &mut self.marks;
         marks.pace += marks.left / (missed + 1);

@@ -133,7 +133,7 @@ impl Net {
         if self.sendbox.next_deadline() <= now {
             self.sendbox.on_deadline(now);
         }
-        if now.as_micros() % 10_000 == 0 {
+        if now.as_micros().is_multiple_of(10_000) {
             self.last = self.sendbox.tick(now);
             let outcome = Outcome {
                 rate: self.order,

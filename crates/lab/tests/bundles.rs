@@ -29,13 +29,20 @@ fn the_queue_moves_from_the_network_into_the_box() {
     let ((ours, paced), (native, open)) = (of("bundler"), of("native:cubic"));
     assert_eq!((open.open_share, open.changes.len(), open.box_queue_ms), (1.0, 0, None));
     assert!(paced.delay_share > 0.9, "{paced:?}");
-    assert!(paced.network_queue_p95_ms < 0.5 * open.network_queue_p95_ms, "{paced:?} {open:?}");
+    assert!(
+        paced.network_queue_p95_ms < 0.5 * open.network_queue_p95_ms,
+        "{paced:?} {open:?}"
+    );
     assert!(paced.box_queue_ms > Some(5.0), "{paced:?}");
     assert!(ours.figures.goodput_mbit > 0.97 * native.figures.goodput_mbit);
     // What waits in the box is scheduled there: whoever sends little does not wait for who sends much.
     let small = |c: &ccplane_lab::result::ContenderResult| {
         let completions = c.figures.completions.as_ref().expect("messages end");
-        completions.classes.first().map(|class| class.slowdown_p99).unwrap_or(0.0)
+        completions
+            .classes
+            .first()
+            .map(|class| class.slowdown_p99)
+            .unwrap_or(0.0)
     };
     assert!(small(ours) < small(native), "{} {}", small(ours), small(native));
     let [samples] = ours.series.bundles.as_slice() else {
