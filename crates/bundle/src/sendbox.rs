@@ -116,8 +116,8 @@ pub enum Unlikely {
     /// Of a packet that did not leave.
     #[error("feedback of packet {0}, which did not leave")]
     NeverSent(u64),
-    /// More arrived than left.
-    #[error("feedback of more packets or bytes than left")]
+    /// More arrived than left, or more of it was marked or out of order than arrived.
+    #[error("feedback of more packets or bytes than there were")]
     TooMuch,
     /// Held longer than it was out.
     #[error("feedback that was held for longer than its packet was out")]
@@ -365,7 +365,12 @@ impl<P: Packet> Sendbox<P> {
             return Err(Unlikely::NeverSent(feedback.boundary));
         }
         let arrived = feedback.packets.saturating_add(feedback.missing);
-        if arrived > sent.packets || feedback.bytes > sent.bytes || feedback.bytes_then > feedback.bytes {
+        let counted = feedback.out_of_order.max(feedback.marked);
+        if arrived > sent.packets
+            || counted > feedback.packets
+            || feedback.bytes > sent.bytes
+            || feedback.bytes_then > feedback.bytes
+        {
             return Err(Unlikely::TooMuch);
         }
         let boundary = sent.find(feedback.boundary);

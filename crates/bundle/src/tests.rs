@@ -302,7 +302,7 @@ fn what_cannot_be_true_changes_nothing() {
     let (now, mut sendbox) = (net.now, net.sendbox.clone());
     let before = sendbox.status(now);
     let sent = before.totals.packets;
-    let cases: [(Feedback, Unlikely); 5] = [
+    let cases: [(Feedback, Unlikely); 6] = [
         (Feedback { session: 9, ..good }, Unlikely::Session(9)),
         (Feedback { boundary: sent, ..good }, Unlikely::NeverSent(sent)),
         (
@@ -313,6 +313,13 @@ fn what_cannot_be_true_changes_nothing() {
             Unlikely::TooMuch,
         ),
         (Feedback { missing: sent, ..good }, Unlikely::TooMuch),
+        (
+            Feedback {
+                marked: u64::MAX,
+                ..good
+            },
+            Unlikely::TooMuch,
+        ),
         (
             Feedback {
                 hold: Duration::from_secs(3),
