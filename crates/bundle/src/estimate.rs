@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use ccplane_datapath::{OneWay, Stamps};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::feedback::Feedback;
 use crate::sent::Boundary;
@@ -85,16 +85,11 @@ impl Estimate {
             self.epochs.pop_front();
         }
         let Some(&oldest) = self.epochs.front() else { return };
-        let sent = rate(
-            newest.left_bytes.saturating_sub(oldest.left_bytes),
-            newest.left.since(oldest.left),
-        );
-        let received = rate(
-            newest.came_bytes.saturating_sub(oldest.came_bytes),
-            newest.came.since(oldest.came),
-        );
-        if let (Some(sent), Some(received)) = (sent, received) {
-            (self.sent, self.received) = (sent, received);
+        let (leaving, coming) = (newest.left.since(oldest.left), newest.came.since(oldest.came));
+        if leaving > Duration::ZERO && coming > Duration::ZERO {
+            let bytes = |newest: u64, oldest: u64| Bytes::new(newest.saturating_sub(oldest));
+            self.sent = Rate::of(bytes(newest.left_bytes, oldest.left_bytes), leaving);
+            self.received = Rate::of(bytes(newest.came_bytes, oldest.came_bytes), coming);
         }
     }
 
@@ -142,16 +137,7 @@ impl Estimate {
 /// An RTT below it is one in which a clock stood still: 1 µs.
 const LEAST_RTT: Duration = Duration::from_micros(1);
 
-/// Bytes over a time; `None` where there is none.
-fn rate(bytes: u64, over: Duration) -> Option<Rate> {
-    let nanos = u128::from(over.as_nanos());
-    (nanos > 0).then(|| {
-        let rate = u128::from(bytes) * 1_000_000_000 / nanos;
-        Rate::from_bytes_per_sec(u64::try_from(rate).unwrap_or(u64::MAX))
-    })
-}
-
-/// The least of one to two halves of [`MIN_RTT_WINDOW`].
+/// The least of one to two halves of [`MIN_RTT_WINDOW`]. [`OneWay`] has one, too, of stamps that wrap: it knows no RTT above 2.1 s.
 #[derive(Clone, Copy, Debug, Default)]
 struct Least {
     recent: Option<Duration>,

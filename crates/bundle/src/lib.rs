@@ -11,6 +11,7 @@ mod estimate;
 mod feedback;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+mod ledger;
 mod mark;
 mod mode;
 mod receivebox;
@@ -18,13 +19,12 @@ mod scheduler;
 mod sendbox;
 mod sent;
 
-pub use estimate::{ENOUGH, MIN_RTT_WINDOW, SECONDS};
 pub use feedback::{FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT};
+pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};
 pub use mode::{Mode, ModeChange, Reason, Seen};
-pub use receivebox::{LATEST, Receivebox, SOONEST, WINDOW};
-pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals, Unlikely};
-pub use sent::REMEMBERED;
+pub use receivebox::Receivebox;
+pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals};
 
 #[cfg(test)]
 mod tests;

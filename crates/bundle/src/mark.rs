@@ -24,7 +24,7 @@ pub struct Every(u32);
 /// leaves it without news for a good part of a round trip.
 const BDP_PART: u64 = 4;
 /// Bytes of the packets that a bandwidth-delay product is counted in.
-const PACKET: u128 = 1_500;
+const PACKET: u64 = 1_500;
 
 impl Every {
     /// Every packet is one.
@@ -43,8 +43,7 @@ impl Every {
 
     /// A quarter of the bandwidth-delay product, rounded down to powers of two: floor_pow2(rate · min RTT / 1500) / 4.
     pub fn of(rate: Rate, min_rtt: Duration) -> Every {
-        let bytes = u128::from(rate.bytes_per_sec()) * u128::from(min_rtt.as_nanos()) / 1_000_000_000;
-        let packets = u64::try_from(bytes / PACKET).unwrap_or(u64::MAX);
+        let packets = rate.bytes_in(min_rtt).get() / PACKET;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
         Every((power / BDP_PART).clamp(1, u64::from(Every::MOST.0)) as u32)
     }

@@ -26,14 +26,15 @@
 use ccplane_agent::datapath::{Lent, Way};
 use ccplane_datapath::{Capabilities, Outcome, Signals, Transport};
 use ccplane_qdisc::{Backlog, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::estimate::{Estimate, Order};
 use crate::feedback::{Feedback, Notice};
+use crate::ledger::{Counts, Heard, Ledger, Unlikely};
 use crate::mark::{Every, Marks};
 use crate::mode::{Mode, ModeChange, Modes, Reason, Seen};
 use crate::scheduler::Scheduler;
-use crate::sent::Sent;
+use crate::sent::Boundary;
 
 /// What a bundle can do for its algorithm.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
@@ -52,14 +53,8 @@ const SILENT_RTTS: u64 = 4;
 const SILENT: Duration = Duration::from_millis(250);
 /// With at least so many packets sent since the last feedback came: what a receivebox was not sent it cannot answer.
 const SILENT_PACKETS: u64 = 10;
-/// N is told at least so often: it is the only packet of an idle bundle.
-const NOTICE: Duration = Duration::from_secs(1);
-/// And no more often than this, though N may change with every tick.
-const NOTICE_SOONEST: Duration = Duration::from_millis(100);
 /// Feedback of a numbering that ended counts for so many RTTs more: what was under way.
 const OLD_RTTS: u64 = 2;
-/// Weight of the last tick in the rate by which N is chosen: some 80 ms.
-const PACE_GAIN: u64 = 8;
 /// A window is never told as less than this, packets (RFC 6928): while nothing is known.
 const INITIAL_WINDOW: u64 = 10;
 
@@ -107,29 +102,12 @@ impl Default for SendboxConfig {
     }
 }
 
-/// Feedback that cannot be true. It changes nothing and is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlikely {
-    /// Of a numbering that this sendbox does not have.
-    #[error("feedback of session {0}, which this side does not have")]
-    Session(u32),
-    /// Of a packet that did not leave.
-    #[error("feedback of packet {0}, which did not leave")]
-    NeverSent(u64),
-    /// More arrived than left, or more of it was marked or out of order than arrived.
-    #[error("feedback of more packets or bytes than there were")]
-    TooMuch,
-    /// Held longer than it was out.
-    #[error("feedback that was held for longer than its packet was out")]
-    TooSoon,
-}
-
 /// The near end of a bundle.
 #[derive(Clone, Debug)]
 pub struct Sendbox<P> {
     scheduler: Scheduler<P>,
     config: SendboxConfig,
-    marks: Marking,
+    ledger: Ledger,
     estimate: Estimate,
     order: Order,
     modes: Modes,
@@ -140,57 +118,6 @@ pub struct Sendbox<P> {
     left_since: u64,
     unanswered: Option<Time>,
     totals: Totals,
-}
-
-/// What was sent, under which numbers.
-#[derive(Clone, Debug)]
-struct Marking {
-    session: u32,
-    sent: Sent,
-    /// What the newest feedback of the session said; `None` after a silence: the receivebox may be another by then, whose counts begin
-    /// anywhere.
-    heard: Option<Heard>,
-    /// The numbering before, until then.
-    before: Option<(u32, Sent, Option<Heard>, Time)>,
-    every: Every,
-    /// N was told; zero before the first time.
-    told: Time,
-    told_every: Option<Every>,
-    /// Bytes that left since the last tick, and per tick, smoothed, times [`PACE_GAIN`].
-    left: u64,
-    pace: u64,
-}
-
-/// Counts of a session, as the newest feedback has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Heard {
-    packets: u64,
-    bytes: u64,
-    out_of_order: u64,
-    missing: u64,
-    marked: u64,
-}
-
-impl Heard {
-    fn of(feedback: &Feedback) -> Heard {
-        Heard {
-            packets: feedback.packets,
-            bytes: feedback.bytes,
-            out_of_order: feedback.out_of_order,
-            missing: feedback.missing,
-            marked: feedback.marked,
-        }
-    }
-
-    fn since(self, before: Heard) -> Heard {
-        Heard {
-            packets: self.packets.saturating_sub(before.packets),
-            bytes: self.bytes.saturating_sub(before.bytes),
-            out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
-            missing: self.missing.saturating_sub(before.missing),
-            marked: self.marked.saturating_sub(before.marked),
-        }
-    }
 }
 
 /// What the algorithm ordered since there is a limit.
@@ -205,10 +132,7 @@ struct Orders {
 /// What came since the last tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceTick {
-    bytes: u64,
-    packets: u64,
-    lost: u64,
-    marked: u64,
+    counts: Counts,
     /// The queue was empty at some time.
     empty: bool,
     silent: bool,
@@ -275,17 +199,7 @@ impl<P: Packet> Sendbox<P> {
         Ok(Sendbox {
             scheduler: Scheduler::new(queue, now),
             config: config.clone(),
-            marks: Marking {
-                session: 0,
-                sent: Sent::new(config.marks),
-                heard: Some(Heard::default()),
-                before: None,
-                every: Every::ONE,
-                told: Time::ZERO,
-                told_every: None,
-                left: 0,
-                pace: 0,
-            },
+            ledger: Ledger::new(config.marks),
             estimate: Estimate::default(),
             order: Order::default(),
             modes: Modes::new(now, config.observe),
@@ -319,9 +233,7 @@ impl<P: Packet> Sendbox<P> {
 
     /// A packet left under this number, with so many bytes on the wire.
     pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
-        let boundary = self.marks.every.is_boundary(number);
-        self.marks.sent.left(now, number, bytes, boundary);
-        self.marks.left += u64::from(bytes);
+        self.ledger.left(now, number, bytes);
         self.totals.packets += 1;
         self.totals.bytes += u64::from(bytes);
         self.left_since += 1;
@@ -333,90 +245,55 @@ impl<P: Packet> Sendbox<P> {
     /// Packets are numbered anew from now on. What is still heard of the numbering before counts for two RTTs more.
     pub fn renumber(&mut self, now: Time, session: u32) {
         let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
-        let marks = self.config.marks;
-        let before = std::mem::replace(&mut self.marks.sent, Sent::new(marks));
-        let heard = self.marks.heard.replace(Heard::default());
-        self.marks.before = Some((self.marks.session, before, heard, until));
-        self.marks.session = session;
-        self.marks.told_every = None;
+        self.ledger.renumber(session, until);
         self.estimate.renumber();
     }
 
     /// What the receivebox says.
     pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
         self.totals.feedback += 1;
-        let taken = self.take(now, feedback);
-        self.totals.unlikely += u64::from(taken.is_err());
-        taken
-    }
-
-    fn take(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
-        let marks = &mut self.marks;
-        if marks.before.as_ref().is_some_and(|(.., until)| now >= *until) {
-            marks.before = None;
-        }
-        let current = feedback.session == marks.session;
-        let (sent, heard) = match &mut marks.before {
-            _ if current => (&marks.sent, &mut marks.heard),
-            Some((session, sent, heard, _)) if *session == feedback.session => (&*sent, heard),
-            _ => return Err(Unlikely::Session(feedback.session)),
-        };
-        if self.config.marks == Marks::Counter && feedback.boundary >= sent.next {
-            return Err(Unlikely::NeverSent(feedback.boundary));
-        }
-        let arrived = feedback.packets.saturating_add(feedback.missing);
-        let counted = feedback.out_of_order.max(feedback.marked);
-        if arrived > sent.packets
-            || counted > feedback.packets
-            || feedback.bytes > sent.bytes
-            || feedback.bytes_then > feedback.bytes
-        {
-            return Err(Unlikely::TooMuch);
-        }
-        let boundary = sent.find(feedback.boundary);
-        if boundary.is_some_and(|boundary| boundary.at + feedback.hold > now) {
-            return Err(Unlikely::TooSoon);
-        }
-        let told = Heard::of(feedback);
-        let last = heard.unwrap_or(told);
-        if told.packets < last.packets {
-            self.totals.late += 1;
-            return Ok(());
-        }
-        *heard = Some(told);
-        let Heard {
-            packets,
-            bytes,
-            out_of_order,
-            missing: lost,
-            marked,
-        } = told.since(last);
-        let tick = &mut self.since_tick;
-        tick.packets += packets;
-        tick.bytes += bytes;
-        tick.lost += lost;
-        tick.marked += marked;
-        let totals = &mut self.totals;
-        totals.arrived += packets;
-        totals.arrived_bytes += bytes;
-        totals.missing += lost;
-        totals.out_of_order += out_of_order;
-        totals.marked += marked;
-        self.order.take(now, packets, out_of_order);
-        (self.left_since, self.unanswered) = (0, None);
-        // Epochs of a numbering that ended do not go together with those of the new one, but its RTT is as good.
-        if let Some(boundary) = boundary
-            && current
-            && self.estimate.take(now, &boundary, feedback)
-        {
-            self.since_tick.fresh = true;
-            let seen = self.seen();
-            if self.modes.on_feedback(now, &seen) {
-                self.begin();
+        match self.ledger.take(now, feedback) {
+            Ok(Heard::News { counts, boundary }) => {
+                self.count(now, &counts);
+                if let Some(boundary) = boundary {
+                    self.measure(now, &boundary, feedback);
+                }
             }
-            self.apply(now);
+            Ok(Heard::Late) => self.totals.late += 1,
+            Err(why) => {
+                self.totals.unlikely += 1;
+                return Err(why);
+            }
         }
         Ok(())
+    }
+
+    fn count(&mut self, now: Time, counts: &Counts) {
+        let tick = &mut self.since_tick.counts;
+        tick.packets += counts.packets;
+        tick.bytes += counts.bytes;
+        tick.missing += counts.missing;
+        tick.marked += counts.marked;
+        let totals = &mut self.totals;
+        totals.arrived += counts.packets;
+        totals.arrived_bytes += counts.bytes;
+        totals.missing += counts.missing;
+        totals.out_of_order += counts.out_of_order;
+        totals.marked += counts.marked;
+        self.order.take(now, counts.packets, counts.out_of_order);
+        (self.left_since, self.unanswered) = (0, None);
+    }
+
+    fn measure(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) {
+        if !self.estimate.take(now, boundary, feedback) {
+            return;
+        }
+        self.since_tick.fresh = true;
+        let seen = self.seen();
+        if self.modes.on_feedback(now, &seen) {
+            self.begin();
+        }
+        self.apply(now);
     }
 
     /// A limit begins: at what arrives.
@@ -443,31 +320,22 @@ impl<P: Packet> Sendbox<P> {
         let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
         self.next_tick += TICK * (missed + 1);
         let tick = std::mem::take(&mut self.since_tick);
-        let marks = &mut self.marks;
-        marks.pace += marks.left / (missed + 1);
-        marks.pace -= marks.pace / PACE_GAIN;
-        marks.left = 0;
         let min_rtt = self.estimate.min_rtt().unwrap_or_default();
-        let pace = Rate::from_bytes_per_sec(marks.pace / PACE_GAIN * 100);
-        marks.every = Every::of(pace, min_rtt);
-
-        let heard = marks.heard.unwrap_or_default();
+        self.ledger.tick(missed, TICK, min_rtt);
         let backlog = self.scheduler.backlog();
         let limited = self.modes.mode() != Mode::Open;
         let mss = u64::from(self.config.mtu);
+        let (packets_in_flight, bytes_in_flight) = self.ledger.in_flight(mss);
         let estimate = &self.estimate;
+        let counts = &tick.counts;
         let mut signals = Signals {
-            bytes_acked: tick.bytes,
-            packets_acked: tick.packets,
-            lost_pkts_sample: tick.lost,
-            ecn_packets: tick.marked,
-            ecn_bytes: tick.marked.saturating_mul(mss).min(tick.bytes),
-            bytes_in_flight: marks
-                .sent
-                .bytes
-                .saturating_sub(heard.bytes)
-                .saturating_sub(heard.missing.saturating_mul(mss)),
-            packets_in_flight: self.out(),
+            bytes_acked: counts.bytes,
+            packets_acked: counts.packets,
+            lost_pkts_sample: counts.missing,
+            ecn_packets: counts.marked,
+            ecn_bytes: counts.marked.saturating_mul(mss).min(counts.bytes),
+            bytes_in_flight,
+            packets_in_flight,
             bytes_pending: backlog.bytes,
             rate_outgoing: estimate.sent().bytes_per_sec(),
             rate_incoming: estimate.received().bytes_per_sec(),
@@ -491,9 +359,8 @@ impl<P: Packet> Sendbox<P> {
             _ => self.limit(),
         };
         let least = INITIAL_WINDOW * u64::from(self.config.mtu);
-        let srtt = u128::from(self.estimate.srtt().as_nanos());
-        let product = u128::from(self.estimate.received().bytes_per_sec()) * srtt / 1_000_000_000;
-        let window = u64::try_from(product).unwrap_or(u64::MAX).max(least);
+        let product = self.estimate.received().bytes_in(self.estimate.srtt());
+        let window = product.get().max(least);
         Transport {
             cwnd: self.orders.cwnd.unwrap_or(window),
             rate,
@@ -528,11 +395,9 @@ impl<P: Packet> Sendbox<P> {
 
     /// min(rate, cwnd / RTT) of what was ordered, or the rate at which the limit began; bytes/s.
     fn limit(&self) -> u64 {
-        let srtt = u128::from(self.estimate.srtt().as_nanos().max(1));
-        let by_window = self
-            .orders
-            .cwnd
-            .map(|cwnd| u64::try_from(u128::from(cwnd) * 1_000_000_000 / srtt).unwrap_or(u64::MAX));
+        let srtt = self.estimate.srtt();
+        let per_rtt = |window: u64| Rate::of(Bytes::new(window), srtt).bytes_per_sec();
+        let by_window = self.orders.cwnd.map(per_rtt);
         let ordered = self.orders.rate.into_iter().chain(by_window).min();
         let (min, max) = (self.config.min.bytes_per_sec(), self.config.max.bytes_per_sec());
         ordered.unwrap_or(self.orders.start).clamp(min.min(max), max)
@@ -552,24 +417,7 @@ impl<P: Packet> Sendbox<P> {
 
     /// Which packets are boundaries is to be told the other side, in a packet of the bundle.
     pub fn notice(&mut self, now: Time) -> Option<Notice> {
-        if self.notice_due() > now {
-            return None;
-        }
-        let marks = &mut self.marks;
-        (marks.told, marks.told_every) = (now, Some(marks.every));
-        Some(Notice {
-            session: marks.session,
-            every: marks.every,
-        })
-    }
-
-    fn notice_due(&self) -> Time {
-        let after = match self.marks.told_every {
-            None => return Time::ZERO,
-            Some(every) if every != self.marks.every => NOTICE_SOONEST,
-            Some(_) => NOTICE,
-        };
-        self.marks.told + after
+        self.ledger.notice(now)
     }
 
     /// When something is to be done: a packet leaves, the program runs, a notice is due, or silence begins.
@@ -578,7 +426,7 @@ impl<P: Packet> Sendbox<P> {
         times
             .into_iter()
             .flatten()
-            .fold(self.next_tick.min(self.notice_due()), Time::min)
+            .fold(self.next_tick.min(self.ledger.notice_due()), Time::min)
     }
 
     /// Call it when [`next_deadline`](Sendbox::next_deadline) has come, beside whatever else is due then.
@@ -588,7 +436,7 @@ impl<P: Packet> Sendbox<P> {
             self.modes.on_silence(now, &seen);
             self.since_tick.silent = true;
             (self.left_since, self.unanswered) = (0, None);
-            self.marks.heard = None;
+            self.ledger.forget();
             self.estimate.forget();
             self.order = Order::default();
             self.apply(now);
@@ -599,16 +447,6 @@ impl<P: Packet> Sendbox<P> {
     fn silent_at(&self) -> Option<Time> {
         let since = self.unanswered.filter(|_| !self.modes.silent())?;
         Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))
-    }
-
-    /// Packets of the numbering that are not known to have arrived or to be missing.
-    fn out(&self) -> u64 {
-        let heard = self.marks.heard.unwrap_or_default();
-        self.marks
-            .sent
-            .packets
-            .saturating_sub(heard.packets)
-            .saturating_sub(heard.missing)
     }
 
     fn seen(&self) -> Seen {
@@ -653,7 +491,7 @@ impl<P: Packet> Sendbox<P> {
             seen: self.seen(),
             in_network: estimate.one_way().queue_delay(now, estimate.srtt()),
             backlog: self.scheduler.backlog(),
-            every: self.marks.every,
+            every: self.ledger.every(),
             changes: *self.modes.counts(),
             totals: self.totals,
         }

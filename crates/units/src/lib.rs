@@ -261,6 +261,15 @@ impl Rate {
         Duration(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 })
     }
 
+    /// The rate at which `amount` passes in `time`, rounded down; saturates, and is the highest where there is no time.
+    pub const fn of(amount: Bytes, time: Duration) -> Rate {
+        if time.0 == 0 {
+            return Rate(u64::MAX);
+        }
+        let rate = amount.0 as u128 * NANOS_PER_SEC / time.0 as u128;
+        Rate(if rate > u64::MAX as u128 { u64::MAX } else { rate as u64 })
+    }
+
     /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the BDP.
     pub const fn bytes_in(self, time: Duration) -> Bytes {
         let bytes = self.0 as u128 * time.0 as u128 / NANOS_PER_SEC;

@@ -147,3 +147,14 @@ proptest! {
         let _ = (rate(&text), nanos(&text), bytes(&text), parts(&text), text.parse::<Packets>());
     }
 }
+
+#[test]
+fn a_rate_is_an_amount_over_a_time() {
+    let of = |bytes, ms| Rate::of(Bytes::new(bytes), Duration::from_millis(ms)).bytes_per_sec();
+    assert_eq!((of(1_500, 1), of(0, 1), of(1, 3)), (1_500_000, 0, 333));
+    assert_eq!((of(7, 0), of(u64::MAX, 1)), (u64::MAX, u64::MAX));
+    // And back.
+    let rate = Rate::from_bytes_per_sec(12_000_000);
+    let time = Duration::from_millis(50);
+    assert_eq!(Rate::of(rate.bytes_in(time), time), rate);
+}
