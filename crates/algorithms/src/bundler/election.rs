@@ -77,6 +77,8 @@ pub(super) enum Role {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Election {
     role: Role,
+    /// It listens at all: one that never does hears nobody.
+    listens: bool,
     /// When it took the role, or the tones of its mode.
     since: Time,
     /// When its own pulse was in its rate last.
@@ -96,10 +98,11 @@ pub(super) struct Election {
 }
 
 impl Election {
-    /// A watcher, which listens first.
-    pub fn new(now: Time, dice: Dice) -> Election {
+    /// A watcher, which listens first, if it ever does.
+    pub fn new(now: Time, dice: Dice, listens: bool) -> Election {
         Election {
             role: Role::Watcher,
+            listens,
             since: now,
             pulsed: Some(now),
             tone: 1,
@@ -176,7 +179,7 @@ impl Election {
 
     /// Whether a watcher hears a pulse.
     pub fn hears(&self) -> bool {
-        self.heard >= HEARD
+        self.listens && self.heard >= HEARD
     }
 
     /// What the last [`LISTENS`] samples, of which `count` are new, say to a pulser, and whether it gives up.
@@ -299,7 +302,7 @@ mod tests {
     }
 
     fn pulser(tone: usize) -> Election {
-        let mut election = Election::new(Time::ZERO, Dice(7));
+        let mut election = Election::new(Time::ZERO, Dice(7), true);
         election.begin(Time::ZERO);
         election.tone = tone;
         election
@@ -363,7 +366,7 @@ mod tests {
     /// What a watcher in this mode hears after so many tenths of a second.
     fn watches(mode: Mode, others: Option<usize>, tenths: u64) -> (bool, Option<Mode>) {
         let detector = detector(None, others, 0.0);
-        let (mut fourier, mut election) = (Fourier::new(), Election::new(Time::ZERO, Dice(7)));
+        let (mut fourier, mut election) = (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector.spectra(&mut fourier, MU, LISTENS).expect("it is full");
             election.as_watcher(&spectra, mode, 0.5, 10)
@@ -390,7 +393,7 @@ mod tests {
     #[test]
     fn the_larger_begins_sooner_and_equal_seeds_do_not_begin_together() {
         let begins = |share: f64, other: u64| {
-            let mut election = Election::new(Time::ZERO, Dice(7));
+            let mut election = Election::new(Time::ZERO, Dice(7), true);
             (0..10_000u64)
                 .find(|i| election.begins(share, true, 10, i * 1_000 + other))
                 .unwrap_or(10_000)
@@ -400,6 +403,16 @@ mod tests {
         assert!((3.0..6.5).contains(&mean(1.0)), "{}", mean(1.0));
         assert!((35.0..65.0).contains(&mean(0.1)), "{}", mean(0.1));
         assert!((0..20).any(|other| begins(0.5, other) != begins(0.5, other + 1)));
+    }
+
+    #[test]
+    fn who_never_listens_hears_nobody() {
+        let mut election = Election::new(Time::ZERO, Dice(7), false);
+        assert!(!election.hears());
+        election.begin(Time::ZERO);
+        election.stop(Time::ZERO);
+        assert!(!election.hears());
+        assert!(Election::new(Time::ZERO, Dice(7), true).hears(), "until the contrary has been heard");
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Flow {
         self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
         (self.known, self.looked, self.returned) = (false, 0.0, false);
         self.need = Need::since(tick.now);
-        self.election = Election::new(tick.now, dice);
+        self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
         let mode = if self.own { Mode::Delay } else { algorithm.start };
         // The samples of before the limit say nothing of who answers to it.
         self.switch = Switch::from(tick.now, mode, RIPE).leaving_below(LEAVES);
@@ -524,10 +524,11 @@ impl Algorithm for Bundler {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let now = control.now();
+        let own = control.capabilities().contains(Capabilities::RECOVERY);
         control.program("bundler", &[]);
         Flow {
             mss: info.mss.get().max(1) as f64,
-            own: control.capabilities().contains(Capabilities::RECOVERY),
+            own,
             last: now,
             due: now,
             unread: 0,
@@ -540,7 +541,7 @@ impl Algorithm for Bundler {
             looked: 0.0,
             need: Need::since(now),
             switch: Switch::from(now, Mode::Delay, RIPE),
-            election: Election::new(now, self.dice(control)),
+            election: Election::new(now, self.dice(control), self.election && !own),
             law: Law::at(self.law, 0.0, 1.0, 1.0),
             returned: false,
             rate: 0.0,
