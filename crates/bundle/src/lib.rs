@@ -22,7 +22,7 @@ mod sent;
 pub use feedback::{FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT};
 pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};
-pub use mode::{Mode, ModeChange, Reason, Seen};
+pub use mode::{Mode, ModeChange, Reason, Seen, passes};
 pub use receivebox::Receivebox;
 pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals};
 

@@ -83,6 +83,11 @@ impl Mode {
     }
 }
 
+/// Whether an algorithm lets traffic pass, by what it says of its bundle: the gauge `mode`, 1 where it does.
+pub fn passes(gauges: &[(&str, f64)]) -> bool {
+    gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0)
+}
+
 /// A change, with what was known then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ModeChange {

@@ -304,15 +304,19 @@ impl<P: Packet> Sendbox<P> {
         };
     }
 
-    /// Runs the algorithm's program if its time has come; whether it has.
+    /// Runs the algorithm's program if a tick or its own deadline has come; whether it was a tick.
     pub fn drive<W: Way, T>(&mut self, now: Time, flow: &mut Lent<'_, W, T>) -> bool {
-        if now < self.next_tick {
-            return false;
+        let ticks = now >= self.next_tick;
+        if ticks {
+            let signals = self.tick(now);
+            let outcome = flow.on_ack(&self.transport(now), &signals);
+            self.steer(now, &outcome);
         }
-        let signals = self.tick(now);
-        let outcome = flow.on_ack(&self.transport(now), &signals);
-        self.steer(now, &outcome);
-        true
+        if flow.next_deadline().is_some_and(|due| due <= now) {
+            let outcome = flow.on_deadline(&self.transport(now));
+            self.steer(now, &outcome);
+        }
+        ticks
     }
 
     /// What the program is told, each [`TICK`]. What came is counted from now on for the next one.

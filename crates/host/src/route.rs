@@ -51,8 +51,13 @@ impl Route {
         match result {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == already => Ok(false),
-            // No such route: ESRCH, which has no kind of its own.
-            Err(e) if already == io::ErrorKind::NotFound && e.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            // No such route, and no such interface any more: neither has a kind of its own.
+            Err(e)
+                if already == io::ErrorKind::NotFound
+                    && matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) =>
+            {
+                Ok(false)
+            }
             Err(e) => Err(Error::system(
                 format!("{verb} the route to {destination}/{prefix} through {interface}"),
                 e,

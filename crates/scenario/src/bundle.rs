@@ -74,6 +74,14 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
             .parse::<QueueSpec>()
             .map_err(|error| context.problem(word, error.to_string(), "this queue", ""))
     });
+    if let (Some(_), Some(hosts)) = (&b.algorithm, &b.hosts) {
+        return Err(context.problem(
+            hosts,
+            "a bundle with an `algorithm` of its own leaves the workloads to the contenders",
+            "not used",
+            "remove `hosts`, or give the workloads an `algorithm`",
+        ));
+    }
     let overhead = b.overhead.as_ref().map_or(Bytes::new(0), |bytes| bytes.get_ref().0);
     if let Some(written) = b.overhead.as_ref().filter(|_| overhead.get() > MOST_OVERHEAD) {
         return Err(context.problem(

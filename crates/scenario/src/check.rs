@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use crate::file::{self, File, Q, Word};
 use crate::{
-    Beside, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until, Workload,
-    bundle, read_text, shipped, stamps, topology, transport, workloads,
+    Beside, Bundle, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until,
+    Workload, bundle, read_text, shipped, stamps, topology, transport, workloads,
 };
 use crate::{Problem, Source};
 
@@ -229,7 +229,8 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
     let sample_every = sample(&context, file.sample.as_ref(), duration)?;
     let topology = topology::read(&context, &file)?;
     let workloads = workloads::all(&context, &file.workload, duration)?;
-    let contenders = contenders(&context, &file.contenders, &workloads)?;
+    let bundles = bundle::all(&context, &file.bundle)?;
+    let contenders = contenders(&context, &file.contenders, &workloads, &bundles)?;
     let until = until(&context, file.until.as_ref(), &contenders, &workloads)?;
     let route = |route: &Spanned<file::Route>| {
         let r = route.get_ref();
@@ -254,7 +255,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         events: events(&context, &file.event, duration)?,
         staleness: file.steering.staleness.map(|s| s.get_ref().0),
         topology_span,
-        bundles: bundle::all(&context, &file.bundle)?,
+        bundles,
         stamps: file.stamps.as_ref().map(|s| stamps::stamps(&context, s)).transpose()?,
         report: report(&context, &file.report)?,
         topology,
@@ -321,8 +322,31 @@ fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) 
     Ok(every)
 }
 
-fn contenders(context: &Context, written: &[Q<Contender>], workloads: &[Workload]) -> Result<Vec<Contender>, Problem> {
+fn contenders(
+    context: &Context,
+    written: &[Q<Contender>],
+    workloads: &[Workload],
+    bundles: &[Bundle],
+) -> Result<Vec<Contender>, Problem> {
     let open = workloads.iter().find(|w| w.algorithm.is_none() && !w.heeds_nothing());
+    if let Some(steered) = bundles.iter().find(|bundle| bundle.algorithm.is_none()) {
+        if written.is_empty() {
+            return Err(context.source.problem(
+                steered.span.clone(),
+                "nobody steers this bundle",
+                "no algorithm",
+                "add `contenders = [\"bundler\"]` at the top, or `algorithm = \"bundler\"` here",
+            ));
+        }
+        if open.is_none() {
+            return Err(context.source.problem(
+                steered.span.clone(),
+                "there is nothing to compare: every workload names its own algorithm",
+                "steered by the contenders",
+                "remove the `algorithm` of the workload that is to be compared; the bundle's `hosts` control it then",
+            ));
+        }
+    }
     match (written.first(), open) {
         (None, Some(open)) => Err(context.source.problem(
             open.span.clone(),

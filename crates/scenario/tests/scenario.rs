@@ -483,6 +483,11 @@ fn bundles_are_read_and_their_mistakes_told() {
     for (lines, said, fix) in [
         ("overhead = \"9kB\"", "adds", "60B"),
         ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
+        (
+            "algorithm = \"bundler\"\nhosts = \"native:reno\"",
+            "leaves the workloads",
+            "remove `hosts`",
+        ),
         ("queue = \"droptial:9p\"", "droptial", ""),
         (
             "hosts = \"native:reno\"\n[[bundle]]\nfrom = \"right\"\nto = \"left\"",
@@ -494,6 +499,16 @@ fn bundles_are_read_and_their_mistakes_told() {
         let whole = format!("{problem:?} {problem}");
         assert!(whole.contains(said) && whole.contains(fix), "{lines}: {whole}");
     }
+    // Somebody steers it, and there is something to compare.
+    let lone = text("").replace(
+        "bulk = { flows = 4 }",
+        "bulk = { flows = 4 }\nalgorithm = \"native:reno\"",
+    );
+    let problem = parse(&lone).expect_err("nothing to compare").to_string();
+    assert!(problem.contains("nothing to compare"), "{problem}");
+    let nobody = lone.replace("contenders = [\"reno\", \"native:cubic\"]\n", "");
+    let problem = parse(&nobody).expect_err("nobody steers").to_string();
+    assert!(problem.contains("nobody steers this bundle"), "{problem}");
 }
 
 #[test]

@@ -8,9 +8,10 @@ mod aside;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
-    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status, hash,
+    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status, hash, passes,
 };
 use ccplane_qdisc::{DropReason, Ecn};
+use ccplane_transport::{Number, Segment};
 use ccplane_units::{Bytes, Time};
 
 pub(crate) use aside::{Aside, Asides};
@@ -44,6 +45,9 @@ pub struct BundleSpec {
 /// Numbers of bundles' flows begin here: those of flows have 32 bits.
 pub(crate) const FIRST: u64 = 1 << 32;
 
+/// So many hashes are tried when a bundle is made: of two ways of equal length, all of them take one once in 2^63 cases.
+const WAYS: u32 = 64;
+
 /// IPv4 and UDP headers of a message between the boxes.
 const HEADERS: u32 = 28;
 
@@ -68,6 +72,8 @@ struct Bundle {
     home: u32,
     away: u32,
     overhead: u32,
+    /// Bytes of a full packet.
+    mtu: u32,
     marks: Marks,
     agent: u32,
     /// None where nobody steers.
@@ -78,8 +84,6 @@ struct Bundle {
     /// When the next event is planned.
     due: Time,
     changes: Vec<ModeChange>,
-    /// What the algorithm says that it does.
-    passing: bool,
 }
 
 impl Bundles {
@@ -91,6 +95,11 @@ impl Bundles {
     /// Packets that wait in sendboxes.
     pub fn held(&self) -> u64 {
         self.all.iter().map(|bundle| bundle.sendbox.backlog().packets).sum()
+    }
+
+    /// Whether a box is at this switch.
+    pub fn at(&self, node: u32) -> bool {
+        self.all.iter().any(|bundle| bundle.from == node || bundle.to == node)
     }
 
     fn entered(&self, node: u32, to: u32) -> Option<u32> {
@@ -105,16 +114,16 @@ impl Bundles {
             .iter()
             .enumerate()
             .filter(move |(_, bundle)| mine(bundle))
-            .map(|(index, bundle)| (FIRST + index as u64, info(&bundle.sendbox, bundle.overhead, "")))
+            .map(|(index, bundle)| (FIRST + index as u64, info(&bundle.sendbox, bundle.mtu, "")))
     }
 }
 
-fn info(sendbox: &Sendbox<Waiting>, overhead: u32, algorithm: &str) -> FlowInfo {
+fn info(sendbox: &Sendbox<Waiting>, mtu: u32, algorithm: &str) -> FlowInfo {
     let transport = sendbox.transport(Time::ZERO);
     FlowInfo {
         algorithm: algorithm.to_owned(),
         init_cwnd: Bytes::new(transport.cwnd),
-        mss: Bytes::new(u64::from(1_500 + overhead)),
+        mss: Bytes::new(u64::from(mtu)),
         cwnd: Bytes::new(transport.cwnd),
         ..FlowInfo::default()
     }
@@ -148,22 +157,35 @@ impl World {
         let hosts: Vec<u32> = (0..nodes as u32)
             .filter(|node| self.network.nodes[*node as usize].host)
             .collect();
-        let passes = |at: u32, host: u32, by: u32| -> Result<bool, SimError> {
-            // Hosts beyond a switch that knows no way to them are in no bundle.
-            let Ok(path) = self.routing.path(&self.network, at, host, 0) else {
-                return Ok(false);
+        // Of the ways that flows of different hashes take; hosts that no way leads to are in no bundle.
+        let ways = |at: u32, host: u32, by: u32| {
+            let over = |hash: &u32| {
+                let path = self
+                    .routing
+                    .path(&self.network, at, host, hash.wrapping_mul(0x9e37_79b9));
+                path.is_ok_and(|path| path.iter().any(|link| self.network.links[*link as usize].to == by))
             };
-            Ok(path.iter().any(|link| self.network.links[*link as usize].to == by))
+            (0..WAYS).filter(over).count() as u32
         };
         let mut behind = vec![NONE; nodes];
         let (mut home, mut away) = (NONE, NONE);
         let index = self.bundles.all.len() as u32;
         for &host in &hosts {
-            if passes(from, host, to)? {
-                behind[host as usize] = index;
-                away = away.min(host);
-            } else if passes(to, host, from)? {
-                home = home.min(host);
+            match (ways(from, host, to), ways(to, host, from)) {
+                (WAYS, _) => {
+                    behind[host as usize] = index;
+                    away = away.min(host);
+                }
+                (0, WAYS) => home = home.min(host),
+                (0, _) => {}
+                _ => {
+                    return refused(format!(
+                        "only some ways from `{}` to `{}` lead over `{}`; put the boxes where all do",
+                        name(from),
+                        name(host),
+                        name(to)
+                    ));
+                }
             }
         }
         if away == NONE || home == NONE {
@@ -173,19 +195,14 @@ impl World {
                 name(from)
             ));
         }
-        if self.bundles.enters.len() < nodes {
-            self.bundles.enters.resize(nodes, None);
-        }
-        let entry = self.bundles.enters[from as usize].get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
         let members = || behind.iter().enumerate().filter(|(_, bundle)| **bundle != NONE);
-        if let Some((host, _)) = members().find(|(host, _)| entry[*host] != NONE) {
+        if let Some((host, _)) = members().find(|(host, _)| self.bundles.entered(from, *host as u32).is_some()) {
             return refused(format!(
                 "what goes from `{}` to `{}` would be in two bundles",
-                self.network.name(NodeId(from)),
-                self.network.name(NodeId(host as u32))
+                name(from),
+                name(host as u32)
             ));
         }
-        members().for_each(|(host, mine)| entry[host] = *mine);
         let sendbox = Sendbox::new(self.now, &spec.sendbox).map_err(|why| SimError::Bundle(why.to_string()))?;
         let (agent, flow) = match &spec.agent {
             None => (NONE, None),
@@ -201,18 +218,27 @@ impl World {
                 if !host.offers(algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.clone()));
                 }
-                let info = info(&sendbox, spec.overhead, algorithm);
+                let info = info(&sendbox, spec.sendbox.mtu, algorithm);
                 let number = FIRST + u64::from(index);
                 let flow = host.shared.open(self.now, number, info, agent.0);
                 (agent.0, Some(flow))
             }
         };
+        // From here on nothing fails.
+        if self.bundles.enters.len() < nodes {
+            self.bundles.enters.resize(nodes, None);
+        }
+        let entry = self.bundles.enters[from as usize].get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
+        for (host, mine) in behind.iter().enumerate().filter(|(_, bundle)| **bundle != NONE) {
+            entry[host] = *mine;
+        }
         self.bundles.all.push(Bundle {
             from,
             to,
             home,
             away,
             overhead: spec.overhead,
+            mtu: spec.sendbox.mtu,
             marks: spec.sendbox.marks,
             agent,
             flow,
@@ -221,7 +247,6 @@ impl World {
             next_number: 0,
             due: Time::MAX,
             changes: Vec::new(),
-            passing: false,
         });
         if agent != NONE {
             self.plan_agent(agent);
@@ -275,10 +300,13 @@ impl World {
     }
 
     /// A message between the boxes becomes a packet.
-    fn message(&mut self, to: u32, bytes: u32) -> u32 {
+    fn message(&mut self, from: u32, to: u32, bytes: u32) -> u32 {
+        let mut segment = Segment::default();
+        // As of a datagram: nothing else tells where it comes from.
+        segment.echo = Number(from);
         let (id, place, _) = self.packets.place();
         *place = Packet {
-            segment: Default::default(),
+            segment,
             end: NONE,
             // Of no application: it never comes to a host.
             flow: NONE,
@@ -331,13 +359,15 @@ impl<T: Tracer> Simulation<T> {
             }
             Aside::Number { bundle: index, number } => {
                 let bundle = &mut world.bundles.all[index as usize];
-                if bundle.to == node {
-                    let packet = world.packets.get_mut(id);
-                    bundle.receivebox.arrived(now, number, packet.bytes, packet.segment.ecn);
-                    packet.bytes -= bundle.overhead;
-                    world.packets.asides.set(id, Aside::Nothing);
-                    self.answer(index);
+                if bundle.to != node {
+                    // What is in one tunnel enters no other: it has one number.
+                    return false;
                 }
+                let packet = world.packets.get_mut(id);
+                bundle.receivebox.arrived(now, number, packet.bytes, packet.segment.ecn);
+                packet.bytes -= bundle.overhead;
+                world.packets.asides.set(id, Aside::Nothing);
+                self.answer(index);
             }
             Aside::Nothing => {}
         }
@@ -398,8 +428,8 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let bundle = &mut world.bundles.all[index as usize];
         if let Some(feedback) = bundle.receivebox.poll(world.now) {
-            let (at, home, overhead) = (bundle.to, bundle.home, bundle.overhead);
-            let id = world.message(home, FEEDBACK_BYTES as u32 + HEADERS + overhead);
+            let (at, home, away, overhead) = (bundle.to, bundle.home, bundle.away, bundle.overhead);
+            let id = world.message(away, home, FEEDBACK_BYTES as u32 + HEADERS + overhead);
             world.packets.asides.send(id, index, feedback);
             self.forward(at, id);
         }
@@ -418,22 +448,15 @@ impl<T: Tracer> Simulation<T> {
             Some(flow) => {
                 let host = &mut world.hosts[bundle.agent as usize];
                 let mut lent = host.shared.lend(FIRST + u64::from(index), flow);
-                let ran = bundle.sendbox.drive(now, &mut lent);
-                if lent.next_deadline().is_some_and(|due| due <= now) {
-                    let outcome = lent.on_deadline(&bundle.sendbox.transport(now));
-                    bundle.sendbox.steer(now, &outcome);
-                }
-                if ran {
+                let ticks = bundle.sendbox.drive(now, &mut lent);
+                if ticks {
                     let flow = AgentFlow {
                         datapath: DatapathId(bundle.agent),
                         flow: FIRST + u64::from(index),
                     };
-                    let gauges = host.agent().gauges(flow);
-                    let passing = gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0);
-                    if passing != bundle.passing {
-                        bundle.passing = passing;
-                        bundle.sendbox.passing(now, passing);
-                    }
+                    bundle.sendbox.passing(now, passes(host.agent().gauges(flow)));
+                }
+                if ticks || host.next_due() < host.due {
                     let agent = bundle.agent;
                     world.plan_agent(agent);
                 }
@@ -462,10 +485,11 @@ impl<T: Tracer> Simulation<T> {
             let bundle = &mut world.bundles.all[index as usize];
             let from = bundle.from;
             if let Some(notice) = bundle.sendbox.notice(now) {
-                let (away, bytes) = (bundle.away, NOTICE_BYTES as u32 + HEADERS + bundle.overhead);
+                let (home, away) = (bundle.home, bundle.away);
+                let bytes = NOTICE_BYTES as u32 + HEADERS + bundle.overhead;
                 let number = bundle.number();
                 bundle.sendbox.left(now, number, bytes);
-                let id = world.message(away, bytes);
+                let id = world.message(home, away, bytes);
                 world.packets.asides.set(
                     id,
                     Aside::Notice {

@@ -41,7 +41,6 @@ impl World {
         }
         // At switches with boxes, messages begin and end, and packets wait and are dropped.
         let bundles = &self.bundles;
-        let boxes = bundles.any();
         let (mut taken, mut sent, mut lost) = (0, 0, 0);
         for (index, node) in self.network.nodes.iter().enumerate() {
             let (came, went) = (came[index], went[index]);
@@ -49,7 +48,7 @@ impl World {
                 taken += came;
                 sent += went;
             } else {
-                if came < went && !boxes {
+                if came < went && !bundles.at(index as u32) {
                     return wrong(format!("the switch {}", node.name), format!("{came} came, {went} went"));
                 }
                 lost += came as i64 - went as i64;

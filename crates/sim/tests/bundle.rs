@@ -179,6 +179,33 @@ fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
     assert_ne!(digest(false), digest(true));
 }
 
+/// A second bundle on a part of the way of the first: what is in the first tunnel stays in it.
+#[test]
+fn what_is_in_one_bundle_enters_no_other() {
+    let (mut sim, site, outer) = bundled(SendboxConfig::default(), 60);
+    let routers = ["left", "right"].map(|name| site.network.node(name).expect("it is there"));
+    let inner = sim
+        .add_bundle(BundleSpec {
+            from: routers[0],
+            to: routers[1],
+            agent: None,
+            sendbox: SendboxConfig::default(),
+            overhead: 60,
+        })
+        .expect("a bundle");
+    sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(500_000))
+        .expect("a path");
+    sim.run_until(seconds(5)).expect("packets are conserved");
+    let status = |bundle| sim.bundle(bundle).expect("it is there");
+    assert_eq!(status(outer).mode, Mode::Delay, "its receivebox hears of its packets");
+    assert!(status(outer).totals.arrived > 20_000 && status(outer).totals.missing == 0);
+    let crossed = status(inner).totals.arrived;
+    assert!(
+        (345..500).contains(&crossed),
+        "the cross traffic alone, and notices: {crossed}"
+    );
+}
+
 #[test]
 fn bundles_that_cannot_be_are_refused_with_the_reason() {
     let site = site();
@@ -204,6 +231,15 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
         ..spec.clone()
     };
     assert!(refused(&mut sim, beside).contains("no host is behind"));
+    // One that is refused at its end leaves nothing behind.
+    let mut agent = Agent::new(Options::default());
+    agent.add(Fixed).expect("its program compiles");
+    let agent = sim.host_agent(agent, SteerOptions::default());
+    let unknown = sim.add_bundle(BundleSpec {
+        agent: Some((agent, "unheard of".into())),
+        ..spec.clone()
+    });
+    assert!(matches!(unknown, Err(SimError::UnknownAlgorithm(_))), "{unknown:?}");
     sim.add_bundle(spec.clone()).expect("a bundle");
     assert!(refused(&mut sim, spec).contains("in two bundles"));
 }

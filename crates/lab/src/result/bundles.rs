@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Distribution;
 
-/// A bundle in a run; where there are several seeds, shares and delays are means over them, changes are the first one's.
+/// A bundle in a run; where there are several seeds, all are means over them but the changes, which are the first one's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleFigures {
     /// `site a -> site b`
@@ -108,7 +108,7 @@ impl BundleFigures {
         }
     }
 
-    /// Means over several runs of one bundle; counts add up.
+    /// Means over several runs of one bundle.
     pub(crate) fn over(runs: &[&BundleFigures]) -> BundleFigures {
         let Some(first) = runs.first() else {
             return BundleFigures::default();
@@ -117,7 +117,10 @@ impl BundleFigures {
             Distribution::new(runs.iter().filter_map(|run| value(run))).mean()
         };
         let plain = |value: fn(&BundleFigures) -> Option<f64>| mean(value).unwrap_or(0.0);
-        let sum = |value: fn(&BundleFigures) -> u64| runs.iter().map(|run| value(run)).sum();
+        let count = |value: fn(&BundleFigures) -> u64| {
+            let all: u64 = runs.iter().map(|run| value(run)).sum();
+            (all as f64 / runs.len() as f64).round() as u64
+        };
         BundleFigures {
             name: first.name.clone(),
             open_share: plain(|f| Some(f.open_share)),
@@ -127,9 +130,9 @@ impl BundleFigures {
             passing_queue_ms: mean(|f| f.passing_queue_ms),
             network_queue_p50_ms: plain(|f| Some(f.network_queue_p50_ms)),
             network_queue_p95_ms: plain(|f| Some(f.network_queue_p95_ms)),
-            arrived: sum(|f| f.arrived),
-            missing: sum(|f| f.missing),
-            dropped: sum(|f| f.dropped),
+            arrived: count(|f| f.arrived),
+            missing: count(|f| f.missing),
+            dropped: count(|f| f.dropped),
             out_of_order_share: plain(|f| Some(f.out_of_order_share)),
             changes: first.changes.clone(),
         }

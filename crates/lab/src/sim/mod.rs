@@ -87,7 +87,9 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
         .workloads
         .iter()
         .filter_map(|workload| workload.algorithm.as_ref());
-    for contender in scenario.contenders.iter().chain(own) {
+    let boxes = scenario.bundles.iter().filter_map(|bundle| bundle.algorithm.as_ref());
+    let all = scenario.contenders.iter().chain(own).chain(boxes);
+    for contender in all.chain(scenario.hosts_of_bundles()) {
         match contender {
             Contender::Native { name } => drop(one::native(name)?),
             Contender::Ccplane { name, parameters } => {
