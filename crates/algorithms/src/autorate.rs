@@ -121,6 +121,8 @@ pub struct Flow {
     due: Time,
     loaded: Time,
     bytes: f64,
+    /// When something arrived last.
+    heard: Time,
     /// The load, bytes/s; whether it has been used.
     achieved: f64,
     fresh: bool,
@@ -210,6 +212,7 @@ impl Algorithm for Autorate {
             due: now,
             loaded: now,
             bytes: 0.0,
+            heard: now,
             achieved: 0.0,
             fresh: false,
             bloated: now,
@@ -223,6 +226,9 @@ impl Algorithm for Autorate {
         };
         let now = control.now();
         flow.load(now, acked as f64);
+        if acked > 0 {
+            flow.heard = now;
+        }
         if began != 0 {
             flow.rate = (began as f64).clamp(self.least, self.most);
         }
@@ -232,7 +238,15 @@ impl Algorithm for Autorate {
             if flow.baseline == 0.0 && base < INFINITY {
                 flow.baseline = base.min(rtt).max(1) as f64 / 1e6;
             }
-            flow.sample(now, rtt.max(1) as f64 / 1e6, self);
+            let rtt = rtt.max(1) as f64 / 1e6;
+            // While nothing arrives the RTT is the last one still, and the queue that made it is gone.
+            let idle = now.since(flow.heard).as_secs_f64() > SAMPLE.as_secs_f64().max(2.0 * rtt);
+            let delay = if idle && flow.baseline > 0.0 {
+                flow.baseline
+            } else {
+                rtt
+            };
+            flow.sample(now, delay, self);
         }
         let rtt = if rtt < INFINITY { rtt as f64 / 1e6 } else { 0.0 };
         let window = (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss);
@@ -289,6 +303,7 @@ mod tests {
             due: Time::ZERO,
             loaded: Time::ZERO,
             bytes: 0.0,
+            heard: Time::ZERO,
             achieved: 0.0,
             fresh: false,
             bloated: Time::ZERO,
@@ -370,6 +385,25 @@ mod tests {
         // The gateway limits at 40 Mbit/s.
         tick(Some(5_000_000));
         assert_eq!(tick(None), 5_000_000);
+    }
+
+    #[test]
+    fn the_delay_of_before_a_silence_is_none_of_it() {
+        let mut script = Script::new("autorate", "min=8mbit,base=16mbit,max=80mbit");
+        script.transport.rate = 5_000_000;
+        let mut run = |ticks: u64, rtt_us: u64, acked: u64| {
+            for _ in 0..ticks {
+                let _ = script.ack(Duration::from_millis(10), |s| {
+                    (s.bytes_acked, s.rtt_sample_us, s.min_rtt_us) = (acked, rtt_us, 50_000);
+                });
+            }
+            script.transport.rate
+        };
+        run(20, 50_000, 40_000);
+        let bloated = run(30, 200_000, 40_000);
+        assert!((3_000_000..5_000_000).contains(&bloated), "{bloated}");
+        let silent = run(500, 200_000, 0);
+        assert!((2_000_000..bloated).contains(&silent), "{silent}");
     }
 
     #[test]
