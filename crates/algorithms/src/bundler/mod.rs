@@ -186,6 +186,8 @@ pub struct Flow {
     /// When something arrived last.
     heard: Time,
     open: bool,
+    /// No pulse will say what others are, nor what µ is.
+    blind: bool,
     path: Path,
     detector: Detector,
     capacity: Estimate,
@@ -230,10 +232,14 @@ impl Flow {
         capacity * tick.sent / tick.received - tick.sent
     }
 
+    /// Nothing arrives, and the RTT is of before.
+    fn idle(&self, tick: &Tick) -> bool {
+        tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt)
+    }
+
     /// The queue in the network, seconds; none where nothing arrives.
     fn queueing(&self, tick: &Tick) -> f64 {
-        let idle = tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt);
-        if idle {
+        if self.idle(tick) {
             0.0
         } else {
             (tick.rtt - self.path.base()).max(0.0)
@@ -243,6 +249,7 @@ impl Flow {
     /// A limit is in force from now on: there is a queue to move.
     fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: Dice) {
         self.open = false;
+        self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
         self.rate = tick.received;
         self.smooth = [self.rate; 2];
         self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
@@ -253,6 +260,13 @@ impl Flow {
         // The samples of before the limit say nothing of who answers to it.
         self.switch = Switch::from(tick.now, mode, RIPE).leaving_below(LEAVES);
         self.from = tick.received;
+    }
+
+    /// Nothing is limited from now on: no mode is in force, and nobody pulses.
+    fn end(&mut self, now: Time) {
+        self.open = true;
+        self.switch = Switch::from(now, Mode::Delay, RIPE);
+        self.election.stop(now);
     }
 
     /// The mode is another now.
@@ -283,8 +297,9 @@ impl Flow {
             self.detector.clear();
             self.due = tick.now;
         }
-        // Beside others what arrives is a share, and says nothing of the link.
-        let ages = self.switch.mode() == Mode::Delay && !self.need.somebody();
+        // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
+        // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
+        let ages = self.open || self.blind || (self.switch.mode() == Mode::Delay && !self.need.somebody());
         while self.due <= tick.now {
             self.due += INTERVAL;
             self.detector.push(sample);
@@ -534,6 +549,7 @@ impl Algorithm for Bundler {
             unread: 0,
             heard: now,
             open: true,
+            blind: false,
             path: Path::default(),
             detector: Detector::new(),
             capacity: Estimate::default(),
@@ -575,7 +591,13 @@ impl Algorithm for Bundler {
         }
         if open != 0 {
             flow.path.free(now, tick.rtt, base.max(1) as f64 / 1e6);
-            flow.open = true;
+            if !flow.open {
+                flow.end(now);
+                // What the next limit begins with.
+                let passes = self.start == Mode::Competitive && !flow.own;
+                control.gauge("mode", f64::from(u8::from(passes)));
+                control.gauge("pulser", 0.0);
+            }
             flow.keep(&tick);
             flow.unread = 0;
             control.gauge("capacity", flow.capacity(&tick));
@@ -587,8 +609,10 @@ impl Algorithm for Bundler {
             }
             flow.begin(&tick, self, self.dice(control));
         }
-        let delays = flow.switch.mode() == Mode::Delay;
-        flow.path.seen(now, tick.rtt, !flow.need.somebody(), delays);
+        if !flow.idle(&tick) {
+            let delays = flow.switch.mode() == Mode::Delay;
+            flow.path.seen(now, tick.rtt, !flow.need.somebody(), delays);
+        }
         flow.keep(&tick);
         if flow.unread >= READ_EVERY {
             self.read(flow, &tick);

@@ -47,7 +47,8 @@ pub(super) struct Bundle {
     /// Its gateway's queue, bytes, and the most it holds.
     pub queue: f64,
     room: f64,
-    limits: bool,
+    /// Whether it limits; it begins by itself when there is a queue in the network.
+    pub limits: bool,
     /// What left in each tick and has not come back, and what came back over the last RTT.
     flying: VecDeque<Batch>,
     back: VecDeque<Batch>,

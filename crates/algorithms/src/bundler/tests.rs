@@ -110,6 +110,38 @@ fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
 }
 
 #[test]
+fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() {
+    let mut link = Link::new(vec![full("")]);
+    link.run(30.0);
+    link.elastic = others();
+    assert!(until(&mut link, true, 30.0) < 8.0);
+    link.run(5.0);
+    // Both queues run empty, and before it can find out that the others have gone the gateway opens.
+    link.elastic.clear();
+    link.bundles[0].site = Site::Constant(3e6);
+    link.run(2.0);
+    let bundle = &mut link.bundles[0];
+    assert_eq!((bundle.passed.last(), bundle.pulsed.last()), (Some(&true), Some(&true)));
+    bundle.limits = false;
+    link.run(0.02);
+    let bundle = &link.bundles[0];
+    assert_eq!((bundle.passed.last(), bundle.pulsed.last()), (Some(&false), Some(&false)));
+    // What is known of the link ages as it does before the first limit.
+    link.run(40.0);
+    assert!(!link.bundles[0].limits);
+    let capacity = link.bundles[0].script.gauge("capacity").unwrap_or_default();
+    assert!((capacity / 3e6 - 1.0).abs() < 0.1, "{capacity}");
+    link.bundles[0].site = Site::Elastic(Window::new(), 0.0);
+    link.run(30.0);
+    let share = share(&mut link, 0, 30.0);
+    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+    let passed = Link::lately(&link.bundles[0].passed, 100.0, one);
+    println!("{share:.3} of the link, {:.1} ms, passed {passed:.2}", 1e3 * queue);
+    assert!(link.bundles[0].limits && share >= 0.97 && queue < 0.013, "{share} {queue}");
+    assert_eq!(passed, 0.0);
+}
+
+#[test]
 fn beside_a_constant_rate_it_does_not_pass() {
     for parameters in ["", "pulse=always"] {
         let mut link = Link::new(vec![full(parameters)]);
@@ -140,6 +172,22 @@ fn a_link_that_became_slower_is_no_cross_traffic_for_long() {
     println!("{share:.3} of the link, {:.1} ms, passed {passed:.2}", 1e3 * queue);
     assert!(share > 0.97 && queue < 0.014, "{share} {queue}");
     assert!(passed < 0.2, "{passed}");
+}
+
+#[test]
+fn without_a_pulse_a_link_that_became_slower_is_known_when_what_was_has_aged() {
+    for parameters in ["pulse=off", "switching=off"] {
+        let mut link = Link::new(vec![full(parameters)]);
+        link.run(30.0);
+        link.rate = 6e6;
+        link.run(45.0);
+        let share = share(&mut link, 0, 30.0);
+        let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+        let capacity = link.bundles[0].script.gauge("capacity").unwrap_or_default();
+        println!("{parameters}: {share:.3} of the link, {:.1} ms, µ {capacity:.0}", 1e3 * queue);
+        assert!((capacity / 6e6 - 1.0).abs() < 0.1, "{parameters}: {capacity}");
+        assert!(share > 0.97 && queue < 0.014, "{parameters}: {share} {queue}");
+    }
 }
 
 #[test]
@@ -299,6 +347,25 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
     tick(&mut script, 60_000, 60_000);
     assert_eq!(script.transport.rate, 725_000);
     assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn the_rtt_of_before_a_silence_is_not_the_path() {
+    let mut script = gateway("pulse=off");
+    script.transport.rate = 6_000_000;
+    let mut run = |seconds: u64, rtt_us: u64, acked: u64| {
+        for _ in 0..seconds * 100 {
+            let _ = script.ack(Duration::from_millis(10), |s| {
+                (s.rate_outgoing, s.rate_incoming, s.bytes_acked) = (6_000_000, 6_000_000, acked);
+                (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (rtt_us, rtt_us, 20_000);
+            });
+        }
+        script.gauge("target").unwrap_or_default()
+    };
+    // A fifth of the path.
+    assert!((run(1, 20_000, 60_000) - 0.004).abs() < 1e-6);
+    assert!((run(1, 30_000, 60_000) - 0.004).abs() < 1e-6);
+    assert!((run(30, 30_000, 0) - 0.004).abs() < 1e-6);
 }
 
 #[test]
