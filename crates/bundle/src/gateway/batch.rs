@@ -147,4 +147,30 @@ mod tests {
         }
         assert_eq!(found, [(100, 2), (100, 2), (60, 2), (50, 0)]);
     }
+
+    /// Linux cuts no more than 128 datagrams a call, so more stand for a device that cuts none.
+    #[test]
+    fn a_batch_that_is_not_cut_arrives_whole_and_marked() {
+        const MANY: usize = 200;
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
+        let mut inbox = ccplane_transport::udp::Inbox::new();
+        for ecn in [Ecn::NotEct, Ecn::Ect0] {
+            let mut batch = Batch::new();
+            for _ in 0..MANY {
+                assert!(batch.takes(receiver.local(), ecn, 10, MANY));
+                batch.keep(receiver.local(), ecn, 10);
+            }
+            assert_eq!(batch.flush(&sender).unwrap(), Sent::default());
+            let mut found = 0;
+            while found < MANY {
+                let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
+                assert_ne!(poll(&mut wait, 1_000_u16).unwrap(), 0, "{found} came");
+                receiver.receive(&mut inbox).unwrap().each(|_, seen, datagram| {
+                    assert_eq!((seen, datagram.len()), (ecn as u8, 10));
+                    found += 1;
+                });
+            }
+        }
+    }
 }

@@ -75,6 +75,8 @@ pub struct Counts {
     pub unknown_session: u64,
     /// Datagrams that the peer did not seal.
     pub forged: u64,
+    /// Handshakes beyond what is taken in a second.
+    pub busy: u64,
     /// Packets whose source is not behind the peer.
     pub foreign: u64,
     /// Packets that were marked on their way and whose sender would not understand it.
@@ -99,6 +101,8 @@ pub(crate) struct Half {
     pub tunnel: Tunnel,
     /// Where it was heard last, or where it is said to be.
     pub endpoint: Option<SocketAddr>,
+    /// When it was told last that this has changed.
+    pub moved: Option<Time>,
     pub sendbox: Sendbox<Waiting>,
     pub receivebox: Receivebox,
     /// Something was heard of the receivebox at the other end: it is no plain WireGuard.
@@ -128,6 +132,7 @@ impl Half {
         Ok(Half {
             tunnel,
             endpoint: None,
+            moved: None,
             sendbox: sendbox(now, peer, site, observe)?,
             receivebox: Receivebox::new(Marks::Counter),
             answered: None,

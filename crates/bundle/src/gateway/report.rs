@@ -155,6 +155,7 @@ impl PeerReport {
                 ("replayed", counts.replayed),
                 ("unknown_session", counts.unknown_session),
                 ("forged", counts.forged),
+                ("busy", counts.busy),
                 ("foreign_packets", counts.foreign),
                 ("marked_unable_packets", counts.marked_unable),
                 ("bad_messages", counts.bad_messages),

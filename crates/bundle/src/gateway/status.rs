@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use super::error::GatewayError;
@@ -75,7 +77,10 @@ impl Socket {
         }
         let listener = match UnixListener::bind(path) {
             Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
-                if UnixStream::connect(path).is_ok() {
+                // An ordinary file refuses too, and is somebody's.
+                let socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                let dead = UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused);
+                if !(socket && dead) {
                     return Err(failed(why));
                 }
                 fs::remove_file(path).map_err(failed)?;
@@ -143,7 +148,7 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
                     say(stream, event)?;
                     after = event.number;
                 }
-                if !follow {
+                if !follow || is_gone(stream) {
                     break;
                 }
                 patience = LOOK;
@@ -177,6 +182,13 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
     }
 }
 
+/// Whether who asked has left. Who only says no more still listens.
+fn is_gone(stream: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let _ = poll(&mut polled, PollTimeout::ZERO);
+    polled[0].any().unwrap_or(true)
+}
+
 fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -193,4 +205,36 @@ pub fn ask(path: &Path, question: &Question, mut take: impl FnMut(&str) -> bool)
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_socket_is_taken_away_and_nothing_else() {
+        let directory = std::env::temp_dir().join(format!("ccplane-status-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("a.sock");
+        fs::write(&path, "somebody's").unwrap();
+        assert!(Socket::bind(&path).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
+        fs::remove_file(&path).unwrap();
+        // The standard library's leaves its name behind.
+        drop(UnixListener::bind(&path).unwrap());
+        let alive = Socket::bind(&path).unwrap();
+        assert!(Socket::bind(&path).is_err(), "one answers there");
+        drop(alive);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn who_left_is_known_and_who_says_no_more_still_listens() {
+        let (asker, answerer) = UnixStream::pair().unwrap();
+        assert!(!is_gone(&answerer));
+        asker.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(!is_gone(&answerer));
+        drop(asker);
+        assert!(is_gone(&answerer));
+    }
 }

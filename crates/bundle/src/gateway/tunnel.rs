@@ -222,17 +222,18 @@ impl Tunnel {
         if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
             return Sealed::NoSession;
         }
-        match self.tunn.encapsulate(packet, room) {
-            TunnResult::WriteToNetwork(datagram) => match Number::of(datagram) {
-                Some(number) => Sealed::Datagram {
-                    bytes: datagram.len(),
-                    number,
-                },
-                // A handshake: the keys went since the last tick. The packet waits in the tunnel's own queue, which `rest` empties.
-                None => Sealed::NoSession,
-            },
-            _ => Sealed::NoSession,
+        if self.age().is_none() {
+            // The keys went since the last tick. `boringtun` would queue the packet, which the caller counts as lost.
+            self.established = false;
+            return Sealed::NoSession;
         }
+        let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) else {
+            return Sealed::NoSession;
+        };
+        Number::of(datagram).map_or(Sealed::NoSession, |number| Sealed::Datagram {
+            bytes: datagram.len(),
+            number,
+        })
     }
 
     /// Opens a datagram from this address into `room`, which is at least as long.
@@ -263,7 +264,8 @@ impl Tunnel {
             }
             None => Opened::Handshake {
                 answer: 0,
-                authentic: true,
+                // Who has seen a call on its way can make a cookie for it.
+                authentic: datagram.first() != Some(&COOKIE),
             },
         }
     }

@@ -43,6 +43,7 @@ impl Change {
 pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     let (a, b) = (&from.site, &to.site);
     let fixed = [
+        // The file's name only: what is in it is read at the start.
         ("key", a.key != b.key),
         ("listen", a.listen != b.listen),
         ("device", a.device != b.device),

@@ -23,6 +23,8 @@ use crate::gateway::{control, ecn};
 
 /// A stop or another table is seen at the latest after this.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
+/// A change of address is an event no oftener than this.
+const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Room for the longest datagram, and for a handshake.
 const ROOM: usize = 1 << 16;
 
@@ -120,7 +122,8 @@ impl Receiving {
                 match why {
                     Refusal::Replayed => counts.replayed += 1,
                     Refusal::UnknownSession => counts.unknown_session += 1,
-                    Refusal::Forged | Refusal::Busy => counts.forged += 1,
+                    Refusal::Forged => counts.forged += 1,
+                    Refusal::Busy => counts.busy += 1,
                 }
                 Ok(())
             }
@@ -146,20 +149,27 @@ impl Receiving {
             Opened::Packet { bytes, number, source } => {
                 self.heard_from(pair, &mut half, from);
                 half.came(now, number, datagram.len(), from, outer);
+                let mut passes = false;
                 if let Some(source) = source {
                     if table.routes.admits(PeerId(pair.place), source) {
-                        self.pass(now, pair, &mut half, bytes, outer);
+                        passes = self.pass(now, pair, &mut half, bytes, outer);
                     } else {
                         half.counts.foreign += 1;
                     }
                 }
-                self.speak_for(now, pair, &mut half)
+                self.speak_for(now, pair, &mut half)?;
+                // The device takes its time, and the other thread may want the peer.
+                drop(half);
+                if passes {
+                    self.join(bytes);
+                }
+                Ok(())
             }
         }
     }
 
-    /// A packet whose source may be what it says: a message of the other box, or one for the site.
-    fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) {
+    /// A packet whose source may be what it says: a message of the other box, or one for the site. Whether the site gets it.
+    fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) -> bool {
         let packet = &mut self.room[..bytes];
         if let Some([own, far]) = pair.ends
             && let Some(message) = control::read(packet, far, own)
@@ -169,7 +179,7 @@ impl Receiving {
             if half.sendbox.next_deadline() < before {
                 self.shared.wake();
             }
-            return;
+            return false;
         }
         half.is_news();
         half.counts.received += 1;
@@ -180,9 +190,14 @@ impl Receiving {
             Some(_) => {}
             None => {
                 half.counts.marked_unable += 1;
-                return;
+                return false;
             }
         }
+        true
+    }
+
+    /// Puts a packet behind the run, or behind the next one if it does not fit there.
+    fn join(&mut self, bytes: usize) {
         let packet = &self.room[..bytes];
         if !self.joiner.add(packet).unwrap_or(true) {
             write(&self.shared, &self.tun, &mut self.joiner);
@@ -195,14 +210,18 @@ impl Receiving {
         write(&self.shared, &self.tun, &mut self.joiner);
     }
 
-    /// A peer is where it was heard last.
+    /// A peer is where it was heard last. An address that changes with every datagram does not fill the list of events.
     fn heard_from(&self, pair: &Pair, half: &mut Half, from: SocketAddr) {
-        if half.endpoint != Some(from) {
-            half.endpoint = Some(from);
+        // Nobody can be reached at port 0.
+        if from.port() == 0 || half.endpoint == Some(from) {
+            return;
+        }
+        half.endpoint = Some(from);
+        let now = self.shared.now();
+        if half.moved.is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY) {
+            half.moved = Some(now);
             let text = format!("it is at {from}");
-            self.shared
-                .events
-                .tell(self.shared.now(), &pair.peer.name, "endpoint", text);
+            self.shared.events.tell(now, &pair.peer.name, "endpoint", text);
         }
     }
 
