@@ -2,7 +2,8 @@
 
 use ccplane_lab::metrics;
 use ccplane_lab::result::Completion;
-use ccplane_lab::scenario::Scenario;
+use ccplane_lab::scenario::{self, Scenario};
+use ccplane_sim::Workload as Sends;
 use ccplane_units::Duration;
 
 use super::measure::Run;
@@ -114,6 +115,19 @@ impl Each {
         match self {
             Each::Completion(class) | Each::Slowdown(class) => no_class(class, scenario),
             Each::Convergence { .. } => {
+                // Flows are told apart by the order in which they start.
+                let shuffled = |workload: &scenario::Workload| match &workload.kind {
+                    scenario::Kind::Of(Sends::Bulk { stagger, spread, .. }) => {
+                        *stagger > Duration::ZERO && spread > stagger
+                    }
+                    _ => false,
+                };
+                if scenario.workloads.iter().any(shuffled) {
+                    return Some((
+                        "flows may start in another order than planned".to_owned(),
+                        "give a `spread` no longer than `stagger`".to_owned(),
+                    ));
+                }
                 let mut compared = scenario
                     .workloads
                     .iter()

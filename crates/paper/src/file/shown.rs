@@ -99,7 +99,10 @@ impl Shown<'_> {
                     findings.compare_ratio(&key, &what, paired_ratio(&pairs), &figure.paper, aim);
                 }
                 (Judged::Less, what) => {
-                    let less = ratio().filter(|ratio| ratio.is_finite()).map(|ratio| ratio < 1.0);
+                    let other = figure.over.map(|over| with(&point, &[over]));
+                    let other = other.and_then(|other| self.value(&other, &figure.measure));
+                    let values = self.value(&point, &figure.measure).zip(other);
+                    let less = values.map(|(value, other)| value < other && other >= figure.least);
                     findings.state(&key, what.as_deref(), less, &figure.paper);
                 }
                 (Judged::Value(aim), Some(what)) => findings.compare(&key, &what, ratio(), &figure.paper, aim),
@@ -108,18 +111,22 @@ impl Shown<'_> {
         }
     }
 
-    /// Values of the same seed on either side. Two that are both small count as equal: their ratio says nothing.
+    /// Values of the same seed on either side. One below the figure's `least` counts as that much: two such are equal, and one beside a
+    /// large one is not. Where a zero stands beside something there is no ratio, and to leave that pair out would be to leave out
+    /// the difference: there are no pairs then.
     fn pairs(&self, point: &Point, other: &Point, figure: &Figure) -> Vec<(f64, f64)> {
         let others = self.values(other, &figure.measure);
         let pair = |(seed, value): (u64, f64)| {
             let (_, other) = others.iter().find(|(of, _)| *of == seed)?;
-            let small = value.max(*other) < figure.least || (value == 0.0 && *other == 0.0);
-            Some(if small { (1.0, 1.0) } else { (value, *other) })
+            let (value, other) = (value.max(figure.least), other.max(figure.least));
+            Some(if value == other { (1.0, 1.0) } else { (value, other) })
         };
-        self.values(point, &figure.measure)
-            .into_iter()
-            .filter_map(pair)
-            .collect()
+        let own = self.values(point, &figure.measure);
+        let pairs: Vec<(f64, f64)> = own.into_iter().filter_map(pair).collect();
+        match pairs.iter().any(|(value, other)| *value == 0.0 || *other == 0.0) {
+            true => Vec::new(),
+            false => pairs,
+        }
     }
 
     fn table(&self, findings: &mut Findings, table: &Table) {
