@@ -74,8 +74,12 @@ struct Sites {
     dir: PathBuf,
 }
 
+/// The name of an algorithm that cannot be made.
+const PANICS: &str = "panics";
+
 fn makes() -> Makes {
     Arc::new(|algorithm: &Algorithm| {
+        assert_ne!(algorithm.name, PANICS, "as this test wants it");
         ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
             .map_err(|why| why.to_string())
     })
@@ -309,6 +313,76 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
     assert_eq!(changes.len(), 2, "{changes:?}");
     assert_eq!(sites.report(0).peers.len(), 1);
     there_and_back(&a, &b, b"and back");
+}
+
+#[test]
+fn what_a_person_ordered_outlasts_a_new_queue() {
+    let Some(sites) = Sites::new("hand") else { return };
+    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    sites.until("measured", |sites| sites.report(0).peers[0].reason == "start");
+    let pass = Question::ByHand {
+        peer: "other".into(),
+        pass: true,
+    };
+    ask(&sites.socket(0), &pass, |_| true).unwrap();
+    let config = parse(&format!("{}max = \"50mbit\"\n", sites.configs[0]));
+    let changes = sites.spaces[0]
+        .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
+        .unwrap()
+        .unwrap();
+    assert_eq!(changes[0].to_string(), "peer `other` changed: max");
+    assert_eq!(sites.report(0).peers[0].reason, "by_hand");
+}
+
+#[test]
+fn a_reload_that_cannot_be_made_changes_nothing() {
+    let Some(sites) = Sites::new("refuse") else { return };
+    let routes = || {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        let all = sites.spaces[0].run(read).unwrap();
+        let mut all: Vec<String> = all.lines().map(str::to_owned).collect();
+        all.sort();
+        all
+    };
+    let before = routes();
+    let stranger = PrivateKey::from_bytes([9; 32]).public();
+    let peer = |algorithm: &str| {
+        parse(&format!(
+            "{}[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\nprefixes = [\"10.9.0.0/16\"]\nalgorithm = \"{algorithm}\"\n",
+            sites.configs[0]
+        ))
+    };
+    let reload = |config| {
+        sites.spaces[0]
+            .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
+            .unwrap()
+    };
+    assert!(matches!(reload(peer("unheard_of")), Err(Refused::Gateway(_))));
+    assert_eq!((routes(), sites.report(0).peers.len()), (before.clone(), 1));
+    // What was refused once is as new as before.
+    assert_eq!(reload(peer("bundler")).unwrap().len(), 1);
+    assert_eq!((routes().len(), sites.report(0).peers.len()), (before.len() + 1, 2));
+    assert_eq!(reload(parse(&sites.configs[0])).unwrap().len(), 1);
+    assert_eq!((routes(), sites.report(0).peers.len()), (before, 1));
+}
+
+#[test]
+fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
+    let Some(mut sites) = Sites::new("ended") else { return };
+    let gateway = sites.gateways[0].take().unwrap();
+    let config = parse(&sites.configs[0].replace("\"bundler\"", &format!("\"{PANICS}\"")));
+    let outcome = sites.spaces[0].run(|| gateway.reload(config.clone())).unwrap();
+    assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
+    assert!(!gateway.is_running());
+    // Nobody takes this order.
+    let outcome = sites.spaces[0].run(|| gateway.reload(config)).unwrap();
+    assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
+    let panicked = sites.spaces[0].run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
+    assert!(panicked.unwrap().is_err(), "the panic is told");
+    assert!(
+        !sites.spaces[0].run(|| Tun::remove("gate0")).unwrap().unwrap(),
+        "and the device is gone"
+    );
 }
 
 #[test]

@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 pub(crate) use receive::Receiving;
 pub(crate) use send::Sending;
 
-use super::config::{Algorithm, Config, Endpoint, Site};
+use super::config::{Algorithm, Config, Endpoint, Peer, Site};
 use super::error::GatewayError;
 use super::events::Events;
 use super::keys::PublicKey;
@@ -66,10 +66,14 @@ pub(crate) struct Table {
     pub routes: Routes,
 }
 
+/// Where peers are.
+pub(crate) type Found = BTreeMap<PublicKey, SocketAddr>;
+
 /// Another configuration for the sending thread, and where it says what came of it.
 pub(crate) struct Reload {
-    pub from: Config,
     pub to: Config,
+    /// Where peers are whose endpoint is new: asking a name server takes longer than packets can wait.
+    pub found: Found,
     pub done: SyncSender<Result<(), GatewayError>>,
 }
 
@@ -147,6 +151,14 @@ impl Table {
         self.pairs[place] = Some(Arc::new(pair));
     }
 
+    /// Takes a peer away.
+    pub fn remove(&mut self, pair: &Pair) {
+        self.by_key.remove(&pair.peer.public_key);
+        if let Some(place) = self.pairs.get_mut(pair.place as usize) {
+            *place = None;
+        }
+    }
+
     /// All peers.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Pair>> {
         self.pairs.iter().flatten()
@@ -166,6 +178,22 @@ impl Table {
         });
         self.routes = Routes::new(prefixes.collect::<Vec<_>>());
     }
+}
+
+/// Where these peers are said to be. A name that is not known now is asked for again later.
+pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer>) -> Found {
+    let mut all = Found::new();
+    for peer in peers {
+        let Some(endpoint) = &peer.endpoint else { continue };
+        match resolve(endpoint, shared.site.listen) {
+            Ok(found) => drop(all.insert(peer.public_key, found)),
+            Err(why) => {
+                let text = format!("{endpoint} cannot be found: {why}");
+                shared.events.tell(shared.now(), &peer.name, "endpoint", text);
+            }
+        }
+    }
+    all
 }
 
 /// Where an endpoint is, as a socket that listens there can reach it.

@@ -1,7 +1,7 @@
 //! A gateway as a whole: made, reloaded, stopped.
 
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ccplane_transport::udp::Socket as Udp;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;
-use super::forward::{Makes, Receiving, Reload, Sending, Shared, resolve};
+use super::forward::{Makes, Receiving, Reload, Sending, Shared, find, resolve};
 use super::keys::PrivateKey;
 use super::report::Report;
 use super::status::Socket;
@@ -29,6 +29,15 @@ pub struct Gateway {
     shared: Arc<Shared>,
     config: Mutex<Config>,
     threads: Vec<JoinHandle<Result<(), GatewayError>>>,
+}
+
+/// A thread that ends, by a panic too, ends them all.
+struct EndsAll(Arc<Shared>);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What a gateway is assembled of, beside its device.
@@ -102,12 +111,16 @@ impl Gateway {
             config: Mutex::new(config),
             threads: Vec::new(),
         };
-        gateway.spawn("gateway-send", move |_| sending.run())?;
-        gateway.spawn("gateway-receive", move |_| receiving.run())?;
-        gateway.spawn("gateway-answers", move |shared| {
+        let send = gateway.spawn("gateway-send", move |_| sending.run())?;
+        gateway.threads.push(send);
+        let receive = gateway.spawn("gateway-receive", move |_| receiving.run())?;
+        gateway.threads.push(receive);
+        let answers = gateway.spawn("gateway-answers", move |shared| {
             status.serve(shared);
             Ok(())
         })?;
+        gateway.threads.push(answers);
+        // It is not waited for: a name server that does not answer holds it for long.
         gateway.spawn("gateway-names", |shared| {
             find_names(shared);
             Ok(())
@@ -116,21 +129,15 @@ impl Gateway {
     }
 
     fn spawn(
-        &mut self,
+        &self,
         name: &str,
         work: impl FnOnce(&Arc<Shared>) -> Result<(), GatewayError> + Send + 'static,
-    ) -> Result<(), GatewayError> {
-        let shared = Arc::clone(&self.shared);
-        let body = move || {
-            let outcome = work(&shared);
-            // One that ends ends them all.
-            shared.stop();
-            outcome
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
-        self.threads
-            .push(thread.map_err(GatewayError::system("start a thread"))?);
-        Ok(())
+    ) -> Result<JoinHandle<Result<(), GatewayError>>, GatewayError> {
+        let ends_all = EndsAll(Arc::clone(&self.shared));
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&ends_all.0));
+        thread.map_err(GatewayError::system("start a thread"))
     }
 
     /// Whether it goes on: nobody has stopped it, and nothing went wrong.
@@ -151,32 +158,51 @@ impl Gateway {
         if let Some(fixed) = all.iter().find(|change| change.is_fixed()) {
             return Err(Refused::Restart(fixed.to_string()));
         }
-        let (done, outcome) = sync_channel(1);
-        self.shared.order(Reload {
-            from: config.clone(),
-            to: to.clone(),
-            done,
+        let moved = all.iter().filter_map(|change| match change {
+            Change::Added(peer) => Some(&**peer),
+            Change::Changed { from, to } if from.endpoint != to.endpoint => Some(&**to),
+            _ => None,
         });
-        outcome.recv().map_err(|_| Refused::Stopping)??;
+        let found = find(&self.shared, moved);
+        let new = all.iter().filter_map(|change| match change {
+            Change::Added(peer) | Change::Changed { to: peer, .. } => Some(&**peer),
+            _ => None,
+        });
+        let (done, outcome) = sync_channel(1);
+        let made = new
+            .clone()
+            .try_for_each(|peer| add_routes(&to, peer))
+            .map_err(Refused::from)
+            .and_then(|()| {
+                let to = to.clone();
+                self.shared.order(Reload { to, found, done });
+                self.await_outcome(&outcome)
+            });
+        if let Err(why) = made {
+            new.for_each(|peer| remove_routes(&to, peer, &config));
+            return Err(why);
+        }
+        let before = std::mem::replace(&mut *config, to);
+        for peer in &before.peers {
+            remove_routes(&before, peer, &config);
+        }
         for change in &all {
-            match change {
-                Change::Added(peer) => add_routes(&to, peer)?,
-                Change::Removed { public_key, .. } => {
-                    let gone = config.peers.iter().find(|peer| peer.public_key == *public_key);
-                    gone.into_iter().for_each(|peer| remove_routes(&config, peer, &to));
-                }
-                Change::Changed { from, to: new } => {
-                    remove_routes(&config, from, &to);
-                    add_routes(&to, new)?;
-                }
-                _ => {}
-            }
             self.shared
                 .events
                 .tell(self.shared.now(), "", "reload", change.to_string());
         }
-        *config = to;
         Ok(all)
+    }
+
+    /// What the sending thread says of an order. One that has ended says nothing.
+    fn await_outcome(&self, outcome: &Receiver<Result<(), GatewayError>>) -> Result<(), Refused> {
+        loop {
+            match outcome.recv_timeout(LOOK) {
+                Ok(outcome) => return outcome.map_err(Refused::from),
+                Err(RecvTimeoutError::Timeout) if !self.shared.stopped() => {}
+                Err(_) => return Err(Refused::Stopping),
+            }
+        }
     }
 
     /// Stops it and takes the device away; what went wrong, if it stopped by itself.
@@ -187,13 +213,17 @@ impl Gateway {
     fn end(&mut self) -> Result<(), GatewayError> {
         self.shared.stop();
         let mut outcome = Ok(());
+        let mut panicked = None;
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(ended) => outcome = outcome.and(ended),
-                Err(panic) => std::panic::resume_unwind(panic),
+                Err(panic) => panicked = panicked.or(Some(panic)),
             }
         }
         let removed = Tun::remove(&self.shared.site.device);
+        if let Some(panic) = panicked {
+            std::panic::resume_unwind(panic);
+        }
         outcome.and(removed.map(|_| ()).map_err(GatewayError::from))
     }
 }
@@ -267,6 +297,9 @@ fn find_names(shared: &Shared) {
         }
         waited = Duration::ZERO;
         for pair in shared.table().all() {
+            if shared.stopped() {
+                return;
+            }
             let Some(endpoint) = pair
                 .peer
                 .endpoint

@@ -13,10 +13,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{Reload, Shared, Table, resolve};
+use super::{Found, Reload, Shared, Table, find};
 use crate::Reason;
 use crate::gateway::batch::Batch;
-use crate::gateway::config::{Algorithm, Change, Config, Peer, Seen, changes, class_of};
+use crate::gateway::config::{Algorithm, Config, Peer, Seen, class_of};
 use crate::gateway::error::GatewayError;
 use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet, sendbox};
 use crate::gateway::steering::Steering;
@@ -61,7 +61,6 @@ struct Lane {
     algorithm: Algorithm,
     /// When it wants its next turn.
     due: Time,
-    passing: bool,
     established: bool,
     /// Since when packets wait for keys.
     waiting: Option<Time>,
@@ -83,9 +82,10 @@ impl Sending {
             steerings: Vec::new(),
             config,
         };
+        let found = find(&sending.shared, &sending.config.peers);
         let mut table = Table::default();
         for peer in sending.config.peers.clone() {
-            sending.add(&mut table, peer)?;
+            sending.add(&mut table, peer, &found)?;
         }
         table.route();
         sending.shared.set_table(table);
@@ -144,7 +144,7 @@ impl Sending {
             .iter_mut()
             .find(|(algorithm, _)| *algorithm == lane.algorithm);
         if let Some((_, steering)) = steering {
-            drive(now, pair.place.into(), &mut half, lane, steering);
+            drive(now, pair.place.into(), &mut half, steering);
         }
         let mut lost = false;
         while let Some(change) = half.sendbox.event() {
@@ -186,9 +186,6 @@ impl Sending {
         let mut too_long = false;
         if let Some(notice) = half.sendbox.notice(now) {
             // Its mark is none: it is this box's own.
-            if !self.batch.takes(to, Ecn::NotEct, 0, 1) {
-                too_long |= self.batch.flush(&self.socket)?.too_long;
-            }
             let room = self.batch.room();
             if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
                 self.batch.keep(to, Ecn::NotEct, bytes);
@@ -226,7 +223,11 @@ impl Sending {
             }
             match half.seal(now, &self.packet[..bytes], self.batch.room()) {
                 Some(bytes) => self.batch.keep(to, ecn, bytes),
-                None => half.counts.unreachable += 1,
+                None => {
+                    // The keys went. The others wait for new ones.
+                    half.counts.unreachable += 1;
+                    break;
+                }
             }
         }
         // Before the lock is gone: what the other thread seals next has a higher number, and may not overtake this.
@@ -393,7 +394,7 @@ impl Sending {
 }
 
 /// Runs the algorithm's program if its time has come, and all else that is due.
-fn drive(now: Time, bundle: u64, half: &mut Half, lane: &mut Lane, steering: &mut Steering) {
+fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
     half.sendbox.on_deadline(now);
     let Some(mut lent) = steering.bundle(bundle) else {
         return;
@@ -404,10 +405,7 @@ fn drive(now: Time, bundle: u64, half: &mut Half, lane: &mut Lane, steering: &mu
     half.gauges = steering.said(bundle);
     // 1: it lets traffic pass (`bundler`'s gauge).
     let passing = half.gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0);
-    if passing != lane.passing {
-        lane.passing = passing;
-        half.sendbox.passing(now, passing);
-    }
+    half.sendbox.passing(now, passing);
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -417,13 +415,13 @@ fn milliseconds(time: Duration) -> String {
 /// Peers that come, change and go.
 impl Sending {
     /// Adds a peer at a place of its own.
-    fn add(&mut self, table: &mut Table, peer: Peer) -> Result<(), GatewayError> {
+    fn add(&mut self, table: &mut Table, peer: Peer, found: &Found) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let place = table.vacant();
         let kept = peer.endpoint.is_some();
         let tunnel = self.shared.door.tunnel(place, peer.public_key, kept);
         let mut half = Half::new(now, tunnel, &peer, &self.config.site, self.shared.observe)?;
-        half.endpoint = self.find(&peer);
+        half.endpoint = found.get(&peer.public_key).copied();
         self.begin(now, place, &peer)?;
         table.put(Pair {
             place,
@@ -434,35 +432,22 @@ impl Sending {
         Ok(())
     }
 
-    /// Where a peer is said to be. A name that is not known now is asked for again later.
-    fn find(&self, peer: &Peer) -> Option<std::net::SocketAddr> {
-        let endpoint = peer.endpoint.as_ref()?;
-        let found = resolve(endpoint, self.config.site.listen);
-        if let Err(why) = &found {
-            let text = format!("{endpoint} cannot be found: {why}");
-            self.shared.events.tell(self.shared.now(), &peer.name, "endpoint", text);
+    /// The place of an algorithm among those that run; one that does not is started.
+    fn steering(&mut self, now: Time, algorithm: &Algorithm) -> Result<usize, GatewayError> {
+        if let Some(at) = self.steerings.iter().position(|(known, _)| known == algorithm) {
+            return Ok(at);
         }
-        found.ok()
+        let made = (self.shared.makes)(algorithm).map_err(|why| GatewayError::Algorithm {
+            algorithm: algorithm.to_string(),
+            why,
+        })?;
+        self.steerings.push((algorithm.clone(), Steering::start(now, made)?));
+        Ok(self.steerings.len() - 1)
     }
 
     /// A bundle begins, under its algorithm.
     fn begin(&mut self, now: Time, place: u32, peer: &Peer) -> Result<(), GatewayError> {
-        let known = self
-            .steerings
-            .iter()
-            .position(|(algorithm, _)| *algorithm == peer.algorithm);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let made = (self.shared.makes)(&peer.algorithm).map_err(|why| GatewayError::Algorithm {
-                    algorithm: peer.algorithm.to_string(),
-                    why,
-                })?;
-                self.steerings
-                    .push((peer.algorithm.clone(), Steering::start(now, made)?));
-                self.steerings.len() - 1
-            }
-        };
+        let at = self.steering(now, &peer.algorithm)?;
         if let Some((_, steering)) = self.steerings.get_mut(at) {
             steering.open(now, place.into(), full_packet(&self.config.site));
         }
@@ -473,7 +458,6 @@ impl Sending {
         self.lanes[at] = Some(Lane {
             algorithm: peer.algorithm.clone(),
             due: now,
-            passing: false,
             established: false,
             waiting: None,
             told_too_long: false,
@@ -495,109 +479,124 @@ impl Sending {
         if let Some((_, steering)) = steering {
             steering.close(now, pair.place.into(), totals.arrived_bytes, totals.missing);
         }
+    }
+
+    /// Stops the algorithms that no bundle is under.
+    fn retire(&mut self) {
         let in_use = |algorithm: &Algorithm| self.lanes.iter().flatten().any(|lane| lane.algorithm == *algorithm);
         self.steerings.retain(|(algorithm, _)| in_use(algorithm));
     }
 
     /// Goes over to another configuration. What cannot be made changes nothing.
+    ///
+    /// What has to be done follows from the table, and not from the configuration before: a peer that is there is never added again.
     fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
         let now = self.shared.now();
-        let before = std::mem::replace(&mut self.config, reload.to.clone());
-        // Everything that can fail comes first, on values that nobody uses yet.
-        if let Err(why) = self.probe(now) {
-            self.config = before;
-            return Err(why);
-        }
         let old = self.shared.table();
-        let mut table = Table::default();
+        let before = std::mem::replace(&mut self.config, reload.to.clone());
+        // Everything that can fail comes first.
+        let mut table = match self.prepare(now, &old, &reload.found) {
+            Ok(table) => table,
+            Err(why) => {
+                self.config = before;
+                self.retire();
+                return Err(why);
+            }
+        };
+        let uplink = before.site.uplink_rate != self.config.site.uplink_rate;
         for pair in old.all() {
-            let stays = self
-                .config
-                .peers
-                .iter()
-                .find(|peer| peer.public_key == pair.peer.public_key)
-                .cloned();
-            match stays {
-                Some(peer) => table.put(Pair {
-                    place: pair.place,
-                    ends: ends(&self.config, &peer),
-                    half: Arc::clone(&pair.half),
-                    peer,
-                }),
+            let peers = &self.config.peers;
+            match peers.iter().find(|peer| peer.public_key == pair.peer.public_key) {
+                Some(to) => {
+                    let to = to.clone();
+                    self.change(now, pair, &to, uplink, &reload.found);
+                    table.put(Pair {
+                        place: pair.place,
+                        ends: ends(&self.config, &to),
+                        half: Arc::clone(&pair.half),
+                        peer: to,
+                    });
+                }
                 None => {
                     self.drain(now, pair);
                     self.end(pair);
+                    table.remove(pair);
                 }
             }
         }
-        for change in changes(&reload.from, &reload.to) {
-            match change {
-                Change::Added(peer) => self.add(&mut table, *peer)?,
-                Change::Changed { from, to } => self.change(now, &table, &from, &to)?,
-                Change::Uplink => {
-                    for peer in self.config.peers.clone() {
-                        self.rebuild(now, &table, &peer)?;
-                    }
-                }
-                _ => {}
-            }
-        }
+        self.retire();
         table.route();
         self.shared.set_table(table);
         Ok(())
     }
 
-    /// Whether every queue and every algorithm of the new configuration can be made.
-    fn probe(&self, now: Time) -> Result<(), GatewayError> {
-        for peer in &self.config.peers {
-            sendbox::<Waiting>(now, peer, &self.config.site, false)?;
-            (self.shared.makes)(&peer.algorithm).map_err(|why| GatewayError::Algorithm {
-                algorithm: peer.algorithm.to_string(),
-                why,
-            })?;
+    /// Makes all that the new configuration wants and that is not there: the old table, with the peers that are new.
+    fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
+        for peer in self.config.peers.clone() {
+            sendbox::<Waiting>(now, &peer, &self.config.site, false)?;
+            self.steering(now, &peer.algorithm)?;
         }
-        Ok(())
+        let mut table = Table {
+            pairs: old.pairs.clone(),
+            by_key: old.by_key.clone(),
+            ..Table::default()
+        };
+        for peer in self.config.peers.clone() {
+            if table.by_key.contains_key(&peer.public_key) {
+                continue;
+            }
+            if let Err(why) = self.add(&mut table, peer, found) {
+                let added = table.all().filter(|pair| old.pair(pair.place).is_none());
+                added.for_each(|pair| self.end(pair));
+                return Err(why);
+            }
+        }
+        Ok(table)
     }
 
-    fn change(&mut self, now: Time, table: &Table, from: &Peer, to: &Peer) -> Result<(), GatewayError> {
-        let Some(pair) = table.by_key.get(&to.public_key).and_then(|place| table.pair(*place)) else {
-            return Ok(());
-        };
+    fn change(&mut self, now: Time, pair: &Pair, to: &Peer, uplink: bool, found: &Found) {
+        let from = &pair.peer;
         if from.endpoint != to.endpoint
-            && let Some(found) = self.find(to)
+            && let Some(found) = found.get(&to.public_key)
         {
-            pair.lock().endpoint = Some(found);
+            pair.lock().endpoint = Some(*found);
         }
         let shaped = |peer: &Peer| (peer.queue, peer.buffer, peer.min, peer.max);
-        if shaped(from) != shaped(to) {
-            self.rebuild(now, table, to)?;
+        let outcome = match uplink || shaped(from) != shaped(to) {
+            true => self.rebuild(now, pair, to),
+            false => Ok(()),
+        };
+        let outcome = outcome.and_then(|()| match from.algorithm != to.algorithm {
+            true => {
+                self.end(pair);
+                self.begin(now, pair.place, to)
+            }
+            false => Ok(()),
+        });
+        if let Err(why) = outcome {
+            // All of it was made before, for a look.
+            tracing::error!("{}: {why}", to.name);
         }
-        if from.algorithm != to.algorithm {
-            self.end(pair);
-            self.begin(now, pair.place, to)?;
-        }
-        Ok(())
     }
 
     /// Puts a new sendbox in the place of the old one, with all that waits there.
-    fn rebuild(&mut self, now: Time, table: &Table, peer: &Peer) -> Result<(), GatewayError> {
-        let Some(pair) = table.by_key.get(&peer.public_key).and_then(|place| table.pair(*place)) else {
-            return Ok(());
-        };
+    fn rebuild(&mut self, now: Time, pair: &Pair, peer: &Peer) -> Result<(), GatewayError> {
         let mut half = pair.lock();
         let fresh = sendbox(now, peer, &self.config.site, self.shared.observe)?;
         let mut old = std::mem::replace(&mut half.sendbox, fresh);
         // The other box has counted the session from its start, which this one has not: they begin another.
         half.renumber(now);
-        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.renew(self.batch.room())) {
-            self.batch.keep(to, Ecn::NotEct, bytes);
-            self.batch.flush(&self.socket)?;
-        }
+        let by_hand = old.status(now).reason == Reason::ByHand;
+        half.sendbox.by_hand(now, by_hand);
         old.by_hand(now, true);
         let store = &mut self.store;
         let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
         while let Some(waiting) = old.dequeue(now, &mut drops) {
             half.sendbox.enqueue(now, waiting, &mut drops);
+        }
+        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.renew(self.batch.room())) {
+            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.flush(&self.socket)?;
         }
         Ok(())
     }
