@@ -224,7 +224,7 @@ impl Script {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -244,7 +244,7 @@ mod tests {
         ]
     }
 
-    fn any_signals() -> impl Strategy<Value = Signals> {
+    pub(crate) fn any_signals() -> impl Strategy<Value = Signals> {
         let numbers = prop::array::uniform20(any_number());
         let truths = prop::array::uniform6(0..2u64);
         (numbers, truths).prop_map(|(n, t)| Signals {

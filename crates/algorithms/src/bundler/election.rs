@@ -412,7 +412,10 @@ mod tests {
         election.begin(Time::ZERO);
         election.stop(Time::ZERO);
         assert!(!election.hears());
-        assert!(Election::new(Time::ZERO, Dice(7), true).hears(), "until the contrary has been heard");
+        assert!(
+            Election::new(Time::ZERO, Dice(7), true).hears(),
+            "until the contrary has been heard"
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const LEAST: f64 = 0.05;
 /// Least rate, bytes/s: 1 Mbit/s, the floor of Bundler's sendbox.
 pub(super) const FLOOR: f64 = 125_000.0;
 /// Most rate as a part of the capacity: an estimate that is too low by half still grows to the right one.
-pub(super) const MOST: f64 = 2.0;
+const MOST: f64 = 2.0;
 
 /// The law and its state.
 #[derive(Clone, Copy, Debug)]
@@ -73,13 +73,18 @@ impl Law {
                 basic.rate(now)
             }
         };
-        next.clamp(floor(now.capacity), (MOST * now.capacity).max(FLOOR))
+        next.clamp(floor(now.capacity), most(now.capacity))
     }
 }
 
 /// The least rate, bytes/s.
 pub(super) fn floor(capacity: f64) -> f64 {
     (LEAST * capacity).max(FLOOR)
+}
+
+/// The most, bytes/s.
+pub(super) fn most(capacity: f64) -> f64 {
+    (MOST * capacity).max(FLOOR)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::nimbus::{
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use election::{Election, LISTENS, Role};
-use law::{FLOOR, Law, MOST};
+use law::{FLOOR, Law};
 use need::Need;
 use path::Path;
 
@@ -132,11 +132,11 @@ const GONE: f64 = 0.1;
 const LEAVES: f64 = 1.5;
 /// Pulses of less than this say nothing of others yet: a quarter of the window, above what the others' coming itself leaves in the spectrum.
 const RIPE: Duration = Duration::from_millis(1_280);
+/// Pulses of less than this do not fill the window yet: that they are not seen in R means nothing.
+const FULL: Duration = Duration::from_millis(5_120);
 /// One that has come back from passing waits for as long as its watchers take to hear that, or it finds them elastic, which they are while
 /// they pass.
 const FOLLOW: Duration = Duration::from_millis(2_560);
-/// And of less than this they do not fill the window: that they are not seen in R means nothing.
-const FULL: Duration = Duration::from_millis(5_120);
 /// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first, until the pulse has shown µ, but no longer
 /// than this, seconds: a window to fill and three seconds in which readings agree, and as much again.
 const LOOKS: f64 = 16.0;
@@ -487,7 +487,7 @@ impl Bundler {
         let (rate, pulse) = (flow.steer(tick, capacity), flow.pulse(tick, capacity));
         let passes = flow.switch.mode() == Mode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
-        let most = (MOST * capacity).max(FLOOR);
+        let most = law::most(capacity);
         let window = (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss);
         for (name, value) in [
             ("passing", u64::from(passes)),
@@ -496,7 +496,7 @@ impl Bundler {
             ("up", bytes(pulse)),
             ("down", bytes(-pulse)),
             ("goal", bytes(self.target * capacity)),
-            ("least", bytes(FLOOR.min(most))),
+            ("least", bytes(FLOOR)),
             ("most", bytes(most)),
             ("window", bytes(window)),
         ] {
