@@ -31,8 +31,12 @@ pub struct Socket {
     state: UdpSocketState,
     local: SocketAddr,
     stamps: Option<Stamps>,
-    /// The kernel and the device cut what has a DSCP into datagrams. Of the rest `quinn-udp` finds out by itself.
+    /// The kernel and the device cut a batch into datagrams.
     cuts: Cell<bool>,
+    /// Datagrams in a batch where it is cut.
+    most: usize,
+    /// Nothing was refused yet.
+    smooth: Cell<bool>,
 }
 
 /// How a datagram is marked in its IP header.
@@ -67,6 +71,7 @@ impl Socket {
     pub fn bind(address: SocketAddr) -> io::Result<Socket> {
         let io = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&io).into())?;
+        let most = state.max_gso_segments();
         // `quinn-udp` asks for the time of arrival too, and has then room for one control message too few: of what the kernel
         // joined, the ECN bits, which come last, would be lost.
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
@@ -81,6 +86,8 @@ impl Socket {
             local,
             stamps: None,
             cuts: Cell::new(true),
+            most,
+            smooth: Cell::new(true),
         })
     }
 
@@ -88,6 +95,7 @@ impl Socket {
     pub fn try_clone(&self) -> io::Result<Socket> {
         let io = self.io.try_clone()?;
         let state = UdpSocketState::new((&io).into())?;
+        let most = state.max_gso_segments();
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         Ok(Socket {
             io,
@@ -95,6 +103,8 @@ impl Socket {
             local: self.local,
             stamps: None,
             cuts: Cell::new(true),
+            most,
+            smooth: Cell::new(true),
         })
     }
 
@@ -133,7 +143,7 @@ impl Socket {
         if self.is_stamped() {
             stamped::MOST
         } else if self.cuts.get() {
-            self.state.max_gso_segments()
+            self.most
         } else {
             1
         }
@@ -186,10 +196,11 @@ impl Socket {
     /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how many of them the kernel took, which is
     /// all but where it has to have them one by one and runs out of room. `WouldBlock` while there is no room at all.
     ///
-    /// `quinn-udp` writes the whole traffic-class byte with every datagram and offers only its two ECN bits: a DSCP set on the
-    /// socket would be lost. So what has a DSCP goes through `sendmsg` with the byte in full.
+    /// `quinn-udp` allocates nothing for it. But it writes the whole traffic-class byte and offers only its two ECN bits, loses a batch
+    /// that is not cut, and after one refusal marks nothing any more. So what has a DSCP, and all from the first refusal on, goes through
+    /// `sendmsg` with the byte in full.
     pub fn send(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<usize> {
-        if marks.dscp != 0 {
+        if marks.dscp != 0 || !self.smooth.get() {
             return self.send_marked(to, contents, size, marks);
         }
         let transmit = Transmit {
@@ -199,8 +210,18 @@ impl Socket {
             segment_size: Some(size),
             src_ip: None,
         };
-        self.state.try_send((&self.io).into(), &transmit)?;
-        Ok(contents.len().div_ceil(size.max(1)))
+        match self.state.try_send((&self.io).into(), &transmit) {
+            Ok(()) => Ok(contents.len().div_ceil(size.max(1))),
+            Err(why)
+                if [Errno::EIO, Errno::EINVAL]
+                    .map(|no| Some(no as i32))
+                    .contains(&why.raw_os_error()) =>
+            {
+                self.smooth.set(false);
+                self.send_marked(to, contents, size, marks)
+            }
+            Err(why) => Err(why),
+        }
     }
 
     /// As one batch, or one by one where those are not cut: the kernel says so only when it is given one.
@@ -385,10 +406,15 @@ mod tests {
     /// Linux cuts no more than 128 datagrams a call (`UDP_MAX_SEGMENTS`, once 64): what it says of more is what it says where a device
     /// cannot do what cutting needs.
     #[test]
-    fn what_has_a_dscp_arrives_where_the_kernel_does_not_cut_it() {
+    fn a_batch_arrives_with_its_marks_where_the_kernel_does_not_cut_it() {
+        for (ecn, dscp) in [(2, 3), (1, 0), (0, 0)] {
+            arrives_uncut(Marks { ecn, dscp });
+        }
+    }
+
+    fn arrives_uncut(marks: Marks) {
         let here = "127.0.0.1:0".parse().unwrap();
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
-        let marks = Marks { ecn: 2, dscp: 3 };
         let contents: Vec<u8> = (0..=u8::MAX).flat_map(|place| [place; 10]).chain([7; 4]).collect();
 
         // Nobody has port 0: nothing is learned of cutting.
