@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_bundle::gateway::config::{Class, Config, Peer};
+use ccplane_bundle::gateway::config::{Config, Peer};
 
 use super::read;
 use crate::Registry;
@@ -36,10 +36,6 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
         println!("               limits no peer to more than {rate}");
     }
     config.peers.iter().for_each(|peer| show_peer(&config, peer));
-    if config.classes.len() > 1 {
-        println!("  classes");
-        config.classes.iter().for_each(show_class);
-    }
     println!("\n# with every default\n{config}");
     Ok(())
 }
@@ -83,19 +79,4 @@ fn within<'a>(config: &'a Config, peer: &'a Peer) -> Vec<(String, &'a str)> {
         .filter(|(inner, _)| peer.prefixes.iter().any(|outer| outer.covers(inner)))
         .map(|(inner, other)| (inner.to_string(), other.name.as_str()))
         .collect()
-}
-
-fn show_class(class: &Class) {
-    let what = class
-        .matches
-        .as_ref()
-        .map_or("all the rest".to_owned(), ToString::to_string);
-    let queue = class
-        .queue
-        .as_ref()
-        .map_or("the peer's queue".to_owned(), ToString::to_string);
-    println!(
-        "    {}: {what}; level {}, weight {}, {queue}",
-        class.name, class.level, class.weight
-    );
 }

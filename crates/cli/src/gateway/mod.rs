@@ -113,9 +113,17 @@ fn hinted(kind: Kind, text: &str) -> Failure {
     }
 }
 
-/// Reads a configuration and its key.
+/// Reads a configuration that this gateway can run, and its key.
 fn read(file: &Path, registry: &Registry) -> Result<(Config, PrivateKey), Failure> {
-    Config::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)
+    let (config, key) = Config::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)?;
+    if config.classes.len() > 1 {
+        return Err(Failure::text(
+            Kind::Unsupported,
+            "this gateway has one queue a peer, and serves no classes yet",
+        )
+        .hint("remove [[class]]; `queue = \"fq_codel\"` keeps flows from each other"));
+    }
+    Ok((config, key))
 }
 
 fn unusable(error: Unusable) -> Failure {

@@ -36,13 +36,6 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
     let file = &args.config.file;
     let registry = Arc::new(registry);
     let (config, key) = read(file, &registry)?;
-    if config.classes.len() > 1 {
-        return Err(Failure::text(
-            Kind::Unsupported,
-            "this gateway has one queue a peer, and serves no classes yet",
-        )
-        .hint("remove [[class]]; `queue = \"fq_codel\"` keeps flows from each other"));
-    }
     let (stop, again) = signals()?;
     let gateway =
         Gateway::start(config, &key, makes(Arc::clone(&registry)), args.observe, &args.socket).map_err(failed)?;
@@ -78,10 +71,6 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
             return;
         }
     };
-    if config.classes.len() > 1 {
-        tracing::error!("not reloaded: this gateway serves no classes yet");
-        return;
-    }
     match gateway.reload(config) {
         Ok(changes) => changes.iter().for_each(|change| tracing::warn!("reloaded: {change}")),
         Err(why) => tracing::error!("not reloaded: {why}"),
