@@ -195,6 +195,7 @@ impl Gateway {
     }
 
     /// What the sending thread says of an order. One that has ended says nothing.
+    #[expect(clippy::disallowed_methods, reason = "who reloads waits in real time")]
     fn await_outcome(&self, outcome: &Receiver<Result<(), GatewayError>>) -> Result<(), Refused> {
         loop {
             match outcome.recv_timeout(LOOK) {
