@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), and the words that it is made of.
 
 /// The sum of 16-bit words in one's complement; an odd byte at the end is padded with zero. Zero only if all are.
-pub(crate) fn sum(bytes: &[u8]) -> u16 {
+pub fn sum(bytes: &[u8]) -> u16 {
     // 32 bits at a time and in the machine's own order, which can be changed in the result (section 2, B).
     let mut words = bytes.chunks_exact(4);
     let native = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
@@ -41,7 +41,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Two words' sum in one's complement.
-pub(crate) fn add(one: u16, other: u16) -> u16 {
+pub fn add(one: u16, other: u16) -> u16 {
     fold(u32::from(one) + u32::from(other))
 }
 

@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use ccplane_qdisc::Ecn;
+
 use crate::checksum::{checksum, fold, set_word, sum, sum_of_pieces, word};
 
 /// `struct virtio_net_hdr` without the count of buffers, linux/virtio_net.h.
@@ -278,21 +280,23 @@ fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result
     Ok(())
 }
 
-/// The ECN field of an IP packet, its two bits (RFC 3168 section 5).
-const CE: u8 = 0b11;
-
 /// Marks an IP packet "congestion experienced".
 fn mark(packet: &mut [u8]) {
+    set_ecn(packet, Ecn::Ce);
+}
+
+/// Sets the ECN field of an IP packet (RFC 3168 section 5), with the header's checksum.
+pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match packet.first().map(|first| first >> 4) {
         Some(4) if packet.len() >= 20 => {
             let before = word(packet, 0);
-            packet[1] |= CE;
+            packet[1] = packet[1] & !3 | ecn as u8;
             // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
             let sum = u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
             set_word(packet, 10, !fold(sum));
         }
-        // Bits 4 to 11 are the traffic class.
-        Some(6) if packet.len() >= 2 => packet[1] |= CE << 4,
+        // Bits 4 to 11 are the traffic class, its last two the field.
+        Some(6) if packet.len() >= 2 => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
         _ => {}
     }
 }
@@ -303,6 +307,9 @@ mod tests {
 
     use super::*;
     use crate::checksum::add;
+
+    /// Congestion experienced.
+    const CE: u8 = Ecn::Ce as u8;
 
     /// A super-packet as a kernel hands it over, and its payload.
     fn super_packet(v6: bool, tcp: bool, payload: usize, size: u16) -> (Vec<u8>, Vec<u8>) {
@@ -497,5 +504,33 @@ mod tests {
         let mut head = Head::default();
         let [packet, nothing] = frame.completed(&bytes, 0, false, &mut head).expect("well formed");
         assert_eq!((packet, nothing), (&bytes[VNET..], &[][..]));
+    }
+
+    #[test]
+    fn a_field_that_is_set_is_read_and_the_checksum_holds() {
+        let mut v4 = vec![0; 24];
+        v4[..20].copy_from_slice(&[
+            0x45, 0xb8, 0, 24, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 10, 7, 0, 1, 10, 8, 0, 1,
+        ]);
+        let total = |packet: &[u8]| {
+            let sum: u32 = packet[..20]
+                .chunks(2)
+                .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+                .sum();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            ((sum & 0xffff) + (sum >> 16)) as u16
+        };
+        let check = !total(&v4);
+        v4[10..12].copy_from_slice(&check.to_be_bytes());
+        let mut v6 = vec![0x6b, 0x80, 0, 0, 0, 0, 17, 64];
+        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            set_ecn(&mut v4, ecn);
+            assert_eq!((Ecn::from_bits(v4[1]), v4[1] & !3, total(&v4)), (ecn, 0xb8, 0xffff));
+            set_ecn(&mut v6, ecn);
+            assert_eq!((Ecn::from_bits(v6[1] >> 4), v6[0], v6[1] & !0x30), (ecn, 0x6b, 0x80));
+        }
+        for short in [&mut [][..], &mut [0x45], &mut [0x60]] {
+            set_ecn(short, Ecn::Ce);
+        }
     }
 }

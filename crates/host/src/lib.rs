@@ -9,7 +9,7 @@
 //! descriptor, for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes. [`queues`] are on a device of
 //! somebody else's, and stay until they are removed.
 
-mod checksum;
+pub mod checksum;
 mod device;
 mod error;
 mod frame;
@@ -28,7 +28,7 @@ mod unsent;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
-pub use frame::{Frame, Head, LONGEST_FRAME, Malformed};
+pub use frame::{Frame, Head, LONGEST_FRAME, Malformed, set_ecn};
 pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu};
 pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};

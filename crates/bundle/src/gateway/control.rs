@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ccplane_host::checksum::{add, sum};
+
 use crate::PORT;
 
 const UDP: u8 = 17;
@@ -28,7 +30,7 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
             packet[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
             packet[12..16].copy_from_slice(&from.octets());
             packet[16..20].copy_from_slice(&to.octets());
-            let check = !sum(0, &packet[..20]);
+            let check = !sum(&packet[..20]);
             packet[10..12].copy_from_slice(&check.to_be_bytes());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
@@ -43,8 +45,8 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
     packet[head + 2..head + 4].copy_from_slice(&PORT.to_be_bytes());
     packet[head + 4..head + 6].copy_from_slice(&udp_bytes.to_be_bytes());
     packet[head + UDP_BYTES..].copy_from_slice(message);
-    let pseudo = sum(u32::from(UDP) + u32::from(udp_bytes), &packet[addresses]);
-    let check = match !sum(u32::from(pseudo), &packet[head..]) {
+    let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), udp_bytes));
+    let check = match !add(pseudo, sum(&packet[head..])) {
         // Zero says that there is none (RFC 768).
         0 => 0xffff,
         check => check,
@@ -85,18 +87,6 @@ pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     udp.get(UDP_BYTES..length).filter(|_| ours)
 }
 
-/// The sum of 16-bit words in one's complement (RFC 1071), on top of another.
-fn sum(start: u32, bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
-    let mut sum = start + words.sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
 #[cfg(test)]
 mod tests {
     use ccplane_host::Headers;
@@ -127,10 +117,10 @@ mod tests {
             prop_assert_eq!(headers.ports, [PORT, PORT]);
             // The checksum of the segment, with the pseudo-header.
             let (head, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
-            let pseudo = sum(u32::from(UDP) + (length - head) as u32, &packet[addresses]);
-            prop_assert_eq!(sum(u32::from(pseudo), &packet[head..]), 0xffff);
+            let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), (length - head) as u16));
+            prop_assert_eq!(add(pseudo, sum(&packet[head..])), 0xffff);
             if !v6 {
-                prop_assert_eq!(sum(0, &packet[..20]), 0xffff);
+                prop_assert_eq!(sum(&packet[..20]), 0xffff);
             }
         }
 

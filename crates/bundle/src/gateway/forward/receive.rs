@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ccplane_host::{Joiner, Tun};
+use ccplane_host::{Joiner, Tun, set_ecn};
 use ccplane_qdisc::Ecn;
 use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
 use ccplane_units::{Duration, Time};
@@ -186,7 +186,7 @@ impl Receiving {
         half.counts.received_bytes += bytes as u64;
         let inner = ecn::of(packet);
         match ecn::combine(inner, outer) {
-            Some(combined) if combined != inner => ecn::set(packet, combined),
+            Some(combined) if combined != inner => set_ecn(packet, combined),
             Some(_) => {}
             None => {
                 half.counts.marked_unable += 1;

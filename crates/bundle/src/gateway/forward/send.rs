@@ -14,13 +14,13 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::{Found, Reload, Shared, Table, find};
-use crate::Reason;
 use crate::gateway::batch::Batch;
 use crate::gateway::config::{Algorithm, Config, Peer, Seen, class_of};
 use crate::gateway::error::GatewayError;
 use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet, sendbox};
 use crate::gateway::steering::Steering;
 use crate::gateway::tunnel::{OVERHEAD, TICK};
+use crate::{Reason, passes};
 
 /// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
 const FRAMES: usize = 32;
@@ -403,9 +403,7 @@ fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
         return;
     }
     half.gauges = steering.said(bundle);
-    // 1: it lets traffic pass (`bundler`'s gauge).
-    let passing = half.gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0);
-    half.sendbox.passing(now, passing);
+    half.sendbox.passing(now, passes(&half.gauges));
 }
 
 fn milliseconds(time: Duration) -> String {
