@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use miette::{Diagnostic, LabeledSpan, NamedSource, Severity, SourceCode};
 
 /// Most problems reported for one text; after that, more would only bury the first.
 const MAX_PROBLEMS: usize = 16;
@@ -49,10 +49,31 @@ pub enum Code {
     Value,
     /// More than the datapath takes.
     Limit,
+    /// A warning: a clause that no run can reach.
+    Unreachable,
+    /// A warning: no statement reports.
+    NeverReports,
+    /// A warning: an unguarded average or sum of a time that may be `+infinity`.
+    Infinite,
+    /// A warning: values of different units meet.
+    Unit,
+    /// A warning: a variable that is called as signals are.
+    NamedAsSignal,
 }
 
 impl Code {
-    fn as_str(self) -> &'static str {
+    /// Whether a program with it is a program all the same.
+    pub fn is_warning(self) -> bool {
+        match self {
+            Code::Syntax | Code::UnknownName | Code::Name | Code::Type | Code::ReadOnly | Code::Value | Code::Limit => {
+                false
+            }
+            Code::Unreachable | Code::NeverReports | Code::Infinite | Code::Unit | Code::NamedAsSignal => true,
+        }
+    }
+
+    /// Its name in JSON and behind the text: `lang::unit`.
+    pub fn as_str(self) -> &'static str {
         match self {
             Code::Syntax => "lang::syntax",
             Code::UnknownName => "lang::unknown_name",
@@ -61,6 +82,11 @@ impl Code {
             Code::ReadOnly => "lang::read_only",
             Code::Value => "lang::value",
             Code::Limit => "lang::limit",
+            Code::Unreachable => "lang::unreachable",
+            Code::NeverReports => "lang::never_reports",
+            Code::Infinite => "lang::infinite",
+            Code::Unit => "lang::unit",
+            Code::NamedAsSignal => "lang::named_as_signal",
         }
     }
 }
@@ -161,6 +187,10 @@ impl Diagnostic for Problem {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
+    fn severity(&self) -> Option<Severity> {
+        self.code.is_warning().then_some(Severity::Warning)
+    }
+
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let also = self.also.iter().map(|(span, label)| span.labeled(label));
         Some(Box::new(std::iter::once(self.span.labeled(&self.label)).chain(also)))
@@ -206,7 +236,7 @@ impl Problems {
     }
 }
 
-/// Everything that is wrong with a program, in the order of its text; at least one [`Problem`].
+/// Everything that is wrong with a program, or all that it is to be warned of, in the order of its text; at least one [`Problem`].
 ///
 /// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix. As a
 /// [`miette::Diagnostic`] it shows the text itself.
@@ -266,6 +296,11 @@ impl Diagnostic for Diagnostics {
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.only().and_then(Diagnostic::help)
+    }
+
+    fn severity(&self) -> Option<Severity> {
+        let warnings = self.problems.iter().all(|problem| problem.code.is_warning());
+        warnings.then_some(Severity::Warning)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {

@@ -36,6 +36,7 @@ mod reader;
 mod scope;
 mod tree;
 mod value;
+mod warn;
 
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 

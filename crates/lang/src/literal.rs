@@ -50,6 +50,36 @@ pub(crate) fn parse(word: &str) -> Option<Result<Literal, BadLiteral>> {
     }
 }
 
+/// What a literal with a unit measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// In µs.
+    Time,
+    /// In bytes/s.
+    Rate,
+    /// In bytes.
+    Size,
+}
+
+/// What `word` measures; nothing for a name or a number without a unit.
+pub(crate) fn measure(word: &str) -> Option<Measure> {
+    let begins = word
+        .as_bytes()
+        .first()
+        .is_some_and(|b| b.is_ascii_digit() || *b == b'.');
+    let bare = word.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'/');
+    if !begins || bare {
+        return None;
+    }
+    if word.parse::<Duration>().is_ok() {
+        return Some(Measure::Time);
+    }
+    if word.parse::<Rate>().is_ok() {
+        return Some(Measure::Rate);
+    }
+    word.parse::<Bytes>().is_ok().then_some(Measure::Size)
+}
+
 fn number(word: &str) -> Result<Literal, BadLiteral> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     if digits == word.len() {
@@ -136,11 +166,17 @@ fn with_unit(word: &str, unit: &str) -> Result<u64, BadLiteral> {
     if let Ok(rate) = word.parse::<Rate>() {
         return Ok(rate.bytes_per_sec());
     }
+    if unit.to_ascii_lowercase().ends_with("bps") {
+        return Err(bad(
+            "bps is bits per second to most, and bytes per second to tc",
+            "write 10mbit for ten megabits per second, 80mbit for ten megabytes",
+        ));
+    }
     match word.parse::<Bytes>() {
         Ok(bytes) => Ok(bytes.get()),
         Err(_) => Err(bad(
             "neither a name nor a number with a unit",
-            "times end in us, ms or s; rates in kbit, mbit, gbit (bits/s) or kbps, mbps (bytes/s); sizes in b, kB, MB, KiB or MiB; names do not begin with a digit",
+            "times end in us, ms or s; rates in kbit, mbit or gbit (bits/s); sizes in b, kB, MB, KiB or MiB; names do not begin with a digit",
         )),
     }
 }

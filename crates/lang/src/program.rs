@@ -6,11 +6,12 @@ use ccplane_datapath::VarKind;
 use crate::Limits;
 use crate::check;
 use crate::def;
-use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
 use crate::emit::{self, TooDeep};
 use crate::print::{Bytecode, TreeView};
 use crate::reader::Forms;
 use crate::tree::{Symbol, Tree};
+use crate::warn;
 
 /// What a program costs its datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +167,12 @@ impl Program {
     /// What it costs its datapath.
     pub fn cost(&self) -> Cost {
         self.cost
+    }
+
+    /// What it may say and hardly means: clauses that no run reaches, units that do not fit, averages of what may be infinite.
+    /// All of them are looked for anew.
+    pub fn warnings(&self) -> Option<Diagnostics> {
+        warn::warnings(self)
     }
 
     /// The typed tree, to print.

@@ -179,7 +179,10 @@ pub(crate) fn nearest<'c>(wrong: &str, candidates: impl Iterator<Item = &'c str>
     candidates
         .map(|candidate| {
             let tail = candidate.rsplit('.').next().unwrap_or(candidate);
-            let by_tail = if tail.eq_ignore_ascii_case(wrong_tail) {
+            // `Flow.srtt` is short for `Flow.srtt_us`.
+            let longer = |rest: &str| rest.starts_with('_') && wrong.contains('.');
+            let by_tail = if tail.eq_ignore_ascii_case(wrong_tail) || candidate.strip_prefix(wrong).is_some_and(longer)
+            {
                 0
             } else {
                 usize::MAX

@@ -160,6 +160,9 @@ impl Checker<'_, '_> {
             None => {
                 let help = match self.scope.nearest(text) {
                     Some(near) => format!("did you mean `{near}`?"),
+                    None if text.starts_with("Flow.") || text.starts_with("Ack.") => {
+                        "there is no such signal; docs/language.md lists them".to_owned()
+                    }
                     None => format!("declare it in (def ({text} 0)), or set it first with (:= {text} …)"),
                 };
                 Err(self.note(

@@ -24,6 +24,14 @@ fn try_out(text: &str) {
             let printed = program.tree().to_string();
             let again = compile(&printed, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
             assert_eq!(again.code(), program.code(), "{printed}\n{text}");
+            let warned = program.warnings();
+            for problem in warned.iter().flat_map(|warned| warned.problems()) {
+                let (start, end) = (problem.span().start as usize, problem.span().end as usize);
+                assert!(
+                    problem.code().is_warning() && text.get(start..end).is_some(),
+                    "{problem}\n{text}"
+                );
+            }
         }
         Err(why) => {
             assert!(!why.problems().is_empty(), "refused without a reason: {text}");

@@ -34,7 +34,8 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-const RATE: &str = "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12mbps (bytes/s, as tc means it)";
+const RATE: &str = "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
+const BPS: &str = "write 10mbit for ten megabits per second, 10MB/s for ten megabytes";
 const DURATION: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
 const BYTES: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
 const PACKETS: &str = "write a number of packets as 160p";
@@ -135,8 +136,9 @@ const TI: u64 = 1 << 40;
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// `96mbit`, `1.5gbit`, `12mbps`: as in tc, `bit` units are bits/s, `bps` units bytes/s, with `k m g t` of 1000 and
-    /// `ki mi gi ti` of 1024, in any case. Rounds down to whole bytes/s; zero is an error.
+    /// `96mbit`, `1.5gbit`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of
+    /// 1024, in any case. `bps` is bytes/s to tc and bits/s to everybody else: an error. Rounds down to whole bytes/s; zero is an
+    /// error.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
         const UNITS: [(&str, u64, u64); 18] = [
             ("bit", 1, 8),
@@ -148,16 +150,34 @@ impl FromStr for Rate {
             ("mibit", MI, 8),
             ("gibit", GI, 8),
             ("tibit", TI, 8),
-            ("bps", 1, 1),
-            ("kbps", K, 1),
-            ("mbps", M, 1),
-            ("gbps", G, 1),
-            ("tbps", T, 1),
-            ("kibps", KI, 1),
-            ("mibps", MI, 1),
-            ("gibps", GI, 1),
-            ("tibps", TI, 1),
+            ("b/s", 1, 1),
+            ("kb/s", K, 1),
+            ("mb/s", M, 1),
+            ("gb/s", G, 1),
+            ("tb/s", T, 1),
+            ("kib/s", KI, 1),
+            ("mib/s", MI, 1),
+            ("gib/s", GI, 1),
+            ("tib/s", TI, 1),
         ];
+        let trimmed = text.trim_end();
+        let ends = |end: &str| {
+            let at = trimmed.len().checked_sub(end.len()).and_then(|at| trimmed.get(at..));
+            at.is_some_and(|last| last.eq_ignore_ascii_case(end))
+        };
+        if ends("bps") {
+            return Err(ParseError {
+                reason: "`bps` is bits per second to most, and bytes per second to tc",
+                expected: BPS,
+            });
+        }
+        // Whether b is a bit or a byte depends on who writes it.
+        if ends("b/s") && !trimmed.ends_with("B/s") {
+            return Err(ParseError {
+                reason: "a small b is a bit to most, and a byte to some",
+                expected: BPS,
+            });
+        }
         match quantity(text, &UNITS, true, RATE)? {
             0 => Err(ParseError {
                 reason: "a rate of zero sends nothing",

@@ -27,7 +27,8 @@ fn rates_are_read_as_tc_reads_them() {
     assert_eq!(rate("100kbit"), Ok(12_500));
     assert_eq!(rate("8bit"), Ok(1));
     assert_eq!(rate("1tbit"), Ok(125_000_000_000));
-    assert_eq!(rate("12mbps"), Ok(12_000_000));
+    assert_eq!(rate("12MB/s"), Ok(12_000_000));
+    assert_eq!(rate("1 KiB/s"), Ok(1_024));
     assert_eq!(rate("1kibit"), Ok(128));
     assert_eq!(rate("96Mbit"), Ok(12_000_000));
     assert_eq!(rate(" 96 mbit "), Ok(12_000_000));
@@ -82,6 +83,10 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(rate("")), "nothing to read");
     assert_eq!(reason(rate("1.2.3mbit")), "unknown unit");
     assert_eq!(reason(rate("96mhz")), "unknown unit");
+    for both in ["10Mbps", "10 mbps", "1bps", "10Mb/s", "5GIBPS"] {
+        let why = both.parse::<Rate>().expect_err("two readings").to_string();
+        assert!(why.contains("10mbit") && why.contains("10MB/s"), "{both}: {why}");
+    }
     assert_eq!(reason(rate("99999999999999999999tbit")), "too large");
     assert_eq!(reason(rate(&"9".repeat(1000))), "too many digits");
     assert_eq!(reason(nanos("20")), "a number without a unit");
@@ -93,7 +98,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(parts("1e-12")), "too small: the smallest probability is 2.4e-10");
     assert_eq!(reason(parts("1e-99999999999")), "unknown unit");
     assert_eq!(reason(parts("1e-2147483648")), "unknown unit");
-    let hint = "a number without a unit; write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12mbps (bytes/s, as tc means it)";
+    let hint = "a number without a unit; write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
     assert_eq!(
         "96".parse::<Rate>().map_err(|error| error.to_string()),
         Err(hint.to_owned())
@@ -104,7 +109,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
 fn quantities_are_printed_in_their_largest_unit() {
     let shown = |rate: &str| rate.parse::<Rate>().map(|rate| rate.to_string());
     assert_eq!(shown("96mbit"), Ok("96mbit".to_owned()));
-    assert_eq!(shown("12mbps"), Ok("96mbit".to_owned()));
+    assert_eq!(shown("12MB/s"), Ok("96mbit".to_owned()));
     assert_eq!(shown("1500kbit"), Ok("1.5mbit".to_owned()));
     assert_eq!(Rate::from_bytes_per_sec(0).to_string(), "0bit");
     assert_eq!(Duration::from_millis(20).to_string(), "20ms");

@@ -1,0 +1,362 @@
+//! Units of everything in a program, and where two meet that do not fit.
+//!
+//! Signals and state of the flow have units, and literals may have. A variable has that of what it is set to; a local that is set to
+//! several kinds of things has none. What the agent sets is not known, and nothing is said of what is not known.
+
+use ccplane_datapath::reg;
+
+use super::Text;
+use super::unit::{BYTES, BYTES_PER_SECOND, MICROSECONDS, NANOSECONDS, PACKETS, Unit};
+use crate::check::shorten;
+use crate::diagnostics::{Code, Problem, Problems};
+use crate::literal::{self, Literal, Measure};
+use crate::operation::{Shape, operator};
+use crate::scope::Meaning;
+use crate::tree::Ratio;
+
+/// A chain of variables that are set to each other is known after so many rounds, or it is long.
+const ROUNDS: usize = 8;
+
+/// By the number of the register.
+const SIGNALS: [Unit; 28] = [
+    BYTES,
+    BYTES,
+    BYTES,
+    PACKETS,
+    PACKETS,
+    MICROSECONDS,
+    PACKETS,
+    PACKETS,
+    BYTES,
+    BYTES,
+    PACKETS,
+    BYTES_PER_SECOND,
+    BYTES_PER_SECOND,
+    MICROSECONDS,
+    Unit::Bare,
+    MICROSECONDS,
+    MICROSECONDS,
+    BYTES,
+    Unit::Bare,
+    Unit::Bare,
+    Unit::Bare,
+    Unit::Bare,
+    NANOSECONDS,
+    NANOSECONDS,
+    NANOSECONDS,
+    NANOSECONDS,
+    NANOSECONDS,
+    Unit::Bare,
+];
+const _: () = assert!(SIGNALS.len() == reg::SIGNALS_END as usize);
+
+/// Of a signal or of state of the flow; `None` for variables.
+fn builtin(register: u8) -> Option<Unit> {
+    match register {
+        reg::MICROS => Some(MICROSECONDS),
+        reg::CWND | reg::SSTHRESH => Some(BYTES),
+        reg::RATE => Some(BYTES_PER_SECOND),
+        other => SIGNALS.get(usize::from(other)).copied(),
+    }
+}
+
+/// What is known of a variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Variable {
+    unit: Unit,
+    /// A local that holds now this and now that.
+    mixed: bool,
+    local: bool,
+}
+
+pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
+    let unknown = Variable {
+        unit: Unit::Unknown,
+        mixed: false,
+        local: true,
+    };
+    let mut units = Units {
+        text,
+        literals: Vec::new(),
+        variables: vec![unknown; text.scope.symbols.len()],
+        problems: None,
+    };
+    units.declarations(def);
+    for _ in 0..ROUNDS {
+        let before = units.variables.clone();
+        units.clauses();
+        if units.variables == before {
+            break;
+        }
+    }
+    units.problems = Some(problems);
+    units.clauses();
+}
+
+struct Units<'u, 't, 's> {
+    text: &'u Text<'t, 's>,
+    /// Constants with a unit.
+    literals: Vec<(&'s str, Measure)>,
+    /// By their registers.
+    variables: Vec<Variable>,
+    /// Where warnings go, once all variables are known.
+    problems: Option<&'u mut Problems>,
+}
+
+impl<'s> Units<'_, '_, 's> {
+    /// Units of literals in `(def …)`.
+    fn declarations(&mut self, def: u32) {
+        let mut declarations = Vec::new();
+        for child in self.text.forms.children(def).skip(1) {
+            match self.text.list(child) {
+                Some(("Report", block)) if block.iter().all(|&part| self.text.list(part).is_some()) => {
+                    declarations.extend(block.into_iter().map(|part| (part, "Report.")));
+                }
+                _ => declarations.push((child, "")),
+            }
+        }
+        for (declaration, prefix) in declarations {
+            let words: Vec<&str> = self
+                .text
+                .forms
+                .children(declaration)
+                .map(|part| self.text.text(part))
+                .collect();
+            let (["const", name, value] | ["volatile", name, value] | [name, value]) = words[..] else {
+                continue;
+            };
+            let measure = literal::measure(value).or_else(|| self.named(value));
+            if words[0] == "const" {
+                self.literals.extend(measure.map(|measure| (name, measure)));
+            } else if let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(&format!("{prefix}{name}"))
+                && let Some(variable) = self.variable(reg)
+            {
+                variable.local = false;
+                variable.unit = measure.map_or(Unit::Unknown, Unit::from);
+            }
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<Measure> {
+        let found = self.literals.iter().find(|(constant, _)| *constant == name);
+        found.map(|(_, measure)| *measure)
+    }
+
+    fn variable(&mut self, register: u8) -> Option<&mut Variable> {
+        self.variables.get_mut(usize::from(register.checked_sub(reg::VARS)?))
+    }
+
+    fn clauses(&mut self) {
+        let text = self.text;
+        for when in text.forms.top().skip(1) {
+            for part in text.forms.children(when).skip(1) {
+                self.any(part);
+            }
+        }
+    }
+
+    /// A statement or a value.
+    fn any(&mut self, index: u32) -> Unit {
+        match self.text.list(index) {
+            Some((":=" | "bind", parts)) => {
+                if let [target, value] = parts[..] {
+                    self.bind(target, value);
+                }
+                Unit::Bare
+            }
+            Some((head, parts)) => self.operation(index, head, &parts),
+            None => self.atom(index),
+        }
+    }
+
+    fn atom(&self, index: u32) -> Unit {
+        let word = self.text.text(index);
+        if let Some(measure) = literal::measure(word).or_else(|| self.named(word)) {
+            return measure.into();
+        }
+        match self.text.scope.find(word) {
+            Some(Meaning::Reg { reg, .. }) => builtin(reg).unwrap_or_else(|| {
+                let variable = reg
+                    .checked_sub(reg::VARS)
+                    .and_then(|n| self.variables.get(usize::from(n)));
+                variable.map_or(Unit::Unknown, |variable| variable.unit)
+            }),
+            _ => Unit::Bare,
+        }
+    }
+
+    fn operation(&mut self, index: u32, head: &str, parts: &[u32]) -> Unit {
+        let shape = operator(head);
+        match (head, shape) {
+            ("*" | "mul", _) => {
+                let product = |units: &mut Self, unit: Unit, &part: &u32| units.scaled(unit, part, 1);
+                parts.iter().fold(Unit::Bare, |unit, part| product(self, unit, part))
+            }
+            ("/" | "div", _) => match parts {
+                [above, below] => {
+                    let above = self.scaled(Unit::Bare, *above, 1);
+                    self.scaled(above, *below, -1)
+                }
+                _ => Unit::Unknown,
+            },
+            (_, Some(Shape::Chain(_) | Shape::Pair(_))) => self.same(index, parts),
+            (_, Some(Shape::Compare(_) | Shape::Same(_))) => {
+                self.same(index, parts);
+                Unit::Bare
+            }
+            // The weight of an average has no unit.
+            (_, Some(Shape::Ewma)) => parts.iter().map(|&part| self.any(part)).last().unwrap_or(Unit::Unknown),
+            (_, Some(Shape::If | Shape::NotIf)) => match parts {
+                [condition, values @ ..] => {
+                    self.any(*condition);
+                    self.same(index, values)
+                }
+                [] => Unit::Unknown,
+            },
+            _ => {
+                for &part in parts {
+                    self.any(part);
+                }
+                Unit::Bare
+            }
+        }
+    }
+
+    /// `unit` times, or over, a value.
+    fn scaled(&mut self, unit: Unit, index: u32, sign: i8) -> Unit {
+        let product = unit.times(self.any(index), sign);
+        if self.converts(index) {
+            product.converted()
+        } else {
+            product
+        }
+    }
+
+    /// Whether a literal, or a constant, is one by which units are converted.
+    fn converts(&self, index: u32) -> bool {
+        let word = self.text.text(index);
+        let literal = match literal::parse(word) {
+            Some(Ok(literal)) => literal,
+            Some(Err(_)) => return false,
+            None => match self.text.scope.find(word) {
+                Some(Meaning::Const(literal)) => literal,
+                _ => return false,
+            },
+        };
+        let thousands = |number: u64| number >= 1_000 && number.ilog10() > 2 && 10_u64.pow(number.ilog10()) == number;
+        match literal {
+            Literal::Num(number) => literal::measure(word).or_else(|| self.named(word)).is_none() && thousands(number),
+            Literal::Ratio(Ratio { num, den }) => {
+                (num == 1 && thousands(den.into())) || (den == 1 && thousands(num.into()))
+            }
+            Literal::Bool(_) => false,
+        }
+    }
+
+    /// Values of one unit: of a sum, a comparison, a choice.
+    fn same(&mut self, whole: u32, parts: &[u32]) -> Unit {
+        let mut unit = Unit::Bare;
+        // Which one the unit is from.
+        let mut first = None;
+        let mut misfit = false;
+        let statement = parts.iter().any(|&part| self.is_statement(part));
+        for &part in parts {
+            let found = self.any(part);
+            match unit.with(found) {
+                Some(both) => unit = both,
+                None => {
+                    misfit = true;
+                    if !statement {
+                        self.misfit(whole, (first.unwrap_or(part), unit), (part, found));
+                    }
+                }
+            }
+            if let (Unit::Known(_), None) = (found, first) {
+                first = Some(part);
+            }
+        }
+        // One mistake is told once.
+        if misfit { Unit::Unknown } else { unit }
+    }
+
+    /// `(if c statement)` has the shape of a choice.
+    fn is_statement(&self, index: u32) -> bool {
+        let head = self.text.list(index).map_or("", |(head, _)| head);
+        matches!(head, ":=" | "bind" | "report" | "fallthrough" | "reset" | "do")
+    }
+
+    fn bind(&mut self, target: u32, value: u32) {
+        let found = self.any(value);
+        let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(self.text.text(target)) else {
+            return;
+        };
+        let held = match builtin(reg) {
+            Some(unit) => unit,
+            None => match self.variable(reg) {
+                Some(variable) if variable.mixed => return,
+                Some(variable) => variable.unit,
+                None => return,
+            },
+        };
+        match held.with(found) {
+            Some(both) => {
+                if let Some(variable) = self.variable(reg)
+                    && let Unit::Known(_) = both
+                {
+                    variable.unit = both;
+                }
+            }
+            None => match self.variable(reg) {
+                Some(variable) if variable.local => {
+                    (variable.mixed, variable.unit) = (true, Unit::Unknown);
+                }
+                _ => self.misfit(value, (target, held), (value, found)),
+            },
+        }
+    }
+
+    /// `left` and `right` meet in `whole`.
+    #[cold]
+    fn misfit(&mut self, whole: u32, left: (u32, Unit), right: (u32, Unit)) {
+        let (Unit::Known(a), Unit::Known(b)) = (left.1, right.1) else {
+            return;
+        };
+        let text = self.text;
+        let Some(problems) = &mut self.problems else { return };
+        let (one, other) = (shorten(text.text(left.0)), shorten(text.text(right.0)));
+        let what = format!("`{one}` is in {}, `{other}` in {}", a.name(), b.name());
+        let help = match in_nanoseconds(text.text(right.0), right.1, left.1)
+            .or_else(|| in_nanoseconds(text.text(left.0), left.1, right.1))
+        {
+            Some(help) => help,
+            None => match b.into(a) {
+                Some(how) => format!("`{other}`: {how}"),
+                None => match a.into(b) {
+                    Some(how) => format!("`{one}`: {how}"),
+                    None => format!(
+                        "one of the two is not what is meant; `{one}` needs {} beside it",
+                        a.name()
+                    ),
+                },
+            },
+        };
+        let mut problem = Problem::new(Code::Unit, text.span(right.0), what, format!("in {}", b.name())).help(help);
+        if left.0 != right.0 && whole != right.0 {
+            problem = problem.also(text.span(left.0), "the other unit");
+        }
+        problems.push(problem);
+    }
+}
+
+/// `5ms` beside ns: literals are in µs.
+fn in_nanoseconds(word: &str, unit: Unit, beside: Unit) -> Option<String> {
+    if (unit, beside) != (MICROSECONDS, NANOSECONDS) {
+        return None;
+    }
+    let measure = literal::measure(word)?;
+    let (Measure::Time, Some(Ok(Literal::Num(us)))) = (measure, literal::parse(word)) else {
+        return None;
+    };
+    let ns = us.checked_mul(1_000)?;
+    Some(format!("times are read in µs: `{word}` is {us}; in ns write {ns}"))
+}

@@ -1,0 +1,112 @@
+//! Averages and sums of a time that may be unknown: `+infinity` spoils them.
+
+use super::Text;
+use crate::diagnostics::{Code, Problem, Problems};
+
+/// Signals that read as `+infinity` where they are not known.
+const UNKNOWN: [&str; 8] = [
+    "Flow.rtt_sample_us",
+    "Flow.srtt_us",
+    "Flow.min_rtt_us",
+    "Ack.owd_ns",
+    "Ack.rtt_ns",
+    "Flow.min_owd_ns",
+    "Flow.min_rtt_ns",
+    "Flow.queue_delay_ns",
+];
+/// Says whether the queueing delay is known.
+const VALID: &str = "Flow.queue_delay_valid";
+
+pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+    // Signals that a condition on the way speaks of: it is taken to ask whether they are known.
+    let mut asked = Vec::new();
+    for when in text.forms.top().skip(1) {
+        let mut parts = text.forms.children(when).skip(1);
+        let Some(guard) = parts.next() else { continue };
+        let before = asked.len();
+        spoken_of(text, guard, &mut asked);
+        let body: Vec<u32> = parts.collect();
+        for &statement in &body {
+            walk(text, statement, &mut asked, problems);
+        }
+        // What a clause that keeps the rest from running asked, the rest need not ask again.
+        let falls = text.forms.all().any(|(index, form)| {
+            (when..text.forms.get(when).next).contains(&index) && text.forms.text(form) == "fallthrough"
+        });
+        if falls {
+            asked.truncate(before);
+        }
+    }
+}
+
+/// Signals in a value.
+fn spoken_of<'s>(text: &Text<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
+    if text.list(index).is_none() {
+        let word = text.text(index);
+        if UNKNOWN.contains(&word) || word == VALID {
+            found.push(word);
+        }
+        return;
+    }
+    for part in text.forms.children(index) {
+        spoken_of(text, part, found);
+    }
+}
+
+fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems: &mut Problems) {
+    let Some((head, parts)) = text.list(index) else { return };
+    match (head, parts.as_slice()) {
+        ("if" | "!if", [condition, rest @ ..]) => {
+            let before = asked.len();
+            spoken_of(text, *condition, asked);
+            for &part in rest {
+                walk(text, part, asked, problems);
+            }
+            asked.truncate(before);
+        }
+        (":=" | "bind", &[target, value]) => match text.list(value) {
+            Some(("ewma", averaged)) => {
+                for &part in averaged.iter().skip(1) {
+                    warn(text, part, asked, "an average", problems);
+                }
+            }
+            Some(("+" | "add", terms)) if terms.iter().any(|&term| text.text(term) == text.text(target)) => {
+                for &part in &terms {
+                    warn(text, part, asked, "a sum", problems);
+                }
+            }
+            _ => walk(text, value, asked, problems),
+        },
+        (_, rest) => {
+            for &part in rest {
+                walk(text, part, asked, problems);
+            }
+        }
+    }
+}
+
+/// Warns where `value` may be infinite by a signal that no condition spoke of.
+fn warn<'s>(text: &Text<'_, 's>, value: u32, asked: &[&'s str], what: &str, problems: &mut Problems) {
+    match text.list(value) {
+        // The smaller of two is known where one is.
+        Some(("min" | "if" | "!if", _)) => {}
+        Some((_, parts)) => {
+            for part in parts {
+                warn(text, part, asked, what, problems);
+            }
+        }
+        None => {
+            let signal = text.text(value);
+            let known = asked.contains(&signal) || (signal.ends_with("queue_delay_ns") && asked.contains(&VALID));
+            if !UNKNOWN.contains(&signal) || known {
+                return;
+            }
+            let message = format!("`{signal}` is +infinity where it is not known, and {what} takes that in");
+            let help = match signal {
+                "Flow.queue_delay_ns" => format!("ask first: (if {VALID} (:= …))"),
+                _ => format!("ask first: (if (< {signal} +infinity) (:= …))"),
+            };
+            problems.push(Problem::new(Code::Infinite, text.span(value), message, "perhaps not known").help(help));
+        }
+    }
+}

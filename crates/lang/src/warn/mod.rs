@@ -1,0 +1,92 @@
+//! What a program may say and hardly means: warnings about a program that compiles.
+//!
+//! A program has them at no cost: they are looked for when somebody asks, in its forms, since the tree has no places.
+
+mod infer;
+mod infinite;
+mod reach;
+mod unit;
+
+use ccplane_datapath::reg;
+
+use crate::def;
+use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
+use crate::program::Program;
+use crate::reader::Forms;
+use crate::scope::{Scope, nearest};
+use crate::tree::{BUILTINS, builtin};
+use crate::{Limits, tree::Tree};
+
+/// Everything that is to be warned of, in the order of the text.
+pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
+    let source = program.source();
+    let mut none = Problems::default();
+    let forms = Forms::read(source, &mut none);
+    let limits = Limits {
+        max_vars: usize::from(u8::MAX - reg::VARS),
+        ..Limits::default()
+    };
+    let def = forms.top().next()?;
+    let (mut scope, sticky) = def::read(&forms, def, &limits, &mut none);
+    scope.find_locals(&forms);
+    let mut problems = Problems::default();
+    let text = Text {
+        forms: &forms,
+        scope: &scope,
+        tree: &program.tree,
+        sticky,
+    };
+    named_as_signals(&text, def, &mut problems);
+    reach::look(&text, &mut problems);
+    infer::look(&text, def, &mut problems);
+    infinite::look(&text, &mut problems);
+    (!problems.is_empty()).then(|| problems.into_diagnostics(source))
+}
+
+/// A program that compiled, as the passes look at it.
+struct Text<'t, 's> {
+    forms: &'t Forms<'s>,
+    scope: &'t Scope<'s>,
+    tree: &'t Tree,
+    /// `(compat libccp)`
+    sticky: bool,
+}
+
+impl<'s> Text<'_, 's> {
+    fn text(&self, index: u32) -> &'s str {
+        self.forms.text(self.forms.get(index))
+    }
+
+    fn span(&self, index: u32) -> Span {
+        self.forms.get(index).span
+    }
+
+    /// The forms in a list after its head, and the head's text; nothing for an atom.
+    fn list(&self, index: u32) -> Option<(&'s str, Vec<u32>)> {
+        let mut parts = self.forms.children(index);
+        let head = self.text(parts.next()?);
+        Some((head, parts.collect()))
+    }
+}
+
+/// `(def (Flow.srtt 0))`: a variable that looks like a signal and is none.
+fn named_as_signals(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
+    for declaration in text.forms.children(def).skip(1) {
+        let name = text
+            .forms
+            .children(declaration)
+            .find(|&part| text.text(part) != "volatile");
+        let Some(name) = name.filter(|&name| ["Flow.", "Ack."].iter().any(|of| text.text(name).starts_with(of))) else {
+            continue;
+        };
+        let what = format!("`{}` is a variable of this program here, no signal", text.text(name));
+        let help = match builtin(text.text(name)) {
+            Some(_) => "remove it from (def …) to read the signal".to_owned(),
+            None => match nearest(text.text(name), BUILTINS.iter().map(|builtin| builtin.name)) {
+                Some(near) => format!("remove it and read `{near}`, if that is meant; else call it something else"),
+                None => "call it something else".to_owned(),
+            },
+        };
+        problems.push(Problem::new(Code::NamedAsSignal, text.span(name), what, "declared here").help(help));
+    }
+}

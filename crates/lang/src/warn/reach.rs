@@ -1,0 +1,63 @@
+//! Clauses that no run can reach, and programs that never report.
+
+use ccplane_datapath::reg;
+
+use super::Text;
+use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::tree::{Clause, Stmt};
+
+pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+    unreachable(text, problems);
+    let reports = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_REPORT));
+    if !text.tree.stmts.iter().any(reports) {
+        let whole = text.forms.top().last().map_or(Span::new(0, 0), |last| text.span(last));
+        let end = Span {
+            start: whole.end.saturating_sub(1),
+            end: whole.end,
+        };
+        let problem = Problem::new(
+            Code::NeverReports,
+            end,
+            "this program never reports",
+            "its agent hears nothing",
+        );
+        problems.push(problem.help("report now and then: (when (> Micros 10ms) (report) (:= Micros 0))"));
+    }
+}
+
+fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
+    let mut fell = false;
+    for (n, clause) in text.tree.clauses.iter().enumerate() {
+        let falls = falls_through(text, clause);
+        fell |= falls;
+        match text.tree.constant(clause.guard) {
+            Some(0) => {
+                let problem = Problem::new(
+                    Code::Unreachable,
+                    clause.span,
+                    "this clause never runs",
+                    "its condition is false",
+                );
+                problems.push(problem.help("remove it"));
+            }
+            // In CCP's datapath one that fell through before lets all others go on as well.
+            Some(_) if !falls && !(text.sticky && fell) => {
+                for after in &text.tree.clauses[n + 1..] {
+                    let what = "no run can reach this clause";
+                    let problem = Problem::new(Code::Unreachable, after.span, what, "never looked at")
+                        .also(clause.span, "always true, and without (fallthrough)")
+                        .help("end the earlier clause with (fallthrough)");
+                    problems.push(problem);
+                }
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn falls_through(text: &Text<'_, '_>, clause: &Clause) -> bool {
+    let body = clause.body_start as usize..clause.body_end as usize;
+    let falls = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_CONTINUE));
+    text.tree.stmts[body].iter().any(falls)
+}
