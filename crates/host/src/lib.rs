@@ -17,6 +17,7 @@ mod interface;
 mod join;
 mod namespace;
 mod packet;
+mod path;
 mod priority;
 mod process;
 pub mod queues;
@@ -33,6 +34,7 @@ pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu,
 pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};
 pub use packet::{Headers, Packet};
+pub use path::path_mtu;
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
 pub use process::die_with_parent;
 pub use route::{Route, add_default_route};

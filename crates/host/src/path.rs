@@ -1,0 +1,49 @@
+//! How long packets on the way to another host may be, as far as this host's kernel knows.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+
+/// Bytes of the longest IP packet that the way to an address takes: the MTU of the interface there, or less if a router said so (RFC 1191,
+/// RFC 8201), to any socket of this namespace. The kernel forgets after 10 minutes what a router said. Nothing is sent.
+pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
+    let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+    let (any, level, option): (&str, _, _) = match to {
+        SocketAddr::V4(_) => ("0.0.0.0:0", libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => ("[::]:0", libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let socket = UdpSocket::bind(any)?;
+    // The kernel says it of connected sockets only.
+    socket.connect(to)?;
+    let mut mtu: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the two options write one int; both variables outlive the call, and `length` says how much room there is.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut mtu).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    Ok(mtu.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_this_host_takes_what_loopback_takes() {
+        let loopback = crate::mtu("lo").unwrap();
+        assert_eq!(path_mtu("127.0.0.1:1".parse().unwrap()).unwrap(), loopback);
+        assert_eq!(path_mtu("[::ffff:127.0.0.1]:1".parse().unwrap()).unwrap(), loopback);
+        if crate::has_ipv6() {
+            assert_eq!(path_mtu("[::1]:1".parse().unwrap()).unwrap(), loopback);
+        }
+    }
+}
