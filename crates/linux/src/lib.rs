@@ -53,7 +53,7 @@ pub use load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
 pub use lock::abandon_name;
 pub use pin::{Observed, Presence, attached, detach, observe, presence};
 pub use places::{Places, choose_places};
-pub use privilege::{drop_capabilities, keep_capabilities, no_new_privileges};
+pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use remote::{RemoteError, remote_algorithms};
 pub use socket::wake_reader_at;

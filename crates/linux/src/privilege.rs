@@ -71,6 +71,35 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     keep(needed.chain(also.iter().copied()).fold(0, |all, bit| all | 1 << bit))
 }
 
+/// Keeps `CAP_NET_ADMIN` where this thread has it, for who changes devices and routes while it runs, and drops all others as
+/// [`drop_capabilities`] does; also from the bounding set, where it may.
+pub fn keep_net_admin() -> std::io::Result<()> {
+    bound(1 << NET_ADMIN)?;
+    keep(1 << NET_ADMIN)
+}
+
+/// Takes all but these out of the bounding set of this thread. Without `CAP_SETPCAP` the set stays as it is, and is of no use to anybody
+/// who may get no new privileges.
+fn bound(wanted: u64) -> std::io::Result<()> {
+    for bit in 0..u64::BITS {
+        // SAFETY: no memory is passed; both concern the calling thread.
+        let (there, dropped) = unsafe {
+            let there = libc::prctl(libc::PR_CAPBSET_READ, bit);
+            let drops = there == 1 && wanted >> bit & 1 == 0;
+            (there, if drops { libc::prctl(libc::PR_CAPBSET_DROP, bit) } else { 0 })
+        };
+        if there < 0 {
+            // Beyond the last one that the kernel knows.
+            break;
+        }
+        if dropped < 0 {
+            let why = std::io::Error::last_os_error();
+            return if why.raw_os_error() == Some(libc::EPERM) { Ok(()) } else { Err(why) };
+        }
+    }
+    Ok(())
+}
+
 /// No program that this thread, or what it starts, runs from now on has more privileges than it.
 pub fn no_new_privileges() -> std::io::Result<()> {
     // SAFETY: no memory is passed; it concerns the calling thread.
