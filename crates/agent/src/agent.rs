@@ -58,6 +58,24 @@ pub enum AddError {
         #[source]
         why: lang::Diagnostics,
     },
+    /// The struct that reports are read into has other fields than the program, or in another order.
+    #[error(
+        "program `{program}` of algorithm `{algorithm}` reports ({}), but the struct {reads} has ({}): the same names in the same order are needed",
+        reported.join(", "),
+        fields.join(", ")
+    )]
+    Fields {
+        /// The algorithm.
+        algorithm: String,
+        /// The program.
+        program: String,
+        /// The struct.
+        reads: &'static str,
+        /// The program's report variables, in order.
+        reported: Vec<String>,
+        /// The struct's fields, in order.
+        fields: &'static [&'static str],
+    },
     /// The name is in use.
     #[error("there is an algorithm `{0}` already: give each its own name and kernel name")]
     Duplicate(String),
@@ -138,18 +156,30 @@ impl Agent {
             return Err(AddError::Duplicate(name));
         }
         let mut programs: Vec<HostedProgram> = Vec::new();
-        for (program, source) in algorithm.programs().iter() {
+        for declared in algorithm.programs().declared() {
+            let program = &*declared.name;
             let taken = |uid| {
                 self.hosted()
                     .flat_map(|h| &h.programs)
                     .chain(&programs)
                     .any(|p| p.uid == uid)
             };
-            let compiled = HostedProgram::compile(&name, program, source, taken).map_err(|why| AddError::Program {
+            let compiled = HostedProgram::compile(&name, declared, taken).map_err(|why| AddError::Program {
                 algorithm: name.clone(),
                 program: program.to_owned(),
                 why,
             })?;
+            if let Some(reports) = declared.reports
+                && !compiled.report_names().eq(reports.names.iter().copied())
+            {
+                return Err(AddError::Fields {
+                    algorithm: name,
+                    program: program.to_owned(),
+                    reads: reports.type_name,
+                    reported: compiled.report_names().map(str::to_owned).collect(),
+                    fields: reports.names,
+                });
+            }
             programs.push(compiled);
         }
         let hosted = Arc::new(Hosted {

@@ -1,5 +1,6 @@
 //! The programs of a hosted algorithm, compiled once and shared by all its flows.
 
+use std::any::TypeId;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -7,9 +8,28 @@ use ccplane_datapath::{Capabilities, Program};
 use ccplane_lang as lang;
 use ccplane_units::Duration;
 
+use crate::Fields;
+
 /// The programs that an algorithm declares: names, and texts in the language of the datapath.
 #[derive(Clone, Debug, Default)]
-pub struct Programs(Vec<(Cow<'static, str>, Cow<'static, str>)>);
+pub struct Programs(Vec<Declared>);
+
+/// A program before it is compiled.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub name: Cow<'static, str>,
+    pub source: Cow<'static, str>,
+    /// What its reports are read into.
+    pub reports: Option<Reports>,
+}
+
+/// A struct for reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reports {
+    id: TypeId,
+    pub type_name: &'static str,
+    pub names: &'static [&'static str],
+}
 
 impl Programs {
     /// None yet.
@@ -20,15 +40,39 @@ impl Programs {
     /// One more. A name that is there already is replaced.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'static, str>>, source: impl Into<Cow<'static, str>>) -> Programs {
-        let name = name.into();
-        self.0.retain(|(n, _)| *n != name);
-        self.0.push((name, source.into()));
+        self.put(name.into(), source.into(), None);
         self
+    }
+
+    /// One more, whose reports are read into `T`: the struct and the program must have the same fields in the same order, which is
+    /// looked at when the algorithm is added.
+    #[must_use]
+    pub fn reporting<T: Fields>(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        source: impl Into<Cow<'static, str>>,
+    ) -> Programs {
+        let reports = Reports {
+            id: TypeId::of::<T>(),
+            type_name: std::any::type_name::<T>(),
+            names: T::NAMES,
+        };
+        self.put(name.into(), source.into(), Some(reports));
+        self
+    }
+
+    fn put(&mut self, name: Cow<'static, str>, source: Cow<'static, str>, reports: Option<Reports>) {
+        self.0.retain(|declared| declared.name != name);
+        self.0.push(Declared { name, source, reports });
+    }
+
+    pub(crate) fn declared(&self) -> &[Declared] {
+        &self.0
     }
 
     /// Names and texts, in order of declaration.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, source)| (&**name, &**source))
+        self.0.iter().map(|declared| (&*declared.name, &*declared.source))
     }
 }
 
@@ -75,15 +119,16 @@ pub struct HostedProgram {
     pub code: Arc<Program>,
     report_names: Vec<Box<str>>,
     controls: Vec<(Box<str>, u8)>,
+    reports: Option<TypeId>,
 }
 
 impl HostedProgram {
     pub(crate) fn compile(
         algorithm: &str,
-        name: &str,
-        source: &str,
+        declared: &Declared,
         taken: impl Fn(u32) -> bool,
     ) -> Result<HostedProgram, lang::Diagnostics> {
+        let (name, source) = (&*declared.name, &*declared.source);
         let compiled = lang::compile(source, &lang::Limits::default())?;
         let mut uid = fnv1a([algorithm, name, source]);
         while uid == 0 || taken(uid) {
@@ -105,7 +150,13 @@ impl HostedProgram {
             compiled: Arc::new(compiled),
             report_names,
             controls,
+            reports: declared.reports.map(|reports| reports.id),
         })
+    }
+
+    /// Whether its reports are read into `T`.
+    pub(crate) fn reports<T: Fields>(&self) -> bool {
+        self.reports == Some(TypeId::of::<T>())
     }
 
     /// Which field of a report `name` is; both `acked` and `Report.acked` are understood.

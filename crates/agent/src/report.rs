@@ -2,7 +2,7 @@
 
 use ccplane_wire::Event;
 
-use crate::{Control, FlowId, HostedProgram};
+use crate::{Control, Fields, FlowId, HostedProgram};
 
 /// A report of a flow's program.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,12 @@ impl<'a> Report<'a> {
     /// The value of the n-th report variable.
     pub fn at(&self, field: usize) -> Option<u64> {
         self.fields.get(field).copied()
+    }
+
+    /// The report as the struct that its program was declared with ([`Programs::reporting`](crate::Programs::reporting)); `None` where
+    /// that was another, or none.
+    pub fn read<T: Fields>(&self) -> Option<T> {
+        self.program.reports::<T>().then(|| T::read(self.fields))?
     }
 
     /// All values, in order of declaration.

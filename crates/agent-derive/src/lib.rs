@@ -1,0 +1,61 @@
+//! `#[derive(Fields)]`, for structs that reports are read into. `ccplane_agent::Fields` describes it.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, Field, Type};
+
+/// Makes a struct one that a report is read into: its fields are the program's report variables, `u64` for a number and `bool` for
+/// a truth value, with their names and in their order.
+#[proc_macro_derive(Fields)]
+pub fn fields(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let parsed = syn::parse(input).and_then(|input| implement(&input));
+    parsed.unwrap_or_else(|why| why.to_compile_error()).into()
+}
+
+/// The trait is named as whoever derives it imports it: as `Fields`, with the macro.
+fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
+    let fields = match &input.data {
+        Data::Struct(data)
+            if input.generics.params.is_empty() && data.fields.iter().all(|field| field.ident.is_some()) =>
+        {
+            &data.fields
+        }
+        _ => {
+            let why = "a report is read into a struct without parameters whose fields have names";
+            return Err(Error::new(input.ident.span(), why));
+        }
+    };
+    let name = &input.ident;
+    let idents: Vec<_> = fields.iter().filter_map(|field| field.ident.as_ref()).collect();
+    let names: Vec<String> = idents.iter().map(|ident| unraw(&ident.to_string())).collect();
+    let values = fields.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    Ok(quote! {
+        impl Fields for #name {
+            const NAMES: &'static [&'static str] = &[#(#names),*];
+
+            fn read(values: &[u64]) -> ::core::option::Option<Self> {
+                let &[#(#idents),*] = values else { return ::core::option::Option::None };
+                ::core::option::Option::Some(Self { #(#idents: #values),* })
+            }
+        }
+    })
+}
+
+/// What a field becomes of the report's number.
+fn value(field: &Field) -> Result<TokenStream, Error> {
+    let ident = &field.ident;
+    match &field.ty {
+        Type::Path(path) if path.path.is_ident("u64") => Ok(quote!(#ident)),
+        Type::Path(path) if path.path.is_ident("bool") => Ok(quote!(#ident != 0)),
+        other => Err(Error::new(
+            other.span(),
+            "a report's field is u64, a number, or bool, a truth value",
+        )),
+    }
+}
+
+/// `r#type` in Rust is `type` in a program.
+fn unraw(ident: &str) -> String {
+    ident.strip_prefix("r#").unwrap_or(ident).to_owned()
+}

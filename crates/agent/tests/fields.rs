@@ -1,0 +1,113 @@
+//! Reports as structs.
+
+mod support;
+
+use ccplane_agent::{AddError, Agent, Algorithm, Control, Fields, FlowInfo, FlowStats, Options, Programs, Report};
+use ccplane_datapath::Capabilities;
+use ccplane_wire::Event;
+use support::{HERE, NOW, datapath, info};
+
+#[derive(Debug, PartialEq, Fields)]
+struct Round {
+    acked: u64,
+    lost: bool,
+}
+
+#[derive(Fields)]
+#[expect(dead_code, reason = "nothing is read into it")]
+struct Other {
+    lost: bool,
+    acked: u64,
+}
+
+const FOLD: &str = "(def (Report (volatile acked 0) (volatile lost false))) (when true (report))";
+
+/// Its program reports `Round`, or what it is said to.
+struct Reads<F: Fn(Programs) -> Programs>(F, std::sync::mpsc::Sender<Option<Round>>);
+
+impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
+    type Flow = ();
+    fn name(&self) -> &str {
+        "reads"
+    }
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND
+    }
+    fn programs(&self) -> Programs {
+        self.0(Programs::new())
+    }
+    fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+        control.program("fold", &[]);
+    }
+    fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
+        assert!(report.read::<Other>().is_none(), "it was not declared with that");
+        self.1.send(report.read()).expect("the test listens");
+    }
+}
+
+/// What is read of a report with these values.
+fn read(programs: impl Fn(Programs) -> Programs + Send + 'static, fields: &[u64]) -> Result<Option<Round>, AddError> {
+    let (sender, seen) = std::sync::mpsc::channel();
+    let mut agent = Agent::new(Options::default());
+    agent.add(Reads(programs, sender))?;
+    let uid = agent
+        .hosted()
+        .flat_map(|hosted| &hosted.programs)
+        .map(|program| program.uid)
+        .next();
+    let events = [
+        Event::Ready {
+            datapath: datapath(None),
+        },
+        Event::FlowOpened {
+            flow: 1,
+            info: info("reads"),
+        },
+        Event::Report {
+            flow: 1,
+            program: uid.expect("a program"),
+            urgent: false,
+            fields,
+        },
+    ];
+    for event in events {
+        agent.handle(NOW, HERE, event);
+    }
+    agent.handle(
+        NOW,
+        HERE,
+        Event::FlowClosed {
+            flow: 1,
+            stats: FlowStats::default(),
+        },
+    );
+    Ok(seen.try_recv().expect("a report came"))
+}
+
+#[test]
+fn a_report_is_read_into_its_struct() {
+    let typed = |programs: Programs| programs.reporting::<Round>("fold", FOLD);
+    assert_eq!(
+        read(typed, &[7, 1]).expect("it fits"),
+        Some(Round { acked: 7, lost: true })
+    );
+    let untyped = |programs: Programs| programs.with("fold", FOLD);
+    assert_eq!(read(untyped, &[7, 1]).expect("it compiles"), None);
+}
+
+#[test]
+fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
+    let renamed = FOLD.replace("acked", "akced");
+    let longer = FOLD.replace("(volatile lost false)", "(volatile lost false) (rtt 0)");
+    for source in [renamed, longer] {
+        let text = source.clone();
+        let why = read(move |programs| programs.reporting::<Round>("fold", text.clone()), &[]).expect_err(&source);
+        let AddError::Fields { program, fields, .. } = &why else {
+            panic!("{why}")
+        };
+        assert_eq!((program.as_str(), *fields), ("fold", Round::NAMES));
+        assert!(why.to_string().contains("(acked, lost)"), "{why}");
+    }
+    let swapped = read(|programs| programs.reporting::<Other>("fold", FOLD), &[]);
+    assert!(matches!(swapped, Err(AddError::Fields { .. })));
+}
