@@ -164,14 +164,14 @@ fn series_csv(result: &RunResult) -> String {
 /// Every look at every bundle. Modes are 0 (open), 1 (delay) and 2 (passing); 0 where a value is not known.
 fn bundles_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit\n",
+        "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",
     );
     for c in &result.contenders {
         for (bundle, samples) in c.figures.bundles.iter().zip(&c.series.bundles) {
             for s in samples {
                 let _ = writeln!(
                     csv,
-                    "{},{},{:.6},{},{:.6},{:.6},{},{:.6},{:.6},{:.4},{:.6},{:.6}",
+                    "{},{},{:.6},{},{:.6},{:.6},{},{:.6},{:.6},{:.4},{:.6},{:.6},{:.6},{:.6}",
                     quoted(&c.label),
                     quoted(&bundle.name),
                     s.at_ns as f64 / 1e9,
@@ -183,7 +183,9 @@ fn bundles_csv(result: &RunResult) -> String {
                     s.min_rtt_ms,
                     s.eta,
                     s.capacity_mbit,
-                    s.cross_mbit
+                    s.cross_mbit,
+                    s.actual_rtt_ms,
+                    s.actual_received_mbit
                 );
             }
         }

@@ -15,7 +15,10 @@ pub(crate) enum Sends {
     /// Connections that carry requests and responses.
     Exchanges,
     /// Connections that carry messages one way, one after the other.
-    Messages,
+    Messages {
+        /// Each answers a request, whose way belongs to its time.
+        requested: bool,
+    },
     /// Packets without a connection.
     Datagrams,
 }
@@ -30,7 +33,7 @@ impl Sends {
             } => Sends::Datagrams,
             Workload::Paced { .. } => Sends::Lasting,
             Workload::Requests { .. } => Sends::Exchanges,
-            Workload::Messages { .. } => Sends::Messages,
+            Workload::Messages { requested, .. } => Sends::Messages { requested: *requested },
             Workload::Bulk { .. }
             | Workload::Poisson { .. }
             | Workload::Bursts { .. }

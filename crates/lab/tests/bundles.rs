@@ -50,3 +50,112 @@ fn the_queue_moves_from_the_network_into_the_box() {
     };
     assert_eq!(samples.len(), 601, "a look each 20 ms");
 }
+
+/// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with these classes.
+const CLASSES: &str = r#"
+contenders = ["bundler"]
+duration = "10s"
+warm = "3s"
+seeds = 1
+
+node = [
+    { name = "server" },
+    { name = "client" },
+    { name = "near", switch = true },
+    { name = "router", switch = true },
+    { name = "far", switch = true },
+]
+link = [
+    { from = "server", to = "near" },
+    { from = "near", to = "router" },
+    { from = "router", to = "far", rate = "24mbit", delay = "20ms", queue = "droptail:3bdp" },
+    { from = "far", to = "client" },
+]
+
+[[bundle]]
+from = "near"
+to = "far"
+queue = "droptail:1.875MB"
+CLASSES
+
+[[workload]]
+name = "backup"
+from = "server"
+to = "client"
+band = 1
+bulk = { flows = 4 }
+
+[[workload]]
+name = "calls"
+from = "server"
+to = "client"
+start = "3s"
+messages = { connections = 20, rate = "2mbit", sizes = { fixed = "10kB" } }
+"#;
+
+#[test]
+fn a_high_class_does_not_wait_for_a_low_one() {
+    let median = |classes: &str| {
+        let result = simulate(&CLASSES.replace("CLASSES", classes));
+        let [contender] = result.contenders.as_slice() else {
+            panic!("one contender")
+        };
+        assert!(contender.audit.sound, "{:?}", contender.audit);
+        let completions = contender.figures.completions.as_ref().expect("messages end");
+        completions.classes.last().expect("all sizes together").slowdown_p50
+    };
+    let (none, first, last) = (
+        median(""),
+        median("class = [{ level = 0 }, { level = 1 }]"),
+        median("class = [{ level = 1 }, { level = 0 }]"),
+    );
+    assert!(
+        first < 1.3 && none > 2.0 * first && last > none,
+        "{first} {none} {last}"
+    );
+}
+
+/// A site with more to send than a policer lets pass: on a fast link, where nothing ever waits, and behind a bottleneck of its own,
+/// whose queue comes and goes with the policer's burst.
+const POLICED: &str = r#"
+contenders = ["bundler", "bundler:law=basic", "native:cubic"]
+duration = "30s"
+warm = "5s"
+seeds = 1
+
+node = [
+    { name = "server" },
+    { name = "client" },
+    { name = "near", switch = true },
+    { name = "router", switch = true },
+    { name = "edge", switch = true },
+    { name = "far", switch = true },
+]
+link = [
+    { from = "server", to = "near" },
+    { from = "near", to = "router", rate = "RATE", queue = "droptail:600p" },
+    { from = "router", to = "edge", rate = "1gbit", delay = "20ms", queue = "policer:rate=40mbit:burst=500kB" },
+    { from = "edge", to = "far" },
+    { from = "far", to = "client" },
+]
+bundle = [{ from = "near", to = "far" }]
+workload = [{ from = "server", to = "client", bulk = { flows = 8 } }]
+"#;
+
+#[test]
+fn a_policer_makes_no_bundle_collapse() {
+    for rate in ["1gbit", "60mbit"] {
+        let result = simulate(&POLICED.replace("RATE", rate));
+        let goodput = |label: &str| {
+            let contender = result.contenders.iter().find(|c| c.label == label).expect("it ran");
+            assert!(contender.audit.sound, "{:?}", contender.audit);
+            println!("{rate} {label}: {:?}", contender.figures);
+            contender.figures.goodput_mbit
+        };
+        let none = goodput("native:cubic");
+        assert!(none > 20.0, "{none}");
+        for law in ["bundler", "bundler:law=basic"] {
+            assert!(goodput(law) > 0.95 * none, "{rate} {law}: {} of {none}", goodput(law));
+        }
+    }
+}

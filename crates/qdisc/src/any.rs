@@ -3,7 +3,8 @@
 use ccplane_units::Time;
 
 use crate::{
-    Backlog, Codel, DropTail, Drops, DualPi2, EcnStep, FqCodel, Packet, Prio, Qdisc, Rcp, Red, Sfq, Tbf, Verdict,
+    Backlog, Codel, DropTail, Drops, DualPi2, EcnStep, FqCodel, Packet, Policer, Prio, Qdisc, Rcp, Red, Sfq, Tbf,
+    Verdict,
 };
 
 macro_rules! queues {
@@ -54,6 +55,8 @@ queues! {
     DualPi2(DualPi2<P>),
     /// A token bucket before a drop-tail queue.
     Tbf(Tbf<P, DropTail<P>>),
+    /// A token bucket that drops what finds no tokens.
+    Policer(Policer<P>),
     /// Rates stamped on packets.
     Rcp(Rcp<P>),
 }

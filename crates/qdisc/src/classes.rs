@@ -18,8 +18,6 @@ const GUARD: i64 = 5;
 /// The hundredths in a whole.
 const WHOLE: i64 = 100;
 
-/// The largest weight, so that a packet's cost, its bytes times a weight, stays far from the end of a number.
-const MOST_WEIGHT: u32 = 1_000_000;
 /// As many as [`Packet::class`] can tell apart.
 const MOST_CLASSES: usize = 256;
 
@@ -34,11 +32,28 @@ pub struct ClassSpec {
     pub queue: QueueSpec,
 }
 
+impl ClassSpec {
+    /// The largest weight: a packet's cost, its bytes times a weight, stays far from the end of a number.
+    pub const MOST_WEIGHT: u32 = 1_000_000;
+}
+
 /// All classes, in the order of [`Packet::class`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassesSpec {
     /// At least one and at most 256, in any order of levels.
     pub classes: Vec<ClassSpec>,
+}
+
+impl From<QueueSpec> for ClassesSpec {
+    /// One class, of all packets.
+    fn from(queue: QueueSpec) -> ClassesSpec {
+        let all = ClassSpec {
+            level: 0,
+            weight: 1,
+            queue,
+        };
+        ClassesSpec { classes: vec![all] }
+    }
 }
 
 impl ClassesSpec {
@@ -70,10 +85,11 @@ impl ClassesSpec {
             classes.levels.push(Level::new(heaviest));
         }
         for (index, class) in (0_u64..).zip(&self.classes) {
-            if !(1..=MOST_WEIGHT).contains(&class.weight) {
+            if !(1..=ClassSpec::MOST_WEIGHT).contains(&class.weight) {
                 return Err(QueueSpecError::Contradiction(format!(
-                    "class {index} has the weight {}; give it one from 1 to {MOST_WEIGHT}",
-                    class.weight
+                    "class {index} has the weight {}; give it one from 1 to {}",
+                    class.weight,
+                    ClassSpec::MOST_WEIGHT
                 )));
             }
             let queue = class.queue.build(rate, rtt, mtu, seed.wrapping_add(index))?;
@@ -128,6 +144,17 @@ struct Class<P> {
 }
 
 impl<P: Packet> Classes<P> {
+    /// How many classes there are.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The class that a packet is served in.
+    #[inline]
+    pub fn class_of(&self, packet: &P) -> usize {
+        usize::from(packet.class()).min(self.places.len() - 1)
+    }
+
     /// What waits in one class.
     pub fn class_backlog(&self, class: usize) -> Backlog {
         let place = self.places.get(class);
@@ -191,6 +218,9 @@ impl<P: Packet> Level<P> {
 
     /// The next packet by deficit; `None` if the queues drop all that may leave.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
+        if let [only] = self.classes.as_mut_slice() {
+            return only.queue.dequeue(now, drops);
+        }
         // Each time nobody has anything left of his turn there is a new one, and after each somebody sends or drops what he
         // had.
         for _ in 0..=self.classes.len() {
@@ -237,12 +267,15 @@ impl<P: Packet> Class<P> {
 
 impl<P: Packet> Qdisc<P> for Classes<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        let class = usize::from(packet.class()).min(self.places.len() - 1);
-        let (level, place) = self.places[class];
+        let (level, place) = self.places[self.class_of(&packet)];
         self.levels[level].classes[place].queue.enqueue(now, packet, drops)
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
+        if let [only] = self.levels.as_mut_slice() {
+            // There is none below to be guarded.
+            return only.dequeue(now, drops);
+        }
         // A level whose queues drop all that they have is done with, and the next one has its chance.
         for _ in 0..=self.levels.len() {
             let level = self.choose(now)?;

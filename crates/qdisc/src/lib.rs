@@ -23,6 +23,7 @@
 //! | [`FqCodel`] | CoDel a flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
 //! | [`DualPi2`] | a queue for L4S, one for the rest, coupled | RFC 9332; Linux `dualpi2` | dequeue |
 //! | [`Tbf`] | a token bucket before another queue | Linux `tbf` | as the queue inside; holds packets back |
+//! | [`Policer`] | a token bucket that drops what finds no tokens | RFC 2475; Linux `police` | enqueue |
 //! | [`Classes`] | strict levels, shares by weight within one, any of these in each class | Shreedhar and Varghese, SIGCOMM 1995 | as the queues inside; dequeue schedules |
 //! | [`Rcp`] | offers every flow the same rate, stamped on packets | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ mod line;
 mod loss;
 pub mod marking;
 mod piecewise;
+mod policer;
 mod prio;
 mod qdisc;
 mod rcp;
@@ -50,6 +52,7 @@ mod shaped;
 mod spec;
 mod step;
 mod tbf;
+mod tokens;
 mod trace;
 
 pub use any::AnyQdisc;
@@ -63,6 +66,7 @@ pub use fq_codel::{FqCodel, FqCodelConfig};
 pub use line::{Line, LineSpec};
 pub use loss::{Loss, LossModel, LossModelError};
 pub use piecewise::{Piecewise, PiecewiseError};
+pub use policer::Policer;
 pub use prio::{Buffer, Prio};
 pub use qdisc::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Stamp, Verdict};
 pub use rcp::{Rcp, RcpConfig};

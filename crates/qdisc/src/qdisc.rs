@@ -173,6 +173,8 @@ pub enum DropReason {
     TooLarge,
     /// Active queue management dropped it, as a signal of congestion.
     Aqm,
+    /// It was over the rate of a policer.
+    Policed,
     /// Random loss on the path, [`Loss`](crate::Loss).
     Lost,
 }

@@ -29,6 +29,24 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         }
     }
 
+    /// The queue before the line.
+    pub fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    /// The packet being sent.
+    pub fn sending(&self) -> Option<&P> {
+        self.sending.as_ref().map(|(packet, _)| packet)
+    }
+
+    /// What was due before `since` and nobody has asked for is due then, so that who asks late does not get all of it at once.
+    pub fn forget_before(&mut self, since: Time) {
+        if let Some((_, departs)) = &mut self.sending {
+            *departs = since.max(*departs);
+        }
+        self.begins = self.begins.map(|at| at.max(since));
+    }
+
     /// Changes the line at `now`; what the packet being sent has already put on the line stays sent.
     pub fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<P>) {
         let rest = self.line.work_after(now);

@@ -7,7 +7,7 @@ use ccplane_units::{Bytes, Duration, Probability, Rate};
 use crate::prio::Buffer;
 use crate::{
     AnyQdisc, Codel, CodelConfig, DropTail, DualPi2, DualPi2Config, EcnStep, FqCodel, FqCodelConfig, Limit, Packet,
-    Prio, Rcp, RcpConfig, Red, RedConfig, Sfq, SfqConfig, Tbf,
+    Policer, Prio, Rcp, RcpConfig, Red, RedConfig, Sfq, SfqConfig, Tbf,
 };
 
 /// A queue before its link is known. Written as `name:setting:setting`, names as `tc` has them:
@@ -23,6 +23,7 @@ use crate::{
 /// | `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn` | [`Red`] |
 /// | `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p:…` | [`DualPi2`], also `coupling_factor=2`, `step_thresh=1ms`, `range=0ms`, `classic_protection=10` |
 /// | `tbf:rate=96mbit:burst=32kB:limit=1bdp` | [`Tbf`] before a drop-tail queue |
+/// | `policer:rate=50mbit:burst=250kB`, `policer:rate=50mbit:burst=250kB:limit=1bdp` | [`Policer`] before a drop-tail queue |
 /// | `rcp`, `rcp:limit=1bdp:alpha=0.4:beta=0.4:init=5` | [`Rcp`] |
 ///
 /// What is not given has the default of the queue's configuration.
@@ -84,6 +85,15 @@ pub enum QueueSpec {
         /// What the bucket holds.
         burst: Bytes,
         /// What waits.
+        limit: Size,
+    },
+    /// A token bucket that drops what finds no tokens, before a drop-tail queue.
+    Policer {
+        /// Of the tokens.
+        rate: Rate,
+        /// What the bucket holds.
+        burst: Bytes,
+        /// 1000 packets.
         limit: Size,
     },
     /// Rates stamped on packets.
@@ -204,13 +214,16 @@ impl QueueSpec {
             QueueSpec::FqCodel { config, .. } => AnyQdisc::FqCodel(FqCodel::new(config, limit, mtu, seed)),
             QueueSpec::Red(spec) => AnyQdisc::Red(Red::new(spec.config(limit, rate, rtt, mtu)?, seed)),
             QueueSpec::DualPi2 { config, .. } => AnyQdisc::DualPi2(DualPi2::new(config, limit, mtu)),
-            QueueSpec::Tbf { rate, burst, .. } => {
+            QueueSpec::Tbf { rate, burst, .. } | QueueSpec::Policer { rate, burst, .. } => {
                 if burst.get() < u64::from(mtu) {
                     return Err(QueueSpecError::Contradiction(format!(
                         "no packet of {mtu} bytes ever gets through a bucket of {burst}; make the burst larger"
                     )));
                 }
-                AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst))
+                match self {
+                    QueueSpec::Tbf { .. } => AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst)),
+                    _ => AnyQdisc::Policer(Policer::new(rate, burst, limit)),
+                }
             }
             QueueSpec::Rcp { config, .. } => {
                 AnyQdisc::Rcp(Rcp::new(config, rate.ok_or(QueueSpecError::NoRate)?, limit))
@@ -235,7 +248,8 @@ impl QueueSpec {
         let size = match *self {
             QueueSpec::DropTail(limit) | QueueSpec::Prio { limit, .. } | QueueSpec::Ecn { limit, .. } => limit,
             QueueSpec::Sfq { limit, .. } | QueueSpec::Codel { limit, .. } | QueueSpec::FqCodel { limit, .. } => limit,
-            QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
+            QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } => limit,
+            QueueSpec::Policer { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
             QueueSpec::Red(spec) => spec.limit,
         };
         size.limit(rate, rtt, mtu)

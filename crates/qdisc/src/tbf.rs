@@ -1,8 +1,8 @@
 //! A token bucket in front of any queue: so many bytes per second on average, and at most a burst at once.
 
-use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_units::{Bytes, Rate, Time};
 
-use crate::line::{FASTEST, NANO};
+use crate::tokens::Tokens;
 use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
 
 /// A queue whose packets leave when there are tokens for all their bytes, as in Linux' `tbf`.
@@ -15,45 +15,28 @@ pub struct Tbf<P, Q> {
     inner: Q,
     /// Whose turn it is.
     head: Option<P>,
-    /// Bytes per second.
-    rate: u64,
-    /// Nanobytes.
-    burst: u128,
-    /// Nanobytes, at `filled`.
-    tokens: u128,
-    filled: Time,
+    tokens: Tokens,
 }
 
 impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
     /// A full bucket before an inner queue. A packet larger than the burst is dropped; a burst much smaller than what
     /// the rate carries between two visits of a driver cannot keep up the rate.
     pub fn new(inner: Q, rate: Rate, burst: Bytes) -> Tbf<P, Q> {
-        let burst = u128::from(burst.get()) * u128::from(NANO);
         Tbf {
             inner,
             head: None,
-            rate: rate.bytes_per_sec().clamp(1, FASTEST),
-            burst,
-            tokens: burst,
-            filled: Time::ZERO,
+            tokens: Tokens::new(rate, burst),
         }
     }
 
     /// Changes the rate from `now` on. Tokens stay: a change neither grants nor takes a burst.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
-        self.fill(now);
-        self.rate = rate.bytes_per_sec().clamp(1, FASTEST);
+        self.tokens.set_rate(now, rate);
     }
 
     /// The queue inside.
     pub fn inner(&self) -> &Q {
         &self.inner
-    }
-
-    fn fill(&mut self, now: Time) {
-        let more = u128::from(now.since(self.filled).as_nanos()) * u128::from(self.rate);
-        self.tokens = self.burst.min(self.tokens + more);
-        self.filled = self.filled.max(now);
     }
 
     /// Takes the next packet out of the inner queue, if none has its turn.
@@ -64,13 +47,9 @@ impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
     }
 }
 
-fn cost(packet: &impl Packet) -> u128 {
-    u128::from(packet.bytes()) * u128::from(NANO)
-}
-
 impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        if cost(&packet) > self.burst {
+        if !self.tokens.ever(packet.bytes()) {
             drops.dropped(packet, DropReason::TooLarge);
             return Verdict::Dropped(DropReason::TooLarge);
         }
@@ -80,10 +59,9 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        self.fill(now);
         self.draw(now, drops);
-        let packet = self.head.take_if(|head| cost(head) <= self.tokens)?;
-        self.tokens -= cost(&packet);
+        let tokens = &mut self.tokens;
+        let packet = self.head.take_if(|head| tokens.take(now, head.bytes()))?;
         self.draw(now, drops);
         Some(packet)
     }
@@ -92,8 +70,7 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
         let Some(head) = &self.head else {
             return self.inner.next_ready();
         };
-        let missing = cost(head).saturating_sub(self.tokens).div_ceil(u128::from(self.rate));
-        Some(self.filled + Duration::from_nanos(u64::try_from(missing).unwrap_or(u64::MAX)))
+        Some(self.tokens.ready(head.bytes()))
     }
 
     fn backlog(&self) -> Backlog {

@@ -33,6 +33,7 @@ const QUEUES: &[&str] = &[
     "dualpi2:target=1ms:tupdate=1ms:alpha=60:beta=900",
     "dualpi2:limit=9p:step_thresh=1us:range=2ms:classic_protection=50",
     "tbf:rate=3mbit:burst=3kB:limit=9p",
+    "policer:rate=3mbit:burst=3kB:limit=9p",
     "rcp:limit=9kB",
 ];
 

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ccplane_qdisc::QueueSpec;
+use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, QueueSpecError};
+use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
 
@@ -26,6 +27,8 @@ pub struct Bundle {
     pub hosts: Contender,
     /// What schedules its queue; `None`: the sendbox' own.
     pub queue: Option<QueueSpec>,
+    /// Its classes, by the bands of packets; none: all are of one.
+    pub classes: Vec<BundleClass>,
     /// Bytes that the tunnel adds to each packet.
     pub overhead: u32,
     /// The least limit; `None`: the sendbox' own.
@@ -40,7 +43,34 @@ pub struct Bundle {
     pub span: Range<usize>,
 }
 
+/// A class of a bundle's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BundleClass {
+    /// 0 is served first.
+    pub level: u8,
+    /// Its share of its level.
+    pub weight: u32,
+    /// Its queue; `None`: the bundle's.
+    pub queue: Option<QueueSpec>,
+}
+
 impl Bundle {
+    /// The queues of all classes; `own` is that of a bundle that names none.
+    pub fn queues(&self, own: QueueSpec) -> ClassesSpec {
+        let own = self.queue.unwrap_or(own);
+        if self.classes.is_empty() {
+            return own.into();
+        }
+        let classes = self.classes.iter().map(|class| ClassSpec {
+            level: class.level,
+            weight: class.weight,
+            queue: class.queue.unwrap_or(own),
+        });
+        ClassesSpec {
+            classes: classes.collect(),
+        }
+    }
+
     /// `site a -> site b`
     pub fn title(&self) -> String {
         format!("{} -> {}", self.from.text, self.to.text)
@@ -67,13 +97,29 @@ pub(crate) fn all(context: &Context, written: &[Spanned<file::Bundle>]) -> Resul
     Ok(bundles)
 }
 
+fn queue(context: &Context, written: Option<&file::Word>) -> Result<Option<QueueSpec>, Problem> {
+    let read = |word: &file::Word| {
+        let queue = word.get_ref().parse();
+        queue.map_err(|error: QueueSpecError| context.problem(word, error.to_string(), "this queue", ""))
+    };
+    written.map(read).transpose()
+}
+
+fn class(context: &Context, at: &Spanned<file::BundleClass>) -> Result<BundleClass, Problem> {
+    let c = at.get_ref();
+    let weight = match &c.weight {
+        None => 1,
+        Some(weight) => context.count("the weight of a class", weight, ClassSpec::MOST_WEIGHT)?,
+    };
+    Ok(BundleClass {
+        level: c.level,
+        weight,
+        queue: queue(context, c.queue.as_ref())?,
+    })
+}
+
 fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem> {
     let b = at.get_ref();
-    let queue = b.queue.as_ref().map(|word| {
-        word.get_ref()
-            .parse::<QueueSpec>()
-            .map_err(|error| context.problem(word, error.to_string(), "this queue", ""))
-    });
     if let (Some(_), Some(hosts)) = (&b.algorithm, &b.hosts) {
         return Err(context.problem(
             hosts,
@@ -103,6 +149,14 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
             "give a `max` above `min`",
         ));
     }
+    if let Some(beyond) = b.class.get(usize::from(MAX_CLASSES)) {
+        return Err(context.problem(
+            beyond,
+            "a class that no packet is of",
+            "here",
+            format!("packets are of {MAX_CLASSES} bands: give at most as many classes"),
+        ));
+    }
     Ok(Bundle {
         from: name(&b.from),
         to: name(&b.to),
@@ -111,7 +165,8 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
             .hosts
             .as_ref()
             .map_or_else(|| Contender::native("cubic"), |hosts| hosts.get_ref().0.clone()),
-        queue: queue.transpose()?,
+        queue: queue(context, b.queue.as_ref())?,
+        classes: b.class.iter().map(|at| class(context, at)).collect::<Result<_, _>>()?,
         overhead: overhead.get() as u32,
         min,
         max,

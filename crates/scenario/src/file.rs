@@ -192,6 +192,10 @@ pub(crate) struct Link {
     /// Only from `from` to `to`; else the way back is alike.
     #[serde(default)]
     pub(crate) one_way: bool,
+    /// So many of them side by side, which share the rate.
+    pub(crate) paths: Option<Spanned<u32>>,
+    /// The delay of the last of them; those between lie evenly between.
+    pub(crate) slowest: Option<Q<Duration>>,
 }
 
 /// One name, or several.
@@ -208,6 +212,8 @@ pub(crate) struct Workload {
     pub(crate) pairs: Option<Q<crate::Pairing>>,
     /// Without it, the contenders run it in turn.
     pub(crate) algorithm: Option<Q<Contender>>,
+    /// The priority of its packets; 0 is the highest.
+    pub(crate) band: Option<Spanned<u8>>,
     pub(crate) start: Option<Q<Duration>>,
     pub(crate) stop: Option<Q<Duration>>,
     pub(crate) bulk: Option<Spanned<Bulk>>,
@@ -231,6 +237,8 @@ pub(crate) struct Bundle {
     pub(crate) algorithm: Option<Q<Contender>>,
     pub(crate) hosts: Option<Q<Contender>>,
     pub(crate) queue: Option<Word>,
+    #[serde(default)]
+    pub(crate) class: Vec<Spanned<BundleClass>>,
     pub(crate) overhead: Option<Q<Bytes>>,
     pub(crate) min: Option<Q<Rate>>,
     pub(crate) max: Option<Q<Rate>>,
@@ -238,6 +246,16 @@ pub(crate) struct Bundle {
     pub(crate) observe: bool,
     #[serde(default)]
     pub(crate) by_hash: bool,
+}
+
+/// A class of a bundle's queue.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BundleClass {
+    #[serde(default)]
+    pub(crate) level: u8,
+    pub(crate) weight: Option<Spanned<u32>>,
+    pub(crate) queue: Option<Word>,
 }
 
 #[derive(Deserialize)]
@@ -305,6 +323,8 @@ pub(crate) struct Messages {
     pub(crate) per_second: Option<Spanned<f64>>,
     pub(crate) sizes: Spanned<Sizes>,
     pub(crate) count: Option<Spanned<u64>>,
+    #[serde(default)]
+    pub(crate) requested: bool,
 }
 
 /// A flow of a list: when, and how large.

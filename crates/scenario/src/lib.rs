@@ -20,15 +20,15 @@ mod topology;
 mod transport;
 mod workloads;
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_transport::Tail;
-use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use bundle::Bundle;
+pub use bundle::{Bundle, BundleClass};
 pub use ccplane_problem::{Problem, Source, suggestions};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
@@ -242,6 +242,8 @@ pub struct Workload {
     pub pairing: Pairing,
     /// Its congestion control; `None` for the contender whose turn it is.
     pub algorithm: Option<Contender>,
+    /// The band of its packets in queues that know priorities, from 0, the highest. What comes back goes in band 0.
+    pub band: u8,
     /// The first flow at the earliest.
     pub start: Duration,
     /// No new data after this.
@@ -298,28 +300,11 @@ impl Workload {
     /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given up where that is before the
     /// run's end. By how much it starts later is drawn.
     pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
-        use ccplane_workload::Workload as Sends;
-        let (starts, leaves) = match &self.kind {
-            Kind::Of(Sends::Bulk {
-                bytes: None,
-                stagger,
-                lasts,
-                ..
-            }) => {
-                let starts = self.start + *stagger * n;
-                (starts, lasts.map(|lasts| starts + lasts))
-            }
-            Kind::Of(Sends::Paced {
-                carrier: ccplane_workload::Carrier::Stream { .. },
-                ..
-            }) => (self.start, None),
-            _ => return None,
-        };
-        let leaves = match (leaves, self.stop) {
-            (Some(leaves), Some(stop)) => Some(leaves.min(stop)),
-            (leaves, stop) => leaves.or(stop),
-        };
-        Some((starts, leaves))
+        let Kind::Of(sends) = &self.kind else { return None };
+        let at = |after: Duration| Time::ZERO + after;
+        let (starts, leaves) = sends.planned(n, at(self.start), self.stop.map(at))?;
+        let after = |at: Time| at.since(Time::ZERO);
+        Some((after(starts), leaves.map(after)))
     }
 
     /// Whether it sends packets that no congestion control slows down.
@@ -439,6 +424,20 @@ pub struct ReportOptions {
     pub links: Vec<Name>,
     /// Upper bounds of the size classes of finished flows, ascending.
     pub size_classes: Vec<Bytes>,
+}
+
+/// The size classes with these upper bounds, ascending, each with its name and the sizes in it, bytes: up to each bound, above the last
+/// one, and all.
+pub fn size_classes(bounds: &[Bytes]) -> Vec<(String, RangeInclusive<u64>)> {
+    let mut classes = Vec::with_capacity(bounds.len() + 2);
+    let mut least = 1;
+    for bound in bounds {
+        classes.push((format!("<= {bound}"), least..=bound.get()));
+        least = bound.get().saturating_add(1);
+    }
+    classes.extend(bounds.last().map(|last| (format!("> {last}"), least..=u64::MAX)));
+    classes.push(("all".to_owned(), 0..=u64::MAX));
+    classes
 }
 
 impl FromStr for Pairing {

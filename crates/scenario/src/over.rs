@@ -56,6 +56,7 @@ impl Scenario {
                 to: Vec::new(),
                 pairing: Pairing::Each,
                 algorithm: None,
+                band: 0,
                 start: Duration::ZERO,
                 stop: None,
                 kind: bulk(1),

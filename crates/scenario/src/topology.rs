@@ -14,6 +14,9 @@ use crate::{GraphLink, Link, Name, Node, Topology};
 /// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
 const MOST_HOSTS: u32 = 1_000_000;
 
+/// Most links side by side: more than any network spreads a flow over.
+const MOST_PATHS: u32 = 1_024;
+
 /// The topology of the file, which has one of the two forms.
 pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> {
     let Some(topology) = &file.topology else {
@@ -209,16 +212,27 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
             line_name,
             delay,
         };
-        let one = |from: &Word, to: &Word, given: Option<String>| GraphLink {
+        let one = |from: &Word, to: &Word, given: Option<String>, path: Link| GraphLink {
             name: given.unwrap_or_else(|| format!("{}->{}", from.get_ref(), to.get_ref())),
             from: name(from),
             to: name(to),
-            link: properties.clone(),
+            link: path,
         };
-        let named = link.name.as_ref().map(|word| word.get_ref().clone());
-        let back =
-            (!link.one_way).then(|| one(&link.to, &link.from, named.as_ref().map(|name| format!("{name}:back"))));
-        for link in std::iter::once(one(&link.from, &link.to, named)).chain(back) {
+        let mut these = Vec::new();
+        for (n, path) in paths(context, at, properties)?.into_iter().enumerate() {
+            let plain = format!("{from}->{to}");
+            let named = match (link.name.as_ref().map(|word| word.get_ref()), n) {
+                (None, 0) => None,
+                (given, 0) => given.cloned(),
+                (given, n) => Some(format!("{}:{}", given.unwrap_or(&plain), n + 1)),
+            };
+            these.push(one(&link.from, &link.to, named.clone(), path.clone()));
+            if !link.one_way {
+                let back = named.as_ref().map(|name| format!("{name}:back"));
+                these.push(one(&link.to, &link.from, back, path));
+            }
+        }
+        for link in these {
             if all.iter().any(|other| other.name == link.name) {
                 return Err(context.problem(
                     at,
@@ -238,6 +252,45 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
         nodes: nodes.collect(),
         links: all,
     })
+}
+
+/// The links side by side that a link of `paths` is: they share the rate evenly, and their delays go evenly from the first's to the
+/// slowest's.
+fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<Link>, Problem> {
+    let written = at.get_ref();
+    let (count, slowest) = match (&written.paths, &written.slowest) {
+        (None, None) => return Ok(vec![link]),
+        (None, Some(slowest)) => {
+            return Err(context.problem(
+                slowest,
+                "one link has one delay",
+                "here",
+                "give `paths`, how many there are, or remove it",
+            ));
+        }
+        (Some(count), slowest) => (context.count("the number of paths", count, MOST_PATHS)?, slowest),
+    };
+    let slowest = slowest.as_ref().map_or(link.delay, |slowest| slowest.get_ref().0);
+    let LineSpec::Constant(rate) = link.line else {
+        return Err(context.problem(
+            at,
+            "only a constant rate is shared by several paths",
+            "this link",
+            "give it a `rate`, or remove `paths`",
+        ));
+    };
+    let share = Rate::from_bits_per_sec(rate.bits_per_sec() / u64::from(count));
+    let one = |n: u32| {
+        let (n, last) = (u64::from(n), u64::from(count - 1).max(1));
+        let between = |from: Duration, to: Duration| (from.as_nanos() * (last - n) + to.as_nanos() * n) / last;
+        Link {
+            line: LineSpec::Constant(share),
+            line_name: share.to_string(),
+            delay: Duration::from_nanos(between(link.delay, slowest)),
+            ..link.clone()
+        }
+    };
+    Ok((0..count).map(one).collect())
 }
 
 /// A link without jitter and loss, of a topology in which all are alike.

@@ -1,5 +1,6 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
+use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
 use toml::Spanned;
@@ -66,6 +67,7 @@ pub(crate) fn all(
             to: hosts(w.to.as_ref()),
             pairing: w.pairs.as_ref().map_or(Pairing::Each, |pairs| pairs.get_ref().0),
             algorithm: w.algorithm.as_ref().map(|algorithm| algorithm.get_ref().0.clone()),
+            band: w.band.as_ref().map_or(Ok(0), |band| self::band(context, band))?,
             start,
             stop: w.stop.as_ref().map(|stop| stop.get_ref().0),
             kind,
@@ -73,6 +75,18 @@ pub(crate) fn all(
         });
     }
     Ok(workloads)
+}
+
+fn band(context: &Context, band: &Spanned<u8>) -> Result<u8, Problem> {
+    match *band.get_ref() {
+        known if known < MAX_CLASSES => Ok(known),
+        unknown => Err(context.problem(
+            band,
+            format!("no queue has a band {unknown}"),
+            "here",
+            format!("give 0, the highest, to {}", MAX_CLASSES - 1),
+        )),
+    }
 }
 
 /// The table's heading: the mark of a problem with the whole of it.
@@ -308,6 +322,7 @@ fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Pr
         arrivals: arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
         sizes: sizes(context, &m.sizes)?,
         messages: m.count.as_ref().map(|count| *count.get_ref()),
+        requested: m.requested,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_qdisc::LineSpec;
+use ccplane_qdisc::{ClassSpec, LineSpec, QueueSpec};
 use ccplane_scenario::{
     Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology, TransportOptions, Until,
 };
@@ -63,10 +63,59 @@ fn a_small_file_has_sensible_defaults() {
     };
     assert_eq!(stagger, Duration::ZERO);
     assert_eq!(
-        (w.name.as_str(), w.pairing, w.algorithm.as_ref()),
-        ("bulk", Pairing::Each, None)
+        (w.name.as_str(), w.pairing, w.algorithm.as_ref(), w.band),
+        ("bulk", Pairing::Each, None, 0)
     );
+    let low = parse(&SMALL.replace("bulk =", "band = 7\nbulk ="));
+    assert_eq!(low.unwrap().workloads[0].band, 7);
     assert_eq!(s.report.size_classes, [Bytes::new(10_000), Bytes::new(1_000_000)]);
+}
+
+#[test]
+fn a_link_may_be_several_paths() {
+    let text = r#"
+contenders = ["reno"]
+duration = "1s"
+node = [{ name = "a" }, { name = "s", switch = true }, { name = "t", switch = true }, { name = "b" }]
+link = [
+    { from = "a", to = "s" },
+    { name = "ways", from = "s", to = "t", rate = "90mbit", delay = "10ms", slowest = "20ms", paths = 3 },
+    { from = "t", to = "b" },
+]
+workload = [{ from = "a", to = "b", bulk = {} }]
+"#;
+    let scenario = parse(text).unwrap();
+    let Topology::Graph { links, .. } = &scenario.topology else {
+        panic!("{:?}", scenario.topology)
+    };
+    let ways = links
+        .iter()
+        .filter(|link| link.name.starts_with("ways") && link.from.text == "s");
+    let ways: Vec<(&str, u64, &LineSpec)> = ways
+        .map(|link| (link.name.as_str(), link.link.delay.as_millis(), &link.link.line))
+        .collect();
+    let share = LineSpec::Constant(Rate::from_bits_per_sec(30_000_000));
+    assert_eq!(
+        ways,
+        [("ways", 10, &share), ("ways:2", 15, &share), ("ways:3", 20, &share)]
+    );
+    let back = links.iter().filter(|link| link.from.text == "t" && link.to.text == "s");
+    let back: Vec<&str> = back.map(|link| link.name.as_str()).collect();
+    assert_eq!(back, ["ways:back", "ways:2:back", "ways:3:back"]);
+    for (from, to, what, fix) in [
+        (", paths = 3", "", "one delay", "`paths`"),
+        ("paths = 3", "paths = 0", "paths is 0", "1 to 1024"),
+        (
+            "rate = \"90mbit\"",
+            "cellular = { mean = \"9mbit\" }",
+            "constant rate",
+            "`rate`",
+        ),
+    ] {
+        let wrong = parse(&text.replace(from, to)).unwrap_err();
+        let hint = wrong.fix().unwrap_or_default();
+        assert!(wrong.message().contains(what) && hint.contains(fix), "{wrong}: {hint}");
+    }
 }
 
 #[test]
@@ -355,6 +404,7 @@ fn lists_and_messages_are_read() {
         connections: 8,
         arrivals: Arrivals::Rate(rate),
         messages: None,
+        requested: false,
         ..
     }) = messages
     else {
@@ -362,10 +412,12 @@ fn lists_and_messages_are_read() {
     };
     assert_eq!(rate, Rate::from_bits_per_sec(40_000_000));
     assert_eq!((ends, name.as_str()), (Ends::Each, "messages"));
-    let (ends, _, messages) = kind("messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" } }");
+    let (ends, _, messages) =
+        kind("messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }");
     let Kind::Of(Workload::Messages {
         connections: 1,
         messages: Some(100),
+        requested: true,
         ..
     }) = messages
     else {
@@ -480,7 +532,19 @@ fn bundles_are_read_and_their_mistakes_told() {
     ))
     .unwrap();
     assert_eq!((own.hosts_of_bundles(), own.bundles[0].overhead), (None, 60));
+    let classes = "queue = \"fq_codel\"\nclass = [{ level = 0 }, { level = 1, weight = 3, queue = \"droptail:9p\" }]";
+    let queues = parse(&text(classes)).unwrap().bundles[0].queues(QueueSpec::UNLIMITED);
+    let class = |level, weight, queue: &str| ClassSpec {
+        level,
+        weight,
+        queue: queue.parse().unwrap(),
+    };
+    assert_eq!(queues.classes, [class(0, 1, "fq_codel"), class(1, 3, "droptail:9p")]);
+    assert_eq!(s.bundles[0].queues(QueueSpec::UNLIMITED), QueueSpec::UNLIMITED.into());
     for (lines, said, fix) in [
+        ("class = [{ weight = 0 }]", "weight", "1 to"),
+        ("class = [{ queue = \"droptial:9p\" }]", "droptial", ""),
+        ("class = [{}, {}, {}, {}, {}, {}, {}, {}, {}]", "no packet", "8 bands"),
         ("overhead = \"9kB\"", "adds", "60B"),
         ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
         (
@@ -570,6 +634,7 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("no contender", with("contenders = [\"reno\", \"native:cubic\"]", "")),
         ("no workload", with("[[workload]]\nbulk = { flows = 4 }", "")),
         ("a workload that sends nothing", with(bulk, "start = \"1s\"")),
+        ("a band that no queue has", with(bulk, "band = 8\nbulk = {}")),
         (
             "two kinds in one workload",
             with(bulk, "bulk = {}\npaced = { rate = \"1mbit\" }"),

@@ -5,6 +5,7 @@
 //! network, which queues and gets lost as any other. The bundle is a flow of an agent of the simulation.
 
 mod aside;
+mod way;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
@@ -15,6 +16,7 @@ use ccplane_transport::{Number, Segment};
 use ccplane_units::{Bytes, Time};
 
 pub(crate) use aside::{Aside, Asides};
+pub use way::BundleWay;
 
 use crate::event::Kind;
 use crate::link::Waiting;

@@ -42,7 +42,7 @@ mod workload;
 mod world;
 
 pub use app::{App, AppId, Cause};
-pub use bundle::{BundleId, BundleSpec};
+pub use bundle::{BundleId, BundleSpec, BundleWay};
 pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Tail, TailArrivals, TailStats, TailStop,
 };

@@ -278,6 +278,7 @@ fn told(why: DropReason) -> &'static str {
         DropReason::PushedOut => "dropped: pushed out of the queue",
         DropReason::TooLarge => "dropped: too large for the queue",
         DropReason::Aqm => "dropped by active queue management",
+        DropReason::Policed => "dropped by a policer",
         DropReason::Lost => "lost at random, or the link was down",
         _ => "dropped",
     }

@@ -12,6 +12,7 @@ mod messages;
 mod open;
 mod paced;
 mod pairs;
+mod planned;
 mod requests;
 mod sizes;
 mod tables;
@@ -111,6 +112,9 @@ pub enum Workload {
         sizes: SizeTable,
         /// No more than so many.
         messages: Option<u64>,
+        /// Each answers a request of its receiver's, whose way belongs to its time. The request is no packet: who drives the
+        /// workload knows the way and adds it.
+        requested: bool,
     },
     /// Incast: at one moment every pair starts a flow, and some time later again.
     Bursts {
@@ -374,6 +378,7 @@ impl Running {
                 arrivals,
                 sizes,
                 messages,
+                requested: _,
             } => {
                 let places = pairs.places() as u64;
                 room(&name, "connections", places.saturating_mul(u64::from(connections)))?;

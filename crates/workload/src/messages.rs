@@ -275,6 +275,7 @@ mod tests {
                 arrivals,
                 sizes,
                 messages,
+                requested: false,
             },
             start: Time::ZERO + Duration::from_millis(5),
             stop: None,

@@ -7,6 +7,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use super::draw::exponential;
+use super::planned::Planned;
 use super::{Action, Arrivals, Pairs, SizeTable, Span, TraceFlow, Workload};
 
 /// Starts flows.
@@ -30,8 +31,7 @@ enum Plan {
         /// Starts in all.
         flows: u64,
         bytes: Option<u64>,
-        stagger: Duration,
-        lasts: Option<Duration>,
+        planned: Planned,
         /// Where starts are spread: the place and the start of each flow, in the order of their starts.
         drawn: Option<Vec<(u64, Time)>>,
     },
@@ -86,18 +86,18 @@ impl OpenLoop {
                 lasts,
             } => {
                 let flows = places * u64::from(flows);
+                let planned = Planned::new(span, stagger, lasts);
                 let drawn = (spread > Duration::ZERO).then(|| {
                     let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
                     let mut starts: Vec<(u64, Time)> =
-                        (0..flows).map(|n| (n, span.start + stagger * n + later())).collect();
+                        (0..flows).map(|n| (n, planned.starts(n) + later())).collect();
                     starts.sort_by_key(|(_, at)| *at);
                     starts
                 });
                 Plan::Bulk {
                     flows,
                     bytes: bytes.map(|bytes| bytes.get()),
-                    stagger,
-                    lasts,
+                    planned,
                     drawn,
                 }
             }
@@ -123,6 +123,9 @@ impl OpenLoop {
                 flows,
                 each: places.max(1),
             },
+            Workload::Trace { flows } if flows.is_empty() => {
+                return Err("its trace is empty; give a time, two hosts and a size");
+            }
             Workload::Trace { flows } if flows.iter().any(|flow| flow.bytes.get() == 0) => {
                 return Err("a flow of its trace has no bytes; leave it out");
             }
@@ -180,28 +183,12 @@ impl OpenLoop {
         }
     }
 
-    /// When a flow without end is given up, the `number`-th of its workload.
-    fn leaves(&self, number: u64) -> Option<Time> {
-        let own = match &self.plan {
-            Plan::Bulk {
-                stagger,
-                lasts: Some(lasts),
-                ..
-            } => Some(self.span.start + *stagger * number + *lasts),
-            _ => None,
-        };
-        match (own, self.span.stop) {
-            (Some(own), Some(stop)) => Some(own.min(stop)),
-            (own, stop) => own.or(stop),
-        }
-    }
-
     /// When the flow after `count` others starts, the last of which did so `at`.
     fn after(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
             Plan::Bulk { drawn: Some(drawn), .. } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
-            Plan::Bulk { flows, stagger, .. } => (count < *flows).then(|| start + *stagger * count),
+            Plan::Bulk { flows, planned, .. } => (count < *flows).then(|| planned.starts(count)),
             Plan::Poisson { gap, flows, .. } => (count < *flows).then(|| at + exponential(&mut self.random, *gap)),
             Plan::Bursts {
                 every, burst, flows, ..
@@ -244,7 +231,12 @@ impl OpenLoop {
                 (flow.from, flow.to, Some(flow.bytes.get()))
             }
         };
-        let leaves = self.leaves(number).filter(|_| bytes.is_none());
+        let leaves = match &self.plan {
+            Plan::Bulk {
+                bytes: None, planned, ..
+            } => planned.leaves(number),
+            _ => None,
+        };
         if let Some(at) = leaves {
             // One that is late by more than it lasts is given up as it starts.
             let at = self.next.map_or(at, |starts| at.max(starts));

@@ -594,6 +594,7 @@ fn what_can_never_send_is_refused() {
     for (kind, why) in [
         (bulk(0, None), "no flows"),
         (bulk(1, Some(0)), "no bytes"),
+        (Workload::Trace { flows: Vec::new() }, "its trace is empty"),
         (lasting(None, 0), "last no time"),
         (lasting(Some(Bytes::new(1)), 1), "end by their bytes"),
         (poisson(Arrivals::PerSecond(0.0)), "never arrive"),

@@ -69,12 +69,25 @@ pub struct BundleSample {
     pub capacity_mbit: f64,
     /// The cross traffic, likewise.
     pub cross_mbit: f64,
+    /// What `rtt_ms` would be now if every packet were answered: by the log of the drawn link, of the last packet that would have been
+    /// answered by now. 0 where it is not known: before the first, or where the bundle does not cross that link.
+    #[serde(default)]
+    pub actual_rtt_ms: f64,
+    /// What `received_mbit` would be then, over one such RTT. It is of all that crosses the drawn link, so it is the bundle's where
+    /// nobody else does.
+    #[serde(default)]
+    pub actual_received_mbit: f64,
 }
 
 impl BundleSample {
     /// How long the box' queue is at the rate at which it lets go, ms; `None` where there is no limit.
-    fn box_queue_ms(&self) -> Option<f64> {
+    pub fn box_queue_ms(&self) -> Option<f64> {
         (self.limit_mbit > 0.0).then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.limit_mbit)
+    }
+
+    /// The RTT above its least, which is the network's queue, ms; `None` where no RTT is known.
+    pub fn network_queue_ms(&self) -> Option<f64> {
+        (self.min_rtt_ms > 0.0).then(|| (self.rtt_ms - self.min_rtt_ms).max(0.0))
     }
 }
 
@@ -90,12 +103,7 @@ impl BundleFigures {
             let queues = samples.iter().filter(|sample| modes.contains(&sample.mode));
             Distribution::new(queues.filter_map(BundleSample::box_queue_ms)).mean()
         };
-        let network = Distribution::new(
-            samples
-                .iter()
-                .filter(|sample| sample.min_rtt_ms > 0.0)
-                .map(|sample| (sample.rtt_ms - sample.min_rtt_ms).max(0.0)),
-        );
+        let network = Distribution::new(samples.iter().filter_map(BundleSample::network_queue_ms));
         BundleFigures {
             open_share: share(0),
             delay_share: share(1),

@@ -1,8 +1,8 @@
 //! Bundles of a scenario in the simulator: how they are made, and what is seen of them.
 
 use ccplane_bundle::{Marks, Mode, SendboxConfig, Status};
-use ccplane_sim::{BundleId, BundleSpec, World};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::one::{Controls, Job};
 use super::plan;
@@ -24,7 +24,7 @@ impl Job<'_> {
             let agent = controls.of_bundle(sim, bundle.algorithm.as_ref())?;
             let own = SendboxConfig::default();
             let sendbox = SendboxConfig {
-                queue: bundle.queue.unwrap_or(own.queue),
+                queue: bundle.queues(SendboxConfig::QUEUE),
                 mtu: plan::mtu(self.scenario) + bundle.overhead,
                 min: bundle.min.unwrap_or(own.min),
                 max: bundle.max.unwrap_or(own.max),
@@ -77,7 +77,45 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
         eta: gauge("eta"),
         capacity_mbit: gauge("capacity") * 8.0 / 1e6,
         cross_mbit: gauge("cross") * 8.0 / 1e6,
+        ..BundleSample::default()
     })
+}
+
+/// Fills in what the bundle would have measured at each look if every packet were answered, from the log of this link. The packet that
+/// is answered now left the link's queue as long ago as the rest of its way and the answer's take.
+pub(super) fn fill_actual(sim: &World, bundle: BundleId, link: LinkId, samples: &mut [BundleSample]) {
+    let Some(way) = sim.bundle_way(bundle, link) else {
+        return;
+    };
+    let crossings = sim.crossings(link);
+    // Of what crossed up to each: bytes. Where packets overtake, the log is by departure all the same.
+    let before: Vec<u64> = crossings
+        .iter()
+        .scan(0, |sum, crossing| {
+            *sum += u64::from(crossing.bytes);
+            Some(*sum)
+        })
+        .collect();
+    let left_by = |ns: u64| crossings.partition_point(|crossing| crossing.left.as_nanos() <= ns);
+    let bytes_by = |count: usize| {
+        count
+            .checked_sub(1)
+            .and_then(|last| before.get(last))
+            .map_or(0, |bytes| *bytes)
+    };
+    for sample in samples {
+        let Some(left) = sample.at_ns.checked_sub((way.after + way.back).as_nanos()) else {
+            continue;
+        };
+        let count = left_by(left);
+        let Some(last) = count.checked_sub(1).and_then(|last| crossings.get(last)) else {
+            continue;
+        };
+        let rtt = way.there + way.back + last.sojourn;
+        let bytes = bytes_by(count) - bytes_by(left_by(left.saturating_sub(rtt.as_nanos())));
+        sample.actual_rtt_ms = ms(rtt);
+        sample.actual_received_mbit = mbit(Rate::of(Bytes::new(bytes), rtt));
+    }
 }
 
 /// What a bundle did in a run; what came before `warm` is not in shares and delays.

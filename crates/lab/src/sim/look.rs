@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_sim::{AppId, BundleId, Failure, FlowId, FlowView, NodeId, SimError, World};
+use ccplane_sim::{AppId, BundleId, Failure, FlowId, FlowView, LinkId, NodeId, SimError, World};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::bundles;
@@ -32,7 +32,7 @@ pub(super) struct Part {
 impl Part {
     /// Whether its flows' bytes are its goodput.
     pub fn has_flows(&self) -> bool {
-        matches!(self.sends, Sends::Lasting | Sends::Finite | Sends::Messages)
+        matches!(self.sends, Sends::Lasting | Sends::Finite | Sends::Messages { .. })
     }
 }
 
@@ -143,8 +143,14 @@ impl<'p> Looks<'p> {
     }
 
     /// What is known of the bundles, and their samples.
-    pub fn bundles(&mut self, sim: &World, scenario: &Scenario) -> (Vec<BundleFigures>, Vec<Vec<BundleSample>>) {
-        let of = |(at, (bundle, samples)): (usize, (BundleId, Vec<BundleSample>))| {
+    pub fn bundles(
+        &mut self,
+        sim: &World,
+        scenario: &Scenario,
+        drawn: LinkId,
+    ) -> (Vec<BundleFigures>, Vec<Vec<BundleSample>>) {
+        let of = |(at, (bundle, mut samples)): (usize, (BundleId, Vec<BundleSample>))| {
+            bundles::fill_actual(sim, bundle, drawn, &mut samples);
             let name = scenario.bundles.get(at).map(Bundle::title).unwrap_or_default();
             (bundles::figures(sim, bundle, name, &samples, scenario.warm), samples)
         };
@@ -193,7 +199,7 @@ impl<'p> Looks<'p> {
             let mut record = match part.sends {
                 Sends::Lasting => lasting(views, span.saturating_sub(warm)),
                 Sends::Finite => finite(views, span),
-                Sends::Messages => WorkloadRecord {
+                Sends::Messages { .. } => WorkloadRecord {
                     unfinished: sim.workload(part.app).map_or(0, |workload| workload.unfinished()),
                     ..finite(views, span)
                 },
@@ -254,7 +260,7 @@ fn beside_flows(sim: &World, part: &Part) -> u64 {
             .map(|exchange| exchange.response.get())
             .sum(),
         Sends::Datagrams => sim.datagrams(part.app).received_bytes,
-        Sends::Lasting | Sends::Finite | Sends::Messages => 0,
+        Sends::Lasting | Sends::Finite | Sends::Messages { .. } => 0,
     }
 }
 
@@ -335,8 +341,17 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
 /// How long flows take alone, by their ends.
 struct Alone<'s> {
     sim: &'s World,
-    /// Round trip, and the lowest rate there.
-    known: BTreeMap<(NodeId, NodeId), (Duration, Option<Rate>)>,
+    known: BTreeMap<(NodeId, NodeId), Empty>,
+}
+
+/// A path without anybody on it.
+#[derive(Clone, Copy)]
+struct Empty {
+    rtt: Duration,
+    /// The way back alone, which a request takes.
+    back: Duration,
+    /// The lowest rate there.
+    rate: Option<Rate>,
 }
 
 impl Alone<'_> {
@@ -344,18 +359,23 @@ impl Alone<'_> {
     fn completed(&mut self, part: &Part, views: &[(u64, FlowView)], seed: u64) -> Result<Vec<Completion>, SimError> {
         let sim = self.sim;
         let mut completed = Vec::new();
+        let requested = part.sends == Sends::Messages { requested: true };
         let mut add = |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
-            let took_ns = finished.since(came).as_nanos();
-            let alone_ns = match self.takes(from, to, bytes) {
+            let took = finished.since(came);
+            let (asked, alone_ns) = match self.path(from, to) {
                 // Where its way is gone at the end nobody can say; only of those that are compared it has to be known.
-                Err(_) if !part.compared => took_ns,
-                known => known?,
+                Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
+                path => {
+                    let path = path?;
+                    let asked = if requested { path.back } else { Duration::ZERO };
+                    (asked, metrics::alone_ns(path.rtt, path.rate, bytes))
+                }
             };
             completed.push(Completion {
                 seed,
-                started_ns: came.as_nanos(),
+                started_ns: came.as_nanos().saturating_sub(asked.as_nanos()),
                 bytes,
-                took_ns,
+                took_ns: (took + asked).as_nanos(),
                 waited_ns: started.since(came).as_nanos(),
                 alone_ns,
             });
@@ -376,7 +396,9 @@ impl Alone<'_> {
                 add(from, to, times, exchange.response.get())?;
             }
         }
-        let workload = sim.workload(part.app).filter(|_| part.sends == Sends::Messages);
+        let workload = sim
+            .workload(part.app)
+            .filter(|_| matches!(part.sends, Sends::Messages { .. }));
         for message in workload.map_or(&[][..], |workload| workload.messages()) {
             if let Some((_, connection)) = views.get(message.connection as usize) {
                 let times = [message.arrived, message.started, message.finished];
@@ -386,17 +408,18 @@ impl Alone<'_> {
         Ok(completed)
     }
 
-    /// Nanoseconds for so many bytes.
-    fn takes(&mut self, from: NodeId, to: NodeId, bytes: u64) -> Result<u64, SimError> {
-        let (rtt, rate) = match self.known.get(&(from, to)) {
-            Some(known) => *known,
-            None => {
-                let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
-                let base = (there.delay + back.delay, there.rate);
-                self.known.insert((from, to), base);
-                base
-            }
+    /// What is between two hosts.
+    fn path(&mut self, from: NodeId, to: NodeId) -> Result<Empty, SimError> {
+        if let Some(known) = self.known.get(&(from, to)) {
+            return Ok(*known);
+        }
+        let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
+        let path = Empty {
+            rtt: there.delay + back.delay,
+            back: back.delay,
+            rate: there.rate,
         };
-        Ok(metrics::alone_ns(rtt, rate, bytes))
+        self.known.insert((from, to), path);
+        Ok(path)
     }
 }

@@ -23,7 +23,7 @@ use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::{broken, mixture, native};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{Pairs, Plan};
 pub use plan::switched_on;
 pub use stamps::put_stamps;
 

@@ -91,7 +91,7 @@ impl Job<'_> {
         let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
         let heard = controls.heard(&sim, &looks.flows());
         let warm = self.scenario.warm;
-        let bundles = looks.bundles(&sim, self.scenario);
+        let bundles = looks.bundles(&sim, self.scenario, self.plan.main);
         let record = Record {
             span,
             warm,
@@ -134,7 +134,7 @@ impl Job<'_> {
             };
             let transport = self.plan.transport(self.scenario, wants);
             let id = sim
-                .add_workload(spec, congestion, transport)
+                .add_workload_in_band(spec, congestion, transport, workload.band)
                 .map_err(|error| self.told(error))?;
             let heeds = !workload.heeds_nothing();
             let compared = workload.is_compared(&self.scenario.contenders);

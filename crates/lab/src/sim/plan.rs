@@ -47,6 +47,8 @@ pub(crate) enum Pairs {
     Fixed(SimPairs),
     /// Each of these to another one of them, drawn with the run's seed.
     Permutation(Vec<NodeId>),
+    /// Those of a trace's flows, one by one.
+    Trace(Vec<TraceFlow>),
 }
 
 impl Pairs {
@@ -59,6 +61,7 @@ impl Pairs {
                 from.len().saturating_mul(to.len()) - itself
             }
             Pairs::Permutation(hosts) => hosts.len(),
+            Pairs::Trace(flows) => flows.len(),
         }
     }
 
@@ -67,6 +70,7 @@ impl Pairs {
         match self {
             Pairs::Fixed(pairs) => instant.among(pairs),
             Pairs::Permutation(hosts) => instant.between(hosts, hosts),
+            Pairs::Trace(flows) => instant.among(&ends(flows)),
         }
     }
 
@@ -79,8 +83,14 @@ impl Pairs {
                 to.iter().find(|to| **to != from).map(|to| (from, *to))
             }
             Pairs::Permutation(hosts) => hosts.first().copied().zip(hosts.last().copied()),
+            Pairs::Trace(flows) => flows.first().map(|flow| (flow.from, flow.to)),
         }
     }
+}
+
+/// Between whom a trace's flows are.
+fn ends(flows: &[TraceFlow]) -> SimPairs {
+    SimPairs::Each(flows.iter().map(|flow| (flow.from, flow.to)).collect())
 }
 
 /// A transport with what an algorithm wants of it: it offers ECN, or carries time stamps.
@@ -195,23 +205,13 @@ impl Plan {
 
     /// The scenario's workload of this number in a run with this seed, with its names resolved.
     pub(crate) fn spec(&self, index: usize, workload: &Workload, seed: u64) -> WorkloadSpec {
-        let pairs = self.pairs(index, seed);
-        let kind = match (&workload.kind, &pairs) {
-            (Kind::Of(kind), _) => kind.clone(),
-            (Kind::Trace { flows }, SimPairs::Each(pairs)) => SimWorkload::Trace {
-                flows: flows
-                    .iter()
-                    .zip(pairs)
-                    .map(|(flow, (from, to))| TraceFlow {
-                        at: flow.at,
-                        from: *from,
-                        to: *to,
-                        bytes: flow.bytes,
-                    })
-                    .collect(),
-            },
-            // A trace names its hosts one by one.
-            (Kind::Trace { .. }, SimPairs::Every { .. }) => SimWorkload::Trace { flows: Vec::new() },
+        let (pairs, kind) = match (self.pairs.get(index), &workload.kind) {
+            (Some(Pairs::Fixed(pairs)), Kind::Of(kind)) => (pairs.clone(), kind.clone()),
+            (Some(Pairs::Permutation(hosts)), Kind::Of(kind)) => (SimPairs::permutation(hosts, seed), kind.clone()),
+            (Some(Pairs::Trace(flows)), _) => (ends(flows), SimWorkload::Trace { flows: flows.clone() }),
+            // Neither is: every workload was resolved. Who runs it would say that there are no pairs, or no flows.
+            (_, Kind::Of(kind)) => (SimPairs::Each(Vec::new()), kind.clone()),
+            (_, Kind::Trace { .. }) => (SimPairs::Each(Vec::new()), SimWorkload::Trace { flows: Vec::new() }),
         };
         WorkloadSpec {
             name: workload.name.clone(),
@@ -219,15 +219,6 @@ impl Plan {
             kind,
             start: Time::ZERO + workload.start,
             stop: workload.stop.map(|stop| Time::ZERO + stop),
-        }
-    }
-
-    /// The pairs of a workload in a run with this seed.
-    fn pairs(&self, workload: usize, seed: u64) -> SimPairs {
-        match self.pairs.get(workload) {
-            None => SimPairs::Each(Vec::new()),
-            Some(Pairs::Fixed(pairs)) => pairs.clone(),
-            Some(Pairs::Permutation(hosts)) => SimPairs::permutation(hosts, seed),
         }
     }
 }
@@ -467,12 +458,17 @@ fn usual(topology: &Topology) -> (&'static str, &'static str) {
 
 fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<Pairs, Problem> {
     let problem = |what: String, fix: &str| Err(scenario.source().problem(workload.span.clone(), what, "here", fix));
-    if let crate::scenario::Kind::Trace { flows } = &workload.kind {
-        let mut pairs = Vec::with_capacity(flows.len());
+    if let Kind::Trace { flows } = &workload.kind {
+        let mut named = Vec::with_capacity(flows.len());
         for flow in flows {
             let find = |name: &str| network.node(name).filter(|node| network.is_host(*node));
             match (find(&flow.from), find(&flow.to)) {
-                (Some(from), Some(to)) if from != to => pairs.push((from, to)),
+                (Some(from), Some(to)) if from != to => named.push(TraceFlow {
+                    at: flow.at,
+                    from,
+                    to,
+                    bytes: flow.bytes,
+                }),
                 (Some(_), Some(_)) => {
                     return problem(
                         format!("line {} of the trace: from `{}` to itself", flow.line, flow.from),
@@ -487,7 +483,13 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
                 }
             }
         }
-        return Ok(Pairs::Fixed(SimPairs::Each(pairs)));
+        if named.is_empty() {
+            return problem(
+                "the trace has no flows".to_owned(),
+                "write lines such as `10ms,left1,right1,20kB` into it",
+            );
+        }
+        return Ok(Pairs::Trace(named));
     }
     let (senders, receivers) = usual(&scenario.topology);
     let or = |names: &[Name], usual: &str| {

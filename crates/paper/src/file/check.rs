@@ -10,7 +10,7 @@ use super::measure::{Measure, Unread};
 use super::names::Names;
 use super::words::{self, Origin, Place, Word, Words};
 use super::written::{self, File, Text, key_of};
-use super::{Choice, Dim, Except, Paper, Put};
+use super::{Choice, Dim, Except, Meant, Paper, Put};
 use crate::Datapath;
 
 /// What explains the settings.
@@ -400,20 +400,19 @@ fn excepts(context: &Context, written: &File, names: &Names) -> Result<Vec<Excep
     written.except.iter().map(one).collect()
 }
 
-/// Makes the scenario of every cell once, and looks whether every measure is one of its runs.
+/// Makes the scenario of every cell once, and looks whether every measure is one of its runs, where it is shown.
 fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem> {
-    let columns = written
-        .table
-        .iter()
-        .flat_map(|table| table.get_ref().columns.iter().map(|c| &c.value));
-    let values = written
-        .figure
-        .iter()
-        .map(|figure| &figure.get_ref().value)
-        .chain(columns);
-    let values: Vec<&Text> = values
-        .chain(written.chart.iter().filter_map(|chart| chart.get_ref().value.as_ref()))
-        .collect();
+    let figures = paper.figures.iter().zip(&written.figure).flat_map(|(figure, at)| {
+        let at = at.get_ref();
+        std::iter::once(&at.value)
+            .chain(&at.also)
+            .map(|value| (&figure.meant, value))
+    });
+    let tables = paper.tables.iter().zip(&written.table);
+    let columns = tables.flat_map(|(table, at)| at.get_ref().columns.iter().map(|c| (&table.meant, &c.value)));
+    let charts = paper.charts.iter().zip(&written.chart);
+    let lines = charts.filter_map(|(chart, at)| Some((&chart.pictures, at.get_ref().value.as_ref()?)));
+    let values: Vec<(&Meant, &Text)> = figures.chain(columns).chain(lines).collect();
     for quick in [false, true] {
         let points = paper.points(quick, |on| Some(&on) == paper.on.first());
         if points.is_empty() {
@@ -424,8 +423,8 @@ fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem
             ));
         }
         for point in points {
-            let scenario = paper.scenario(&point, quick)?;
-            for value in &values {
+            let scenario = paper.scenario(&point, quick, None)?;
+            for (_, value) in values.iter().filter(|(meant, _)| meant.allows(&point)) {
                 if let Some((what, fix)) = context.measure(value)?.unfit(&scenario) {
                     return Err(context.problem(value, what, fix));
                 }

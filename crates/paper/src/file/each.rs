@@ -1,13 +1,17 @@
 //! What a run has several of: a time of every flow that ended, a time of every change of who sends.
 
+use std::ops::RangeInclusive;
+
 use ccplane_lab::metrics;
 use ccplane_lab::result::Completion;
 use ccplane_lab::scenario::{self, Scenario};
 use ccplane_sim::Workload as Sends;
 use ccplane_units::Duration;
 
+use super::bundles::Bundled;
 use super::measure::Run;
 use super::rates::rates;
+use super::spans::Span;
 
 /// A kind of them; a measure's name is `name`, a statistic, `unit`.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +30,8 @@ pub(super) enum Each {
     Completion(String),
     /// How many times longer than alone.
     Slowdown(String),
+    /// How much longer than alone, ms.
+    Excess(String),
     /// After each change of who sends, how long it took until those that send shared evenly, ms.
     Convergence {
         /// Jain's index of their rates that is even.
@@ -33,6 +39,17 @@ pub(super) enum Each {
         /// For how long.
         lasting: Duration,
     },
+    /// At each look, how far what a bundle measured is from what the bottleneck did.
+    Error(Of, Bundled),
+}
+
+/// Of which of its measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// The RTT, ms.
+    Rtt,
+    /// The rate at which its packets arrive, Mbit/s.
+    Rate,
 }
 
 /// Completion times.
@@ -44,7 +61,7 @@ pub(super) const COMPLETIONS: Kind = Kind {
 };
 
 /// All kinds.
-pub(super) static KINDS: [Kind; 3] = [
+pub(super) static KINDS: [Kind; 6] = [
     COMPLETIONS,
     Kind {
         name: "slowdown",
@@ -53,10 +70,28 @@ pub(super) static KINDS: [Kind; 3] = [
         read: |class| Some(Each::Slowdown(class.to_owned())),
     },
     Kind {
+        name: "excess",
+        unit: "_ms",
+        example: "all",
+        read: |class| Some(Each::Excess(class.to_owned())),
+    },
+    Kind {
         name: "convergence",
         unit: "_ms",
         example: "0.95, 5ms",
         read: convergence_of,
+    },
+    Kind {
+        name: "rtt_error",
+        unit: "_ms",
+        example: "all",
+        read: |bundled| Some(Each::Error(Of::Rtt, Bundled::read(bundled))),
+    },
+    Kind {
+        name: "rate_error",
+        unit: "_mbit",
+        example: "all",
+        read: |bundled| Some(Each::Error(Of::Rate, Bundled::read(bundled))),
     },
 ];
 
@@ -86,6 +121,7 @@ impl Kind {
     pub fn fix(self, name: &str) -> String {
         let what = match self.name {
             "convergence" => "say which of Jain's indices is even, and for how long",
+            "rtt_error" | "rate_error" => "say over which span in brackets",
             _ => "name one of the scenario's size classes in brackets",
         };
         format!("{what}, as `{name}({})`", self.example)
@@ -98,7 +134,9 @@ impl Each {
         match self {
             Each::Completion(class) => format!("completion({class})"),
             Each::Slowdown(class) => format!("slowdown({class})"),
+            Each::Excess(class) => format!("excess({class})"),
             Each::Convergence { least, lasting } => format!("convergence({least}, {lasting})"),
+            Each::Error(of, bundled) => format!("{of:?} error({bundled})"),
         }
     }
 
@@ -113,7 +151,8 @@ impl Each {
     /// What is wrong with it for runs of this scenario, and what helps.
     pub fn unfit(&self, scenario: &Scenario) -> Option<(String, String)> {
         match self {
-            Each::Completion(class) | Each::Slowdown(class) => no_class(class, scenario),
+            Each::Completion(class) | Each::Slowdown(class) | Each::Excess(class) => no_class(class, scenario),
+            Each::Error(_, bundled) => bundled.unfit(scenario),
             Each::Convergence { .. } => {
                 // Flows are told apart by the order in which they start.
                 let shuffled = |workload: &scenario::Workload| match &workload.kind {
@@ -149,38 +188,28 @@ impl Each {
         match self {
             Each::Completion(class) => members(run, class).map(|flow| flow.took_ns as f64 / 1e6).collect(),
             Each::Slowdown(class) => members(run, class).map(Completion::slowdown).collect(),
+            Each::Excess(class) => {
+                let excess = |flow: &Completion| (flow.took_ns as f64 - flow.alone_ns as f64) / 1e6;
+                members(run, class).map(excess).collect()
+            }
             Each::Convergence { least, lasting } => convergence(run, *least, *lasting),
+            Each::Error(of, bundled) => bundled.errors(run, *of),
         }
     }
 }
 
-/// `<= 10kB of web`: the size class, and the workload where one is named.
-fn parts(text: &str) -> (&str, Option<&str>) {
-    text.split_once(" of ")
-        .map_or((text, None), |(class, workload)| (class.trim(), Some(workload.trim())))
-}
-
-/// Sizes of a class: above the first, up to the second.
-fn sizes(class: &str, scenario: &Scenario) -> Option<(u64, u64)> {
-    let classes = classes(scenario);
-    classes
-        .into_iter()
-        .find(|(name, _)| name == class)
-        .map(|(_, sizes)| sizes)
+/// `<= 10kB of web in 60s..120s`, `all before cross`: the size class, the workload where one is named, and the span in which they began.
+fn parts(text: &str) -> (&str, Option<&str>, Span) {
+    let (text, span) = Span::split(text);
+    let (class, workload) = text
+        .split_once(" of ")
+        .map_or((text, None), |(class, workload)| (class, Some(workload.trim())));
+    (class.trim(), workload, span)
 }
 
 /// The scenario's size classes, as results call them.
-fn classes(scenario: &Scenario) -> Vec<(String, (u64, u64))> {
-    let bounds = &scenario.report.size_classes;
-    let mut all = Vec::new();
-    let mut above = 0;
-    for bound in bounds {
-        all.push((format!("<= {bound}"), (above, bound.get())));
-        above = bound.get();
-    }
-    all.extend(bounds.last().map(|last| (format!("> {last}"), (above, u64::MAX))));
-    all.push(("all".to_owned(), (0, u64::MAX)));
-    all
+fn classes(scenario: &Scenario) -> Vec<(String, RangeInclusive<u64>)> {
+    scenario::size_classes(&scenario.report.size_classes)
 }
 
 /// Where the scenario has no such workload, or nothing but it.
@@ -205,8 +234,9 @@ pub(super) fn no_workload(name: &str, scenario: &Scenario) -> Option<(String, St
 
 /// Where the scenario has no such class, or no such workload.
 pub(super) fn no_class(text: &str, scenario: &Scenario) -> Option<(String, String)> {
-    let (class, workload) = parts(text);
-    if let Some(wrong) = workload.and_then(|workload| no_workload(workload, scenario)) {
+    let (class, workload, span) = parts(text);
+    let wrong = workload.and_then(|workload| no_workload(workload, scenario));
+    if let Some(wrong) = wrong.or_else(|| span.unfit(scenario)) {
         return Some(wrong);
     }
     let names: Vec<String> = classes(scenario).into_iter().map(|(name, _)| name).collect();
@@ -220,8 +250,9 @@ pub(super) fn no_class(text: &str, scenario: &Scenario) -> Option<(String, Strin
 
 /// Flows of a class that ended.
 pub(super) fn members<'r>(run: &'r Run<'_>, text: &str) -> impl Iterator<Item = &'r Completion> + use<'r> {
-    let (class, workload) = parts(text);
-    let sizes = sizes(class, run.scenario);
+    let (class, workload, span) = parts(text);
+    let sizes = classes(run.scenario).into_iter().find(|(name, _)| name == class);
+    let began = span.bounds(run.scenario);
     let series = &run.result.series;
     let all: &[Completion] = match workload {
         None => &series.completed,
@@ -232,7 +263,8 @@ pub(super) fn members<'r>(run: &'r Run<'_>, text: &str) -> impl Iterator<Item = 
         }
     };
     all.iter()
-        .filter(move |flow| sizes.is_some_and(|(above, most)| flow.bytes > above && flow.bytes <= most))
+        .filter(move |flow| sizes.as_ref().is_some_and(|(_, sizes)| sizes.contains(&flow.bytes)))
+        .filter(move |flow| began.as_ref().is_some_and(|span| span.contains(&flow.started_ns)))
 }
 
 /// When each flow that was looked at is there, as it was planned, ns.
@@ -416,6 +448,7 @@ mod tests {
             (Some(1.0), Some(7.0))
         );
         assert_eq!(of("completion_mean_ms(all)"), Some(4.0));
+        assert_eq!(of("excess_max_ms(<= 1MB)"), Some(4.0));
         assert!(no_class("all", &scenario).is_none());
         let (what, _) = no_class("all of bulk", &scenario).unwrap();
         assert!(what.contains("the only workload"), "{what}");
@@ -441,6 +474,7 @@ mod tests {
             took_ns: ms(took_ms).as_nanos(),
             ..Completion::default()
         };
+        let received = |bytes: [u64; 5]| (0..).map(|n| ms(100 * n).as_nanos()).zip(bytes).collect();
         let got = |name: &str, goodput_mbit, share| WorkloadFigures {
             name: name.to_owned(),
             totals: Totals {
@@ -458,7 +492,13 @@ mod tests {
             workloads: vec![got("bulk", 6.0, 0.75), got("web", 2.0, 0.25)],
             series: Series {
                 completed: vec![ended(3)],
-                workloads: vec![own(3), own(5)],
+                workloads: vec![
+                    own(3),
+                    WorkloadSeries {
+                        course: received([0, 0, 25_000, 75_000, 100_000]),
+                        ..own(5)
+                    },
+                ],
                 ..Series::default()
             },
             ..ContenderResult::default()
@@ -466,6 +506,11 @@ mod tests {
         let of = |name: &str| of(name, &scenario, &result);
         assert_eq!((of("goodput_mbit(web)"), of("share(bulk)")), (Some(2.0), Some(0.75)));
         assert_eq!(of("retransmissions(web)"), None);
+        assert_eq!(of("goodput_mbit(web in 100ms..75%)"), Some(3.0));
+        assert_eq!(of("goodput_mbit(web in 0ms..100ms)"), Some(0.0));
+        let unfit = |name: &str| Measure::read(name).unwrap().unfit(&scenario).unwrap();
+        assert!(unfit("goodput_mbit(web in 15ms..)").0.contains("between two looks"));
+        assert!(unfit("goodput_mbit(wed in 10ms..)").0.contains("no workload `wed`"));
         assert_eq!(of("completion_p50_ms(all)"), Some(3.0));
         assert_eq!(of("completion_p50_ms(all of web)"), Some(5.0));
         assert_eq!(of("completed(> 1MB of web)"), Some(0.0));

@@ -5,8 +5,10 @@ use ccplane_lab::result::{ContenderResult, Figures, Series, Totals};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::Duration;
 
+use super::bundles::{self, BUNDLES, OfBundle};
 use super::each::{self, Each};
 use super::rates::{rates_over, variation};
+use super::spans::Span;
 
 /// A run, as measures look at it.
 pub(super) struct Run<'r> {
@@ -50,6 +52,10 @@ enum What {
     Counted(fn(&Series) -> Option<u64>),
     /// What one of several workloads got.
     Workload(OfTotals, String),
+    /// What one of them read in a span, Mbit/s.
+    GoodputIn(String, Span),
+    /// What is seen of a bundle.
+    Bundle(OfBundle),
 }
 
 /// A value of what a workload got.
@@ -105,9 +111,11 @@ static FIGURES: [(&str, What); 19] = [
 const COMPLETED: &str = "completed";
 
 /// What is told of several values, and how its names end: before the unit where there is one.
-static STATISTICS: [(&str, Statistic); 5] = [
+static STATISTICS: [(&str, Statistic); 7] = [
     ("mean", Statistic::Mean),
     ("p50", Statistic::Quantile(0.5)),
+    ("p75", Statistic::Quantile(0.75)),
+    ("p80", Statistic::Quantile(0.8)),
     ("p95", Statistic::Quantile(0.95)),
     ("p99", Statistic::Quantile(0.99)),
     ("max", Statistic::Quantile(1.0)),
@@ -156,7 +164,8 @@ impl Measure {
         let plain = FIGURES
             .iter()
             .map(|(name, _)| *name)
-            .chain([COMPLETED, "variation", "share"]);
+            .chain([COMPLETED, "variation", "share"])
+            .chain(BUNDLES.iter().map(|(name, ..)| *name));
         plain.map(str::to_owned).chain(several).collect()
     }
 
@@ -209,6 +218,23 @@ impl Measure {
             What::Completed(class) => each::no_class(class, scenario),
             What::Of(_, each) => each.unfit(scenario),
             What::Workload(_, workload) => each::no_workload(workload, scenario),
+            What::GoodputIn(workload, span) => each::no_workload(workload, scenario)
+                .or_else(|| span.unfit(scenario))
+                .or_else(|| {
+                    let bounds = span.bounds(scenario)?;
+                    let between = [bounds.start, bounds.end]
+                        .iter()
+                        .any(|at| !at.is_multiple_of(look.as_nanos()));
+                    between.then(|| {
+                        (
+                            format!(
+                                "`{workload}` is looked at every {look}, and `{span}` begins or ends between two looks"
+                            ),
+                            "give a span of whole looks, or the scenario another `sample`".to_owned(),
+                        )
+                    })
+                }),
+            What::Bundle(of) => of.unfit(scenario),
             _ => None,
         }
     }
@@ -245,10 +271,29 @@ impl Measure {
             What::Of(statistic, each) => statistic.of(each.values(run)),
             What::Unfinished => figures.completions.as_ref().map(|all| all.unfinished as f64),
             What::Counted(count) => count(&run.result.series).map(|count| count as f64),
+            What::GoodputIn(name, span) => {
+                let at = run
+                    .scenario
+                    .workloads
+                    .iter()
+                    .position(|workload| workload.name == *name)?;
+                let course = &run.result.series.workloads.get(at)?.course;
+                let received = |ns: u64| {
+                    let looks = course.partition_point(|(at, _)| *at <= ns);
+                    looks
+                        .checked_sub(1)
+                        .and_then(|last| course.get(last))
+                        .map_or(0, |(_, bytes)| *bytes)
+                };
+                let span = span.bounds(run.scenario)?;
+                let bytes = received(span.end).saturating_sub(received(span.start));
+                Some(metrics::mbits(bytes, span.end - span.start))
+            }
             What::Workload(value, name) => {
                 let own = run.result.workloads.iter().find(|workload| workload.name == *name)?;
                 value(&own.totals)
             }
+            What::Bundle(of) => of.of(run),
         }
     }
 }
@@ -257,6 +302,12 @@ impl What {
     /// By its name and what stands in brackets.
     fn read(name: &str, inside: Option<&str>) -> Result<What, Unread> {
         let several = of_several(name);
+        if let Some((_, example, read)) = BUNDLES.iter().find(|(known, ..)| *known == name) {
+            let of = inside.and_then(|inside| read(inside));
+            return of
+                .map(What::Bundle)
+                .ok_or_else(|| Unread::Argument(bundles::fix(name, example)));
+        }
         let Some(inside) = inside else {
             if let Some((_, what)) = FIGURES.iter().find(|(known, _)| *known == name) {
                 return Ok(what.clone());
@@ -286,6 +337,11 @@ impl What {
                 ))),
             };
         }
+        if let ("goodput_mbit", (workload, span)) = (name, Span::split(inside))
+            && span != Span::All
+        {
+            return Ok(What::GoodputIn(workload.to_owned(), span));
+        }
         if let Some((_, value)) = WORKLOADS.iter().find(|(known, _)| *known == name) {
             return Ok(What::Workload(*value, inside.to_owned()));
         }
@@ -313,6 +369,7 @@ mod tests {
             "convergence_p50_ms(0.95, 5ms)",
             "pooled completion_mean_ms(all)",
             "goodput_mbit(web)",
+            "goodput_mbit(web in 1s..50%)",
             "share(web)",
             "slowdown_p99(<= 10kB of web)",
         ] {

@@ -1,6 +1,7 @@
 //! Papers as files: a scenario, a grid of values that take the place of some of its words, contenders, and what is to be seen of
 //! every run. docs/papers.md says how to write one; those in `papers/` are part of the program.
 
+mod bundles;
 mod check;
 mod each;
 mod measure;
@@ -8,6 +9,7 @@ mod names;
 mod rates;
 mod run;
 mod shown;
+mod spans;
 mod words;
 mod written;
 
@@ -107,6 +109,14 @@ struct Meant {
     each: Vec<usize>,
 }
 
+impl Meant {
+    /// Whether a run at this point may be meant.
+    fn allows(&self, point: &Point) -> bool {
+        let allowed = |(dim, values): &(usize, Vec<usize>)| point.get(*dim).is_none_or(|value| values.contains(value));
+        self.only.iter().all(allowed)
+    }
+}
+
 #[derive(Debug)]
 struct Figure {
     key: String,
@@ -115,9 +125,44 @@ struct Figure {
     meant: Meant,
     /// It is a ratio to this contender, or to this place.
     over: Option<(usize, usize)>,
+    /// Of several values of the dimensions that its key does not name.
+    take: Option<Take>,
+    /// Measures that it is taken of beside its own.
+    also: Vec<Measure>,
+    scale: Scale,
     paper: String,
     judged: Judged,
     least: f64,
+}
+
+/// What a figure is of several values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Take {
+    Max,
+    Min,
+    Mean,
+    /// The statistic of what all of them have, taken together.
+    Together,
+}
+
+/// What a figure makes of a value, or of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scale {
+    Times(f64),
+    /// 100 · (1 − ratio).
+    PercentLess,
+    /// 100 · (ratio − 1).
+    PercentMore,
+}
+
+impl Scale {
+    fn of(self, value: f64) -> f64 {
+        match self {
+            Scale::Times(times) => value * times,
+            Scale::PercentLess => 100.0 * (1.0 - value),
+            Scale::PercentMore => 100.0 * (value - 1.0),
+        }
+    }
 }
 
 /// How a figure is judged.
@@ -278,8 +323,8 @@ impl Paper {
         filled
     }
 
-    /// The scenario of a point.
-    fn scenario(&self, point: &Point, quick: bool) -> Result<Scenario, Problem> {
+    /// The scenario of a point. A recorded link takes the place of every generated one.
+    fn scenario(&self, point: &Point, quick: bool, trace: Option<&Path>) -> Result<Scenario, Problem> {
         let mut words = self.words.clone();
         let chosen = point
             .iter()
@@ -299,6 +344,9 @@ impl Paper {
         if let Some((text, at)) = algorithm {
             let list = format!("[{:?}]", self.filled(text, point, |choice| &choice.key));
             words.insert("contenders".to_owned(), Word::Value(list, at.clone()));
+        }
+        if let Some(trace) = trace {
+            words::recorded(&mut words, trace, &self.whole);
         }
         let told = Told::of(&words);
         let file = self.origins.first().map_or("", |origin| &origin.file);
@@ -321,21 +369,34 @@ impl Paper {
     }
 }
 
+macro_rules! embedded {
+    ($($file:literal,)*) => {
+        &[$(($file, include_str!(concat!("../../../../papers/", $file)))),*]
+    };
+}
+
 /// Papers that are part of the program, and their files.
-const EMBEDDED: [(&str, &str); 7] = [
-    ("dx/testbed.toml", include_str!("../../../../papers/dx/testbed.toml")),
-    ("dx/fattree.toml", include_str!("../../../../papers/dx/fattree.toml")),
-    ("dx/senders.toml", include_str!("../../../../papers/dx/senders.toml")),
-    (
-        "dx/convergence.toml",
-        include_str!("../../../../papers/dx/convergence.toml"),
-    ),
-    ("dx/noise.toml", include_str!("../../../../papers/dx/noise.toml")),
-    ("dx/fairness.toml", include_str!("../../../../papers/dx/fairness.toml")),
-    (
-        "own/sim-kernel.toml",
-        include_str!("../../../../papers/own/sim-kernel.toml"),
-    ),
+const EMBEDDED: &[(&str, &str)] = embedded![
+    "dx/testbed.toml",
+    "dx/fattree.toml",
+    "dx/senders.toml",
+    "dx/convergence.toml",
+    "dx/noise.toml",
+    "dx/fairness.toml",
+    "rc3/priority.toml",
+    "bundler/overview.toml",
+    "bundler/timeline.toml",
+    "bundler/inelastic.toml",
+    "bundler/elastic.toml",
+    "bundler/two.toml",
+    "bundler/sendbox-cc.toml",
+    "bundler/endhost-cc.toml",
+    "bundler/load.toml",
+    "bundler/classes.toml",
+    "bundler/multipath.toml",
+    "bundler/accuracy.toml",
+    "bundler/variable.toml",
+    "own/sim-kernel.toml",
 ];
 
 /// All of them. One that is wrong is left out: a test reads each.

@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::check::Context;
 use super::measure::Measure;
 use super::written::{self, Text};
-use super::{Chart, Column, Dim, Figure, Judged, Meant, Table, X};
+use super::{Chart, Column, Dim, Figure, Judged, Meant, Scale, Table, Take, X};
 
 /// Names, where dimensions are known.
 pub(super) struct Names<'t> {
@@ -60,6 +60,13 @@ impl Names<'_> {
         Ok(found)
     }
 
+    /// What says nothing of places is of the paper's first one.
+    fn place(&self, meant: &Meant) -> Option<(usize, usize)> {
+        let on = self.contenders() + 1;
+        let said = meant.each.contains(&on) || meant.only.iter().any(|(dim, _)| *dim == on);
+        (!said).then_some((on, 0))
+    }
+
     /// That every dimension is either gone through or stands at one value.
     fn decided<T>(&self, at: &Spanned<T>, meant: &Meant, how: &str) -> Result<(), Problem> {
         for (n, dim) in self.dims.iter().enumerate() {
@@ -110,26 +117,93 @@ impl Names<'_> {
         let mut only = self.only(&figure.only)?;
         let fixed = self.fixed(figure.of.as_ref(), figure.on.as_ref())?;
         only.extend(fixed.into_iter().map(|(dim, value)| (dim, vec![value])));
-        let meant = Meant {
+        let mut meant = Meant {
             only,
             each: self.braces(&figure.key)?,
         };
-        self.decided(&figure.key, &meant, "name it in braces in the key")?;
+        let place = self.place(&meant);
+        meant.only.extend(place.map(|(on, first)| (on, vec![first])));
+        let take = figure.take.as_ref().map(|take| self.take(take)).transpose()?;
+        if take.is_none() {
+            self.decided(&figure.key, &meant, "name it in braces in the key")?;
+        }
         if let Some(what) = &figure.what {
             self.braces(what)?;
         }
         let over = self.over(figure.over.as_ref(), figure.over_on.as_ref())?;
         let measure = context.measure(&figure.value)?;
+        let also = figure.also.iter().map(|text| context.measure(text));
+        let also: Vec<Measure> = also.collect::<Result<_, _>>()?;
+        if let (None, Some(stray)) = (take, figure.also.first()) {
+            return Err(context.problem(
+                stray,
+                "one figure of several measures?",
+                "say which of them it is, as `take = \"max\"`",
+            ));
+        }
+        if let (Some(Take::Together), Some(at), None) = (take, &figure.take, measure.pooled()) {
+            return Err(context.problem(
+                at,
+                "only what is `pooled` is of all runs together",
+                "write the measure with `pooled`, or `take = \"mean\"`",
+            ));
+        }
         Ok(Figure {
             key: figure.key.get_ref().clone(),
             what: figure.what.as_ref().map(|what| what.get_ref().clone()),
             judged: self.judged(figure, &measure, over)?,
+            scale: self.scale(figure, over)?,
+            take,
+            also,
             paper: figure.paper.clone(),
             least: figure.least.unwrap_or(0.0),
             measure,
             meant,
             over,
         })
+    }
+
+    /// What is taken of several values.
+    fn take(&self, take: &Text) -> Result<Take, Problem> {
+        let known = [
+            ("max", Take::Max),
+            ("min", Take::Min),
+            ("mean", Take::Mean),
+            ("together", Take::Together),
+        ];
+        let found = known.iter().find(|(name, _)| name == take.get_ref());
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        found.map(|(_, take)| *take).ok_or_else(|| {
+            self.context
+                .source
+                .unknown(take.span(), "way to take several values", take.get_ref(), &names)
+        })
+    }
+
+    /// What is made of a value or a ratio.
+    fn scale(&self, figure: &written::Figure, over: Option<(usize, usize)>) -> Result<Scale, Problem> {
+        let Some(percent) = &figure.percent else {
+            return Ok(Scale::Times(figure.times.unwrap_or(1.0)));
+        };
+        if figure.times.is_some() {
+            let fix = "remove `times`, or `percent`";
+            return Err(self
+                .context
+                .problem(percent, "percent are a hundred times already", fix));
+        }
+        match (percent.get_ref().as_str(), over) {
+            (_, None) => Err(self.context.problem(
+                percent,
+                "percent of what?",
+                "give `over` or `over_on`: what it is compared with",
+            )),
+            ("less", _) => Ok(Scale::PercentLess),
+            ("more", _) => Ok(Scale::PercentMore),
+            (other, _) => Err(self
+                .context
+                .source
+                .unknown(percent.span(), "percent", other, &["less", "more"])),
+        }
     }
 
     /// How a figure is judged, and whether all that this takes is there.
@@ -153,6 +227,13 @@ impl Names<'_> {
                 None => self.aim(figure).map(Judged::Value),
             };
         };
+        if let Some(stray) = figure.take.as_ref().or(figure.percent.as_ref()) {
+            return Err(context.problem(
+                stray,
+                format!("`judge = \"{}\"` is of one value as it is", judge.get_ref()),
+                "remove this line, or `judge`",
+            ));
+        }
         let aims = figure.at_least.as_ref().or(figure.at_most.as_ref());
         match (judge.get_ref().as_str(), &figure.margin) {
             ("equivalence", None) => {
@@ -222,10 +303,14 @@ impl Names<'_> {
         let mut columns = Vec::new();
         for column in &table.columns {
             let measure = self.context.measure(&column.value)?;
-            let fixed = self.fixed(column.of.as_ref(), column.on.as_ref())?;
+            let mut fixed = self.fixed(column.of.as_ref(), column.on.as_ref())?;
             let mut whole = meant.clone();
             whole.each.extend(rows.iter().chain(&across).copied());
             whole.only.extend(fixed.iter().map(|(dim, value)| (*dim, vec![*value])));
+            if let Some((on, first)) = self.place(&whole) {
+                fixed.push((on, first));
+                whole.only.push((on, vec![first]));
+            }
             self.decided(&column.value, &whole, "name it in `rows`")?;
             columns.push(Column {
                 heading: column.heading.clone().unwrap_or_else(|| measure.name.clone()),
@@ -281,7 +366,7 @@ impl Names<'_> {
         };
         let lines = chart.lines.as_ref().map(|lines| self.dim(lines)).transpose()?;
         let lines = lines.unwrap_or(self.contenders());
-        let pictures = Meant {
+        let mut pictures = Meant {
             only: self.only(&chart.only)?,
             each: self.braces(&chart.caption)?,
         };
@@ -293,6 +378,10 @@ impl Names<'_> {
             X::Delay => whole.each.push(lines),
             X::Time => {}
         }
+        if let Some((on, first)) = self.place(&whole) {
+            pictures.only.push((on, vec![first]));
+            whole.only.push((on, vec![first]));
+        }
         self.decided(&chart.caption, &whole, "name it in braces in the title or the caption")?;
         let own = match x {
             X::Dim(dim) => self
@@ -300,7 +389,7 @@ impl Names<'_> {
                 .get(dim)
                 .map_or(String::new(), |dim| dim.heading.replace('\n', " ")),
             X::Delay => "queueing delay, µs".to_owned(),
-            X::Time => "ms".to_owned(),
+            X::Time => "time".to_owned(),
         };
         Ok(Chart {
             caption: chart.caption.get_ref().clone(),

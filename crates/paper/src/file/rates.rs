@@ -34,6 +34,25 @@ pub(super) fn rates(run: &Run<'_>) -> Vec<Vec<f64>> {
     run.result.series.flows.iter().map(flow).collect()
 }
 
+/// What these flows are called, by their workloads, where there are several of them.
+pub(super) fn names(run: &Run<'_>) -> Vec<String> {
+    let series = &run.result.series;
+    if series.workloads.is_empty() {
+        return Vec::new();
+    }
+    let mut names = vec![String::new(); series.flows.len()];
+    for (workload, own) in run.scenario.workloads.iter().zip(&series.workloads) {
+        for (place, n) in own.flows.iter().zip(1..) {
+            let Some(name) = names.get_mut(*place) else { continue };
+            *name = match own.flows.len() {
+                1 => workload.name.clone(),
+                _ => format!("{} {n}", workload.name),
+            };
+        }
+    }
+    names
+}
+
 /// The same over spans of this length, once the run is warm.
 pub(super) fn rates_over(run: &Run<'_>, span: Duration) -> Vec<Vec<f64>> {
     let look = run.scenario.sample_every.as_nanos().max(1);

@@ -5,7 +5,7 @@ use ccplane_lab::stats::paired_ratio;
 use ccplane_report::chart::{self, Axis, Line};
 
 use super::run::{Kept, Runs};
-use super::{Chart, Choice, Figure, Judged, Meant, Measure, Paper, Point, Table, X};
+use super::{Chart, Choice, Figure, Judged, Meant, Measure, Paper, Point, Table, Take, X};
 use crate::page::{Findings, cell};
 use crate::{Datapath, Options};
 
@@ -84,13 +84,13 @@ impl Shown<'_> {
     }
 
     fn figure(&self, findings: &mut Findings, figure: &Figure) {
-        for point in self.ran(&figure.meant) {
+        for (point, of) in self.taken(figure) {
             let key = self.paper.filled(&figure.key, &point, |choice| &choice.key);
             let what = figure
                 .what
                 .as_ref()
                 .map(|what| self.paper.filled(what, &point, |choice| &choice.label));
-            let ratio = || self.ratio(&point, &figure.measure, figure.over);
+            let ratio = || self.scaled(&of, figure);
             match (figure.judged, what) {
                 (Judged::Interval(aim), what) => {
                     let other = figure.over.map(|over| with(&point, &[over]));
@@ -108,6 +108,54 @@ impl Shown<'_> {
                 (Judged::Value(aim), Some(what)) => findings.compare(&key, &what, ratio(), &figure.paper, aim),
                 (Judged::Value(_), None) => findings.figure(&key, ratio()),
             }
+        }
+    }
+
+    /// The points of a figure's keys that were run, and of each those that its value is taken of.
+    fn taken(&self, figure: &Figure) -> Vec<(Point, Vec<Point>)> {
+        let of = |point: &Point| match figure.take {
+            None => vec![point.clone()],
+            Some(_) => {
+                let named = fixed(point, &figure.meant.each);
+                let mut only = figure.meant.only.clone();
+                only.extend(named.into_iter().map(|(dim, value)| (dim, vec![value])));
+                let each = (0..self.paper.dims.len()).collect();
+                self.paper.expand(&Meant { only, each })
+            }
+        };
+        let points = self.paper.expand(&figure.meant).into_iter();
+        let ran = points.map(|point| {
+            let mut of = of(&point);
+            of.retain(|point| self.runs.contains_key(point));
+            (point, of)
+        });
+        ran.filter(|(_, of)| !of.is_empty()).collect()
+    }
+
+    /// What a figure makes of these points; none where one of them has none.
+    fn scaled(&self, of: &[Point], figure: &Figure) -> Option<f64> {
+        if figure.take == Some(Take::Together) {
+            let (statistic, each) = figure.measure.pooled()?;
+            let runs = of
+                .iter()
+                .filter_map(|point| self.runs.get(point))
+                .flat_map(|runs| runs.values());
+            let all = runs.filter_map(|kept| kept.several.get(&each.key())).flatten().copied();
+            return statistic.of(all).map(|value| figure.scale.of(value));
+        }
+        let measures = || std::iter::once(&figure.measure).chain(&figure.also);
+        let values = of
+            .iter()
+            .flat_map(|point| measures().map(move |measure| (point, measure)));
+        let values = values.map(|(point, measure)| {
+            let ratio = self.ratio(point, measure, figure.over)?;
+            Some(figure.scale.of(ratio))
+        });
+        let values = Distribution::new(values.collect::<Option<Vec<f64>>>()?);
+        match figure.take {
+            Some(Take::Max) => values.quantile(1.0),
+            Some(Take::Min) => values.quantile(0.0),
+            _ => values.mean(),
         }
     }
 
@@ -235,12 +283,13 @@ impl Shown<'_> {
             only: only.clone(),
             each: each.to_vec(),
         };
+        let ran = match chart.x {
+            X::Time => self.ran(&each(&[])),
+            _ => Vec::new(),
+        };
+        let drawn = ran.first().and_then(|point| self.first(point));
         let lines: Vec<Line> = match chart.x {
-            X::Time => self
-                .ran(&each(&[]))
-                .first()
-                .and_then(|point| self.first(point))
-                .map_or(Vec::new(), |kept| courses(kept, chart.times)),
+            X::Time => drawn.map_or(Vec::new(), |kept| courses(kept, chart.times)),
             X::Delay => {
                 let points = self.ran(&each(&[chart.lines]));
                 let line = |point: &Point| {
@@ -260,10 +309,13 @@ impl Shown<'_> {
         let y = Axis::linear("");
         chart::Chart {
             title: self.paper.filled(&chart.title, panel, |choice| &choice.label),
-            x: if chart.log || chart.x == X::Delay {
-                Axis::log(&chart.x_label)
-            } else {
-                Axis::linear(&chart.x_label)
+            x: match chart.x {
+                X::Time => {
+                    let unit = drawn.map(|kept| format!("{}, {}", chart.x_label, unit_of_time(kept).0));
+                    Axis::linear(&unit.unwrap_or_default())
+                }
+                X::Dim(_) if !chart.log => Axis::linear(&chart.x_label),
+                _ => Axis::log(&chart.x_label),
             },
             y: match (chart.range, chart.x) {
                 (Some((from, to)), _) => y.from_to(from, to),
@@ -349,12 +401,32 @@ fn distribution(kept: &Kept) -> Vec<(f64, f64)> {
     delays.map(|(n, us)| (*us, n as f64 / last)).collect()
 }
 
-/// The rate of each flow over time, by so much.
+/// The rate of each flow over time, by so much. Flows of several workloads stand in the order of their names, so that one of a name looks
+/// alike in every panel.
 fn courses(kept: &Kept, times: f64) -> Vec<Line> {
-    let line = |(n, rates): (usize, &Vec<f64>)| {
-        let at = |look: usize| (look as f64 + 0.5) * kept.look_ms;
+    let (_, per_ms) = unit_of_time(kept);
+    let mut flows: Vec<(String, &Vec<f64>)> = kept
+        .rates
+        .iter()
+        .zip(1..)
+        .map(|(rates, n)| (format!("flow {n}"), rates))
+        .collect();
+    if kept.names.len() == flows.len() {
+        flows = kept.names.iter().cloned().zip(&kept.rates).collect();
+        flows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    }
+    let line = |(n, (name, rates)): (usize, (String, &Vec<f64>))| {
+        let at = |look: usize| (look as f64 + 0.5) * kept.look_ms * per_ms;
         let points = rates.iter().enumerate().map(|(look, mbit)| (at(look), *mbit * times));
-        Line::new(format!("flow {}", n + 1), n, points)
+        Line::new(name, n, points)
     };
-    kept.rates.iter().enumerate().map(line).collect()
+    flows.into_iter().enumerate().map(line).collect()
+}
+
+/// What time is counted in where there are looks so far apart, and a millisecond in it.
+fn unit_of_time(kept: &Kept) -> (&'static str, f64) {
+    match kept.look_ms >= 100.0 {
+        true => ("s", 1e-3),
+        false => ("ms", 1.0),
+    }
 }

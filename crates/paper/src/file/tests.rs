@@ -43,7 +43,7 @@ fn every_paper_of_the_program_is_read() {
     assert_eq!(embedded().len(), EMBEDDED.len());
     for paper in embedded() {
         for point in paper.points(false, |on| on == Datapath::Sim) {
-            let scenario = paper.scenario(&point, false).unwrap();
+            let scenario = paper.scenario(&point, false, None).unwrap();
             assert!(
                 Sim::default().prepare(&scenario, &Registry::builtin()).is_ok(),
                 "{}",
@@ -55,8 +55,10 @@ fn every_paper_of_the_program_is_read() {
     assert_eq!((paper.on, paper.repeats), (&[Datapath::Sim][..], None));
     let own = by_name("sim-kernel").unwrap();
     assert_eq!((own.on.len(), own.repeats), (2, Some(5)));
-    let halves = by_name("dx-testbed").unwrap();
-    assert_eq!((halves.on.len(), halves.repeats), (2, None));
+    for halves in ["dx-testbed", "rc3-priority"] {
+        let halves = by_name(halves).unwrap();
+        assert_eq!((halves.on.len(), halves.repeats), (2, None));
+    }
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn a_grid_is_crossed_and_its_words_replace_the_scenarios() {
     assert_eq!(points.len(), 6);
     let texts: Vec<String> = points
         .iter()
-        .map(|point| paper.scenario(point, false).unwrap().text)
+        .map(|point| paper.scenario(point, false, None).unwrap().text)
         .collect();
     assert!(
         texts[5].contains("rate = \"20mbit\"") && texts[5].contains("bulk.flows = 3"),
@@ -85,7 +87,7 @@ fn a_scenario_is_the_base_of_a_paper() {
     let text =
         "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"02-fairness\"\n[[contender]]\nalgorithm = \"reno\"\n";
     let paper = read(text).unwrap();
-    let scenario = paper.scenario(&vec![0, 0], false).unwrap();
+    let scenario = paper.scenario(&vec![0, 0], false, None).unwrap();
     let contenders: Vec<String> = scenario
         .contenders
         .iter()
@@ -197,6 +199,49 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "no pairs",
             "without `pooled`",
         ),
+        (figure("value = \"jain\"\ntake = \"most\"\n"), 23, "`most`", "`max`"),
+        (
+            figure("value = \"jain\"\ntake = \"together\"\n"),
+            23,
+            "`pooled`",
+            "`take = \"mean\"`",
+        ),
+        (
+            figure("value = \"jain\"\nalso = [\"drops\"]\n"),
+            23,
+            "several measures",
+            "take",
+        ),
+        (
+            figure("value = \"jain\"\npercent = \"less\"\n"),
+            23,
+            "of what",
+            "`over`",
+        ),
+        (
+            figure("value = \"jain\"\nover = \"reno\"\njudge = \"less\"\ntake = \"max\"\n"),
+            25,
+            "one value",
+            "remove",
+        ),
+        (
+            figure("value = \"completion_p50_ms(all in web)\"\n"),
+            22,
+            "`web` is no span",
+            "`bulk`",
+        ),
+        (
+            figure("value = \"passing_share\"\n"),
+            22,
+            "no measure",
+            "`passing_share(all)`",
+        ),
+        (
+            figure("value = \"passing_share(all)\"\n"),
+            22,
+            "no bundle",
+            "`[[bundle]]`",
+        ),
         (small("[[except]]\nskip = true\n"), 20, "everywhere", "`only = "),
         (
             small("[[except]]\nonly = { rate = \"10mbit\" }\n"),
@@ -257,7 +302,7 @@ fn where_axes_cross_something_else_may_hold() {
     .unwrap();
     let points = paper.points(false, |_| true);
     let rates = points.iter().map(|point| {
-        let text = paper.scenario(point, false).unwrap().text;
+        let text = paper.scenario(point, false, None).unwrap().text;
         let rate = text.split_once("rate = \"").unwrap().1.split_once('"').unwrap().0;
         format!("{} {rate}", paper.filled("{rate} {n}", point, |choice| &choice.key))
     });
@@ -269,6 +314,21 @@ fn where_axes_cross_something_else_may_hold() {
         "20mbit 3 21mbit",
     ];
     assert_eq!(rates.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_says_no_place_is_of_the_first() {
+    let figure = |more: &str| format!("[[figure]]\nkey = \"{{rate}}\"\nvalue = \"jain\"\n{more}");
+    let text = |more: &str| small(&figure(more)).replace("\n[scenario]", "on = [\"linux\", \"sim\"]\n[scenario]");
+    let places = |text: &str| {
+        let paper = read(text).unwrap();
+        let points = paper.expand(&paper.figures[0].meant);
+        points.iter().map(|point| point[2]).collect::<Vec<_>>()
+    };
+    assert_eq!(places(&text("")), [0, 0]);
+    assert_eq!(places(&text("take = \"max\"\n")), [0, 0]);
+    assert_eq!(places(&text("on = \"sim\"\n")), [1, 1]);
+    assert_eq!(places(&text("").replace("{rate}", "{rate}_{on}")), [0, 1, 0, 1]);
 }
 
 /// A paper with two contenders of which only figures at 10 Mbit/s are shown.
@@ -319,6 +379,50 @@ fn flows_of_all_seeds_are_taken_together() {
     let shown = shown_of(&figures, &runs);
     assert_eq!((&shown["together"], &shown["p50"]), (&4.0.into(), &2.0.into()));
     assert_eq!((&shown["each"], &shown["ratio"]), (&6.0.into(), &2.0.into()));
+}
+
+/// Of two contenders: the larger, the lesser, the mean; of two measures, and as percent of a third's.
+#[test]
+fn a_figure_is_taken_of_several_values() {
+    let figure = |key: &str, rest: &str| format!("[[figure]]\nkey = \"{key}\"\nonly = {{ rate = \"10mbit\" }}\n{rest}");
+    let jain = "value = \"jain\"\n";
+    let figures = [
+        figure("max", &format!("{jain}take = \"max\"\n")),
+        figure("min", &format!("{jain}take = \"min\"\ntimes = 10\n")),
+        figure("mean", &format!("{jain}take = \"mean\"\n")),
+        figure("also", &format!("{jain}also = [\"drops\"]\ntake = \"max\"\n")),
+        figure(
+            "less",
+            &format!("{jain}of = \"reno\"\nover = \"cubic\"\npercent = \"less\"\n"),
+        ),
+        figure(
+            "more",
+            &format!("{jain}of = \"cubic\"\nover = \"reno\"\npercent = \"more\"\n"),
+        ),
+        figure(
+            "together",
+            "value = \"pooled completion_mean_ms(all)\"\ntake = \"together\"\n",
+        ),
+    ]
+    .concat();
+    let runs = [
+        (0, 1, kept("jain", 0.5, &[1.0])),
+        (1, 1, kept("jain", 1.0, &[4.0, 4.0])),
+    ];
+    let shown = shown_of(&figures, &runs);
+    let of = |key: &str| shown[key].as_f64();
+    assert_eq!((of("max"), of("min"), of("mean")), (Some(1.0), Some(5.0), Some(0.75)));
+    assert_eq!((of("less"), of("more")), (Some(50.0), Some(100.0)));
+    assert_eq!(of("together"), Some(3.0));
+    // One value of several is missing: what is left says too little.
+    assert_eq!(of("also"), None);
+    let more = [("jain", 0.5), ("drops", 3.0)].map(|(name, value)| (name.to_owned(), value));
+    let both = run::Kept {
+        values: BTreeMap::from(more),
+        ..run::Kept::default()
+    };
+    let shown = shown_of(&figures, &[(0, 1, both.clone()), (1, 1, both)]);
+    assert_eq!(shown["also"].as_f64(), Some(3.0));
 }
 
 /// Drops of the same seed: none beside 177 is a difference, none beside 15 of at least 20 is not, and without a least there is no ratio.
@@ -447,7 +551,7 @@ fn scenario_of(name: &str, keys: &[(&str, &str)]) -> Scenario {
         only: only.collect(),
         each: Vec::new(),
     };
-    paper.scenario(&paper.expand(&meant)[0], false).unwrap()
+    paper.scenario(&paper.expand(&meant)[0], false, None).unwrap()
 }
 
 /// A run of it with this seed.
@@ -655,4 +759,25 @@ fn small_flows_hardly_wait_under_dx() {
     };
     let (dx, dctcp) = (slowest("dx"), slowest("dctcp"));
     assert!(dx < 200_000 && dctcp > 2 * dx, "{dx} ns, {dctcp} ns");
+}
+
+/// Of what is of high priority nothing waits behind what is of low priority, and that has what is left.
+#[test]
+fn high_priority_has_the_link_and_low_priority_what_is_left() {
+    let seconds = Duration::from_secs;
+    for place in ["host", "switch"] {
+        for (order, first) in [("high_joins", "low"), ("low_joins", "high")] {
+            let mut scenario = scenario_of("rc3-priority", &[("place", place), ("order", order)]);
+            (scenario.warm, scenario.duration) = (seconds(5), seconds(8));
+            scenario.workloads[1].start = seconds(4);
+            let result = ran(&scenario, 1);
+            let run = looked_at(&scenario, &result);
+            let of = |measure: &str| Measure::read(measure).unwrap().of(&run).unwrap();
+            let (high, low) = (of("goodput_mbit(high)"), of("goodput_mbit(low)"));
+            assert!((0.98..1.01).contains(&(high / 97.33)), "{place} {order}: {high}");
+            assert!(low < 2.0, "{place} {order}: {low}");
+            let alone = of(&format!("goodput_mbit({first} in 1s..50%)"));
+            assert!(alone > 90.0, "{place} {order}: alone {alone}");
+        }
+    }
 }

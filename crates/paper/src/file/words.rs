@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use ccplane_lab::scenario::{Problem, Source};
 use toml::Spanned;
@@ -107,6 +108,21 @@ pub(super) fn put(words: &mut Words, path: &str, word: Word) -> Result<(), Strin
                 Some(_) => Err(format!("`{path}` is a whole `{first}`, not a word of it")),
                 None => Err(format!("there is no `{first}` of this number or name: `{which}`")),
             }
+        }
+    }
+}
+
+/// A recorded link in the place of every generated one.
+pub(super) fn recorded(words: &mut Words, trace: &Path, at: &Place) {
+    if words.remove("cellular").is_some() {
+        let file = Word::Value(format!("{:?}", trace.display().to_string()), at.clone());
+        words.insert("trace".to_owned(), file);
+    }
+    for word in words.values_mut() {
+        match word {
+            Word::Value(..) => {}
+            Word::Table(inner) => recorded(inner, trace, at),
+            Word::List(all) => all.iter_mut().for_each(|inner| recorded(inner, trace, at)),
         }
     }
 }
@@ -224,5 +240,18 @@ mod tests {
              [[workload]]\nname = \"web\"\nstart = \"2s\"\n"
         );
         assert_eq!(Told::of(&words(&told)).text, told, "it is what it says");
+    }
+
+    #[test]
+    fn a_recorded_link_takes_the_place_of_generated_ones() {
+        let text = "topology.dumbbell = { rtt = \"40ms\", cellular = { mean = \"5mbit\" } }\n\
+                    link = [{ from = \"a\", cellular = {} }, { from = \"b\", rate = \"1mbit\" }]\n";
+        let mut all = words(text);
+        recorded(&mut all, Path::new("/tmp/a b.trace"), &Place { origin: 0, span: 0..0 });
+        assert_eq!(
+            Told::of(&all).text,
+            "topology.dumbbell.rtt = \"40ms\"\ntopology.dumbbell.trace = \"/tmp/a b.trace\"\n[[link]]\nfrom = \"a\"\n\
+             trace = \"/tmp/a b.trace\"\n[[link]]\nfrom = \"b\"\nrate = \"1mbit\"\n"
+        );
     }
 }

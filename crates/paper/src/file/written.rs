@@ -120,6 +120,14 @@ pub(super) struct Figure {
     pub at_most: Option<Spanned<f64>>,
     pub judge: Option<Text>,
     pub margin: Option<Spanned<f64>>,
+    /// Of several values: the largest, the least, the mean, or what all have together.
+    pub take: Option<Text>,
+    /// Measures that it is taken of beside `value`.
+    #[serde(default)]
+    pub also: Vec<Text>,
+    /// A ratio as percent `less` or `more`.
+    pub percent: Option<Text>,
+    pub times: Option<f64>,
     /// Two values that are both below this count as equal.
     pub least: Option<f64>,
 }

@@ -29,6 +29,7 @@ const QUEUES: &[(&str, &str)] = &[
     ),
     ("dualpi2", "`dualpi2` or `dualpi2:target=15ms:limit=10000p`"),
     ("tbf", "`tbf:rate=96mbit:burst=32kB:limit=1bdp`"),
+    ("policer", "`policer:rate=50mbit:burst=250kB`"),
     ("rcp", "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`"),
 ];
 
@@ -37,6 +38,7 @@ const SFQ_LIMIT: Size = Size::Packets(127);
 const CODEL_LIMIT: Size = Size::Packets(1_000);
 const FQ_CODEL_LIMIT: Size = Size::Packets(10_240);
 const DUALPI2_LIMIT: Size = Size::Packets(10_000);
+const POLICER_LIMIT: Size = Size::Packets(1_000);
 const RCP_LIMIT: Size = Size::MilliBdp(1_000);
 
 /// 2 % and 0.002.
@@ -71,7 +73,7 @@ fn read(text: &str) -> Result<QueueSpec, String> {
         "fq_codel" => fq_codel(settings),
         "red" => red(settings),
         "dualpi2" => dualpi2(settings),
-        "tbf" => tbf(settings),
+        "tbf" | "policer" => bucket(kind, settings),
         _ => rcp(settings),
     };
     spec.map_err(|reason| format!("{reason}; write {example}"))
@@ -244,7 +246,8 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::DualPi2 { config, limit })
 }
 
-fn tbf(settings: &str) -> Result<QueueSpec, String> {
+/// A token bucket that holds back, or one that drops.
+fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
     for setting in Setting::all(settings)? {
         match setting.name {
@@ -254,10 +257,15 @@ fn tbf(settings: &str) -> Result<QueueSpec, String> {
             _ => return Err(setting.unknown(&["rate", "burst", "limit"])),
         }
     }
-    let (Some(rate), Some(burst), Some(limit)) = (rate, burst, limit) else {
-        return Err("it needs rate, burst and limit".into());
-    };
-    Ok(QueueSpec::Tbf { rate, burst, limit })
+    match (kind, rate, burst, limit) {
+        ("policer", Some(rate), Some(burst), limit) => {
+            let limit = limit.unwrap_or(POLICER_LIMIT);
+            Ok(QueueSpec::Policer { rate, burst, limit })
+        }
+        ("policer", ..) => Err("it needs rate and burst".into()),
+        (_, Some(rate), Some(burst), Some(limit)) => Ok(QueueSpec::Tbf { rate, burst, limit }),
+        _ => Err("it needs rate, burst and limit".into()),
+    }
 }
 
 fn rcp(settings: &str) -> Result<QueueSpec, String> {
@@ -337,6 +345,10 @@ impl fmt::Display for QueueSpec {
                 )
             }
             QueueSpec::Tbf { rate, burst, limit } => write!(f, "tbf:rate={rate}:burst={burst}:limit={limit}"),
+            QueueSpec::Policer { rate, burst, limit } => {
+                write!(f, "policer:rate={rate}:burst={burst}")?;
+                differs(f, "limit", limit, POLICER_LIMIT)
+            }
             QueueSpec::Rcp { config, limit } => {
                 let default = RcpConfig::DEFAULT;
                 f.write_str("rcp")?;

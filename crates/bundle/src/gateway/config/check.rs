@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ccplane_problem::{Problem, Source};
-use ccplane_qdisc::QueueSpec;
+use ccplane_qdisc::{ClassSpec, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
@@ -40,6 +40,7 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
     let peers = context.peers(&file.peer, &site)?;
     Ok(Config {
         classes: context.classes(&file.class, site.mtu)?,
+        metrics: context.metrics(file.metrics.as_ref())?,
         site,
         peers,
     })
@@ -99,7 +100,18 @@ impl Context<'_> {
             addresses: self.addresses(&site.addresses)?,
             mtu: self.mtu(site.mtu.as_ref())?,
             uplink_rate: site.uplink_rate.as_ref().map(|rate| rate.get_ref().0),
+            copy_dscp: site.copy_dscp,
         })
+    }
+
+    fn metrics(&self, metrics: Option<&file::Metrics>) -> Result<Option<SocketAddr>, Problem> {
+        let Some(metrics) = metrics else { return Ok(None) };
+        let address = metrics.listen.get_ref().0.0;
+        if address.port() == 0 {
+            let fix = "give one, as 127.0.0.1:9465: who asks for them has to know it";
+            return Err(self.problem(&metrics.listen, "no port", "here", fix));
+        }
+        Ok(Some(address))
     }
 
     fn device(&self, device: Option<&Spanned<String>>) -> Result<String, Problem> {
@@ -317,7 +329,7 @@ impl Context<'_> {
     fn queue(&self, written: Option<&Q<QueueSpec>>, mtu: u32) -> Result<Option<QueueSpec>, Problem> {
         let Some(written) = written else { return Ok(None) };
         let queue = written.get_ref().0;
-        if matches!(queue, QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. }) {
+        if matches!(queue, QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. } | QueueSpec::Policer { .. }) {
             return Err(self.problem(
                 written,
                 "this queue has a rate of its own, and the gateway's changes all the time",
@@ -502,8 +514,16 @@ impl Context<'_> {
 
     fn class(&self, written: &Spanned<file::Class>, place: usize, mtu: u32) -> Result<Class, Problem> {
         let w = written.get_ref();
-        if let Some(weight) = w.weight.as_ref().filter(|weight| *weight.get_ref() == 0) {
-            return Err(self.problem(weight, "a class of weight 0 is never served", "here", "give at least 1"));
+        const MOST: u32 = ClassSpec::MOST_WEIGHT;
+        if let Some(weight) = &w.weight {
+            let (what, fix) = match *weight.get_ref() {
+                0 => ("a class of weight 0 is never served", "give at least 1".to_owned()),
+                1..=MOST => ("", String::new()),
+                _ => ("too large a weight", format!("give at most {MOST}; only the ratio of weights counts")),
+            };
+            if !what.is_empty() {
+                return Err(self.problem(weight, what, "here", fix));
+            }
         }
         if let Some(name) = w.name.as_ref().filter(|name| name.get_ref().trim().is_empty()) {
             return Err(self.problem(name, "no name", "here", "give one, or leave it out"));

@@ -99,6 +99,8 @@ fn every_queue_is_read_and_printed() {
         "dualpi2",
         "dualpi2:limit=1bdp:target=20ms:tupdate=15ms:alpha=0.2:beta=4:coupling_factor=3:step_thresh=800us:range=400us:classic_protection=20",
         "tbf:rate=96mbit:burst=32kB:limit=1bdp",
+        "policer:rate=50mbit:burst=250kB",
+        "policer:rate=50mbit:burst=250kB:limit=1bdp",
         "rcp",
         "rcp:limit=2bdp:alpha=0.5:beta=1:init=100",
     ] {
@@ -173,6 +175,7 @@ fn the_reason_says_what_to_write() {
         ("dualpi2:alpha=0", "above zero"),
         ("dualpi2:classic_protection=101", "from 0 to 100"),
         ("tbf:rate=1mbit", "rate, burst and limit"),
+        ("policer:rate=1mbit", "rate and burst"),
         ("tbf:rate=0mbit:burst=2kB:limit=9p", "a rate of zero sends nothing"),
         ("rcp:init=0", "from 1 to 100"),
     ] {
@@ -185,6 +188,7 @@ fn the_reason_says_what_to_write() {
 fn what_cannot_work_on_the_link_is_refused() {
     let error = |text: &str| build(&text.parse().expect(text)).expect_err(text).to_string();
     assert!(error("tbf:rate=1mbit:burst=1kB:limit=9p").contains("make the burst larger"));
+    assert!(error("policer:rate=1mbit:burst=1kB").contains("make the burst larger"));
     assert!(error("red:min=3p:max=9kB").contains("different units"));
     assert!(error("red:min=9p:max=3p").contains("not below"));
     assert!(error("prio:3:100B").contains("less than one packet"));
