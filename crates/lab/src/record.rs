@@ -11,6 +11,7 @@ use crate::result::{
     AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals,
     WorkloadFigures, WorkloadSeries,
 };
+use crate::scenario::size_classes;
 
 /// What a run recorded, wherever it ran.
 #[derive(Clone, Debug, Default)]
@@ -345,19 +346,14 @@ pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
 
 /// The statistics of flows that ended, by the upper bounds of size classes.
 pub(crate) fn completions(completed: &[Completion], unfinished: u64, bounds: &[Bytes]) -> Completions {
-    let mut classes = Vec::new();
-    let mut from = 0;
-    for bound in bounds {
-        let (low, high) = (from, bound.get());
-        let members = completed.iter().filter(|c| c.bytes > low && c.bytes <= high);
-        classes.push(class(format!("<= {bound}"), members));
-        from = high;
+    let classes = size_classes(bounds).into_iter().map(|(label, sizes)| {
+        let members = completed.iter().filter(|c| sizes.contains(&c.bytes));
+        class(label, members)
+    });
+    Completions {
+        classes: classes.collect(),
+        unfinished,
     }
-    if let Some(last) = bounds.last() {
-        classes.push(class(format!("> {last}"), completed.iter().filter(|c| c.bytes > from)));
-    }
-    classes.push(class("all".to_owned(), completed.iter()));
-    Completions { classes, unfinished }
 }
 
 fn class<'a>(label: String, members: impl Iterator<Item = &'a Completion> + Clone) -> SizeClass {

@@ -173,6 +173,19 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
         "{:?}",
         c.figures
     );
+    // The same, each the answer to a request: it takes the way back longer and began as much earlier, and what it takes alone is a round
+    // trip and its bytes as before.
+    let requested = on_the_link(
+        "duration = \"100s\"\nuntil = \"flows done\"",
+        "[transport]\nrestart_after_idle = false\n[[workload]]\n\
+         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300, requested = true }",
+    );
+    assert_eq!(requested.series.completed.len(), all.len());
+    for (asked, message) in requested.series.completed.iter().zip(all) {
+        assert_eq!(asked.took_ns, message.took_ns + 10_000_000);
+        assert_eq!(asked.started_ns, message.started_ns.saturating_sub(10_000_000));
+        assert_eq!((asked.waited_ns, asked.alone_ns), (message.waited_ns, message.alone_ns));
+    }
     // With more of them nobody waits.
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
@@ -224,6 +237,46 @@ fn the_transport_does_as_the_scenario_says() {
     );
     assert!((1.7..2.1).contains(&(each / second)), "{each} {second}");
     assert!(second / eighth > 2.0, "{second} {eighth}");
+}
+
+#[test]
+fn what_is_of_a_higher_band_takes_the_link() {
+    let shares = |bands: [u8; 3]| {
+        let [flow, other, datagrams] = bands;
+        let c = on_the_link(
+            "duration = \"5s\"",
+            &format!(
+                "queue = \"prio:3:shared:100p\"\n\
+                 [[workload]]\nname = \"flow\"\nband = {flow}\nbulk = {{}}\n\
+                 [[workload]]\nname = \"other\"\nband = {other}\nbulk = {{}}\n\
+                 [[workload]]\nname = \"datagrams\"\nband = {datagrams}\ndatagrams = {{ rate = \"60mbit\" }}"
+            ),
+        );
+        let share = |name: &str| c.workloads.iter().find(|w| w.name == name).unwrap().totals.share;
+        ["flow", "other", "datagrams"].map(share)
+    };
+    let [flow, other, datagrams] = shares([0, 1, 2]);
+    assert!(flow > 0.9 && other < 0.1 && datagrams < 0.05, "{flow} {other} {datagrams}");
+    let [flow, other, datagrams] = shares([2, 1, 0]);
+    assert!(flow < 0.1 && other > 0.3 && datagrams > 0.4, "{flow} {other} {datagrams}");
+}
+
+/// A scenario that was not read from a file was not checked by its reader.
+#[test]
+fn a_trace_without_flows_is_refused() {
+    let mut scenario = scenario(DUMBBELL);
+    scenario.workloads[0].kind = ccplane_lab::scenario::Kind::Trace { flows: Vec::new() };
+    let run = run_in(
+        &Sim::default(),
+        &scenario,
+        &Registry::builtin(),
+        &options(Seeds::one(1), 1),
+        &Quiet,
+    );
+    let Err(Error::Scenario(problem)) = run else {
+        panic!("{run:?}")
+    };
+    assert_eq!((problem.line(), problem.message()), (9, "the trace has no flows"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ccplane_transport::{Kind as SegmentKind, Number, Segment};
+use ccplane_transport::{Kind as SegmentKind, MAX_CLASSES, Number, Segment};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
@@ -35,8 +35,16 @@ pub(crate) struct Datagrams {
 const CLOCK: u64 = (1 << 48) - 1;
 
 impl World {
-    /// Sends a packet of so many bytes on the wire. The host's link takes it at once, whatever else waits there.
-    pub fn datagram(&mut self, app: AppId, from: NodeId, to: NodeId, bytes: u32) -> Result<(), SimError> {
+    /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities. The host's link takes it at once,
+    /// whatever else waits there.
+    pub fn datagram(
+        &mut self,
+        app: AppId,
+        from: NodeId,
+        to: NodeId,
+        bytes: u32,
+        band: u8,
+    ) -> Result<(), SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let index = app.0 as usize;
         if self.datagrams.stats.len() <= index {
@@ -45,6 +53,7 @@ impl World {
         let stats = &mut self.datagrams.stats[index];
         let mut segment = Segment::default();
         segment.kind = SegmentKind::Data;
+        segment.band = band.min(MAX_CLASSES - 1);
         segment.number = Number(stats.sent as u32);
         // Nothing else tells where it comes from.
         segment.echo = Number(from);

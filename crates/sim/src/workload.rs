@@ -101,7 +101,7 @@ impl WorkloadApp {
                     world.abort(*flow);
                 }
             }
-            Action::Datagram { from, to, bytes } => world.datagram(me, from, to, bytes)?,
+            Action::Datagram { from, to, bytes } => world.datagram(me, from, to, bytes, self.band)?,
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl World {
         self.add_workload_in_band(spec, congestion, transport, 0)
     }
 
-    /// The same with all its flows in this [band](FlowSpec::band).
+    /// The same with all its flows and datagrams in this [band](FlowSpec::band).
     pub fn add_workload_in_band(
         &mut self,
         spec: WorkloadSpec,

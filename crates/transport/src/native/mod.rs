@@ -36,7 +36,7 @@ pub enum Native {
 
 impl Native {
     /// What [`Native::from_str`] takes.
-    pub const NAMES: [&'static str; 3] = ["reno", "cubic", "dctcp"];
+    pub const NAMES: [&'static str; 4] = ["reno", "cubic", "cubic-without-hystart", "dctcp"];
 
     /// NewReno.
     pub fn new_reno() -> Native {
@@ -71,6 +71,7 @@ impl FromStr for Native {
         match name {
             "reno" | "newreno" => Ok(Native::new_reno()),
             "cubic" => Ok(Native::cubic()),
+            "cubic-without-hystart" => Ok(Native::cubic_without_hystart()),
             "dctcp" => Ok(Native::dctcp()),
             _ => Err(UnknownNative(name.to_owned())),
         }
@@ -79,7 +80,7 @@ impl FromStr for Native {
 
 /// There is no native congestion control of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no native congestion control is called `{0}`: it is one of reno, cubic, dctcp")]
+#[error("no native congestion control is called `{0}`: it is one of {list}", list = Native::NAMES.join(", "))]
 pub struct UnknownNative(pub String);
 
 impl Control for Native {
