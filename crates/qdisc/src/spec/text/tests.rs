@@ -147,6 +147,7 @@ fn kind(spec: &QueueSpec) -> &'static str {
         QueueSpec::Red(_) => "Red",
         QueueSpec::DualPi2 { .. } => "DualPi2",
         QueueSpec::Tbf { .. } => "Tbf",
+        QueueSpec::Policer { .. } => "Policer",
         QueueSpec::Rcp { .. } => "Rcp",
     }
 }
