@@ -24,6 +24,7 @@ pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};
 pub use mode::{Mode, ModeChange, Reason, Seen, passes};
 pub use receivebox::Receivebox;
+pub use scheduler::ClassStatus;
 pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals};
 
 #[cfg(test)]

@@ -1,24 +1,52 @@
-//! The queue that stands in the sendbox, and the rate at which it lets go.
+//! The queues that stand in the sendbox, by class, and the rate at which it lets go.
 
-use ccplane_qdisc::{AnyQdisc, Backlog, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict};
-use ccplane_units::{Rate, Time};
+use ccplane_qdisc::{Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict};
+use ccplane_units::{Duration, Rate, Time};
 
-/// A queue behind a rate, or behind none.
+/// Who asks late gets what was due in so long at most. A driver's thread that had to wait for a processor makes up for it; one that
+/// was stopped, or that a slower uplink held back, does not send in one burst what the limit would have spread over all that time.
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(20);
+
+/// Queues behind a rate, or behind none.
 ///
 /// A new rate counts for what has not been sent of the packet on the line, and gives nothing away: the token bucket of Linux refills
 /// with every change, which at 100 changes a second let 22 to 63 % more through than it was set to.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler<P> {
-    queue: Shaped<P, AnyQdisc<P>>,
+    queue: Shaped<P, Classes<P>>,
     rate: Option<Rate>,
     /// A rate that counts from the next call on, and since when; what it drops needs someone to take it.
     next: Option<(Option<Rate>, Time)>,
+    /// What went, by class.
+    gone: Box<[Gone]>,
+}
+
+/// What went of a class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gone {
+    packets: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+/// A class of a sendbox, at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStatus {
+    /// What waits in it.
+    pub backlog: Backlog,
+    /// Packets that left, and their bytes, since there are these classes.
+    pub packets: u64,
+    /// See `packets`.
+    pub bytes: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
 }
 
 impl<P: Packet> Scheduler<P> {
     /// Without a limit.
-    pub fn new(queue: AnyQdisc<P>, now: Time) -> Scheduler<P> {
+    pub fn new(queue: Classes<P>, now: Time) -> Scheduler<P> {
         Scheduler {
+            gone: vec![Gone::default(); queue.count()].into(),
             queue: Shaped::new(queue, &LineSpec::Unlimited, now),
             rate: None,
             next: None,
@@ -39,13 +67,18 @@ impl<P: Packet> Scheduler<P> {
     /// Takes a packet in.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.settle(now, drops);
-        self.queue.enqueue(now, packet, drops)
+        self.queue.enqueue(now, packet, &mut counted(&mut self.gone, drops))
     }
 
     /// The next packet that leaves by now.
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.settle(now, drops);
-        self.queue.dequeue(now, drops)
+        self.queue.forget_before(now - CATCH_UP);
+        let packet = self.queue.dequeue(now, &mut counted(&mut self.gone, drops))?;
+        let gone = of(&mut self.gone, &packet);
+        gone.packets += 1;
+        gone.bytes += u64::from(packet.bytes());
+        Some(packet)
     }
 
     /// When one leaves, or a new rate is to be taken.
@@ -63,18 +96,57 @@ impl<P: Packet> Scheduler<P> {
         self.queue.backlog()
     }
 
+    /// Packets that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.gone.iter().map(|gone| gone.dropped).sum()
+    }
+
+    /// Its classes, in their order.
+    pub fn classes(&self) -> impl Iterator<Item = ClassStatus> + '_ {
+        let queue = self.queue.queue();
+        let sending = self
+            .queue
+            .sending()
+            .map(|packet| (queue.class_of(packet), packet.bytes()));
+        self.gone.iter().enumerate().map(move |(class, gone)| {
+            let mut backlog = queue.class_backlog(class);
+            if let Some((_, bytes)) = sending.filter(|(of, _)| *of == class) {
+                backlog.add(bytes);
+            }
+            ClassStatus {
+                backlog,
+                packets: gone.packets,
+                bytes: gone.bytes,
+                dropped: gone.dropped,
+            }
+        })
+    }
+
     fn settle(&mut self, now: Time, drops: &mut impl Drops<P>) {
         let Some((rate, _)) = self.next.take() else { return };
         let line = rate.map_or(LineSpec::Unlimited, LineSpec::Constant);
-        self.queue.set_line(now, &line, drops);
+        self.queue.set_line(now, &line, &mut counted(&mut self.gone, drops));
         self.rate = rate;
+    }
+}
+
+/// The account of a packet's class; those beyond the last are in the last.
+fn of<'a>(gone: &'a mut [Gone], packet: &impl Packet) -> &'a mut Gone {
+    let last = gone.len() - 1;
+    &mut gone[usize::from(packet.class()).min(last)]
+}
+
+/// Counts what is dropped, and hands it on.
+fn counted<'a, P: Packet>(gone: &'a mut [Gone], drops: &'a mut impl Drops<P>) -> impl Drops<P> + 'a {
+    move |packet: P, why: DropReason| {
+        of(gone, &packet).dropped += 1;
+        drops.dropped(packet, why);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ccplane_qdisc::{DropTail, Limit};
-    use ccplane_units::Duration;
+    use ccplane_qdisc::{ClassesSpec, QueueSpec};
 
     use super::*;
 
@@ -87,10 +159,15 @@ mod tests {
         }
     }
 
+    fn unlimited(now: Time) -> Scheduler<Full> {
+        let queue = ClassesSpec::from(QueueSpec::UNLIMITED).build(None, Duration::ZERO, 1_500, 0);
+        Scheduler::new(queue.expect("it holds a packet"), now)
+    }
+
     #[test]
     fn a_hundred_changes_a_second_give_nothing_away() {
         let start = Time::ZERO;
-        let mut scheduler = Scheduler::new(AnyQdisc::DropTail(DropTail::new(Limit::Unlimited)), start);
+        let mut scheduler = unlimited(start);
         let mut drops = |_: Full, _| {};
         // 48 Mbit/s and 6 up and down, for 10 s.
         let mut sent = 0_u64;
@@ -113,7 +190,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_all_passes_at_once() {
-        let mut scheduler = Scheduler::new(AnyQdisc::DropTail(DropTail::new(Limit::Unlimited)), Time::ZERO);
+        let mut scheduler = unlimited(Time::ZERO);
         let mut drops = |_: Full, _| {};
         let slow = Rate::from_bytes_per_sec(1_500);
         scheduler.set_rate(Time::ZERO, Some(slow));
@@ -127,5 +204,22 @@ mod tests {
         assert!(scheduler.next_ready().is_some_and(|ready| ready <= now));
         let out = std::iter::from_fn(|| scheduler.dequeue(now, &mut drops)).count();
         assert_eq!(out, 100);
+    }
+
+    #[test]
+    fn who_asks_late_gets_no_more_than_the_last_milliseconds() {
+        let mut scheduler = unlimited(Time::ZERO);
+        let mut drops = |_: Full, _| {};
+        // A packet a millisecond.
+        scheduler.set_rate(Time::ZERO, Some(Rate::from_bytes_per_sec(1_500_000)));
+        for _ in 0..1_000 {
+            let _ = scheduler.enqueue(Time::ZERO, Full, &mut drops);
+        }
+        let mut now = Time::ZERO;
+        for (after, expected) in [(5, 5), (10, 10), (500, 21), (20, 20)] {
+            now += Duration::from_millis(after);
+            let out = std::iter::from_fn(|| scheduler.dequeue(now, &mut drops)).count();
+            assert_eq!(out, expected, "after {after} ms");
+        }
     }
 }

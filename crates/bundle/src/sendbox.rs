@@ -25,7 +25,7 @@
 
 use ccplane_agent::datapath::{Lent, Way};
 use ccplane_datapath::{Capabilities, Outcome, Signals, Transport};
-use ccplane_qdisc::{Backlog, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
+use ccplane_qdisc::{Backlog, ClassesSpec, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::estimate::{Estimate, Order};
@@ -33,7 +33,7 @@ use crate::feedback::{Feedback, Notice};
 use crate::ledger::{Counts, Heard, Ledger, Unlikely};
 use crate::mark::{Every, Marks};
 use crate::mode::{Mode, ModeChange, Modes, Reason, Seen};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{ClassStatus, Scheduler};
 use crate::sent::Boundary;
 
 /// What a bundle can do for its algorithm.
@@ -61,8 +61,9 @@ const INITIAL_WINDOW: u64 = 10;
 /// How a sendbox is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendboxConfig {
-    /// What schedules the queue.
-    pub queue: QueueSpec,
+    /// What schedules the queue: a queue for each class, of which [`Packet::class`] says which. Without classes it is one, as
+    /// `spec.into()` makes it.
+    pub queue: ClassesSpec,
     /// Bytes of a full packet, on the wire.
     pub mtu: u32,
     /// The limit is never below this, whatever the algorithm says. Too low and a mistake stops the site; too high and the queue
@@ -78,20 +79,24 @@ pub struct SendboxConfig {
     pub seed: u64,
 }
 
+impl SendboxConfig {
+    /// SFQ of 1.875 MB, as the published sendbox, with enough buckets that few of a thousand flows share one.
+    pub const QUEUE: QueueSpec = QueueSpec::Sfq {
+        config: SfqConfig {
+            depth: 1_250,
+            flows: 1_250,
+            divisor: 16_384,
+            ..SfqConfig::DEFAULT
+        },
+        limit: Size::Bytes(1_875_000),
+    };
+}
+
 impl Default for SendboxConfig {
-    /// SFQ of 1.875 MB, with enough buckets that few of a thousand flows share one; 1 Mbit/s at least (both as the
-    /// published sendbox).
+    /// [`QUEUE`](SendboxConfig::QUEUE) for all, and 1 Mbit/s at least, as the published sendbox.
     fn default() -> SendboxConfig {
         SendboxConfig {
-            queue: QueueSpec::Sfq {
-                config: SfqConfig {
-                    depth: 1_250,
-                    flows: 1_250,
-                    divisor: 16_384,
-                    ..SfqConfig::DEFAULT
-                },
-                limit: Size::Bytes(1_875_000),
-            },
+            queue: SendboxConfig::QUEUE.into(),
             mtu: 1_500,
             min: Rate::from_bits_per_sec(1_000_000),
             max: Rate::from_bytes_per_sec(u64::MAX / 16),
@@ -117,6 +122,7 @@ pub struct Sendbox<P> {
     /// Packets that left since the last feedback came, and when they became enough for silence to count.
     left_since: u64,
     unanswered: Option<Time>,
+    /// Of what was dropped, what queues before this one did.
     totals: Totals,
 }
 
@@ -147,7 +153,7 @@ pub struct Totals {
     pub packets: u64,
     /// See `packets`.
     pub bytes: u64,
-    /// Packets that the scheduler dropped.
+    /// Packets that were dropped here.
     pub dropped: u64,
     /// Packets that arrived at the other side, and their bytes.
     pub arrived: u64,
@@ -215,20 +221,17 @@ impl<P: Packet> Sendbox<P> {
     /// Takes a packet in, or drops it or another.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.since_tick.empty |= self.scheduler.backlog().packets == 0;
-        let dropped = &mut self.totals.dropped;
-        self.scheduler.enqueue(now, packet, &mut |packet, why| {
-            *dropped += 1;
-            drops.dropped(packet, why);
-        })
+        self.scheduler.enqueue(now, packet, drops)
+    }
+
+    /// Whether a packet may leave by now.
+    pub fn is_ready(&self, now: Time) -> bool {
+        self.scheduler.next_ready().is_some_and(|ready| ready <= now)
     }
 
     /// The next packet that leaves by now. Whoever sends it says so by [`left`](Sendbox::left).
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        let dropped = &mut self.totals.dropped;
-        self.scheduler.dequeue(now, &mut |packet, why| {
-            *dropped += 1;
-            drops.dropped(packet, why);
-        })
+        self.scheduler.dequeue(now, drops)
     }
 
     /// A packet left under this number, with so many bytes on the wire.
@@ -240,6 +243,36 @@ impl<P: Packet> Sendbox<P> {
         if self.left_since == SILENT_PACKETS {
             self.unanswered = Some(now);
         }
+    }
+
+    /// Goes over to another queue, other classes perhaps. All that waits goes along, each packet as `again` gives it back: who
+    /// changes what a class is says anew of which each is. What finds no room is dropped. What was measured and ordered stays.
+    pub fn requeue(
+        &mut self,
+        now: Time,
+        queue: &ClassesSpec,
+        mut again: impl FnMut(P) -> P,
+        drops: &mut impl Drops<P>,
+    ) -> Result<(), QueueSpecError> {
+        let fresh = queue.build(None, Duration::ZERO, self.config.mtu, self.config.seed)?;
+        let mut old = std::mem::replace(&mut self.scheduler, Scheduler::new(fresh, now));
+        self.scheduler.set_rate(now, old.rate());
+        old.set_rate(now, None);
+        // What a queue holds back for a time is taken as if that had come.
+        while let Some(ready) = old.next_ready() {
+            if let Some(packet) = old.dequeue(now.max(ready), drops) {
+                let _ = self.scheduler.enqueue(now, again(packet), drops);
+            }
+        }
+        self.totals.dropped += old.dropped();
+        self.config.queue = queue.clone();
+        Ok(())
+    }
+
+    /// Goes over to other bounds of the limit.
+    pub fn set_bounds(&mut self, now: Time, min: Rate, max: Rate) {
+        (self.config.min, self.config.max) = (min, max);
+        self.apply(now);
     }
 
     /// Packets are numbered anew from now on. What is still heard of the numbering before counts for two RTTs more.
@@ -474,6 +507,21 @@ impl<P: Packet> Sendbox<P> {
         self.scheduler.backlog()
     }
 
+    /// Its classes, in their order.
+    pub fn classes(&self) -> impl Iterator<Item = ClassStatus> + '_ {
+        self.scheduler.classes()
+    }
+
+    /// How it schedules.
+    pub fn queue(&self) -> &ClassesSpec {
+        &self.config.queue
+    }
+
+    /// Bytes that left, on the wire, of all packets that have a number.
+    pub fn left_bytes(&self) -> u64 {
+        self.totals.bytes
+    }
+
     /// When the program runs next.
     pub fn next_tick(&self) -> Time {
         self.next_tick
@@ -497,7 +545,10 @@ impl<P: Packet> Sendbox<P> {
             backlog: self.scheduler.backlog(),
             every: self.ledger.every(),
             changes: *self.modes.counts(),
-            totals: self.totals,
+            totals: Totals {
+                dropped: self.totals.dropped + self.scheduler.dropped(),
+                ..self.totals
+            },
         }
     }
 }

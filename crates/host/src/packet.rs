@@ -77,9 +77,9 @@ impl ccplane_qdisc::Packet for Packet {
 pub struct Headers {
     /// Of sender and receiver; `None` if it is no IP packet.
     pub addresses: Option<[IpAddr; 2]>,
-    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in fragments.
+    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in all fragments, of which only the first would have them.
     pub ports: [u16; 2],
-    /// What follows the IP header (IANA's numbers: 6 is TCP, 17 UDP); with extension headers of IPv6, the first of them.
+    /// What follows the IP header, and in IPv6 its extension headers (IANA's numbers: 6 is TCP, 17 UDP).
     pub protocol: u8,
     /// The code point of differentiated services (RFC 2474), without the two bits of ECN.
     pub dscp: u8,
@@ -97,8 +97,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl Headers {
-    /// Reads them; for IPv6 without extension headers. What is cut off or no IP packet has the flow and class of
-    /// nothing in particular.
+    /// Reads them. What is cut off or no IP packet has the flow and class of nothing in particular.
     pub fn of(packet: &[u8]) -> Headers {
         Headers::read(packet).unwrap_or(Headers {
             class: class(0),
@@ -108,20 +107,21 @@ impl Headers {
 
     fn read(packet: &[u8]) -> Option<Headers> {
         let first = u16::from_be_bytes([*packet.first()?, *packet.get(1)?]);
-        let (traffic_class, protocol, header, addresses) = match first >> 12 {
-            4 => (
-                first as u8,
-                *packet.get(9)?,
-                usize::from(packet[0] & 0xf) * 4,
-                packet.get(12..20)?,
-            ),
-            6 => ((first >> 4) as u8, *packet.get(6)?, 40, packet.get(8..40)?),
+        let (traffic_class, addresses, payload) = match first >> 12 {
+            4 => {
+                let payload = Payload {
+                    protocol: *packet.get(9)?,
+                    at: usize::from(packet[0] & 0xf) * 4,
+                    fragment: u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0,
+                };
+                (first as u8, packet.get(12..20)?, payload)
+            }
+            6 => ((first >> 4) as u8, packet.get(8..40)?, Payload::of_v6(packet)?),
             _ => return None,
         };
+        let Payload { protocol, at, fragment } = payload;
         let (sender, receiver) = addresses.split_at(addresses.len() / 2);
-        // A later fragment has no ports, and the first one goes with it.
-        let fragment = first >> 12 == 4 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0;
-        let ports = match packet.get(header..header + 4) {
+        let ports = match packet.get(at..at + 4) {
             Some(&[a, b, c, d]) if !fragment && matches!(protocol, TCP | UDP) => {
                 [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
             }
@@ -136,6 +136,57 @@ impl Headers {
             flow: flow(addresses, protocol, ports),
             class: class(traffic_class >> 2),
         })
+    }
+}
+
+/// What an IP packet carries: which protocol, from which byte on, and whether it is a part of it only.
+struct Payload {
+    protocol: u8,
+    at: usize,
+    fragment: bool,
+}
+
+/// Extension headers of IPv6 (RFC 8200, section 4; RFC 4302).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+/// Each occurs once, destination options twice. What has more is looked at no further.
+const MOST_EXTENSIONS: usize = 6;
+
+impl Payload {
+    /// Behind the extension headers of an IPv6 packet. In a fragment the first header of what was cut says what it is: that is the same
+    /// in all its fragments.
+    fn of_v6(packet: &[u8]) -> Option<Payload> {
+        let mut payload = Payload {
+            protocol: *packet.get(6)?,
+            at: 40,
+            fragment: false,
+        };
+        for _ in 0..MOST_EXTENSIONS {
+            let at = payload.at;
+            let units = |packet: &[u8]| packet.get(at + 1).map(|units| usize::from(*units));
+            let bytes = match payload.protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION => units(packet).map(|units| 8 + 8 * units),
+                AUTHENTICATION => units(packet).map(|units| 8 + 4 * units),
+                FRAGMENT => Some(8),
+                _ => break,
+            };
+            let (Some(next), Some(bytes)) = (packet.get(at), bytes) else {
+                break;
+            };
+            if payload.protocol == FRAGMENT {
+                // Offset and the flag that more come; what has neither is whole (RFC 6946).
+                let place = packet.get(at + 2..at + 4)?;
+                payload.fragment = u16::from_be_bytes([place[0], place[1]]) & 0xfff9 != 0;
+            }
+            (payload.protocol, payload.at) = (*next, at + bytes);
+            if payload.fragment {
+                break;
+            }
+        }
+        Some(payload)
     }
 }
 
@@ -272,6 +323,41 @@ mod tests {
         };
         assert_eq!(Headers::of(&v4[..19]), nothing);
         assert_eq!(Headers::of(&v6[..39]), nothing);
+    }
+
+    #[test]
+    fn what_is_behind_extension_headers_is_found() {
+        let v6 = |first: u8, rest: &[u8]| {
+            let mut packet = vec![0; 40];
+            (packet[0], packet[6]) = (0x60, first);
+            packet.extend(rest);
+            let headers = Headers::of(&packet);
+            (headers.protocol, headers.ports)
+        };
+        let ports = [0, 80, 0, 81];
+        // Hop-by-hop options of 8 bytes, then a routing header of 16, then TCP.
+        let options = [ROUTING, 0, 0, 0, 0, 0, 0, 0];
+        let routing = [TCP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            v6(HOP_BY_HOP, &[&options[..], &routing, &ports].concat()),
+            (TCP, [80, 81])
+        );
+        // An authentication header counts in units of four bytes, less two of them.
+        let authentication = [UDP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            v6(AUTHENTICATION, &[&authentication[..], &ports].concat()),
+            (UDP, [80, 81])
+        );
+        // First, later and only fragment: protocol alone, the same, and all.
+        for (place, expected) in [(1_u16, [0; 2]), (8 << 3, [0; 2]), (0, [80, 81])] {
+            let [high, low] = place.to_be_bytes();
+            let fragment = [TCP, 0, high, low, 0, 0, 0, 1];
+            assert_eq!(v6(FRAGMENT, &[&fragment[..], &ports].concat()), (TCP, expected));
+        }
+        // What is cut off, and a chain that never ends.
+        assert_eq!(v6(HOP_BY_HOP, &[]), (HOP_BY_HOP, [0; 2]));
+        assert_eq!(v6(HOP_BY_HOP, &[ROUTING]), (HOP_BY_HOP, [0; 2]));
+        assert_eq!(v6(HOP_BY_HOP, &[HOP_BY_HOP; 9 * 9]).0, HOP_BY_HOP);
     }
 
     #[test]
