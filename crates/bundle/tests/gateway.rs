@@ -1,203 +1,30 @@
 //! Two gateways in namespaces of their own, over a wire between two more devices.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+mod sites;
 
-use ccplane_bundle::gateway::config::{Algorithm, Config};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ccplane_bundle::gateway::config::Algorithm;
 use ccplane_bundle::gateway::keys::PrivateKey;
 use ccplane_bundle::gateway::status::{Question, ask};
-use ccplane_bundle::gateway::{Gateway, Makes, Refused, Report};
-use ccplane_host::{LONGEST_FRAME, Namespace, Offload, Tun, has_ipv6};
-use nix::poll::{PollFd, PollFlags, poll};
+use ccplane_bundle::gateway::{Makes, Refused};
+use ccplane_host::{Tun, has_ipv6};
 
-/// A namespace for a test, unless this process may make none.
-fn namespace(test: &str) -> Option<Namespace> {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(namespace) => Some(namespace),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            None
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
-}
-
-/// What carries packets between two devices until it is dropped.
-struct Wire {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Wire {
-    fn between(ends: [Tun; 2]) -> Wire {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let carry = move || {
-            let mut frame = vec![0; LONGEST_FRAME];
-            while !stopped.load(Ordering::Relaxed) {
-                let mut readable = ends.each_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
-                let _ = poll(&mut readable, 50_u16);
-                for [from, to] in [[0, 1], [1, 0]] {
-                    while let Ok(Some(length)) = ends[from].read(&mut frame) {
-                        let _ = ends[to].write([&frame[..length], &[]]);
-                    }
-                }
-            }
-        };
-        Wire {
-            stop,
-            thread: Some(thread::spawn(carry)),
-        }
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Two sites.
-struct Sites {
-    spaces: [Namespace; 2],
-    gateways: [Option<Gateway>; 2],
-    configs: [String; 2],
-    keys: [PrivateKey; 2],
-    _wire: Wire,
-    dir: PathBuf,
-}
+use sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
 
 /// The name of an algorithm that cannot be made.
 const PANICS: &str = "panics";
 
-fn makes() -> Makes {
-    Arc::new(|algorithm: &Algorithm| {
+fn panics() -> Makes {
+    let known = makes();
+    Arc::new(move |algorithm: &Algorithm| {
         assert_ne!(algorithm.name, PANICS, "as this test wants it");
-        ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
-            .map_err(|why| why.to_string())
+        known(algorithm)
     })
-}
-
-fn parse(text: &str) -> Config {
-    Config::parse("test.toml", text, &|_| Ok(())).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
-}
-
-fn site(n: usize, other: &PrivateKey, peer: &str) -> String {
-    let v6 = |last| {
-        if has_ipv6() {
-            format!(", \"fd07::{last}/{}\"", if last == n + 1 { 64 } else { 128 })
-        } else {
-            String::new()
-        }
-    };
-    let far = 2 - n;
-    format!(
-        "[site]\nkey = \"unused\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate0\"\naddresses = [\"10.7.0.{}/24\"{}]\n\
-         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nprefixes = [\"10.7.0.{far}/32\", \"10.8.{far}.0/24\"{}]\nalgorithm = \"bundler\"\n{peer}\n",
-        n + 1,
-        v6(n + 1),
-        other.public(),
-        v6(far),
-    )
-}
-
-impl Sites {
-    fn new(test: &str) -> Option<Sites> {
-        let spaces = [namespace(&format!("{test}-a"))?, namespace(&format!("{test}-b"))?];
-        let end = |n: usize| {
-            let address: IpAddr = format!("192.0.2.{}", n + 1).parse().unwrap();
-            let make = || Tun::create("under0", 1_500, &[(address, 30)], Offload::None);
-            spaces[n].run(make).unwrap().unwrap()
-        };
-        let wire = Wire::between([end(0), end(1)]);
-        let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
-        let configs = [
-            site(0, &keys[1], "endpoint = \"192.0.2.2:51820\""),
-            // The second is called, and learns where the first is.
-            site(1, &keys[0], ""),
-        ];
-        let dir = std::env::temp_dir().join(format!("ccplane-gateway-{}-{test}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut sites = Sites {
-            spaces,
-            gateways: [None, None],
-            configs,
-            keys,
-            _wire: wire,
-            dir,
-        };
-        // A call that nobody hears is repeated after 5 s only.
-        sites.start(1);
-        sites.start(0);
-        Some(sites)
-    }
-
-    fn socket(&self, n: usize) -> PathBuf {
-        self.dir.join(format!("{n}.sock"))
-    }
-
-    fn start(&mut self, n: usize) {
-        let (config, key, socket) = (parse(&self.configs[n]), self.keys[n].clone(), self.socket(n));
-        let start = || Gateway::start(config, &key, makes(), false, &socket);
-        self.gateways[n] = Some(self.spaces[n].run(start).unwrap().unwrap());
-    }
-
-    fn stop(&mut self, n: usize) {
-        if let Some(gateway) = self.gateways[n].take() {
-            self.spaces[n].run(|| gateway.stop()).unwrap().unwrap();
-        }
-    }
-
-    fn report(&self, n: usize) -> Report {
-        self.gateways[n].as_ref().unwrap().report()
-    }
-
-    /// Waits until something is so.
-    #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
-    fn until(&self, what: &str, holds: impl Fn(&Sites) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(15);
-        while !holds(self) {
-            assert!(
-                Instant::now() < deadline,
-                "not {what}: {:#?} {:#?}",
-                self.report(0),
-                self.report(1)
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn udp(&self, n: usize, address: &str) -> UdpSocket {
-        let socket = self.spaces[n].run(|| UdpSocket::bind((address, 0)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        socket
-    }
-}
-
-impl Drop for Sites {
-    fn drop(&mut self) {
-        if !thread::panicking() {
-            self.stop(0);
-            self.stop(1);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn there_and_back(a: &UdpSocket, b: &UdpSocket, message: &[u8]) {
-    let mut buffer = vec![0; 70_000];
-    a.send_to(message, b.local_addr().unwrap()).unwrap();
-    let (bytes, from) = b.recv_from(&mut buffer).expect("it came");
-    assert_eq!((&buffer[..bytes], from), (message, a.local_addr().unwrap()));
-    b.send_to(message, from).unwrap();
-    assert_eq!(a.recv(&mut buffer).expect("it came back"), message.len());
 }
 
 #[test]
@@ -319,7 +146,7 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
 fn what_a_person_ordered_outlasts_a_new_queue() {
     let Some(sites) = Sites::new("hand") else { return };
     there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
-    sites.until("measured", |sites| sites.report(0).peers[0].reason == "start");
+    sites.until("measured", |sites| sites.is_measured(0, 0));
     let pass = Question::ByHand {
         peer: "other".into(),
         pass: true,
@@ -368,12 +195,15 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
 
 #[test]
 fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
-    let Some(mut sites) = Sites::new("ended") else { return };
+    let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+    let Some(mut sites) = Sites::of("ended", &configs, panics()) else {
+        return;
+    };
     let gateway = sites.gateways[0].take().unwrap();
     let config = parse(&sites.configs[0].replace("\"bundler\"", &format!("\"{PANICS}\"")));
     let outcome = sites.spaces[0].run(|| gateway.reload(config.clone())).unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
-    assert!(!gateway.is_running());
+    sites.until("stopped", |_| !gateway.is_running());
     // Nobody takes this order.
     let outcome = sites.spaces[0].run(|| gateway.reload(config)).unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
@@ -393,7 +223,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
-    sites.until("measured", |sites| sites.report(0).peers[0].reason == "start");
+    sites.until("measured", |sites| sites.is_measured(0, 0));
     let answer = |question: &Question| {
         let mut lines = Vec::new();
         ask(&socket, question, |line| {

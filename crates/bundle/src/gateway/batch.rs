@@ -1,9 +1,8 @@
-//! Datagrams that leave together: of one size but the last, to one address, with one mark, in one call.
+//! Datagrams that leave together: of one size but the last, to one address, with the same ECN field and DSCP, in one call.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ccplane_qdisc::Ecn;
 use ccplane_transport::udp::{LARGEST, Marks, Socket, passes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,7 +12,7 @@ use super::error::GatewayError;
 
 /// Room behind a full batch, so that sealing always finds what it wants: the longest datagram and a handshake.
 const SLACK: usize = 66_000;
-/// How long a full socket is waited for. Longer, and one interface that stands still holds all peers; shorter, and a burst is lost that
+/// How long a full socket is waited for, once in a turn. Longer, and one interface that stands still holds all peers; shorter, and a burst is lost that
 /// the driver's queue would have taken.
 const PATIENCE: Duration = Duration::from_millis(5);
 
@@ -23,9 +22,11 @@ pub(crate) struct Batch {
     length: usize,
     count: usize,
     size: usize,
-    to: Option<(SocketAddr, Ecn)>,
+    to: Option<(SocketAddr, Marks)>,
     /// The last one was shorter than the others: none comes behind it.
     over: bool,
+    /// The socket was full, and has been waited for in this turn.
+    waited: bool,
 }
 
 /// What became of a batch.
@@ -44,14 +45,25 @@ impl Batch {
             size: 0,
             to: None,
             over: false,
+            waited: false,
         }
     }
 
+    /// Another turn begins: a full socket is waited for once in each.
+    pub fn begin(&mut self) {
+        self.waited = false;
+    }
+
+    /// Whether the socket was full in this turn. What has not been sealed yet waits better where it is.
+    pub fn is_stuck(&self) -> bool {
+        self.waited
+    }
+
     /// Whether one of so many bytes may go along.
-    pub fn takes(&self, to: SocketAddr, ecn: Ecn, bytes: usize, most: usize) -> bool {
+    pub fn takes(&self, to: SocketAddr, marks: Marks, bytes: usize, most: usize) -> bool {
         self.count == 0
             || !self.over
-                && self.to == Some((to, ecn))
+                && self.to == Some((to, marks))
                 && bytes <= self.size
                 && self.count < most
                 && self.length + bytes <= LARGEST
@@ -63,9 +75,9 @@ impl Batch {
     }
 
     /// The first so many bytes of that room are the next one, for whom [`takes`](Batch::takes) said yes.
-    pub fn keep(&mut self, to: SocketAddr, ecn: Ecn, bytes: usize) {
+    pub fn keep(&mut self, to: SocketAddr, marks: Marks, bytes: usize) {
         if self.count == 0 {
-            (self.to, self.size) = (Some((to, ecn)), bytes);
+            (self.to, self.size) = (Some((to, marks)), bytes);
         }
         self.over = bytes < self.size;
         self.length += bytes;
@@ -77,20 +89,15 @@ impl Batch {
         let mut sent = Sent::default();
         let (length, size) = (self.length, self.size);
         (self.length, self.count, self.over) = (0, 0, false);
-        let Some((to, ecn)) = self.to.take() else {
+        let Some((to, marks)) = self.to.take() else {
             return Ok(sent);
         };
-        let marks = Marks {
-            ecn: ecn as u8,
-            dscp: 0,
-        };
         let mut rest = &self.bytes[..length];
-        let mut waited = false;
         while !rest.is_empty() {
             match socket.send(to, rest, size, marks) {
                 Ok(taken) => rest = rest.get(taken.max(1) * size..).unwrap_or_default(),
                 Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
-                    if std::mem::replace(&mut waited, true) {
+                    if std::mem::replace(&mut self.waited, true) {
                         break;
                     }
                     let mut writable = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
@@ -116,22 +123,27 @@ mod tests {
 
     #[test]
     fn equal_datagrams_to_one_address_leave_together_and_a_shorter_one_ends_them() {
+        let marked = Marks { ecn: 2, dscp: 0 };
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let to = receiver.local();
         let mut batch = Batch::new();
         for (n, bytes) in [100, 100, 60].into_iter().enumerate() {
-            assert!(batch.takes(to, Ecn::Ect0, bytes, 64), "{n}");
+            assert!(batch.takes(to, marked, bytes, 64), "{n}");
             batch.room()[..bytes].fill(n as u8);
-            batch.keep(to, Ecn::Ect0, bytes);
+            batch.keep(to, marked, bytes);
         }
-        assert!(!batch.takes(to, Ecn::Ect0, 60, 64), "after a shorter one");
+        assert!(!batch.takes(to, marked, 60, 64), "after a shorter one");
         batch.flush(&sender).unwrap();
-        assert!(batch.takes(to, Ecn::NotEct, 1, 64), "it is empty again");
-        batch.keep(to, Ecn::NotEct, 50);
-        assert!(!batch.takes(to, Ecn::Ect0, 50, 64), "another mark");
-        assert!(!batch.takes(to, Ecn::NotEct, 51, 64), "longer");
-        assert!(!batch.takes(to, Ecn::NotEct, 50, 1), "enough");
+        assert!(batch.takes(to, Marks::default(), 1, 64), "it is empty again");
+        batch.keep(to, Marks::default(), 50);
+        assert!(!batch.takes(to, marked, 50, 64), "another mark");
+        assert!(
+            !batch.takes(to, Marks { ecn: 0, dscp: 46 }, 50, 64),
+            "another code point"
+        );
+        assert!(!batch.takes(to, Marks::default(), 51, 64), "longer");
+        assert!(!batch.takes(to, Marks::default(), 50, 1), "enough");
         batch.flush(&sender).unwrap();
         let mut inbox = ccplane_transport::udp::Inbox::new();
         let mut found = Vec::new();
@@ -155,11 +167,11 @@ mod tests {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let mut inbox = ccplane_transport::udp::Inbox::new();
-        for ecn in [Ecn::NotEct, Ecn::Ect0] {
+        for marks in [Marks::default(), Marks { ecn: 2, dscp: 0 }, Marks { ecn: 2, dscp: 46 }] {
             let mut batch = Batch::new();
             for _ in 0..MANY {
-                assert!(batch.takes(receiver.local(), ecn, 10, MANY));
-                batch.keep(receiver.local(), ecn, 10);
+                assert!(batch.takes(receiver.local(), marks, 10, MANY));
+                batch.keep(receiver.local(), marks, 10);
             }
             assert_eq!(batch.flush(&sender).unwrap(), Sent::default());
             let mut found = 0;
@@ -167,7 +179,7 @@ mod tests {
                 let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
                 assert_ne!(poll(&mut wait, 1_000_u16).unwrap(), 0, "{found} came");
                 receiver.receive(&mut inbox).unwrap().each(|_, seen, datagram| {
-                    assert_eq!((seen, datagram.len()), (ecn as u8, 10));
+                    assert_eq!((seen, datagram.len()), (marks.ecn, 10));
                     found += 1;
                 });
             }

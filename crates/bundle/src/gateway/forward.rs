@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub door: Door,
     pub makes: Makes,
     pub observe: bool,
+    /// The kernel may be asked for the way to a peer: the socket is in this namespace.
+    pub asks_ways: bool,
     pub events: Events,
     pub counts: Strays,
     table: Mutex<Arc<Table>>,
@@ -87,6 +89,7 @@ impl Shared {
             door,
             makes,
             observe,
+            asks_ways: true,
             events: Events::default(),
             counts: Strays::default(),
             table: Mutex::default(),

@@ -143,6 +143,11 @@ impl PublicKey {
         PublicKey(bytes)
     }
 
+    /// Its bytes, for programs that do not read its text.
+    pub const fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+
     /// The first characters of its text, enough to tell peers apart.
     pub fn short(&self) -> String {
         const CHARACTERS: usize = 8;

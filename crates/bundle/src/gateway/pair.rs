@@ -10,9 +10,10 @@ use ccplane_host::Packet as Kept;
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Rate, Time};
 
-use super::config::{Peer, Site};
+use super::config::{Config, Peer, Site};
 use super::control;
 use super::error::GatewayError;
+use super::path::Path;
 use super::tunnel::{Number, OVERHEAD, Sealed, Tunnel};
 use crate::{Feedback, Marks, Message, Receivebox, Sendbox, SendboxConfig};
 
@@ -69,6 +70,8 @@ pub struct Counts {
     pub received: u64,
     /// See `received`.
     pub received_bytes: u64,
+    /// Keys that packets left under.
+    pub handshakes: u64,
     /// Datagrams that came again, or too late to be known.
     pub replayed: u64,
     /// Datagrams under keys that are not there.
@@ -85,6 +88,10 @@ pub struct Counts {
     pub bad_messages: u64,
     /// Datagrams longer than the path takes.
     pub too_long: u64,
+    /// Packets for the peer that were divided: they were longer than the path takes, and IPv4 that may be.
+    pub divided: u64,
+    /// Packets for the peer that were dropped: they were longer than the path takes. Their senders were told.
+    pub too_big: u64,
 }
 
 /// One peer. With other settings it is another value, of the same half.
@@ -103,7 +110,11 @@ pub(crate) struct Half {
     pub endpoint: Option<SocketAddr>,
     /// When it was told last that this has changed.
     pub moved: Option<Time>,
+    /// How long packets to it may be.
+    pub path: Path,
     pub sendbox: Sendbox<Waiting>,
+    /// Names of its classes.
+    pub classes: Vec<String>,
     pub receivebox: Receivebox,
     /// Something was heard of the receivebox at the other end: it is no plain WireGuard.
     pub answered: Option<Time>,
@@ -128,12 +139,18 @@ impl Pair {
 }
 
 impl Half {
-    pub fn new(now: Time, tunnel: Tunnel, peer: &Peer, site: &Site, observe: bool) -> Result<Half, GatewayError> {
+    pub fn new(now: Time, tunnel: Tunnel, peer: &Peer, config: &Config, observe: bool) -> Result<Half, GatewayError> {
+        let sendbox = Sendbox::new(now, &sendbox(peer, config, observe)).map_err(|why| GatewayError::Queue {
+            peer: peer.name.clone(),
+            why,
+        })?;
         Ok(Half {
             tunnel,
             endpoint: None,
             moved: None,
-            sendbox: sendbox(now, peer, site, observe)?,
+            path: Path::new(config.site.mtu),
+            sendbox,
+            classes: class_names(config),
             receivebox: Receivebox::new(Marks::Counter),
             answered: None,
             counts: Counts::default(),
@@ -146,16 +163,10 @@ impl Half {
         })
     }
 
-    /// A sendbox that is new knows nothing of the numbers so far.
-    pub fn renumber(&mut self, now: Time) {
-        if let Some(session) = self.leaving {
-            self.sendbox.renumber(now, session);
-        }
-    }
-
     /// A datagram of so many bytes leaves under this number.
     pub fn left(&mut self, now: Time, number: Number, datagram: usize) {
         if self.leaving != Some(number.session) {
+            self.counts.handshakes += 1;
             self.leaving = Some(number.session);
             self.sendbox.renumber(now, number.session);
         }
@@ -205,6 +216,7 @@ impl Half {
     pub fn seal(&mut self, now: Time, packet: &[u8], room: &mut [u8]) -> Option<usize> {
         match self.tunnel.seal(packet, room) {
             Sealed::Datagram { bytes, number } => {
+                self.path.is_used();
                 self.left(now, number, bytes);
                 Some(bytes)
             }
@@ -248,27 +260,26 @@ impl Half {
     }
 }
 
-/// A sendbox as a peer's settings have it.
-pub(crate) fn sendbox<P: Packet>(
-    now: Time,
-    peer: &Peer,
-    site: &Site,
-    observe: bool,
-) -> Result<Sendbox<P>, GatewayError> {
+/// The names of all classes.
+pub(crate) fn class_names(config: &Config) -> Vec<String> {
+    config.classes.iter().map(|class| class.name.clone()).collect()
+}
+
+/// How a peer's sendbox is made.
+pub(crate) fn sendbox(peer: &Peer, config: &Config, observe: bool) -> SendboxConfig {
     let most = SendboxConfig::default().max;
-    let config = SendboxConfig {
-        queue: peer.limited_queue(site),
-        mtu: full_packet(site),
+    SendboxConfig {
+        queue: config.queues(peer),
+        mtu: full_packet(&config.site),
         min: peer.min,
-        max: peer.highest(site).unwrap_or(most).max(Rate::from_bytes_per_sec(1)),
+        max: peer
+            .highest(&config.site)
+            .unwrap_or(most)
+            .max(Rate::from_bytes_per_sec(1)),
         marks: Marks::Counter,
         observe,
         seed: 0,
-    };
-    Sendbox::new(now, &config).map_err(|why| GatewayError::Queue {
-        peer: peer.name.clone(),
-        why,
-    })
+    }
 }
 
 /// Bytes of a full packet on the wire, over the longer of the two headers.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::forward::Shared;
 use super::pair::Pair;
-use crate::{Mode, Reason};
+use crate::{ClassStatus, Mode, Reason};
 
 /// A gateway at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,8 +68,12 @@ pub struct PeerReport {
     pub queue_packets: u64,
     /// Their bytes.
     pub queue_bytes: u64,
+    /// Its classes, in the order of the configuration.
+    pub classes: Vec<ClassReport>,
     /// The share of packets out of order of the last 10 s; `None` while too few came.
     pub out_of_order: Option<f64>,
+    /// Bytes of the longest packet to it.
+    pub mtu: u32,
     /// A packet in so many is measured.
     pub every: u32,
     /// What the algorithm says.
@@ -78,6 +82,36 @@ pub struct PeerReport {
     pub counts: BTreeMap<&'static str, u64>,
     /// How often each reason changed the mode.
     pub changes: BTreeMap<&'static str, u64>,
+}
+
+/// A class of a peer's queue at a moment; counts are since there are these classes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassReport {
+    /// Its name.
+    pub name: String,
+    /// Packets that wait.
+    pub queue_packets: u64,
+    /// Their bytes.
+    pub queue_bytes: u64,
+    /// Packets that left the queue.
+    pub sent_packets: u64,
+    /// Their bytes on the wire.
+    pub sent_bytes: u64,
+    /// Packets that were dropped.
+    pub dropped_packets: u64,
+}
+
+impl ClassReport {
+    fn of((name, class): (&String, ClassStatus)) -> ClassReport {
+        ClassReport {
+            name: name.clone(),
+            queue_packets: class.backlog.packets,
+            queue_bytes: class.backlog.bytes,
+            sent_packets: class.packets,
+            sent_bytes: class.bytes,
+            dropped_packets: class.dropped,
+        }
+    }
 }
 
 impl Report {
@@ -134,7 +168,14 @@ impl PeerReport {
             in_network: status.in_network.map(ms),
             queue_packets: status.backlog.packets,
             queue_bytes: status.backlog.bytes,
+            classes: half
+                .classes
+                .iter()
+                .zip(half.sendbox.classes())
+                .map(ClassReport::of)
+                .collect(),
             out_of_order: seen.out_of_order,
+            mtu: half.path.mtu(),
             every: status.every.get(),
             gauges: half.gauges.iter().copied().collect(),
             counts: BTreeMap::from([
@@ -152,6 +193,7 @@ impl PeerReport {
                 ("unreachable_packets", counts.unreachable),
                 ("received_packets", counts.received),
                 ("received_bytes", counts.received_bytes),
+                ("handshakes", counts.handshakes),
                 ("replayed", counts.replayed),
                 ("unknown_session", counts.unknown_session),
                 ("forged", counts.forged),
@@ -160,6 +202,8 @@ impl PeerReport {
                 ("marked_unable_packets", counts.marked_unable),
                 ("bad_messages", counts.bad_messages),
                 ("too_long", counts.too_long),
+                ("too_big_packets", counts.too_big),
+                ("divided_packets", counts.divided),
             ]),
             changes: Reason::ALL
                 .iter()

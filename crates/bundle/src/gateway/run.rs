@@ -45,7 +45,7 @@ struct Parts {
     shared: Arc<Shared>,
     udp: Udp,
     back: Udp,
-    status: Socket,
+    status: Option<Socket>,
 }
 
 impl Gateway {
@@ -59,14 +59,53 @@ impl Gateway {
         observe: bool,
         socket: &Path,
     ) -> Result<Gateway, GatewayError> {
+        Gateway::start_and_settle(config, key, makes, observe, socket, || Ok(()))
+    }
+
+    /// The same; `settle` is called when all is done that takes more than `CAP_NET_ADMIN`, and before any thread begins: it may give up all
+    /// other capabilities.
+    pub fn start_and_settle(
+        config: Config,
+        key: &PrivateKey,
+        makes: Makes,
+        observe: bool,
+        socket: &Path,
+        settle: impl FnOnce() -> std::io::Result<()>,
+    ) -> Result<Gateway, GatewayError> {
         let status = Socket::bind(socket)?;
+        let listen = config.site.listen;
+        let udp = Udp::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
+        settle().map_err(GatewayError::system("give up capabilities"))?;
+        Gateway::launch(config, key, makes, observe, udp, Some(status))
+    }
+
+    /// The same with a socket that is bound already to where the configuration listens, perhaps in another namespace than the calling
+    /// thread's, where the device comes to be. It answers nobody but by [`report`](Gateway::report).
+    pub fn start_over(
+        udp: Udp,
+        config: Config,
+        key: &PrivateKey,
+        makes: Makes,
+        observe: bool,
+    ) -> Result<Gateway, GatewayError> {
+        Gateway::launch(config, key, makes, observe, udp, None)
+    }
+
+    fn launch(
+        config: Config,
+        key: &PrivateKey,
+        makes: Makes,
+        observe: bool,
+        udp: Udp,
+        status: Option<Socket>,
+    ) -> Result<Gateway, GatewayError> {
         let mut random = [0; 4];
         getrandom::fill(&mut random)
             .map_err(|why| GatewayError::system("get random numbers")(std::io::Error::other(why)))?;
         let door = Door::new(key, u32::from_ne_bytes(random));
-        let shared = Arc::new(Shared::new(config.site.clone(), door, makes, observe)?);
-        let listen = config.site.listen;
-        let udp = Udp::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
+        let mut shared = Shared::new(config.site.clone(), door, makes, observe)?;
+        shared.asks_ways = status.is_some();
+        let shared = Arc::new(shared);
         let back = udp.try_clone().map_err(GatewayError::system("duplicate a socket"))?;
         let addresses: Vec<_> = config
             .site
@@ -115,11 +154,13 @@ impl Gateway {
         gateway.threads.push(send);
         let receive = gateway.spawn("gateway-receive", move |_| receiving.run())?;
         gateway.threads.push(receive);
-        let answers = gateway.spawn("gateway-answers", move |shared| {
-            status.serve(shared);
-            Ok(())
-        })?;
-        gateway.threads.push(answers);
+        if let Some(status) = status {
+            let answers = gateway.spawn("gateway-answers", move |shared| {
+                status.serve(shared);
+                Ok(())
+            })?;
+            gateway.threads.push(answers);
+        }
         // It is not waited for: a name server that does not answer holds it for long.
         gateway.spawn("gateway-names", |shared| {
             find_names(shared);
@@ -148,6 +189,12 @@ impl Gateway {
     /// What there is to see.
     pub fn report(&self) -> Report {
         Report::of(&self.shared)
+    }
+
+    /// What says what there is to see, as [`report`](Gateway::report), for another thread.
+    pub fn reporter(&self) -> impl Fn() -> Report + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || Report::of(&shared)
     }
 
     /// Goes over to another configuration; what was done. One that asks for a restart, or of which something cannot be made, changes

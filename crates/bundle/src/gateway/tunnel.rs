@@ -23,8 +23,9 @@ pub const OVERHEAD: usize = 32;
 const LONGEST_HANDSHAKE: usize = 148;
 /// How often [`Tunnel::tick`] is due. Later, and timers fire later than WireGuard has them; sooner is of no use.
 pub const TICK: Duration = Duration::from_millis(250);
-/// A keepalive, so that an address translation keeps its entry (25 s, as WireGuard's own pages advise: most keep one for 30 s).
-const KEEPALIVE_SECONDS: u16 = 25;
+/// After so many ticks in which nothing was sealed comes a keepalive, so that an address translation keeps its entry (25 s, as
+/// WireGuard's own pages advise: most keep one for 30 s).
+const QUIET: u128 = 25_000 / TICK.as_millis();
 
 /// Handshakes a second before they have to bring a cookie back, which says that they receive at their address. Each costs four
 /// multiplications on the curve, some 0.2 ms: fewer would slow the start of a large hub, more let forged ones cost a tenth of a core.
@@ -153,11 +154,11 @@ impl Door {
     /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
     pub fn tunnel(&self, place: u32, peer: PublicKey, keepalive: bool) -> Tunnel {
         let index = (self.epoch << PLACE_BITS) | (place % PLACES);
-        let seconds = keepalive.then_some(KEEPALIVE_SECONDS);
         let limiter = Some(Arc::clone(&self.limiter));
         Tunnel {
-            tunn: Tunn::new(self.private.clone(), peer.x25519(), None, seconds, index, limiter),
+            tunn: Tunn::new(self.private.clone(), peer.x25519(), None, None, index, limiter),
             keepalive,
+            quiet: 0,
             established: false,
         }
     }
@@ -202,6 +203,8 @@ impl Door {
 pub struct Tunnel {
     tunn: Tunn,
     keepalive: bool,
+    /// Ticks since something was sealed.
+    quiet: u128,
     /// There are keys to seal with, as of the last handshake or tick.
     established: bool,
 }
@@ -210,6 +213,11 @@ impl Tunnel {
     /// Whether there are keys to seal with.
     pub fn is_established(&self) -> bool {
         self.established
+    }
+
+    /// From now on keys are there before a packet wants them, and keepalives go, or not.
+    pub fn set_keepalive(&mut self, keepalive: bool) {
+        self.keepalive = keepalive;
     }
 
     /// How long ago keys were agreed on; `None` without any.
@@ -230,6 +238,7 @@ impl Tunnel {
         let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) else {
             return Sealed::NoSession;
         };
+        self.quiet = 0;
         Number::of(datagram).map_or(Sealed::NoSession, |number| Sealed::Datagram {
             bytes: datagram.len(),
             number,
@@ -311,6 +320,15 @@ impl Tunnel {
         if sent.is_none() && self.keepalive && !self.established {
             // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps the way open does neither.
             return self.initiate(room, false).map(|bytes| (bytes, None));
+        }
+        self.quiet += 1;
+        if sent.is_some() {
+            self.quiet = 0;
+        } else if self.keepalive && self.quiet >= QUIET {
+            return match self.seal(&[], room) {
+                Sealed::Datagram { bytes, number } => Some((bytes, Some(number))),
+                Sealed::NoSession => None,
+            };
         }
         sent
     }

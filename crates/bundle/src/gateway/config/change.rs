@@ -26,8 +26,10 @@ pub enum Change {
     },
     /// The classes of every queue.
     Classes,
-    /// The highest limit of every peer.
+    /// What all peers get together.
     Uplink,
+    /// Whether the outer header has the packet's DSCP.
+    CopyDscp,
     /// A setting that holds from start to end of the gateway.
     Fixed(&'static str),
 }
@@ -44,11 +46,12 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     let (a, b) = (&from.site, &to.site);
     let fixed = [
         // The file's name only: what is in it is read at the start.
-        ("key", a.key != b.key),
-        ("listen", a.listen != b.listen),
-        ("device", a.device != b.device),
-        ("addresses", a.addresses != b.addresses),
-        ("mtu", a.mtu != b.mtu),
+        ("`key` of the site", a.key != b.key),
+        ("`listen` of the site", a.listen != b.listen),
+        ("`device` of the site", a.device != b.device),
+        ("`addresses` of the site", a.addresses != b.addresses),
+        ("`mtu` of the site", a.mtu != b.mtu),
+        ("`listen` of the metrics", from.metrics != to.metrics),
     ];
     let of = |config: &Config, key: PublicKey| config.peers.iter().find(|peer| peer.public_key == key).cloned();
     let mut all: Vec<Change> = Vec::new();
@@ -81,6 +84,7 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     let rest = [
         (Change::Classes, from.classes != to.classes),
         (Change::Uplink, a.uplink_rate != b.uplink_rate),
+        (Change::CopyDscp, a.copy_dscp != b.copy_dscp),
     ];
     all.extend(
         rest.into_iter()
@@ -100,7 +104,8 @@ impl fmt::Display for Change {
             }
             Change::Classes => f.write_str("classes changed"),
             Change::Uplink => f.write_str("uplink_rate changed"),
-            Change::Fixed(name) => write!(f, "`{name}` of the site changed, which takes a restart"),
+            Change::CopyDscp => f.write_str("copy_dscp changed"),
+            Change::Fixed(name) => write!(f, "{name} changed, which takes a restart"),
         }
     }
 }

@@ -329,7 +329,10 @@ impl Context<'_> {
     fn queue(&self, written: Option<&Q<QueueSpec>>, mtu: u32) -> Result<Option<QueueSpec>, Problem> {
         let Some(written) = written else { return Ok(None) };
         let queue = written.get_ref().0;
-        if matches!(queue, QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. } | QueueSpec::Policer { .. }) {
+        if matches!(
+            queue,
+            QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. } | QueueSpec::Policer { .. }
+        ) {
             return Err(self.problem(
                 written,
                 "this queue has a rate of its own, and the gateway's changes all the time",
@@ -519,7 +522,10 @@ impl Context<'_> {
             let (what, fix) = match *weight.get_ref() {
                 0 => ("a class of weight 0 is never served", "give at least 1".to_owned()),
                 1..=MOST => ("", String::new()),
-                _ => ("too large a weight", format!("give at most {MOST}; only the ratio of weights counts")),
+                _ => (
+                    "too large a weight",
+                    format!("give at most {MOST}; only the ratio of weights counts"),
+                ),
             };
             if !what.is_empty() {
                 return Err(self.problem(weight, what, "here", fix));

@@ -28,6 +28,7 @@ pub(super) struct File {
     pub peer: Vec<Spanned<Peer>>,
     #[serde(default)]
     pub class: Vec<Spanned<Class>>,
+    pub metrics: Option<Metrics>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +40,14 @@ pub(super) struct Site {
     pub addresses: Spanned<Vec<Q<InterfaceAddress>>>,
     pub mtu: Option<Spanned<u32>>,
     pub uplink_rate: Option<Q<Rate>>,
+    #[serde(default)]
+    pub copy_dscp: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metrics {
+    pub listen: Q<MetricsListen>,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +92,9 @@ pub(super) struct Match {
 /// Where a socket listens.
 pub(super) struct Listen(pub SocketAddr);
 
+/// Where metrics are served.
+pub(super) struct MetricsListen(pub SocketAddr);
+
 /// An address of a tunnel.
 #[derive(Clone, Copy)]
 pub(super) struct FarEnd(pub IpAddr);
@@ -93,6 +105,15 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Listen, &'static str> {
         let no = |_| "no address and port; write them as 0.0.0.0:51820, or [::]:51820 for both families";
         text.trim().parse().map(Listen).map_err(no)
+    }
+}
+
+impl FromStr for MetricsListen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<MetricsListen, &'static str> {
+        let no = |_| "no address and port; write them as 127.0.0.1:9465";
+        text.trim().parse().map(MetricsListen).map_err(no)
     }
 }
 

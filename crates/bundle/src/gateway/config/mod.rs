@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ccplane_problem::{Problem, Source};
-use ccplane_qdisc::{QueueSpec, RedSpec, Size};
+use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
 use ccplane_units::{Duration, Rate};
 
 pub use change::{Change, changes};
@@ -34,6 +34,8 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// The classes of every peer's queue; the last one takes what no other does. At least one.
     pub classes: Vec<Class>,
+    /// Where its metrics are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// This site.
@@ -49,8 +51,10 @@ pub struct Site {
     pub addresses: Vec<InterfaceAddress>,
     /// The longest packet inside, bytes.
     pub mtu: u32,
-    /// No peer's limit is higher. While there is none, what is sent may be more.
+    /// No more is sent to all peers together.
     pub uplink_rate: Option<Rate>,
+    /// The outer header of a packet has its DSCP, which the network between then sees; else it has 0.
+    pub copy_dscp: bool,
 }
 
 /// Another site.
@@ -148,6 +152,19 @@ impl Config {
         let config = check::config(source, &written, knows)?;
         let key = check::key(source, &written, path.parent().unwrap_or(Path::new("")))?;
         Ok((config, key))
+    }
+
+    /// The queues to a peer, one for each class: its own, or the peer's.
+    pub fn queues(&self, peer: &Peer) -> ClassesSpec {
+        let queue = peer.limited_queue(&self.site);
+        let class = |class: &Class| ClassSpec {
+            level: class.level,
+            weight: class.weight,
+            queue: class.queue.unwrap_or(queue),
+        };
+        ClassesSpec {
+            classes: self.classes.iter().map(class).collect(),
+        }
     }
 
     /// The site's own address of a family, from which it speaks to a peer's.

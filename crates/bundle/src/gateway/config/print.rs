@@ -16,8 +16,13 @@ impl Display for Config {
         if let Some(rate) = site.uplink_rate {
             writeln!(f, "uplink_rate = {}", text(rate))?;
         }
+        writeln!(f, "copy_dscp = {}", site.copy_dscp)?;
         self.peers.iter().try_for_each(|peer| self::peer(f, peer))?;
-        self.classes.iter().try_for_each(|class| self::class(f, class))
+        self.classes.iter().try_for_each(|class| self::class(f, class))?;
+        match self.metrics {
+            Some(metrics) => writeln!(f, "\n[metrics]\nlisten = {}", text(metrics)),
+            None => Ok(()),
+        }
     }
 }
 

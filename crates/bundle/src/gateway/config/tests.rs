@@ -64,6 +64,16 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
         ("device = \"a/b\"", "", 5, "no name for an interface", "1 to 15"),
         ("colour = 1", "", 5, "no setting `colour`", "there are"),
         ("uplink_rate = \"fast\"", "", 5, "no number", "96mbit"),
+        ("copy_dscp = 1", "", 5, "a boolean", ""),
+        (
+            "",
+            "[metrics]\nlisten = \"9465\"",
+            11,
+            "no address and port",
+            "127.0.0.1:9465",
+        ),
+        ("", "[metrics]\nlisten = \"[::1]:0\"", 11, "no port", "127.0.0.1:9465"),
+        ("", "[metrics]\nport = 9465", 11, "no setting `port`", "there are"),
         ("", "endpoint = \"198.51.100.7\"", 10, "no port", "198.51.100.7:51820"),
         ("", "endpoint = \"[::1]:9\"", 10, "IPv6 address, but", "[::]:51820"),
         ("", "endpoint = \"10.8.3.3:9\"", 10, "go into the tunnel", "around it"),
@@ -107,6 +117,25 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
         let said = problem.fix().unwrap_or_default();
         assert!(said.contains(fix), "{site}{peer}: {problem}: {said}");
     }
+}
+
+#[test]
+fn each_class_has_a_queue_its_own_or_the_peer_s() {
+    let classes =
+        "[[class]]\nmatch = { dscp = 46 }\nlevel = 1\nqueue = \"fq_codel\"\n[[class]]\nlevel = 2\nweight = 3\n";
+    let config = parse(&with(
+        "",
+        "queue = \"droptail:240kB\"\nbuffer = \"100ms\"\nmax = \"96mbit\"",
+        classes,
+    ))
+    .unwrap();
+    let class = |level, weight, queue: &str| ClassSpec {
+        level,
+        weight,
+        queue: queue.parse().unwrap(),
+    };
+    let queues = config.queues(&config.peers[0]).classes;
+    assert_eq!(queues, [class(1, 1, "fq_codel"), class(2, 3, "droptail:1.2MB")]);
 }
 
 #[test]
@@ -192,6 +221,7 @@ fn classes_end_with_one_that_takes_the_rest() {
         ("[[class]]\n[[class]]\nmatch = { dscp = 1 }", "takes all that is left"),
         ("[[class]]\nmatch = {}", "nothing is asked"),
         ("[[class]]\nweight = 0", "weight 0"),
+        ("[[class]]\nweight = 2000000", "too large a weight"),
         ("[[class]]\nmatch = { dscp = 64 }", "no codepoint"),
         ("[[class]]\nmatch = { port = [1, \"x\"] }", "no port"),
         ("[[class]]\nmatch = { proto = \"tpc\" }", "no protocol"),
@@ -251,15 +281,19 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     after.peers.push(new.clone());
     after.classes[0].weight = 2;
     after.site.mtu = 1_400;
+    after.site.copy_dscp = true;
+    after.metrics = Some(SocketAddr::from(([127, 0, 0, 1], 9_465)));
     let said: Vec<String> = changes(&before, &after).iter().map(Change::to_string).collect();
     assert_eq!(
         said,
         [
             "`mtu` of the site changed, which takes a restart",
+            "`listen` of the metrics changed, which takes a restart",
             "peer `c` removed",
             "peer `b` changed: queue, max",
             "peer `d` added",
             "classes changed",
+            "copy_dscp changed",
         ]
     );
 }
@@ -289,9 +323,11 @@ fn any_config() -> impl Strategy<Value = Config> {
             1_280..9_000_u32,
             proptest::option::of(1..u64::MAX / 2_000),
             "[a-z ]{1,8}\\.key",
+            any::<bool>(),
+            proptest::option::of(1..=u16::MAX),
         ),
     )
-        .prop_map(|(peers, classes, (mtu, uplink, key))| Config {
+        .prop_map(|(peers, classes, (mtu, uplink, key, copy_dscp, metrics))| Config {
             site: Site {
                 key: key.into(),
                 listen: "[::]:51820".parse().unwrap(),
@@ -299,7 +335,9 @@ fn any_config() -> impl Strategy<Value = Config> {
                 addresses: vec!["10.7.0.1/24".parse().unwrap(), "fd07::1/64".parse().unwrap()],
                 mtu,
                 uplink_rate: uplink.map(Rate::from_bytes_per_sec),
+                copy_dscp,
             },
+            metrics: metrics.map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
             peers: peers
                 .into_iter()
                 .enumerate()

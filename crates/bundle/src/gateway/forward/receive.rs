@@ -19,7 +19,7 @@ use crate::gateway::error::GatewayError;
 use crate::gateway::pair::{Half, Pair};
 use crate::gateway::peers::PeerId;
 use crate::gateway::tunnel::{For, Number, Opened, Refusal};
-use crate::gateway::{control, ecn};
+use crate::gateway::{control, mss, outer};
 
 /// A stop or another table is seen at the latest after this.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
@@ -184,8 +184,9 @@ impl Receiving {
         half.is_news();
         half.counts.received += 1;
         half.counts.received_bytes += bytes as u64;
-        let inner = ecn::of(packet);
-        match ecn::combine(inner, outer) {
+        mss::clamp(packet, half.path.mtu());
+        let inner = outer::ecn(packet);
+        match outer::combine(inner, outer) {
             Some(combined) if combined != inner => set_ecn(packet, combined),
             Some(_) => {}
             None => {

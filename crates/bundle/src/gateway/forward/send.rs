@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ccplane_host::{Frame, Head, Headers, LONGEST_FRAME, Packet as Kept, Store, Tun};
-use ccplane_qdisc::{Ecn, Packet};
-use ccplane_transport::udp::Socket;
+use ccplane_qdisc::Packet;
+use ccplane_transport::udp::{Marks, Socket};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -15,12 +15,16 @@ use nix::sys::time::TimeSpec;
 
 use super::{Found, Reload, Shared, Table, find};
 use crate::gateway::batch::Batch;
-use crate::gateway::config::{Algorithm, Config, Peer, Seen, class_of};
+use crate::gateway::config::{Algorithm, Class, Config, Peer, Seen, class_of};
 use crate::gateway::error::GatewayError;
-use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet, sendbox};
+use crate::gateway::mss;
+use crate::gateway::outer;
+use crate::gateway::pair::{Half, Pair, Waiting, around, class_names, full_packet, sendbox};
+use crate::gateway::path::{self, Fit};
 use crate::gateway::steering::Steering;
 use crate::gateway::tunnel::{OVERHEAD, TICK};
-use crate::{Reason, passes};
+use crate::gateway::uplink::{Share, Uplink};
+use crate::{Reason, Sendbox, passes};
 
 /// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
 const FRAMES: usize = 32;
@@ -50,7 +54,10 @@ pub(crate) struct Sending {
     batch: Batch,
     /// A packet, in one piece.
     packet: Box<[u8]>,
+    /// A fragment of it.
+    fragment: Box<[u8]>,
     lanes: Vec<Option<Lane>>,
+    uplink: Uplink,
     steerings: Vec<(Algorithm, Steering)>,
     next_tick: Time,
     woken: Time,
@@ -61,6 +68,8 @@ struct Lane {
     algorithm: Algorithm,
     /// When it wants its next turn.
     due: Time,
+    /// Its part of the uplink.
+    share: Share,
     established: bool,
     /// Since when packets wait for keys.
     waiting: Option<Time>,
@@ -78,7 +87,9 @@ impl Sending {
             store: Store::new(MEMORY),
             batch: Batch::new(),
             packet: vec![0; LONGEST_FRAME].into_boxed_slice(),
+            fragment: vec![0; LONGEST_FRAME].into_boxed_slice(),
             lanes: Vec::new(),
+            uplink: Uplink::new(Time::ZERO, config.site.uplink_rate, full_packet(&config.site)),
             steerings: Vec::new(),
             config,
         };
@@ -119,7 +130,10 @@ impl Sending {
     /// Gives every peer its turn whose time has come; when the next one's comes.
     fn serve(&mut self, table: &Table) -> Result<Time, GatewayError> {
         let mut next = self.next_tick;
-        for pair in table.all() {
+        let held = self.lanes.iter().flatten().any(|lane| lane.share.held);
+        let first = (self.uplink.go_round(held) as usize).min(table.pairs.len());
+        let (later, sooner) = table.pairs.split_at(first);
+        for pair in sooner.iter().chain(later).flatten() {
             let due = self.lane(pair.place).map_or(Time::MAX, |lane| lane.due);
             if due <= self.shared.now() {
                 self.serve_one(pair)?;
@@ -138,6 +152,7 @@ impl Sending {
             return Ok(());
         };
         let now = self.shared.now();
+        self.batch.begin();
         let mut half = pair.lock();
         let steering = self
             .steerings
@@ -167,7 +182,7 @@ impl Sending {
         if let (true, Some(to)) = (lost, half.endpoint)
             && let Some(bytes) = half.tunnel.renew(self.batch.room())
         {
-            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.keep(to, Marks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         if half.tunnel.is_established() != lane.established {
@@ -184,16 +199,24 @@ impl Sending {
         lane.waiting = None;
         let store = &mut self.store;
         let mut too_long = false;
+        self.uplink
+            .ask(now, pair.place, &mut lane.share, half.sendbox.left_bytes());
         if let Some(notice) = half.sendbox.notice(now) {
             // Its mark is none: it is this box's own.
             let room = self.batch.room();
             if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
-                self.batch.keep(to, Ecn::NotEct, bytes);
+                self.batch.keep(to, Marks::default(), bytes);
                 too_long |= self.batch.flush(&self.socket)?.too_long;
             }
         }
         let most = self.socket.batch();
-        for _ in 0..PACKETS {
+        let mut packets = 0;
+        while half.sendbox.is_ready(now)
+            && packets < PACKETS
+            && !self.batch.is_stuck()
+            && self.uplink.admits(now, &lane.share)
+        {
+            packets += 1;
             let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
             let Some(waiting) = half.sendbox.dequeue(now, &mut drops) else {
                 break;
@@ -217,27 +240,61 @@ impl Sending {
             };
             store.let_go(frame, 1);
             let Some(bytes) = whole else { continue };
-            let ecn = waiting.ecn();
-            if !self.batch.takes(to, ecn, bytes + OVERHEAD, most) {
-                too_long |= self.batch.flush(&self.socket)?.too_long;
-            }
-            match half.seal(now, &self.packet[..bytes], self.batch.room()) {
-                Some(bytes) => self.batch.keep(to, ecn, bytes),
-                None => {
+            let packet = &mut self.packet[..bytes];
+            mss::clamp(packet, half.path.mtu());
+            let dscp = if self.config.site.copy_dscp {
+                outer::dscp(packet)
+            } else {
+                0
+            };
+            let ecn = waiting.ecn() as u8;
+            let marks = Marks { ecn, dscp };
+            let mut leave = |half: &mut Half, piece: &[u8]| -> Result<bool, GatewayError> {
+                if !self.batch.takes(to, marks, piece.len() + OVERHEAD, most) {
+                    too_long |= self.batch.flush(&self.socket)?.too_long;
+                }
+                let Some(bytes) = half.seal(now, piece, self.batch.room()) else {
                     // The keys went. The others wait for new ones.
                     half.counts.unreachable += 1;
-                    break;
+                    return Ok(false);
+                };
+                self.batch.keep(to, marks, bytes);
+                self.uplink.charge(now, &mut lane.share, half.sendbox.left_bytes());
+                Ok(true)
+            };
+            let sealed = match half.path.fit(packet) {
+                Fit::Whole => leave(&mut half, packet)?,
+                Fit::Divided(mut fragments) => {
+                    half.counts.divided += 1;
+                    let mut sealed = true;
+                    while sealed && let Some(bytes) = fragments.next(&mut self.fragment) {
+                        sealed = leave(&mut half, &self.fragment[..bytes])?;
+                    }
+                    sealed
                 }
+                Fit::Not => {
+                    path::refuse(now, &mut half, packet, &self.tun);
+                    true
+                }
+            };
+            if !sealed {
+                break;
             }
         }
         // Before the lock is gone: what the other thread seals next has a higher number, and may not overtake this.
         too_long |= self.batch.flush(&self.socket)?.too_long;
+        self.uplink
+            .done(pair.place, &mut lane.share, half.sendbox.is_ready(now));
         lane.due = half.sendbox.next_deadline();
+        if lane.share.held {
+            lane.due = self.uplink.free_at().min(half.sendbox.next_tick());
+        }
         if too_long {
             half.counts.too_long += 1;
-            if !std::mem::replace(&mut lane.told_too_long, true) {
+            drop(half);
+            if !path::look(&self.shared, pair, now, true) && !std::mem::replace(&mut lane.told_too_long, true) {
                 let text = format!(
-                    "the path takes no packets of {} bytes: lower `mtu`",
+                    "the way takes no packets of {} bytes, and nobody says how long they may be: lower `mtu`",
                     self.shared.site.mtu
                 );
                 self.shared.events.tell(now, &pair.peer.name, "too_long", text);
@@ -252,6 +309,7 @@ impl Sending {
             return Ok(());
         };
         lane.due = now + PATIENT;
+        lane.share.held = false;
         if half.sendbox.backlog().packets == 0 {
             lane.waiting = None;
             return Ok(());
@@ -272,7 +330,7 @@ impl Sending {
             return Ok(());
         }
         if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.knock(self.batch.room())) {
-            self.batch.keep(to, Ecn::NotEct, bytes);
+            self.batch.keep(to, Marks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         Ok(())
@@ -283,7 +341,9 @@ impl Sending {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK);
         self.shared.door.tick();
+        self.batch.begin();
         for pair in table.all() {
+            path::look(&self.shared, pair, now, false);
             let mut half = pair.lock();
             let Some((bytes, number)) = half.tunnel.tick(self.batch.room()) else {
                 continue;
@@ -292,7 +352,7 @@ impl Sending {
                 half.left(now, number, bytes);
             }
             if let Some(to) = half.endpoint {
-                self.batch.keep(to, Ecn::NotEct, bytes);
+                self.batch.keep(to, Marks::default(), bytes);
                 self.batch.flush(&self.socket)?;
             }
         }
@@ -320,23 +380,14 @@ impl Sending {
             let now = self.shared.now();
             let read = self.store.arrived(length);
             let headers = Headers::of(Frame::packet(read));
-            let (Ok(frame), Some([source, destination])) = (Frame::of(read), headers.addresses) else {
+            let (Ok(frame), Some([_, destination])) = (Frame::of(read), headers.addresses) else {
                 continue;
             };
             let Some(pair) = table.routes.owner(destination).and_then(|peer| table.pair(peer.0)) else {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            let class = class_of(
-                &self.config.classes,
-                &Seen {
-                    dscp: headers.dscp,
-                    protocol: headers.protocol,
-                    source,
-                    destination,
-                    ports: headers.ports,
-                },
-            );
+            let class = classify(&self.config.classes, &headers);
             let kept = self.store.keep(length, frame, now, headers.ports);
             let mut half = pair.lock();
             let around = around(half.endpoint) as u16;
@@ -406,6 +457,21 @@ fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
     half.sendbox.passing(now, passes(&half.gauges));
 }
 
+/// The class of a packet with these headers.
+fn classify(classes: &[Class], headers: &Headers) -> u8 {
+    let Some([source, destination]) = headers.addresses else {
+        return 0;
+    };
+    let seen = Seen {
+        dscp: headers.dscp,
+        protocol: headers.protocol,
+        source,
+        destination,
+        ports: headers.ports,
+    };
+    class_of(classes, &seen)
+}
+
 fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
 }
@@ -418,7 +484,7 @@ impl Sending {
         let place = table.vacant();
         let kept = peer.endpoint.is_some();
         let tunnel = self.shared.door.tunnel(place, peer.public_key, kept);
-        let mut half = Half::new(now, tunnel, &peer, &self.config.site, self.shared.observe)?;
+        let mut half = Half::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
         half.endpoint = found.get(&peer.public_key).copied();
         self.begin(now, place, &peer)?;
         table.put(Pair {
@@ -456,6 +522,7 @@ impl Sending {
         self.lanes[at] = Some(Lane {
             algorithm: peer.algorithm.clone(),
             due: now,
+            share: Share::default(),
             established: false,
             waiting: None,
             told_too_long: false,
@@ -501,13 +568,17 @@ impl Sending {
                 return Err(why);
             }
         };
-        let uplink = before.site.uplink_rate != self.config.site.uplink_rate;
+        let classes = before.classes != self.config.classes;
+        if before.site.uplink_rate != self.config.site.uplink_rate {
+            let site = &self.config.site;
+            self.uplink = Uplink::new(now, site.uplink_rate, full_packet(site));
+        }
         for pair in old.all() {
             let peers = &self.config.peers;
             match peers.iter().find(|peer| peer.public_key == pair.peer.public_key) {
                 Some(to) => {
                     let to = to.clone();
-                    self.change(now, pair, &to, uplink, &reload.found);
+                    self.change(now, pair, &to, classes, &reload.found);
                     table.put(Pair {
                         place: pair.place,
                         ends: ends(&self.config, &to),
@@ -531,7 +602,11 @@ impl Sending {
     /// Makes all that the new configuration wants and that is not there: the old table, with the peers that are new.
     fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
         for peer in self.config.peers.clone() {
-            sendbox::<Waiting>(now, &peer, &self.config.site, false)?;
+            let settings = sendbox(&peer, &self.config, false);
+            Sendbox::<Waiting>::new(now, &settings).map_err(|why| GatewayError::Queue {
+                peer: peer.name.clone(),
+                why,
+            })?;
             self.steering(now, &peer.algorithm)?;
         }
         let mut table = Table {
@@ -552,18 +627,14 @@ impl Sending {
         Ok(table)
     }
 
-    fn change(&mut self, now: Time, pair: &Pair, to: &Peer, uplink: bool, found: &Found) {
+    /// Goes over to a peer's other settings; `classes`: these are others, too.
+    fn change(&mut self, now: Time, pair: &Pair, to: &Peer, classes: bool, found: &Found) {
         let from = &pair.peer;
-        if from.endpoint != to.endpoint
-            && let Some(found) = found.get(&to.public_key)
-        {
-            pair.lock().endpoint = Some(*found);
-        }
-        let shaped = |peer: &Peer| (peer.queue, peer.buffer, peer.min, peer.max);
-        let outcome = match uplink || shaped(from) != shaped(to) {
-            true => self.rebuild(now, pair, to),
+        let outcome = match from.endpoint != to.endpoint {
+            true => self.relocate(pair, to, found),
             false => Ok(()),
         };
+        let outcome = outcome.and_then(|()| self.requeue(now, pair, to, classes));
         let outcome = outcome.and_then(|()| match from.algorithm != to.algorithm {
             true => {
                 self.end(pair);
@@ -577,26 +648,49 @@ impl Sending {
         }
     }
 
-    /// Puts a new sendbox in the place of the old one, with all that waits there.
-    fn rebuild(&mut self, now: Time, pair: &Pair, peer: &Peer) -> Result<(), GatewayError> {
+    /// A peer is elsewhere, as the configuration has it. One that has no keys is called at once.
+    fn relocate(&mut self, pair: &Pair, peer: &Peer, found: &Found) -> Result<(), GatewayError> {
         let mut half = pair.lock();
-        let fresh = sendbox(now, peer, &self.config.site, self.shared.observe)?;
-        let mut old = std::mem::replace(&mut half.sendbox, fresh);
-        // The other box has counted the session from its start, which this one has not: they begin another.
-        half.renumber(now);
-        let by_hand = old.status(now).reason == Reason::ByHand;
-        half.sendbox.by_hand(now, by_hand);
-        old.by_hand(now, true);
-        let store = &mut self.store;
-        let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
-        while let Some(waiting) = old.dequeue(now, &mut drops) {
-            half.sendbox.enqueue(now, waiting, &mut drops);
+        half.tunnel.set_keepalive(peer.endpoint.is_some());
+        let Some(to) = found.get(&peer.public_key).copied() else {
+            return Ok(());
+        };
+        half.endpoint = Some(to);
+        if half.tunnel.is_established() {
+            return Ok(());
         }
-        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.renew(self.batch.room())) {
-            self.batch.keep(to, Ecn::NotEct, bytes);
+        if let Some(bytes) = half.tunnel.renew(self.batch.room()) {
+            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.begin();
             self.batch.flush(&self.socket)?;
         }
         Ok(())
+    }
+
+    /// Goes over to a peer's other queues and bounds. What waits is classified anew and stays.
+    fn requeue(&mut self, now: Time, pair: &Pair, peer: &Peer, classes: bool) -> Result<(), GatewayError> {
+        let settings = sendbox(peer, &self.config, self.shared.observe);
+        let mut half = pair.lock();
+        half.sendbox.set_bounds(now, settings.min, settings.max);
+        if !classes && *half.sendbox.queue() == settings.queue {
+            return Ok(());
+        }
+        let (store, all) = (&self.store, &self.config.classes);
+        let again = |waiting: Waiting| {
+            let headers = Headers::of(Frame::packet(store.bytes(waiting.kept.frame)));
+            let kept = waiting.kept.with_class(classify(all, &headers));
+            Waiting { kept, ..waiting }
+        };
+        let mut gone = Vec::new();
+        let mut drops = |dropped: Waiting, _| gone.push(dropped.kept.frame);
+        let outcome = half.sendbox.requeue(now, &settings.queue, again, &mut drops);
+        half.classes = class_names(&self.config);
+        drop(half);
+        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+        outcome.map_err(|why| GatewayError::Queue {
+            peer: peer.name.clone(),
+            why,
+        })
     }
 
     /// Lets go of all that waits for a peer that is no more.

@@ -295,3 +295,25 @@ fn a_peer_that_is_kept_is_called_by_the_timer() {
     assert_eq!(a.tick(&mut room), Some((148, None)), "its endpoint is known");
     assert_eq!(b.tick(&mut room), None, "it waits to be called");
 }
+
+#[test]
+fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
+    let [_, mut other] = Two::new().tunnels;
+    let mut room = [0; 256];
+    // A tunnel that keeps nothing open calls nobody by itself.
+    assert_eq!(other.tick(&mut room), None);
+    other.set_keepalive(true);
+    assert!(matches!(other.tick(&mut room), Some((148, None))));
+    let mut two = Two::met();
+    let mut ticks = || {
+        (0..QUIET)
+            .filter_map(|_| two.tunnels[0].tick(&mut room))
+            .collect::<Vec<_>>()
+    };
+    let sent = ticks();
+    assert!(matches!(sent[..], [(OVERHEAD, Some(_))]), "{sent:?}");
+    let sent = ticks();
+    assert!(matches!(sent[..], [(OVERHEAD, Some(_))]), "{sent:?}");
+    two.tunnels[0].set_keepalive(false);
+    assert_eq!((0..2 * QUIET).find_map(|_| two.tunnels[0].tick(&mut room)), None);
+}

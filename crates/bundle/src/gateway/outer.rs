@@ -1,5 +1,7 @@
-//! The ECN field through a tunnel (RFC 6040): copied to the outer header as a packet goes in, and brought together with what the
-//! network made of it as it comes out.
+//! What the outer header has of the packet inside: its ECN field, and its DSCP where that is asked for.
+//!
+//! The ECN field goes through a tunnel as RFC 6040 has it: copied to the outer header as a packet goes in, and brought together with what
+//! the network made of it as it comes out. The DSCP is copied as a packet goes in, and what comes out keeps its own (RFC 2983, the "pipe").
 
 use ccplane_qdisc::Ecn;
 
@@ -15,12 +17,21 @@ pub fn combine(inner: Ecn, outer: Ecn) -> Option<Ecn> {
     }
 }
 
-/// The field of an IP packet.
-pub fn of(packet: &[u8]) -> Ecn {
+/// The ECN field of an IP packet.
+pub fn ecn(packet: &[u8]) -> Ecn {
+    Ecn::from_bits(traffic_class(packet))
+}
+
+/// The DSCP of an IP packet (RFC 2474).
+pub fn dscp(packet: &[u8]) -> u8 {
+    traffic_class(packet) >> 2
+}
+
+fn traffic_class(packet: &[u8]) -> u8 {
     match packet {
-        [first, second, ..] if first >> 4 == 6 => Ecn::from_bits(second >> 4),
-        [_, second, ..] => Ecn::from_bits(*second),
-        _ => Ecn::NotEct,
+        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
+        [_, second, ..] => *second,
+        _ => 0,
     }
 }
 
@@ -29,6 +40,15 @@ mod tests {
     use super::*;
 
     const ALL: [Ecn; 4] = [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce];
+
+    #[test]
+    fn both_are_read_from_either_header() {
+        let class = 46 << 2 | 1;
+        for packet in [[0x45, class], [0x60 | class >> 4, class << 4 | 0xf]] {
+            assert_eq!((dscp(&packet), ecn(&packet)), (46, Ecn::Ect1));
+        }
+        assert_eq!((dscp(&[0x45]), ecn(&[])), (0, Ecn::NotEct));
+    }
 
     /// RFC 6040, figure 4, by rows of the inner field.
     #[test]

@@ -1,0 +1,198 @@
+//! Fragments of an IPv4 packet that is longer than the next link takes and that its sender lets be divided (RFC 791, section 3.2).
+
+use ccplane_host::checksum::sum;
+
+const HEAD: usize = 20;
+const LONGEST_HEAD: usize = 60;
+const DONT: u16 = 0x4000;
+const MORE: u16 = 0x2000;
+const OFFSET: u16 = 0x1fff;
+/// Fragments begin at multiples of this.
+const UNIT: usize = 8;
+/// An option with this bit is in every fragment.
+const COPIED: u8 = 0x80;
+
+/// The fragments of a packet, one after the other.
+#[derive(Debug)]
+pub struct Fragments<'a> {
+    packet: &'a [u8],
+    head: usize,
+    /// The header of all but the first.
+    later: [u8; LONGEST_HEAD],
+    later_head: usize,
+    mtu: usize,
+    /// Where the next one's payload begins.
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Fragments<'a> {
+    /// Of at most `mtu` bytes each; `None` if it is no such packet, or if a link of `mtu` bytes has no room for a header and a unit of 8 bytes.
+    pub fn of(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
+        let first = *packet.first()?;
+        let head = usize::from(first & 0xf) * 4;
+        let header = packet.get(..head.max(HEAD))?;
+        let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let mtu = usize::try_from(mtu).ok()?;
+        let may = u16::from_be_bytes([header[6], header[7]]) & DONT == 0;
+        if first >> 4 != 4 || head < HEAD || !may || end <= head || end > packet.len() || mtu < LONGEST_HEAD + UNIT {
+            return None;
+        }
+        let (later, later_head) = later_header(header);
+        Some(Fragments {
+            packet,
+            head,
+            later,
+            later_head,
+            mtu,
+            at: head,
+            end,
+        })
+    }
+
+    /// Writes the next one into `room` of at least `mtu` bytes and says how long it is; `None` after the last.
+    pub fn next(&mut self, room: &mut [u8]) -> Option<usize> {
+        if self.at >= self.end {
+            return None;
+        }
+        let header = if self.at == self.head {
+            &self.packet[..self.head]
+        } else {
+            &self.later[..self.later_head]
+        };
+        let most = (self.mtu - header.len()) / UNIT * UNIT;
+        let rest = self.end - self.at;
+        let last = rest <= self.mtu - header.len();
+        let payload = if last { rest } else { most };
+        let length = header.len() + payload;
+        let fragment = room.get_mut(..length)?;
+        fragment[..header.len()].copy_from_slice(header);
+        fragment[header.len()..].copy_from_slice(&self.packet[self.at..self.at + payload]);
+        let before = u16::from_be_bytes([self.packet[6], self.packet[7]]);
+        let offset = (before & OFFSET) + ((self.at - self.head) / UNIT) as u16;
+        // Of a packet that is a fragment itself, the last part has more behind it if the whole had.
+        let more = if last { before & MORE } else { MORE };
+        let flags = before & !(MORE | OFFSET) | more | offset & OFFSET;
+        let head = &mut fragment[..header.len()];
+        head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        head[6..8].copy_from_slice(&flags.to_be_bytes());
+        head[10..12].fill(0);
+        let check = !sum(head);
+        head[10..12].copy_from_slice(&check.to_be_bytes());
+        self.at += payload;
+        Some(length)
+    }
+}
+
+/// The header with those options only that are copied into every fragment, and its length.
+fn later_header(header: &[u8]) -> ([u8; LONGEST_HEAD], usize) {
+    let mut later = [0; LONGEST_HEAD];
+    later[..HEAD].copy_from_slice(&header[..HEAD]);
+    let (mut at, mut to) = (HEAD, HEAD);
+    while let Some(&kind) = header.get(at) {
+        let length = match (kind, header.get(at + 1)) {
+            (0, _) => break,
+            (1, _) => 1,
+            (_, Some(length)) if *length >= 2 => usize::from(*length),
+            // What cannot be read ends them.
+            _ => break,
+        };
+        let Some(option) = header.get(at..at + length) else {
+            break;
+        };
+        if kind & COPIED != 0 {
+            later[to..to + length].copy_from_slice(option);
+            to += length;
+        }
+        at += length;
+    }
+    let length = to.next_multiple_of(4);
+    later[0] = 0x40 | (length / 4) as u8;
+    (later, length)
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::Ipv4HeaderSlice;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A packet with these options (padded) and this payload.
+    fn packet(options: &[u8], payload: &[u8], flags: u16) -> Vec<u8> {
+        let mut packet = vec![0x40, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1];
+        packet.extend_from_slice(options);
+        packet.resize(packet.len().next_multiple_of(4), 0);
+        packet[0] |= (packet.len() / 4) as u8;
+        packet.extend_from_slice(payload);
+        let length = packet.len() as u16;
+        packet[2..4].copy_from_slice(&length.to_be_bytes());
+        packet[6..8].copy_from_slice(&flags.to_be_bytes());
+        packet
+    }
+
+    fn all(packet: &[u8], mtu: u32) -> Vec<Vec<u8>> {
+        let mut fragments = Fragments::of(packet, mtu).unwrap();
+        let mut room = [0; 9_000];
+        std::iter::from_fn(|| fragments.next(&mut room).map(|bytes| room[..bytes].to_vec())).collect()
+    }
+
+    proptest! {
+        /// Put together as RFC 791 says, they are the packet: offset, "more", identification and the copied options as `etherparse` reads them.
+        #[test]
+        fn they_are_the_packet_again(
+            payload in proptest::collection::vec(any::<u8>(), 1..5_000), mtu in 68_u32..2_000,
+            options in prop_oneof![Just(vec![]), Just(vec![1, 0x94, 4, 0, 0]), Just(vec![7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x94, 4, 0, 0])],
+            offset in prop_oneof![Just(0_u16), 1_u16..4_000], more: bool,
+        ) {
+            let whole = packet(&options, &payload, offset | if more { MORE } else { 0 });
+            let copied = options.windows(2).any(|two| two == [0x94, 4]);
+            let fragments = all(&whole, mtu);
+            let mut joined = Vec::new();
+            for (n, fragment) in fragments.iter().enumerate() {
+                prop_assert!(fragment.len() <= mtu as usize);
+                let header = Ipv4HeaderSlice::from_slice(fragment).unwrap();
+                prop_assert_eq!(usize::from(header.total_len()), fragment.len());
+                prop_assert_eq!(header.to_header().calc_header_checksum(), header.header_checksum());
+                prop_assert_eq!(header.identification(), 0x1234);
+                prop_assert_eq!(usize::from(header.fragments_offset().value() - offset) * UNIT, joined.len());
+                let last = n + 1 == fragments.len();
+                prop_assert_eq!(header.more_fragments(), !last || more);
+                let body = &fragment[header.slice().len()..];
+                prop_assert!(last || body.len() % UNIT == 0);
+                if n > 0 {
+                    prop_assert_eq!(header.options(), if copied { &[0x94, 4, 0, 0][..] } else { &[] });
+                }
+                joined.extend_from_slice(body);
+            }
+            prop_assert_eq!(joined, payload);
+        }
+
+        #[test]
+        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), mtu in 0_u32..200) {
+            if let Some(first) = bytes.first_mut() {
+                *first = 0x40 | *first & 0xf;
+            }
+            if let Some(mut fragments) = Fragments::of(&bytes, mtu) {
+                let mut room = [0; 200];
+                let mut count = 0;
+                while fragments.next(&mut room).is_some() {
+                    count += 1;
+                }
+                prop_assert!(count < 200);
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_divided_is_not() {
+        assert!(Fragments::of(&packet(&[], &[0; 100], DONT), 80).is_none());
+        let mut v6 = packet(&[], &[0; 100], 0);
+        v6[0] = 0x65;
+        assert!(Fragments::of(&v6, 80).is_none());
+        assert!(
+            Fragments::of(&packet(&[], &[0; 100], 0), 67).is_none(),
+            "RFC 791 asks for 68"
+        );
+    }
+}

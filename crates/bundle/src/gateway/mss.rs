@@ -1,0 +1,200 @@
+//! TCP's maximum segment size, lowered to what the tunnel takes. The hosts of a site announce what fits their own network; where the ICMP
+//! messages that say more are lost on the way to them, connections would stand still without this.
+
+use ccplane_host::checksum::add;
+
+const TCP: u8 = 6;
+const TCP_HEAD: usize = 20;
+const SYN: u8 = 0x02;
+const FLAGS: usize = 13;
+const CHECKSUM: usize = 16;
+
+const END: u8 = 0;
+const NOTHING: u8 = 1;
+const MSS: u8 = 2;
+const MSS_BYTES: u8 = 4;
+
+/// Extension headers of IPv6 that are looked behind (RFC 8200, section 4): hop-by-hop options, routing and destination options. A packet with
+/// more of them than [`MOST_EXTENSIONS`] is no connection's first in any network.
+const EXTENSIONS: [u8; 3] = [0, 43, 60];
+const MOST_EXTENSIONS: usize = 4;
+
+/// In a TCP packet with SYN, lowers the announced segment size to what leaves packets of at most `mtu` bytes: `mtu` less 40 bytes of headers
+/// over IPv4, 60 over IPv6 (RFC 6691). Whether it did. What announces none means 536 bytes, or 1220 over IPv6, which fit.
+#[inline]
+pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
+    let Some((at, head)) = tcp(packet) else { return false };
+    match packet.get(at + FLAGS) {
+        Some(flags) if flags & SYN != 0 => {}
+        _ => return false,
+    }
+    let most = u16::try_from(mtu.saturating_sub(head + TCP_HEAD as u32)).unwrap_or(u16::MAX);
+    lower(&mut packet[at..], most).is_some()
+}
+
+/// Where the TCP header begins, and bytes of the IP header without extensions; `None` for any other packet, and for a fragment that is not the
+/// first.
+#[inline]
+fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
+    match packet.first()? >> 4 {
+        4 => {
+            let later = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff != 0;
+            (*packet.get(9)? == TCP && !later).then(|| (usize::from(packet[0] & 0xf) * 4, 20))
+        }
+        6 => {
+            let (mut next, mut at) = (*packet.get(6)?, 40);
+            for _ in 0..MOST_EXTENSIONS {
+                if !EXTENSIONS.contains(&next) {
+                    break;
+                }
+                let [of_next, length] = *packet.get(at..)?.first_chunk()?;
+                (next, at) = (of_next, at + (usize::from(length) + 1) * 8);
+            }
+            (next == TCP).then_some((at, 40))
+        }
+        _ => None,
+    }
+}
+
+/// Lowers the option in a TCP header; `None` if there is nothing to do.
+fn lower(segment: &mut [u8], most: u16) -> Option<()> {
+    let end = usize::from(*segment.get(12)? >> 4) * 4;
+    let mut at = TCP_HEAD;
+    let place = loop {
+        let options = segment.get(at..end)?;
+        match *options {
+            [NOTHING, ..] => at += 1,
+            [END, ..] | [] => return None,
+            [MSS, MSS_BYTES, _, _, ..] => break at + 2,
+            [_, length, ..] if length >= 2 => at += usize::from(length),
+            _ => return None,
+        }
+    };
+    let old = u16::from_be_bytes([segment[place], segment[place + 1]]);
+    if old <= most {
+        return None;
+    }
+    segment[place..place + 2].copy_from_slice(&most.to_be_bytes());
+    let sum = u16::from_be_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]);
+    // At an odd place the two bytes are halves of two words (RFC 1071, section 2, B).
+    let word = |value: u16| if place % 2 == 1 { value.swap_bytes() } else { value };
+    // RFC 1624, equation 3.
+    let sum = !add(add(!sum, !word(old)), word(most));
+    segment[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_host::checksum::sum;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A SYN as a host sends it: `extensions` of 8 bytes each, these options, padded with ends.
+    fn syn(v6: bool, extensions: usize, flags: u8, options: &[u8]) -> Vec<u8> {
+        let mut tcp = vec![
+            0x12, 0x34, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0, flags, 0xff, 0xff, 0, 0, 0, 0,
+        ];
+        tcp.extend_from_slice(options);
+        tcp.resize(tcp.len().next_multiple_of(4), END);
+        tcp[12] = (tcp.len() as u8 / 4) << 4;
+        let mut packet = if v6 { vec![0; 40] } else { vec![0; 20] };
+        if v6 {
+            (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { TCP });
+            packet[8..40].copy_from_slice(&std::array::from_fn::<u8, 32, _>(|n| n as u8 * 3));
+            for n in 1..=extensions {
+                packet.extend_from_slice(&[if n == extensions { TCP } else { 43 }, 0, 1, 4, 0, 0, 0, 0]);
+            }
+        } else {
+            (packet[0], packet[9]) = (0x45, TCP);
+            packet[12..20].copy_from_slice(&[10, 7, 0, 1, 10, 7, 0, 2]);
+        }
+        let at = packet.len();
+        packet.extend_from_slice(&tcp);
+        let length = (packet.len() - if v6 { 40 } else { 0 }) as u16;
+        let place = if v6 { 4 } else { 2 };
+        packet[place..place + 2].copy_from_slice(&length.to_be_bytes());
+        let checksum = !whole(&packet, at);
+        packet[at + CHECKSUM..at + CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    }
+
+    /// The sum of segment and pseudo-header, which is all ones where the checksum is right.
+    fn whole(packet: &[u8], at: usize) -> u16 {
+        let addresses = if packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
+        let length = (packet.len() - at) as u16;
+        add(
+            add(sum(&packet[addresses]), add(TCP.into(), length)),
+            sum(&packet[at..]),
+        )
+    }
+
+    /// The announced size, as `etherparse` reads it.
+    fn announced(packet: &[u8]) -> Option<u16> {
+        let parsed = etherparse::SlicedPacket::from_ip(packet).unwrap();
+        let Some(etherparse::TransportSlice::Tcp(tcp)) = parsed.transport else {
+            panic!("no TCP")
+        };
+        tcp.options_iterator().find_map(|option| match option {
+            Ok(etherparse::TcpOptionElement::MaximumSegmentSize(size)) => Some(size),
+            _ => None,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_syn_announces_no_more_than_fits_and_its_checksum_holds(
+            v6: bool, extensions in 0_usize..3, size: u16, mtu in 576_u32..9_000, flags in 0_u8..64, nothings in 0_usize..6, scale in 0_u8..15,
+        ) {
+            let mut options = vec![NOTHING; nothings];
+            options.extend_from_slice(&[3, 3, scale, MSS, MSS_BYTES]);
+            options.extend_from_slice(&size.to_be_bytes());
+            options.extend_from_slice(&[4, 2]);
+            let extensions = if v6 { extensions } else { 0 };
+            let mut packet = syn(v6, extensions, flags, &options);
+            let (before, at) = (packet.clone(), if v6 { 40 + extensions * 8 } else { 20 });
+            let most = (mtu - if v6 { 60 } else { 40 }) as u16;
+            let lowers = flags & SYN != 0 && size > most;
+            prop_assert_eq!(clamp(&mut packet, mtu), lowers);
+            prop_assert_eq!(announced(&packet), Some(if lowers { most } else { size }));
+            prop_assert_eq!(whole(&packet, at), 0xffff);
+            let changed = packet.iter().zip(&before).filter(|(a, b)| a != b).count();
+            let most = if lowers { 4 } else { 0 };
+            prop_assert!(changed <= most, "{} bytes changed", changed);
+        }
+
+        #[test]
+        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), v6: bool, mtu: u32) {
+            if let [first, .., ] = &mut bytes[..] {
+                *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
+            }
+            let length = bytes.len();
+            clamp(&mut bytes, mtu);
+            prop_assert_eq!(bytes.len(), length);
+        }
+    }
+
+    #[test]
+    fn what_is_no_first_packet_of_a_connection_is_left_alone() {
+        let option = [MSS, MSS_BYTES, 0x05, 0xb4];
+        for change in [
+            |p: &mut [u8]| p[9] = 17,
+            |p: &mut [u8]| p[7] = 1,
+            |p: &mut [u8]| p[0] = 0x55,
+        ] {
+            let mut packet = syn(false, 0, SYN, &option);
+            change(&mut packet);
+            assert!(!clamp(&mut packet, 1_280));
+        }
+        for options in [
+            &[][..],
+            &[END, MSS, MSS_BYTES, 5, 0xb4],
+            &[MSS, 3, 5, 0xb4],
+            &[9, 0, 0, 0],
+        ] {
+            assert!(!clamp(&mut syn(false, 0, SYN, options), 1_280), "{options:?}");
+        }
+        assert!(clamp(&mut syn(false, 0, SYN, &option), 1_280));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a router says to the sender of a packet that is too long for the next link: ICMP "fragmentation needed" (RFC 792, RFC 1191) and
+//! ICMPv6 "packet too big" (RFC 4443, section 3.2).
+//!
+//! The answer comes from the packet's destination. The gateway's own address would not do: a host drops what comes in from an address of its
+//! own, and some of these packets are the gateway host's.
+
+use ccplane_host::checksum::{add, sum};
+
+const V4_HEAD: usize = 20;
+const V6_HEAD: usize = 40;
+const ICMP_HEAD: usize = 8;
+const HOPS: u8 = 64;
+
+const ICMP: u8 = 1;
+const UNREACHABLE: u8 = 3;
+const FRAGMENTATION_NEEDED: u8 = 4;
+const ICMP_V6: u8 = 58;
+const TOO_BIG: u8 = 2;
+/// Messages of ICMP that are errors: nobody answers these with another (RFC 1122, section 3.2.2).
+const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
+/// Those of ICMPv6 are below this (RFC 4443, section 2.1).
+const FIRST_NO_ERROR: u8 = 128;
+
+/// No answer over IPv4 is longer (RFC 1812, section 4.3.2.3), so that it passes everywhere; ...
+const LONGEST_V4: usize = 576;
+/// ... and none over IPv6 (RFC 4443, section 3.2).
+pub const LONGEST: usize = 1_280;
+
+/// Writes the answer to a packet that is longer than `mtu` bytes into `room` of at least [`LONGEST`] bytes, and says how long it is. `None` where
+/// none may be given: to errors, to fragments behind the first, to senders or receivers that are no single host, and where the packet may be
+/// fragmented instead.
+pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
+    match packet.first()? >> 4 {
+        4 => answer_v4(packet, mtu, room),
+        6 => answer_v6(packet, mtu, room),
+        _ => None,
+    }
+}
+
+fn answer_v4(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
+    let header = packet.get(..V4_HEAD)?;
+    let [flags, offset] = [header[6], header[7]];
+    let later = u16::from_be_bytes([flags & 0x1f, offset]) != 0;
+    let fixed = flags & 0x40 != 0;
+    let body = packet.get(usize::from(header[0] & 0xf) * 4..)?;
+    let error = header[9] == ICMP && body.first().is_none_or(|kind| ERRORS.contains(kind));
+    let (source, destination) = (&header[12..16], &header[16..20]);
+    if later || !fixed || error || !is_host_v4(source) || !is_host_v4(destination) {
+        return None;
+    }
+    let quoted = packet.len().min(LONGEST_V4 - V4_HEAD - ICMP_HEAD);
+    let length = V4_HEAD + ICMP_HEAD + quoted;
+    let answer = room.get_mut(..length)?;
+    let (head, icmp) = answer.split_at_mut(V4_HEAD);
+    head.fill(0);
+    (head[0], head[8], head[9]) = (0x45, HOPS, ICMP);
+    head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    head[12..16].copy_from_slice(destination);
+    head[16..20].copy_from_slice(source);
+    let check = !sum(head);
+    head[10..12].copy_from_slice(&check.to_be_bytes());
+    icmp[..ICMP_HEAD].fill(0);
+    (icmp[0], icmp[1]) = (UNREACHABLE, FRAGMENTATION_NEEDED);
+    icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+    icmp[ICMP_HEAD..].copy_from_slice(&packet[..quoted]);
+    let check = !sum(icmp);
+    icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    Some(length)
+}
+
+fn answer_v6(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
+    let header = packet.get(..V6_HEAD)?;
+    let error = header[6] == ICMP_V6 && packet.get(V6_HEAD).is_none_or(|kind| *kind < FIRST_NO_ERROR);
+    let (source, destination) = (&header[8..24], &header[24..40]);
+    if error || !is_host_v6(source) || !is_host_v6(destination) {
+        return None;
+    }
+    let quoted = packet.len().min(LONGEST - V6_HEAD - ICMP_HEAD);
+    let length = ICMP_HEAD + quoted;
+    let answer = room.get_mut(..V6_HEAD + length)?;
+    let (head, icmp) = answer.split_at_mut(V6_HEAD);
+    head.fill(0);
+    (head[0], head[6], head[7]) = (0x60, ICMP_V6, HOPS);
+    head[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+    head[8..24].copy_from_slice(destination);
+    head[24..40].copy_from_slice(source);
+    icmp[..ICMP_HEAD].fill(0);
+    icmp[0] = TOO_BIG;
+    icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
+    icmp[ICMP_HEAD..].copy_from_slice(&packet[..quoted]);
+    let pseudo = add(sum(&head[8..40]), add(length as u16, ICMP_V6.into()));
+    let check = !add(pseudo, sum(icmp));
+    icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    Some(V6_HEAD + length)
+}
+
+/// One host's address, that it may send from: not 0.0.0.0/8, a group's, nor 255.255.255.255.
+fn is_host_v4(address: &[u8]) -> bool {
+    !matches!(address.first(), Some(0 | 224..))
+}
+
+/// Not `::`, nor a group's.
+fn is_host_v6(address: &[u8]) -> bool {
+    address[0] != 0xff && address.iter().any(|byte| *byte != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, icmpv4};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: [u8; 4] = [10, 1, 0, 1];
+    const B: [u8; 4] = [10, 2, 0, 1];
+    const A6: [u8; 16] = [0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    const B6: [u8; 16] = [0xfd, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+    fn datagram(v6: bool, payload: usize) -> Vec<u8> {
+        let builder = if v6 {
+            PacketBuilder::ipv6(A6, B6, 64)
+        } else {
+            PacketBuilder::ipv4(A, B, 64)
+        };
+        let builder = builder.udp(1, 2);
+        let mut packet = vec![0; builder.size(payload)];
+        builder.write_to_slice(&mut packet, &vec![7; payload]).unwrap();
+        packet
+    }
+
+    proptest! {
+        /// Read by `etherparse`, whose own checksums have to agree.
+        #[test]
+        fn the_sender_is_told_how_long_packets_may_be(v6: bool, payload in 0_usize..3_000, mtu in 576_u32..2_000) {
+            let packet = datagram(v6, payload);
+            let mut room = [0xaa; LONGEST];
+            let bytes = answer(&packet, mtu, &mut room).unwrap();
+            let longest = if v6 { LONGEST } else { LONGEST_V4 };
+            prop_assert!(bytes <= longest, "{} bytes", bytes);
+            let read = SlicedPacket::from_ip(&room[..bytes]).unwrap();
+            let quoted = match (read.net, read.transport) {
+                (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Icmpv4(icmp))) => {
+                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (B, A));
+                    prop_assert_eq!(ip.header().to_header().calc_header_checksum(), ip.header().header_checksum());
+                    let header = icmp.header();
+                    let next_hop_mtu = mtu as u16;
+                    prop_assert_eq!(&header.icmp_type, &Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu }));
+                    prop_assert_eq!(header.icmp_type.calc_checksum(icmp.payload()), header.checksum);
+                    icmp.payload().to_vec()
+                }
+                (Some(NetSlice::Ipv6(ip)), Some(TransportSlice::Icmpv6(icmp))) => {
+                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (B6, A6));
+                    let header = icmp.header();
+                    prop_assert_eq!(&header.icmp_type, &Icmpv6Type::PacketTooBig { mtu });
+                    let sum = header.icmp_type.calc_checksum(B6, A6, icmp.payload()).unwrap();
+                    prop_assert_eq!(sum, header.checksum);
+                    icmp.payload().to_vec()
+                }
+                other => panic!("{other:?}"),
+            };
+            prop_assert!(packet.starts_with(&quoted) && quoted.len() >= packet.len().min(500));
+        }
+
+        #[test]
+        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), v6: bool, mtu: u32, room in 0_usize..1_300) {
+            if let Some(first) = bytes.first_mut() {
+                *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
+            }
+            let mut room = vec![0; room];
+            if let Some(length) = answer(&bytes, mtu, &mut room) {
+                prop_assert!(length <= room.len());
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_answered_who_may_not_be() {
+        let told = |packet: &[u8]| answer(packet, 576, &mut [0; LONGEST]).is_some();
+        let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
+        assert!(told(&v4) && told(&v6));
+        let changes: [fn(&mut Vec<u8>); 8] = [
+            |p| p[6] &= !0x40,              // it may be fragmented
+            |p| p[7] = 1,                   // it is a later fragment
+            |p| (p[9], p[20]) = (ICMP, 3),  // an error
+            |p| (p[9], p[20]) = (ICMP, 11), // another
+            |p| p[12..16].fill(0),          // from nobody
+            |p| p[12] = 224,                // from a group
+            |p| p[16..20].fill(255),        // to all
+            |p| p.truncate(19),             // cut off
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let mut packet = v4.clone();
+            change(&mut packet);
+            assert!(!told(&packet), "{n}");
+        }
+        let changes: [fn(&mut Vec<u8>); 4] = [
+            |p| (p[6], p[40]) = (ICMP_V6, 1),
+            |p| p[8..24].fill(0),
+            |p| p[24] = 0xff,
+            |p| p.truncate(39),
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let mut packet = v6.clone();
+            change(&mut packet);
+            assert!(!told(&packet), "{n}");
+        }
+        let mut echo = v4;
+        (echo[9], echo[20]) = (ICMP, 8);
+        assert!(told(&echo), "a question is no error");
+    }
+}

@@ -1,0 +1,240 @@
+//! The site's uplink, which all peers share: never more than its rate, and equal parts for those who have packets.
+//!
+//! A line of that rate stands behind all sendboxes. While it is busy nobody's packets leave: they wait in their own sendbox, where they
+//! are scheduled by class. When it is free, turns go round by deficit (Shreedhar and Varghese, SIGCOMM 1995): bytes count, so that small
+//! packets are no disadvantage, and what a peer cannot use, because its own limit is lower, the others get.
+
+use ccplane_qdisc::{Line, LineSpec};
+use ccplane_units::{Duration, Rate, Time};
+
+use crate::scheduler::CATCH_UP;
+
+/// What the uplink carries in this time is a turn, and at least a full packet. Longer, and the others wait longer for theirs; shorter,
+/// and fewer packets leave in one call.
+const TURN: Duration = Duration::from_millis(1);
+
+/// The uplink. Without a rate it lets all pass.
+pub(crate) struct Uplink {
+    line: Option<Line>,
+    /// What a turn adds to a peer's credit, bytes.
+    quantum: i64,
+    /// Whose turn it is, and whether it has begun.
+    turn: u32,
+    begun: bool,
+    /// Somebody's packets wait for the line: it has not been idle since it was free, only nobody came to ask.
+    late: bool,
+}
+
+/// A peer's part in it.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    /// What it may send in its turn, bytes; below zero, what it has had too much.
+    credit: i64,
+    /// Bytes of its life up to which all were charged; `None` before the first look.
+    charged: Option<u64>,
+    /// Its packets wait for the line, or for its turn.
+    pub held: bool,
+}
+
+impl Uplink {
+    /// With packets of at most `largest` bytes.
+    pub fn new(now: Time, rate: Option<Rate>, largest: u32) -> Uplink {
+        let turn = rate.map_or(0, |rate| rate.bytes_in(TURN).get());
+        Uplink {
+            line: rate.map(|rate| Line::new(&LineSpec::Constant(rate), now)),
+            quantum: i64::try_from(turn).unwrap_or(i64::MAX).max(largest.into()),
+            turn: 0,
+            begun: false,
+            late: false,
+        }
+    }
+
+    /// All peers are asked, from the one whose turn it is; `late`: some of them are held.
+    pub fn go_round(&mut self, late: bool) -> u32 {
+        self.late = late;
+        self.turn
+    }
+
+    /// A peer is asked, of which so many bytes have left in its life.
+    pub fn ask(&mut self, now: Time, place: u32, share: &mut Share, left: u64) {
+        // Feedback, which the other thread sends, is not held.
+        self.charge(now, share, left);
+        if self.is_free(now) && (self.turn != place || !self.begun) {
+            (self.turn, self.begun) = (place, true);
+            share.credit = share.credit.saturating_add(self.quantum);
+        }
+    }
+
+    /// Whether a packet of the peer that was asked may leave.
+    pub fn admits(&self, now: Time, share: &Share) -> bool {
+        self.line.is_none() || self.is_free(now) && share.credit > 0
+    }
+
+    /// In all so many bytes of a peer have left, whoever sent them.
+    pub fn charge(&mut self, now: Time, share: &mut Share, left: u64) {
+        let bytes = left.saturating_sub(share.charged.replace(left).unwrap_or(left));
+        let Some(line) = self.line.as_mut().filter(|_| bytes > 0) else {
+            return;
+        };
+        share.credit = share.credit.saturating_sub_unsigned(bytes);
+        let since = if self.late { now - CATCH_UP } else { now };
+        line.send(line.next_start(since), u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// The peer that was asked has sent what it could; `more`: it has packets that would leave now.
+    pub fn done(&mut self, place: u32, share: &mut Share, more: bool) {
+        share.held = more;
+        let goes_on = more && share.credit > 0;
+        if self.begun && self.turn == place && !goes_on {
+            // Nothing is saved up, and what was overdrawn is not forgiven.
+            share.credit = share.credit.min(0);
+            (self.turn, self.begun) = (place + 1, false);
+        }
+    }
+
+    /// When the line is free again.
+    pub fn free_at(&self) -> Time {
+        self.line
+            .as_ref()
+            .map_or(Time::ZERO, |line| line.next_start(Time::ZERO))
+    }
+
+    fn is_free(&self, now: Time) -> bool {
+        self.free_at() <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 12 Mbit/s: a packet of 1,500 bytes a millisecond.
+    const RATE: Rate = Rate::from_bytes_per_sec(1_500_000);
+    const LARGEST: u32 = 1_500;
+
+    /// A peer: so large are its packets, and it may send one so often; each has one at the start.
+    struct Peer {
+        share: Share,
+        bytes: u64,
+        every: Duration,
+        next: Time,
+        left: u64,
+    }
+
+    impl Peer {
+        fn new(bytes: u64, every_us: u64) -> Peer {
+            Peer {
+                share: Share::default(),
+                bytes,
+                every: Duration::from_micros(every_us),
+                next: Time::ZERO,
+                left: 0,
+            }
+        }
+    }
+
+    /// Serves them as the gateway does, which wakes up so many µs late; how much left, by time.
+    fn run(peers: &mut [Peer], rate: Rate, late: &[u64], time: Duration) -> Vec<(Time, u64)> {
+        let mut uplink = Uplink::new(Time::ZERO, Some(rate), LARGEST);
+        let (mut now, mut sent, mut step) = (Time::ZERO, Vec::new(), 0);
+        while now < Time::ZERO + time {
+            let first = uplink.go_round(peers.iter().any(|peer| peer.share.held)) as usize;
+            let count = peers.len();
+            let mut due = Time::MAX;
+            for place in (0..count).map(|n| (first + n) % count) {
+                let peer = &mut peers[place];
+                uplink.ask(now, place as u32, &mut peer.share, peer.left);
+                let mut packets = 0;
+                while peer.next <= now && packets < 64 && uplink.admits(now, &peer.share) {
+                    peer.next = peer.next.max(now - CATCH_UP) + peer.every;
+                    peer.left += peer.bytes;
+                    sent.push((now, peer.bytes));
+                    uplink.charge(now, &mut peer.share, peer.left);
+                    packets += 1;
+                }
+                uplink.done(place as u32, &mut peer.share, peer.next <= now);
+                due = due.min(if peer.share.held { uplink.free_at() } else { peer.next });
+            }
+            // What is due is done without a sleep.
+            if due > now {
+                now = due + Duration::from_micros(late[step % late.len()]);
+                step += 1;
+            }
+        }
+        sent
+    }
+
+    fn parts(peers: &[Peer]) -> Vec<f64> {
+        let all: u64 = peers.iter().map(|peer| peer.left).sum();
+        peers.iter().map(|peer| peer.left as f64 / all as f64).collect()
+    }
+
+    #[test]
+    fn equal_parts_whatever_the_packets_sizes_and_who_wants_less_gets_it() {
+        let second = Duration::from_secs(1);
+        // Both want all of it.
+        let mut peers = [Peer::new(1_500, 1), Peer::new(100, 1)];
+        run(&mut peers, RATE, &[0], second);
+        assert!((parts(&peers)[0] - 0.5).abs() < 0.01, "{:?}", parts(&peers));
+        // One sends 1.2 Mbit/s of the 12, two the rest.
+        let mut peers = [Peer::new(1_500, 10_000), Peer::new(1_500, 1), Peer::new(700, 1)];
+        run(&mut peers, RATE, &[100], second);
+        let parts = parts(&peers);
+        assert!(
+            (parts[0] - 0.1).abs() < 0.01 && (parts[1] - 0.45).abs() < 0.01,
+            "{parts:?}"
+        );
+    }
+
+    #[test]
+    fn the_line_is_busy_while_somebody_has_packets_though_who_asks_wakes_up_late() {
+        for late in [&[0][..], &[3_000, 50, 900], &[15_000]] {
+            let mut peers = [Peer::new(1_500, 1), Peer::new(1_500, 1)];
+            run(&mut peers, RATE, late, Duration::from_secs(2));
+            let all: u64 = peers.iter().map(|peer| peer.left).sum();
+            assert!((2_950_000..=3_000_000 + 30_000).contains(&all), "{late:?}: {all}");
+        }
+    }
+
+    #[test]
+    fn an_idle_time_gives_nothing_away() {
+        let mut uplink = Uplink::new(Time::ZERO, Some(RATE), LARGEST);
+        let mut share = Share::default();
+        let now = Time::ZERO + Duration::from_secs(10);
+        uplink.go_round(false);
+        uplink.ask(now, 0, &mut share, 0);
+        assert!(uplink.admits(now, &share));
+        uplink.charge(now, &mut share, 1_500);
+        assert!(!uplink.admits(now, &share), "a packet a millisecond");
+        assert_eq!(uplink.free_at(), now + Duration::from_millis(1));
+        // What the other thread sends counts as well.
+        uplink.charge(now, &mut share, 3_000);
+        assert_eq!(uplink.free_at(), now + Duration::from_millis(2));
+        // Without a rate there is nothing to wait for.
+        let free = Uplink::new(now, None, LARGEST);
+        assert!(free.admits(now, &share) && free.free_at() == Time::ZERO);
+    }
+
+    proptest! {
+        /// In any stretch of time no more leaves than the rate allows in it and in what is caught up with, and a packet.
+        #[test]
+        fn never_more_than_the_rate(
+            peers in proptest::collection::vec((60..=1_500_u64, 1..20_000_u64), 1..6),
+            late in proptest::collection::vec(0..30_000_u64, 1..8),
+            rate in 125_000..2_500_000_u64,
+        ) {
+            let mut peers: Vec<Peer> = peers.into_iter().map(|(bytes, every)| Peer::new(bytes, every)).collect();
+            let sent = run(&mut peers, Rate::from_bytes_per_sec(rate), &late, Duration::from_millis(300));
+            for (from, (begins, _)) in sent.iter().enumerate() {
+                let mut bytes = 0;
+                for (ends, more) in &sent[from..] {
+                    bytes += more;
+                    let most = Rate::from_bytes_per_sec(rate).bytes_in(ends.since(*begins) + CATCH_UP).get();
+                    prop_assert!(bytes <= most + u64::from(LARGEST), "{} > {}", bytes, most);
+                }
+            }
+        }
+    }
+}

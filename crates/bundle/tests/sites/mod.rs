@@ -1,0 +1,207 @@
+//! Sites for tests: namespaces with a gateway each, on a network between them that a test can make slow, narrow or translating.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+mod network;
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_bundle::gateway::config::{Algorithm, Config};
+use ccplane_bundle::gateway::keys::PrivateKey;
+use ccplane_bundle::gateway::{Gateway, Makes, Report};
+use ccplane_host::{Namespace, Offload, Tun, has_ipv6};
+
+pub use network::Network;
+
+/// What a gateway's algorithms are by name, unless the test has its own.
+pub fn makes() -> Makes {
+    Arc::new(|algorithm: &Algorithm| {
+        ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
+            .map_err(|why| why.to_string())
+    })
+}
+
+/// A namespace for a test, unless this process may make none.
+pub fn namespace(test: &str) -> Option<Namespace> {
+    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
+        Ok(namespace) => Some(namespace),
+        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
+            eprintln!("SKIPPED: {test}: {reason}");
+            None
+        }
+        Err(reason) => panic!("{test} cannot run: {reason}"),
+    }
+}
+
+pub fn parse(text: &str) -> Config {
+    Config::parse("test.toml", text, &|_| Ok(())).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+}
+
+/// The private key of a site.
+pub fn key(n: usize) -> PrivateKey {
+    PrivateKey::from_bytes([n as u8 + 1; 32])
+}
+
+/// `[site]` of site `n`: 10.7.0.`n + 1` and fd07::`n + 1` in the tunnel, `gate0`.
+pub fn site(n: usize) -> String {
+    let last = n + 1;
+    let v6 = if has_ipv6() {
+        format!(", \"fd07::{last}/64\"")
+    } else {
+        String::new()
+    };
+    format!(
+        "[site]\nkey = \"unused\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate0\"\naddresses = [\"10.7.0.{last}/24\"{v6}]\n"
+    )
+}
+
+/// `[[peer]]` for site `n`: named `other` where it is the second of two, with 10.8.`n + 1`.0/24 behind it, steered by `bundler`.
+pub fn peer(name: &str, n: usize) -> String {
+    let last = n + 1;
+    let v6 = if has_ipv6() {
+        format!(", \"fd07::{last}/128\"")
+    } else {
+        String::new()
+    };
+    format!(
+        "[[peer]]\nname = \"{name}\"\npublic_key = \"{}\"\nprefixes = [\"10.7.0.{last}/32\", \"10.8.{last}.0/24\"{v6}]\nalgorithm = \"bundler\"\n",
+        key(n).public()
+    )
+}
+
+/// `endpoint` of site `n` on the network.
+pub fn endpoint(n: usize) -> String {
+    format!("endpoint = \"192.0.2.{}:51820\"\n", n + 1)
+}
+
+/// Sites that run.
+pub struct Sites {
+    pub spaces: Vec<Namespace>,
+    pub gateways: Vec<Option<Gateway>>,
+    pub configs: Vec<String>,
+    pub keys: Vec<PrivateKey>,
+    pub network: Network,
+    makes: Makes,
+    dir: PathBuf,
+}
+
+impl Sites {
+    /// Two, each the `other` of the other.
+    pub fn new(test: &str) -> Option<Sites> {
+        // The second is called, and learns where the first is.
+        let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+        Sites::of(test, &configs, makes())
+    }
+
+    /// As many as there are configurations. Site `n` is 192.0.2.`n + 1` and fd01::`n + 1` on the network.
+    pub fn of(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
+        let mut sites = Sites::quiet(test, configs, makes)?;
+        // A call that nobody hears is repeated after 5 s only: those that call come last.
+        for n in (0..configs.len()).rev() {
+            sites.start(n);
+        }
+        Some(sites)
+    }
+
+    /// The same, of which none has started.
+    pub fn quiet(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
+        let spaces: Option<Vec<Namespace>> = (0..configs.len()).map(|n| namespace(&format!("{test}-{n}"))).collect();
+        let spaces = spaces?;
+        let end = |(n, space): (usize, &Namespace)| {
+            let last = n + 1;
+            let mut addresses: Vec<(IpAddr, u8)> = vec![(format!("192.0.2.{last}").parse().unwrap(), 24)];
+            if has_ipv6() {
+                addresses.push((format!("fd01::{last}").parse().unwrap(), 64));
+            }
+            let make = || Tun::create("under0", 1_500, &addresses, Offload::None);
+            space.run(make).unwrap().unwrap()
+        };
+        let network = Network::between(spaces.iter().enumerate().map(end).collect());
+        let dir = std::env::temp_dir().join(format!("ccplane-gateway-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Some(Sites {
+            gateways: configs.iter().map(|_| None).collect(),
+            keys: (0..configs.len()).map(key).collect(),
+            configs: configs.to_vec(),
+            spaces,
+            network,
+            makes,
+            dir,
+        })
+    }
+
+    pub fn socket(&self, n: usize) -> PathBuf {
+        self.dir.join(format!("{n}.sock"))
+    }
+
+    pub fn start(&mut self, n: usize) {
+        let (config, key, socket) = (parse(&self.configs[n]), self.keys[n].clone(), self.socket(n));
+        let makes = self.makes.clone();
+        let start = || Gateway::start(config, &key, makes, false, &socket);
+        self.gateways[n] = Some(self.spaces[n].run(start).unwrap().unwrap());
+    }
+
+    pub fn stop(&mut self, n: usize) {
+        if let Some(gateway) = self.gateways[n].take() {
+            self.spaces[n].run(|| gateway.stop()).unwrap().unwrap();
+        }
+    }
+
+    pub fn report(&self, n: usize) -> Report {
+        self.gateways[n].as_ref().unwrap().report()
+    }
+
+    /// Reloads site `n`; the changes in words.
+    pub fn reload(&self, n: usize, text: &str) -> Vec<String> {
+        let config = parse(text);
+        let gateway = self.gateways[n].as_ref().unwrap();
+        let changes = self.spaces[n].run(|| gateway.reload(config)).unwrap().unwrap();
+        changes.iter().map(ToString::to_string).collect()
+    }
+
+    /// Waits until something is so.
+    #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
+    pub fn until(&self, what: &str, holds: impl Fn(&Sites) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while !holds(self) {
+            let reports: Vec<Report> = self.gateways.iter().flatten().map(Gateway::report).collect();
+            assert!(Instant::now() < deadline, "not {what}: {reports:#?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether something was heard of the box at a peer of site `n`.
+    pub fn is_measured(&self, n: usize, peer: usize) -> bool {
+        // On a busy machine there may be a queue at once.
+        !matches!(self.report(n).peers[peer].reason, "plain" | "no_keys" | "no_address")
+    }
+
+    /// A socket in site `n`'s namespace.
+    pub fn udp(&self, n: usize, address: &str) -> UdpSocket {
+        let socket = self.spaces[n].run(|| UdpSocket::bind((address, 0)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    }
+}
+
+impl Drop for Sites {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            (0..self.gateways.len()).for_each(|n| self.stop(n));
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A datagram goes from one socket to the other, and comes back.
+pub fn there_and_back(a: &UdpSocket, b: &UdpSocket, message: &[u8]) {
+    let mut buffer = vec![0; 70_000];
+    a.send_to(message, b.local_addr().unwrap()).unwrap();
+    let (bytes, from) = b.recv_from(&mut buffer).expect("it came");
+    assert_eq!((&buffer[..bytes], from), (message, a.local_addr().unwrap()));
+    b.send_to(message, from).unwrap();
+    assert_eq!(a.recv(&mut buffer).expect("it came back"), message.len());
+}

@@ -1,0 +1,172 @@
+//! The network between sites: carries packets between devices by the last byte of their destination.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ccplane_bundle::gateway::too_big;
+use ccplane_host::{Frame, LONGEST_FRAME, Tun};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A slow network keeps no more than this.
+const QUEUE: Duration = Duration::from_millis(100);
+/// Where a gateway listens.
+const PORT: u16 = 51_820;
+const V4_HEAD: usize = 20;
+
+/// What a network does, as of now.
+#[derive(Debug)]
+pub struct Way {
+    /// Bytes a second to each site; 0: as fast as it can.
+    pub rate: AtomicU64,
+    /// Bytes of the longest packet. A longer one is answered as a router does.
+    pub mtu: AtomicU32,
+    /// The port that datagrams of the first site come from (IPv4), as behind an address translation; 0: there is none.
+    pub port: AtomicU16,
+    /// Nothing comes to the first site.
+    pub deaf: AtomicBool,
+    /// Packets that were too long, or for a port of an earlier translation.
+    pub refused: AtomicU64,
+    /// The highest code point that an outer IPv4 header had.
+    pub dscp: AtomicU8,
+}
+
+/// Carries packets until it is dropped.
+pub struct Network {
+    pub way: Arc<Way>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is under way to a site.
+struct Line {
+    busy: Instant,
+    packets: VecDeque<(Instant, Vec<u8>)>,
+}
+
+impl Network {
+    pub fn between(ends: Vec<Tun>) -> Network {
+        let way = Arc::new(Way {
+            rate: AtomicU64::new(0),
+            mtu: AtomicU32::new(u32::MAX),
+            port: AtomicU16::new(0),
+            deaf: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            dscp: AtomicU8::new(0),
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, stopped) = (Arc::clone(&way), Arc::clone(&stop));
+        Network {
+            way,
+            stop,
+            thread: Some(thread::spawn(move || carry(&ends, &seen, &stopped))),
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
+fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
+    let mut frame = vec![0; LONGEST_FRAME];
+    let line = |_: &Tun| Line {
+        busy: Instant::now(),
+        packets: VecDeque::new(),
+    };
+    let mut lines: Vec<Line> = ends.iter().map(line).collect();
+    while !stopped.load(Relaxed) {
+        let next = lines.iter().filter_map(|line| Some(line.packets.front()?.0)).min();
+        let patience = next.map_or(Duration::from_millis(50), |at| {
+            at.saturating_duration_since(Instant::now())
+        });
+        let mut readable: Vec<PollFd<'_>> = ends
+            .iter()
+            .map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let _ = poll(
+            &mut readable,
+            PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO),
+        );
+        for (line, end) in lines.iter_mut().zip(ends) {
+            while line.packets.front().is_some_and(|(at, _)| *at <= Instant::now()) {
+                let _ = line.packets.pop_front().map(|(_, packet)| end.write([&packet, &[]]));
+            }
+        }
+        for (from, end) in ends.iter().enumerate() {
+            while let Ok(Some(length)) = end.read(&mut frame) {
+                take(from, &mut frame[..length], ends, &mut lines, way);
+            }
+        }
+    }
+}
+
+/// One packet of a site.
+#[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
+fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &Way) {
+    let head = frame.len() - Frame::packet(frame).len();
+    let packet = &mut frame[head..];
+    let last = match packet.first().map(|first| first >> 4) {
+        Some(4) => packet[19],
+        Some(6) if packet.len() >= 40 => packet[39],
+        _ => return,
+    };
+    let to = usize::from(last).wrapping_sub(1);
+    let Some(line) = lines.get_mut(to) else { return };
+    if to == 0 && way.deaf.load(Relaxed) {
+        return;
+    }
+    if packet[0] >> 4 == 4 {
+        way.dscp.fetch_max(packet[1] >> 2, Relaxed);
+    }
+    let mtu = way.mtu.load(Relaxed);
+    if packet.len() > mtu as usize {
+        way.refused.fetch_add(1, Relaxed);
+        let mut room = vec![0; head + too_big::LONGEST];
+        if let Some(bytes) = too_big::answer(packet, mtu, &mut room[head..]) {
+            let _ = ends[from].write([&room[..head + bytes], &[]]);
+        }
+        return;
+    }
+    if !translate(from, to, packet, way.port.load(Relaxed)) {
+        way.refused.fetch_add(1, Relaxed);
+        return;
+    }
+    let rate = way.rate.load(Relaxed);
+    if rate == 0 && line.packets.is_empty() {
+        let _ = ends[to].write([frame, &[]]);
+        return;
+    }
+    let now = Instant::now();
+    let at = line.busy.max(now) + Duration::from_nanos(packet.len() as u64 * 1_000_000_000 / rate.max(1));
+    if at.duration_since(now) <= QUEUE {
+        line.busy = at;
+        line.packets.push_back((at, frame.to_vec()));
+    }
+}
+
+/// Puts the translation's port in the place of the first site's own; `false` for a datagram to a port that it has no more.
+fn translate(from: usize, to: usize, packet: &mut [u8], port: u16) -> bool {
+    let is_udp = packet[0] == 0x45 && packet[9] == 17 && packet.len() >= V4_HEAD + 8;
+    if port == 0 || !is_udp {
+        return true;
+    }
+    let (own, seen) = (PORT.to_be_bytes(), port.to_be_bytes());
+    let udp = &mut packet[V4_HEAD..];
+    match (from, to) {
+        (0, _) if udp[..2] == own => udp[..2].copy_from_slice(&seen),
+        (_, 0) if udp[2..4] == seen => udp[2..4].copy_from_slice(&own),
+        (0, _) => return true,
+        _ => return false,
+    }
+    // Over IPv4 it may have no checksum (RFC 768).
+    udp[6..8].fill(0);
+    true
+}
