@@ -93,17 +93,12 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
             said(&bad)
         );
     }
-    // What `run` would refuse is refused here, in the same words.
-    let classes = "\n[[class]]\nmatch = { dscp = [46] }\nlevel = 3\n";
+    let classes = "\n[[class]]\nname = \"voice\"\nmatch = { dscp = \"EF\" }\n[[class]]\nlevel = 3\n";
     fs::write(folder.join("classes.toml"), original + classes).expect("written");
-    for command in ["check", "run"] {
-        let refused = ccplane(&[command, text(&folder.join("classes.toml"))]);
-        assert!(!refused.status.success());
-        assert!(
-            said(&refused).contains("no classes yet"),
-            "{command}: {}",
-            said(&refused)
-        );
+    let good = ccplane(&["check", text(&folder.join("classes.toml"))]);
+    let shown = String::from_utf8_lossy(&good.stdout);
+    for part in ["class voice", "DSCP 46", "all that is left", "level 3, weight 1"] {
+        assert!(shown.contains(part), "{part}: {shown} {}", said(&good));
     }
 }
 

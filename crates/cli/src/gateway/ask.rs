@@ -122,6 +122,18 @@ fn show(report: &Value) {
             number("queue_packets"),
             number("queue_bytes")
         );
+        let classes = peer["classes"].as_array().map_or(&[][..], Vec::as_slice);
+        for class in classes.iter().filter(|_| classes.len() > 1) {
+            let count = |name: &str| class[name].as_u64().unwrap_or_default();
+            println!(
+                "  class {}: queue {} packets, {} bytes; {} sent, {} dropped",
+                text(&class["name"]),
+                count("queue_packets"),
+                count("queue_bytes"),
+                count("sent_packets"),
+                count("dropped_packets")
+            );
+        }
         let counts = &peer["counts"];
         let count = |name: &str| counts[name].as_u64().unwrap_or_default();
         println!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_bundle::gateway::config::{Config, Peer};
+use ccplane_bundle::gateway::config::{Class, Config, Match, Peer};
 
 use super::read;
 use crate::Registry;
@@ -33,9 +33,12 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
         site.mtu
     );
     if let Some(rate) = site.uplink_rate {
-        println!("               limits no peer to more than {rate}");
+        println!("               sends all peers together no more than {rate}");
     }
     config.peers.iter().for_each(|peer| show_peer(&config, peer));
+    if config.classes.len() > 1 {
+        config.classes.iter().for_each(show_class);
+    }
     println!("\n# with every default\n{config}");
     Ok(())
 }
@@ -69,6 +72,17 @@ fn show_peer(config: &Config, peer: &Peer) {
         peer.algorithm, peer.min
     );
     println!("               queue {}", peer.limited_queue(&config.site));
+}
+
+fn show_class(class: &Class) {
+    let what = class.matches.as_ref().map_or("all that is left".to_owned(), Match::to_string);
+    let queue = class.queue.map_or("the peer's".to_owned(), |queue| queue.to_string());
+    println!("  class {}", class.name);
+    println!("               {what}");
+    println!(
+        "               level {}, weight {}, queue {queue}",
+        class.level, class.weight
+    );
 }
 
 /// Longer prefixes of others within this peer's.

@@ -113,17 +113,9 @@ fn hinted(kind: Kind, text: &str) -> Failure {
     }
 }
 
-/// Reads a configuration that this gateway can run, and its key.
+/// Reads a configuration and its key.
 fn read(file: &Path, registry: &Registry) -> Result<(Config, PrivateKey), Failure> {
-    let (config, key) = Config::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)?;
-    if config.classes.len() > 1 {
-        return Err(Failure::text(
-            Kind::Unsupported,
-            "this gateway has one queue a peer, and serves no classes yet",
-        )
-        .hint("remove [[class]]; `queue = \"fq_codel\"` keeps flows from each other"));
-    }
-    Ok((config, key))
+    Config::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)
 }
 
 fn unusable(error: Unusable) -> Failure {
