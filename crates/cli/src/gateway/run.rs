@@ -1,5 +1,6 @@
 //! `ccplane gateway run`: until it is told to stop, or something goes wrong.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ConfigArgs, hinted, makes, read};
-use crate::Registry;
 use crate::exit::{Failure, Kind};
+use crate::{Registry, metrics};
 
 /// How soon a signal is seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,19 +38,33 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
     let registry = Arc::new(registry);
     let (config, key) = read(file, &registry)?;
     let (stop, again) = signals()?;
-    let gateway =
-        Gateway::start(config, &key, makes(Arc::clone(&registry)), args.observe, &args.socket).map_err(failed)?;
+    let metrics = config.metrics;
+    let gateway = Gateway::start_and_settle(
+        config,
+        &key,
+        makes(Arc::clone(&registry)),
+        args.observe,
+        &args.socket,
+        ccplane_linux::keep_net_admin,
+    )
+    .map_err(failed)?;
+    let metrics = metrics.map(|address| serve_metrics(address, &gateway)).transpose()?;
     let report = gateway.report();
     if json {
         println!(
             "{}",
-            serde_json::json!({ "listening": report.listen, "device": report.device, "socket": args.socket })
+            serde_json::json!({
+                "listening": report.listen, "device": report.device, "socket": args.socket, "metrics": metrics,
+            })
         );
     } else {
         println!(
             "listening on {}, interface {}; `ccplane gateway status` shows what it does",
             report.listen, report.device
         );
+        if let Some(address) = metrics {
+            println!("metrics at http://{address}/metrics");
+        }
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     while !stop.load(Ordering::Relaxed) && gateway.is_running() {
@@ -60,6 +75,14 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     gateway.stop().map_err(failed)
+}
+
+fn serve_metrics(address: SocketAddr, gateway: &Gateway) -> Result<SocketAddr, Failure> {
+    let report = gateway.reporter();
+    metrics::serve(address, move |answer| {
+        // A scraper that went away is not our fault.
+        let _ = answer.send(Ok(metrics::of_gateway(&report())));
+    })
 }
 
 /// A file that cannot be used is told, and changes nothing.

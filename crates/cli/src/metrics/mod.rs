@@ -1,205 +1,49 @@
-//! The Prometheus endpoint: per algorithm its flows, reports, ring losses, fallbacks and faults.
+//! The Prometheus endpoint: figures of algorithms (`attach`) or of a gateway, as text (OpenMetrics 1.0) over HTTP.
+
+mod algorithms;
+mod gateway;
+mod server;
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-mod server;
-
+pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
+pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 
-/// What one algorithm has done since it was registered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct AlgorithmStats {
-    /// Name as the kernel knows it, `ccp_<name>`.
-    pub algorithm: String,
-    /// Live flows.
-    pub flows: u64,
-    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent, until a place is free.
-    pub flows_without_slot: u64,
-    /// Live flows that run on the fallback, with or without a place in the table.
-    pub flows_in_fallback: u64,
-    /// Reports that the datapath queued.
-    pub reports: u64,
-    /// Reports that found the ring full; their contents stayed with the flow.
-    pub ring_losses: u64,
-    /// Times that a flow went to the fallback.
-    pub fallbacks: u64,
-    /// Arithmetic faults of programs (overflow, division by zero).
-    pub faults: u64,
-    /// New flows that found the flow table full.
-    pub table_full: u64,
-    /// Its time stamps, where it has some.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stamps: Option<StampStats>,
+/// Names and values of a series.
+type Labels = Vec<(&'static str, String)>;
+
+/// Adds a value that goes up and down, once for each series.
+fn gauge(registry: &mut Registry, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, f64)>) {
+    let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+    for (labels, value) in values {
+        family.get_or_create(&labels).set(value);
+    }
+    registry.register(name, help, family);
 }
 
-/// What happened to the time stamps of an algorithm since they were attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct StampStats {
-    /// Live flows whose queueing delay comes from stamps; the others go by the RTT.
-    pub flows: u64,
-    /// Exchanges of stamps that gave a one-way delay.
-    pub samples: u64,
-    /// Exchanges that cannot be true, dropped.
-    pub impossible: u64,
-    /// Packets stamped as they left.
-    pub departed: u64,
-    /// Packets stamped as they came.
-    pub arrived: u64,
-    /// Super-packets that were not stamped.
-    pub bursts: u64,
-    /// Connections that agreed on stamps.
-    pub agreed: u64,
-    /// Connections whose peer does not know them.
-    pub not_agreed: u64,
-    /// Options that came by a device that does not stamp.
-    pub unstamped: u64,
-    /// Options that are not as they should be.
-    pub malformed: u64,
-    /// Segments whose other options left no room.
-    pub no_room: u64,
+/// Adds a count, once for each series. Its name gets `_total` behind.
+fn counter(registry: &mut Registry, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+    let family = Family::<Labels, Counter>::default();
+    for (labels, value) in values {
+        family.get_or_create(&labels).inc_by(value);
+    }
+    registry.register(name, help, family);
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Labels {
-    algorithm: String,
-}
-
-/// The Prometheus text (OpenMetrics 1.0) of these figures. `unread`: scrapes that found none.
-fn render(stats: &[AlgorithmStats], unread: u64) -> String {
-    type Count = fn(&AlgorithmStats) -> u64;
-    let gauges: [(&str, &str, Count); 3] = [
-        ("flows", "Live flows", |s| s.flows),
-        (
-            "flows_without_slot",
-            "Live flows that the flow table has no place for",
-            |s| s.flows_without_slot,
-        ),
-        (
-            "flows_in_fallback",
-            "Live flows that run on the datapath's fallback",
-            |s| s.flows_in_fallback,
-        ),
-    ];
-    let counters: [(&str, &str, Count); 5] = [
-        ("reports", "Reports queued by the datapath", |s| s.reports),
-        (
-            "ring_losses",
-            "Reports that found the ring full; nothing measured is lost, only delayed",
-            |s| s.ring_losses,
-        ),
-        ("fallbacks", "Times that a flow went to the fallback", |s| s.fallbacks),
-        ("program_faults", "Arithmetic faults of datapath programs", |s| s.faults),
-        ("table_full", "New flows that found the flow table full", |s| {
-            s.table_full
-        }),
-    ];
-    let mut registry = Registry::with_prefix("ccplane");
-    for (name, help, value) in gauges {
-        let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-        for s in stats {
-            family
-                .get_or_create(&Labels {
-                    algorithm: s.algorithm.clone(),
-                })
-                .set(value(s) as f64);
-        }
-        registry.register(name, help, family);
-    }
-    for (name, help, value) in counters {
-        let family = Family::<Labels, Counter>::default();
-        for s in stats {
-            family
-                .get_or_create(&Labels {
-                    algorithm: s.algorithm.clone(),
-                })
-                .inc_by(value(s));
-        }
-        registry.register(name, help, family);
-    }
-    type Stamps = fn(&StampStats) -> u64;
-    let of_stamps: [(&str, &str, Stamps); 10] = [
-        (
-            "stamp_samples",
-            "Exchanges of time stamps that gave a one-way delay",
-            |s| s.samples,
-        ),
-        (
-            "stamp_impossible",
-            "Exchanges of time stamps that cannot be true",
-            |s| s.impossible,
-        ),
-        ("stamp_departed", "Packets stamped as they left", |s| s.departed),
-        ("stamp_arrived", "Packets stamped as they came", |s| s.arrived),
-        ("stamp_bursts", "Super-packets that were not stamped", |s| s.bursts),
-        ("stamp_agreed", "Connections that agreed on time stamps", |s| s.agreed),
-        (
-            "stamp_not_agreed",
-            "Connections whose peer does not know time stamps",
-            |s| s.not_agreed,
-        ),
-        (
-            "stamp_unstamped",
-            "Options that came by a device that does not stamp",
-            |s| s.unstamped,
-        ),
-        (
-            "stamp_malformed",
-            "Options of time stamps that are not as they should be",
-            |s| s.malformed,
-        ),
-        (
-            "stamp_no_room",
-            "Segments whose other options left no room for stamps",
-            |s| s.no_room,
-        ),
-    ];
-    if stats.iter().any(|s| s.stamps.is_some()) {
-        for (name, help, value) in of_stamps {
-            let family = Family::<Labels, Counter>::default();
-            for (s, stamps) in stats.iter().filter_map(|s| Some((s, s.stamps.as_ref()?))) {
-                let algorithm = s.algorithm.clone();
-                family.get_or_create(&Labels { algorithm }).inc_by(value(stamps));
-            }
-            registry.register(name, help, family);
-        }
-    }
+/// The text of these figures. `unread`: scrapes that found none.
+fn text(mut registry: Registry, unread: u64) -> String {
     let scrapes = Counter::<u64>::default();
     scrapes.inc_by(unread);
-    registry.register(
-        "unread_scrapes",
-        "Scrapes for which the figures could not be read",
-        scrapes,
-    );
+    let help = "Scrapes for which the figures could not be read";
+    registry.register("unread_scrapes", help, scrapes);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a String takes everything that is written to it");
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_names_every_algorithm_once_per_metric() {
-        let stats = ["ccp_reno", "ccp_cubic"].map(|name| AlgorithmStats {
-            algorithm: name.into(),
-            flows: 3,
-            reports: 12_345,
-            ..AlgorithmStats::default()
-        });
-        let text = render(&stats, 0);
-        assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
-        assert!(
-            text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
-            "{text}"
-        );
-        assert!(text.ends_with("# EOF\n"), "{text}");
-    }
 }

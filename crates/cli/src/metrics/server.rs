@@ -15,10 +15,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{AlgorithmStats, render};
+use super::text;
 use crate::exit::{Failure, Kind};
 
 /// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is memory for nothing.
@@ -32,22 +33,22 @@ const TIME: Duration = Duration::from_secs(2);
 const BACK_OFF: Duration = Duration::from_millis(200);
 
 /// What the figures are, or why they cannot be read.
-pub type Figures = Result<Vec<AlgorithmStats>, String>;
+pub type Figures = Result<Registry, String>;
 
 /// Where an answer goes to.
 pub type Answer = oneshot::Sender<Figures>;
 
 /// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
 ///
-/// The thread has no capability and reads nothing itself. Each scrape calls `ask`, which hands the question to a thread
-/// that may open the tables, and does not wait.
+/// The thread has no capability. Each scrape calls `ask`, which answers, or hands the question to a thread that may read what this one may
+/// not; it does not wait.
 pub fn serve(address: SocketAddr, ask: impl Fn(Answer) + Send + 'static) -> Result<SocketAddr, Failure> {
     let cannot = |e: std::io::Error| {
         Failure::text(
             Kind::Failed,
             format!("the metrics endpoint cannot listen on {address}: {e}"),
         )
-        .hint("another process may have the port: choose another with --metrics ADDRESS:PORT")
+        .hint("another process may have the port: choose another: --metrics ADDRESS:PORT, or `listen` of a gateway's [metrics]")
     };
     let listener = Bound::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
@@ -132,10 +133,10 @@ impl Service {
         }
         let (sender, figures) = oneshot::channel();
         (self.ask)(sender);
-        let figures = figures.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()));
+        let figures = figures.await.unwrap_or_else(|_| Err("the process is ending".to_owned()));
         match figures {
-            Ok(stats) => {
-                let mut response = plain(StatusCode::OK, render(&stats, self.unread.get()));
+            Ok(registry) => {
+                let mut response = plain(StatusCode::OK, text(registry, self.unread.get()));
                 let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 response.headers_mut().insert(CONTENT_TYPE, kind);
                 response

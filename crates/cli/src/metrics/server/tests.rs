@@ -2,13 +2,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::*;
+use crate::metrics::{AlgorithmStats, of_algorithms};
 
 fn figures() -> Figures {
-    Ok(vec![AlgorithmStats {
+    Ok(of_algorithms(&[AlgorithmStats {
         algorithm: "ccp_x".into(),
         fallbacks: 2,
         ..Default::default()
-    }])
+    }]))
 }
 
 fn start(answer: impl Fn() -> Figures + Send + 'static) -> SocketAddr {

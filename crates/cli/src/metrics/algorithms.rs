@@ -1,0 +1,163 @@
+//! What `attach` tells: per algorithm its flows, reports, ring losses, fallbacks and faults.
+
+use prometheus_client::registry::Registry;
+
+use super::{Labels, counter, gauge};
+
+/// What one algorithm has done since it was registered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AlgorithmStats {
+    /// Name as the kernel knows it, `ccp_<name>`.
+    pub algorithm: String,
+    /// Live flows.
+    pub flows: u64,
+    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent, until a place is free.
+    pub flows_without_slot: u64,
+    /// Live flows that run on the fallback, with or without a place in the table.
+    pub flows_in_fallback: u64,
+    /// Reports that the datapath queued.
+    pub reports: u64,
+    /// Reports that found the ring full; their contents stayed with the flow.
+    pub ring_losses: u64,
+    /// Times that a flow went to the fallback.
+    pub fallbacks: u64,
+    /// Arithmetic faults of programs (overflow, division by zero).
+    pub faults: u64,
+    /// New flows that found the flow table full.
+    pub table_full: u64,
+    /// Its time stamps, where it has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamps: Option<StampStats>,
+}
+
+/// What happened to the time stamps of an algorithm since they were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StampStats {
+    /// Live flows whose queueing delay comes from stamps; the others go by the RTT.
+    pub flows: u64,
+    /// Exchanges of stamps that gave a one-way delay.
+    pub samples: u64,
+    /// Exchanges that cannot be true, dropped.
+    pub impossible: u64,
+    /// Packets stamped as they left.
+    pub departed: u64,
+    /// Packets stamped as they came.
+    pub arrived: u64,
+    /// Super-packets that were not stamped.
+    pub bursts: u64,
+    /// Connections that agreed on stamps.
+    pub agreed: u64,
+    /// Connections whose peer does not know them.
+    pub not_agreed: u64,
+    /// Options that came by a device that does not stamp.
+    pub unstamped: u64,
+    /// Options that are not as they should be.
+    pub malformed: u64,
+    /// Segments whose other options left no room.
+    pub no_room: u64,
+}
+
+/// These figures, by algorithm.
+pub fn registry(stats: &[AlgorithmStats]) -> Registry {
+    type Count = fn(&AlgorithmStats) -> u64;
+    let labels = |s: &AlgorithmStats| -> Labels { vec![("algorithm", s.algorithm.clone())] };
+    let gauges: [(&str, &str, Count); 3] = [
+        ("flows", "Live flows", |s| s.flows),
+        (
+            "flows_without_slot",
+            "Live flows that the flow table has no place for",
+            |s| s.flows_without_slot,
+        ),
+        (
+            "flows_in_fallback",
+            "Live flows that run on the datapath's fallback",
+            |s| s.flows_in_fallback,
+        ),
+    ];
+    let counters: [(&str, &str, Count); 5] = [
+        ("reports", "Reports queued by the datapath", |s| s.reports),
+        (
+            "ring_losses",
+            "Reports that found the ring full; nothing measured is lost, only delayed",
+            |s| s.ring_losses,
+        ),
+        ("fallbacks", "Times that a flow went to the fallback", |s| s.fallbacks),
+        ("program_faults", "Arithmetic faults of datapath programs", |s| s.faults),
+        ("table_full", "New flows that found the flow table full", |s| {
+            s.table_full
+        }),
+    ];
+    let mut registry = Registry::with_prefix("ccplane");
+    for (name, help, value) in gauges {
+        gauge(&mut registry, name, help, stats.iter().map(|s| (labels(s), value(s) as f64)));
+    }
+    for (name, help, value) in counters {
+        counter(&mut registry, name, help, stats.iter().map(|s| (labels(s), value(s))));
+    }
+    type Stamps = fn(&StampStats) -> u64;
+    let of_stamps: [(&str, &str, Stamps); 10] = [
+        (
+            "stamp_samples",
+            "Exchanges of time stamps that gave a one-way delay",
+            |s| s.samples,
+        ),
+        (
+            "stamp_impossible",
+            "Exchanges of time stamps that cannot be true",
+            |s| s.impossible,
+        ),
+        ("stamp_departed", "Packets stamped as they left", |s| s.departed),
+        ("stamp_arrived", "Packets stamped as they came", |s| s.arrived),
+        ("stamp_bursts", "Super-packets that were not stamped", |s| s.bursts),
+        ("stamp_agreed", "Connections that agreed on time stamps", |s| s.agreed),
+        (
+            "stamp_not_agreed",
+            "Connections whose peer does not know time stamps",
+            |s| s.not_agreed,
+        ),
+        (
+            "stamp_unstamped",
+            "Options that came by a device that does not stamp",
+            |s| s.unstamped,
+        ),
+        (
+            "stamp_malformed",
+            "Options of time stamps that are not as they should be",
+            |s| s.malformed,
+        ),
+        (
+            "stamp_no_room",
+            "Segments whose other options left no room for stamps",
+            |s| s.no_room,
+        ),
+    ];
+    if stats.iter().any(|s| s.stamps.is_some()) {
+        for (name, help, value) in of_stamps {
+            let stamped = stats.iter().filter_map(|s| Some((labels(s), value(s.stamps.as_ref()?))));
+            counter(&mut registry, name, help, stamped);
+        }
+    }
+    registry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_every_algorithm_once_per_metric() {
+        let stats = ["ccp_reno", "ccp_cubic"].map(|name| AlgorithmStats {
+            algorithm: name.into(),
+            flows: 3,
+            reports: 12_345,
+            ..AlgorithmStats::default()
+        });
+        let text = crate::metrics::text(registry(&stats), 0);
+        assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
+        assert!(
+            text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
+            "{text}"
+        );
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+}

@@ -1,0 +1,258 @@
+//! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No address is in it, and no key.
+
+use ccplane_bundle::Mode;
+use ccplane_bundle::gateway::{ClassReport, PeerReport, Report};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use super::{Labels, counter, gauge};
+
+/// A value of a peer; `None` while it is not known.
+type Value = fn(&PeerReport) -> Option<f64>;
+/// A count of a class.
+type ClassCount = fn(&ClassReport) -> u64;
+
+const MODES: [Mode; 3] = [Mode::Open, Mode::Delay, Mode::Passing];
+
+const VALUES: [(&str, &str, Value); 14] = [
+    ("limit_bytes_per_second", "The limit; absent while there is none", |p| p.rate.map(bytes)),
+    ("sent_rate_bytes_per_second", "S, what is sent, on the wire", |p| Some(bytes(p.sent))),
+    ("arrived_rate_bytes_per_second", "R, what arrives at the peer, on the wire", |p| {
+        Some(bytes(p.received))
+    }),
+    ("rtt_seconds", "The last round trip; absent before the first", |p| seconds(p.rtt)),
+    ("min_rtt_seconds", "The least round trip of 10 s", |p| seconds(p.min_rtt)),
+    ("network_queue_seconds", "What packets wait in the network", |p| {
+        p.in_network.map(|ms| ms / 1e3)
+    }),
+    ("queue_packets", "Packets that wait here", |p| Some(p.queue_packets as f64)),
+    ("queue_bytes", "Their bytes on the wire", |p| Some(p.queue_bytes as f64)),
+    (
+        "out_of_order_ratio",
+        "The share of packets that came out of order, of 10 s",
+        |p| p.out_of_order,
+    ),
+    ("mtu_bytes", "The longest packet to the peer", |p| Some(p.mtu.into())),
+    ("mark_packets", "One packet in so many is measured", |p| Some(p.every.into())),
+    (
+        "keys_age_seconds",
+        "Since keys were agreed on; absent without keys",
+        |p| p.keys_age_seconds,
+    ),
+    ("mode_age_seconds", "Since the mode changed last", |p| Some(p.since_seconds)),
+    ("unshaped", "1 while nobody at the peer says what arrives", |p| {
+        Some(f64::from(u8::from(matches!(p.reason, "plain" | "no_address" | "no_keys"))))
+    }),
+];
+
+const CLASS_VALUES: [(&str, &str, ClassCount); 2] = [
+    ("class_queue_packets", "Packets of a class that wait here", |c| c.queue_packets),
+    ("class_queue_bytes", "Their bytes on the wire", |c| c.queue_bytes),
+];
+
+const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
+    ("class_sent_packets", "Packets of a class that left its queue", |c| c.sent_packets),
+    ("class_sent_bytes", "Their bytes on the wire", |c| c.sent_bytes),
+    ("class_dropped_packets", "Packets of a class that its queue dropped", |c| {
+        c.dropped_packets
+    }),
+];
+
+/// What the counts of a report are, by their names there.
+const COUNTS: [(&str, &str); 25] = [
+    ("sent_packets", "Packets that left for the peer"),
+    ("sent_bytes", "Bytes that left for the peer, on the wire"),
+    ("dropped_packets", "Packets that the queue here dropped"),
+    ("arrived_packets", "Packets that the peer counted"),
+    ("arrived_bytes", "Bytes that the peer counted, on the wire"),
+    ("missing_packets", "Packets that were lost on the way to the peer"),
+    ("out_of_order_packets", "Packets that came to the peer out of order"),
+    ("marked_packets", "Packets that came to the peer with a mark of congestion"),
+    ("feedback", "Messages of the box at the peer"),
+    ("feedback_late", "Messages that came too late to count"),
+    ("feedback_unlikely", "Messages that cannot be true"),
+    ("bad_messages", "Messages that are malformed or cannot be true"),
+    ("received_packets", "Packets that came from the peer"),
+    ("received_bytes", "Bytes that came from the peer, inside"),
+    ("handshakes", "Keys that packets left under"),
+    ("unreachable_packets", "Packets that were dropped because the peer could not be reached"),
+    ("replayed", "Datagrams that came again, or too late to be known"),
+    ("unknown_session", "Datagrams under keys that are not there"),
+    ("forged", "Datagrams that the peer did not seal"),
+    ("busy", "Handshakes beyond what is taken in a second"),
+    ("foreign_packets", "Packets whose source is not behind the peer"),
+    (
+        "marked_unable_packets",
+        "Packets dropped because a mark would not have been understood",
+    ),
+    ("too_long", "Times that the way took no datagrams of their length"),
+    ("too_big_packets", "Packets dropped as longer than the way takes"),
+    ("divided_packets", "Packets that left in fragments"),
+];
+
+/// The figures of a gateway at a moment.
+pub fn registry(report: &Report) -> Registry {
+    let mut registry = Registry::with_prefix("ccplane_gateway");
+    let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+    registry.register("build", "What runs", Info::new(version));
+    let alone: [(&str, &str, f64); 2] = [
+        ("uptime_seconds", "Since the gateway began", report.uptime),
+        ("observe", "1 where it measures and limits nothing", f64::from(u8::from(report.observe))),
+    ];
+    for (name, help, value) in alone {
+        let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    }
+    let strays: [(&str, u64); 4] = [
+        ("nobody", report.datagrams_of_nobody),
+        ("no_route", report.packets_without_route),
+        ("no_memory", report.packets_without_memory),
+        ("refused_by_device", report.packets_refused),
+    ];
+    let strays = strays.map(|(why, count)| (vec![("reason", why.to_owned())], count));
+    let help = "Datagrams that no peer sent, and packets that went nowhere";
+    counter(&mut registry, "stray_packets", help, strays);
+    of_peers(&mut registry, &report.peers);
+    of_classes(&mut registry, &report.peers);
+    registry
+}
+
+fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
+    for (name, help, value) in VALUES {
+        let known = peers.iter().filter_map(|peer| Some((labels(peer), value(peer)?)));
+        gauge(registry, name, help, known);
+    }
+    let modes = peers.iter().flat_map(|peer| {
+        MODES.map(|mode| {
+            let is = f64::from(u8::from(peer.mode == mode.name()));
+            (with(peer, "mode", mode.name()), is)
+        })
+    });
+    gauge(registry, "mode", "1 for the mode that it is in", modes);
+    let said = peers
+        .iter()
+        .flat_map(|peer| peer.gauges.iter().map(|(name, value)| (with(peer, "name", name), *value)));
+    gauge(registry, "algorithm", "What the algorithm says, in its own units", said);
+    for (name, help) in COUNTS {
+        let counts = peers.iter().filter_map(|peer| Some((labels(peer), *peer.counts.get(name)?)));
+        counter(registry, name, help, counts);
+    }
+    let changes = peers
+        .iter()
+        .flat_map(|peer| peer.changes.iter().map(|(reason, count)| (with(peer, "reason", reason), *count)));
+    counter(registry, "mode_changes", "Changes of the mode, by their reason", changes);
+}
+
+fn of_classes(registry: &mut Registry, peers: &[PeerReport]) {
+    let all = || {
+        peers
+            .iter()
+            .flat_map(|peer| peer.classes.iter().map(move |class| (with(peer, "class", &class.name), class)))
+    };
+    for (name, help, value) in CLASS_VALUES {
+        gauge(registry, name, help, all().map(|(labels, class)| (labels, value(class) as f64)));
+    }
+    for (name, help, value) in CLASS_COUNTS {
+        counter(registry, name, help, all().map(|(labels, class)| (labels, value(class))));
+    }
+}
+
+fn labels(peer: &PeerReport) -> Labels {
+    vec![("peer", peer.name.clone())]
+}
+
+fn with(peer: &PeerReport, name: &'static str, value: &str) -> Labels {
+    vec![("peer", peer.name.clone()), (name, value.to_owned())]
+}
+
+/// Bits/s as bytes/s.
+fn bytes(rate: u64) -> f64 {
+    rate as f64 / 8.0
+}
+
+/// Milliseconds, zero where they are not known, as seconds.
+fn seconds(ms: f64) -> Option<f64> {
+    (ms > 0.0).then_some(ms / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::metrics::text;
+
+    fn report() -> Report {
+        let peer = PeerReport {
+            name: "site-b".into(),
+            public_key: "secret".into(),
+            endpoint: Some("198.51.100.7:51820".into()),
+            keys_age_seconds: None,
+            mode: "delay",
+            reason: "queue",
+            why: String::new(),
+            since_seconds: 3.0,
+            rate: Some(80_000_000),
+            sent: 40_000_000,
+            received: 0,
+            rtt: 50.0,
+            min_rtt: 0.0,
+            in_network: Some(2.5),
+            queue_packets: 3,
+            queue_bytes: 4_500,
+            classes: vec![ClassReport {
+                name: "calls".into(),
+                queue_packets: 1,
+                queue_bytes: 200,
+                sent_packets: 7,
+                sent_bytes: 1_400,
+                dropped_packets: 2,
+            }],
+            out_of_order: None,
+            mtu: 1_420,
+            every: 4,
+            gauges: BTreeMap::from([("eta", 1.5)]),
+            counts: BTreeMap::from([("sent_bytes", 12)]),
+            changes: BTreeMap::from([("queue", 1), ("silent", 0)]),
+        };
+        Report {
+            uptime: 9.0,
+            device: "ccplane0".into(),
+            listen: "0.0.0.0:51820".into(),
+            observe: false,
+            peers: vec![peer],
+            datagrams_of_nobody: 4,
+            packets_without_route: 0,
+            packets_without_memory: 0,
+            packets_refused: 0,
+        }
+    }
+
+    #[test]
+    fn each_value_is_there_in_its_base_unit_and_what_is_not_known_is_absent() {
+        let text = text(registry(&report()), 0);
+        for line in [
+            "ccplane_gateway_limit_bytes_per_second{peer=\"site-b\"} 10000000.0",
+            "ccplane_gateway_rtt_seconds{peer=\"site-b\"} 0.05",
+            "ccplane_gateway_network_queue_seconds{peer=\"site-b\"} 0.0025",
+            "ccplane_gateway_mode{peer=\"site-b\",mode=\"delay\"} 1.0",
+            "ccplane_gateway_mode{peer=\"site-b\",mode=\"open\"} 0.0",
+            "ccplane_gateway_algorithm{peer=\"site-b\",name=\"eta\"} 1.5",
+            "ccplane_gateway_sent_bytes_total{peer=\"site-b\"} 12",
+            "ccplane_gateway_mode_changes_total{peer=\"site-b\",reason=\"silent\"} 0",
+            "ccplane_gateway_class_queue_bytes{peer=\"site-b\",class=\"calls\"} 200.0",
+            "ccplane_gateway_class_dropped_packets_total{peer=\"site-b\",class=\"calls\"} 2",
+            "ccplane_gateway_stray_packets_total{reason=\"nobody\"} 4",
+            "ccplane_gateway_uptime_seconds 9.0",
+            "ccplane_gateway_unread_scrapes_total 0",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+        }
+        assert!(text.contains("ccplane_gateway_build_info{version=\""), "{text}");
+        for absent in ["198.51.100.7", "secret", "min_rtt_seconds{", "keys_age_seconds{", "out_of_order_ratio{"] {
+            assert!(!text.contains(absent), "{absent}: {text}");
+        }
+    }
+}

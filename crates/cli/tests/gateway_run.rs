@@ -1,0 +1,211 @@
+//! `ccplane gateway run` as a service: what it may do, what it tells, and how it is told something new.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use ccplane_host::Namespace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, chown};
+use serde_json::Value;
+
+use common::eventually;
+
+/// CAP_NET_ADMIN, as /proc has it.
+const NET_ADMIN: &str = "0000000000001000";
+const NONE: &str = "0000000000000000";
+/// Who is nobody in particular.
+const NOBODY: u32 = 65_534;
+
+/// A namespace for a test, unless this process may make none.
+fn namespace(test: &str) -> Option<Namespace> {
+    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
+        Ok(namespace) => Some(namespace),
+        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
+            eprintln!("SKIPPED: {test}: {reason}");
+            None
+        }
+        Err(reason) => panic!("{test} cannot run: {reason}"),
+    }
+}
+
+/// A folder with a key and a configuration.
+struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    fn new(test: &str) -> Files {
+        let folder = std::env::temp_dir().join(format!("ccplane-{}-{test}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let files = Files { folder };
+        let mut keys = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let made = keys.args(["gateway", "keys"]).arg(files.path("site.key")).output().unwrap();
+        assert!(made.status.success());
+        files.write("");
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The configuration, with this behind.
+    fn write(&self, more: &str) {
+        let text = "[site]\nkey = \"site.key\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate1\"\naddresses = [\"10.7.0.1/24\"]\n\
+             [metrics]\nlisten = \"127.0.0.1:9465\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\"\nprefixes = [\"10.8.0.0/16\"]\naddress = \"10.8.0.1\"\n";
+        fs::write(self.path("site.toml"), format!("{text}{more}")).unwrap();
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A gateway that runs.
+struct Running {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    socket: PathBuf,
+}
+
+impl Running {
+    /// Starts it by a command that ends with the gateway's own, and waits until it is ready.
+    fn start(mut command: Command, files: &Files, space: &Namespace) -> Running {
+        let socket = files.path("gateway.sock");
+        command.args(["gateway", "run", "--json"]).arg(files.path("site.toml")).arg("--socket").arg(&socket);
+        let mut process = space.confine(&mut command).unwrap().stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut running = Running { process, output, socket };
+        let mut line = String::new();
+        running.output.read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|why| panic!("it is not ready: {why}: {line}"));
+        assert_eq!((&ready["device"], &ready["metrics"]), (&"gate1".into(), &"127.0.0.1:9465".into()));
+        running
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id()).unwrap())
+    }
+
+    /// Its answer to `status --json`.
+    fn status(&self) -> Value {
+        let mut status = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let asked = status.args(["gateway", "status", "--json", "--socket"]).arg(&self.socket).output().unwrap();
+        serde_json::from_slice(&asked.stdout).unwrap()
+    }
+
+    /// Fields of `status` in /proc, for each thread by its name.
+    fn threads(&self, fields: &[&str]) -> Vec<(String, Vec<String>)> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let of = |status: &str, field: &str| {
+            let mut lines = status.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            lines.next().unwrap_or_default().trim().to_owned()
+        };
+        tasks
+            .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
+            .map(|status| (of(&status, "Name"), fields.iter().map(|field| of(&status, field)).collect()))
+            .collect()
+    }
+
+    /// Asks it to end.
+    fn end(mut self) {
+        kill(self.pid(), Signal::SIGTERM).unwrap();
+        assert!(self.process.wait().unwrap().success());
+        assert!(!self.socket.exists());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn routes(space: &Namespace) -> String {
+    space.run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap()).unwrap()
+}
+
+fn scrape(space: &Namespace) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect("127.0.0.1:9465").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    space.run(ask).unwrap()
+}
+
+/// What a network's route looks like in /proc, of an IPv4 address in the order of this machine.
+fn route_to(address: [u8; 4]) -> String {
+    format!("gate1\t{:08X}", u32::from_ne_bytes(address))
+}
+
+fn reloads(running: &Running, files: &Files, space: &Namespace) {
+    let [before, new] = [[10, 8, 0, 0], [10, 9, 0, 0]].map(route_to);
+    assert!(routes(space).contains(&before) && !routes(space).contains(&new));
+    files.write("[[peer]]\nname = \"c\"\npublic_key = \"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"\nprefixes = [\"10.9.0.0/16\"]\n");
+    kill(running.pid(), Signal::SIGHUP).unwrap();
+    eventually("a peer that a reload brings has its route", || routes(space).contains(&new));
+}
+
+#[test]
+fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
+    let Some(space) = namespace("run") else { return };
+    let files = Files::new("run");
+    let running = Running::start(Command::new(env!("CARGO_BIN_EXE_ccplane")), &files, &space);
+    let threads = running.threads(&["CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd", "NoNewPrivs"]);
+    assert!(threads.len() > 4, "{threads:?}");
+    for (name, has) in &threads {
+        let own = if name == "ccplane-metrics" { NONE } else { NET_ADMIN };
+        assert_eq!(has, &[own, own, NONE, NONE, NET_ADMIN, "1"], "{name}");
+    }
+    assert!(threads.iter().any(|(name, _)| name == "ccplane-metrics"), "{threads:?}");
+    reloads(&running, &files, &space);
+
+    let (text, status) = (scrape(&space), running.status());
+    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("# EOF\n"), "{text}");
+    for peer in status["peers"].as_array().unwrap() {
+        let name = peer["name"].as_str().unwrap();
+        for count in peer["counts"].as_object().unwrap().keys() {
+            let series = format!("\nccplane_gateway_{count}_total{{peer=\"{name}\"}} ");
+            assert!(text.contains(&series), "{series} is not in {text}");
+        }
+    }
+    running.end();
+    assert!(!routes(&space).contains("gate1"));
+}
+
+#[test]
+fn one_capability_is_enough_for_who_is_not_root() {
+    let Some(space) = namespace("nobody") else { return };
+    let files = Files::new("nobody");
+    for name in ["", "site.key", "site.toml"] {
+        chown(&files.path(name), Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
+    }
+    // On some machines the device's file is for root alone: this process sees one that is for all, as most have it.
+    let script = format!(
+        "mknod {tun} c 10 200 && chmod 666 {tun} && mount --bind {tun} /dev/net/tun && exec setpriv --reuid {NOBODY} --regid {NOBODY} \
+         --clear-groups --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin \"$@\"",
+        tun = Path::display(&files.path("tun")),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_ccplane")]);
+    let running = Running::start(command, &files, &space);
+    for (name, has) in running.threads(&["Uid", "CapEff"]) {
+        assert!(has[0].starts_with(&NOBODY.to_string()), "{name}: {has:?}");
+        assert_eq!(has[1], if name == "ccplane-metrics" { NONE } else { NET_ADMIN }, "{name}");
+    }
+    reloads(&running, &files, &space);
+    running.end();
+    assert!(!routes(&space).contains("gate1"));
+}
