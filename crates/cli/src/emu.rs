@@ -230,15 +230,20 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
 
 /// The line that a rate or a trace file describes.
 pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Failure> {
-    let Some(file) = trace else {
-        return Ok(rate.map(LineSpec::Constant));
-    };
+    match trace {
+        None => Ok(rate.map(LineSpec::Constant)),
+        Some(file) => recorded(file).map(Some),
+    }
+}
+
+/// A recorded link, in Mahimahi's format.
+pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let text =
         std::fs::read(file).map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
     let trace = Trace::parse(&String::from_utf8_lossy(&text))
         .map_err(|e| Failure::text(Kind::Usage, format!("{name}: {e}")))?;
-    Ok(Some(LineSpec::Trace(Arc::new(trace))))
+    Ok(LineSpec::Trace(Arc::new(trace)))
 }
 
 fn tell(report: &EmuReport, code: u8, json: bool) {

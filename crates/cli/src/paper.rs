@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::Progress;
-use ccplane_paper::{self as paper, Datapath, Experiment, Options, Paper, ReadError};
+use ccplane_paper::{self as paper, Datapath, Experiment, Options, Paper, ReadError, Recorded};
 use ccplane_report::Provenance;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -110,8 +110,7 @@ fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: 
             false => failure,
         })?;
     }
-    let line = emu::line(None, args.trace.as_deref())?;
-    let name = args.trace.as_deref().map(named).transpose()?;
+    let trace = args.trace.as_deref().map(recorded).transpose()?;
     let directory = args.out.clone().unwrap_or_else(|| {
         let quick = if args.quick { "-quick" } else { "" };
         PathBuf::from("ccplane-results").join(format!("{}{quick}", experiment.name))
@@ -124,7 +123,7 @@ fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: 
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
         repeats: args.repeats,
         any_build: args.any_build,
-        trace: name.zip(line),
+        trace,
         directory,
         force: args.force,
         command: command_line(),
@@ -146,12 +145,18 @@ fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: 
     Ok(())
 }
 
-/// What parts know a recorded link by: its file without the folder, so that they go on elsewhere, too, and what is in it.
-fn named(trace: &Path) -> Result<String, Failure> {
-    let text = std::fs::read(trace).map_err(|error| Failure::new(Kind::Usage, error))?;
+/// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere, too, and what is in it.
+fn recorded(trace: &Path) -> Result<Recorded, Failure> {
+    let unread = |error| Failure::new(Kind::Usage, error);
+    let line = emu::recorded(trace)?;
+    let text = std::fs::read(trace).map_err(unread)?;
     let name = trace.file_name().unwrap_or_default().display();
     let hash = blake3::hash(&text).to_hex();
-    Ok(format!("{name} {}", hash.get(..12).unwrap_or_default()))
+    Ok(Recorded {
+        name: format!("{name} {}", hash.get(..12).unwrap_or_default()),
+        file: trace.canonicalize().map_err(unread)?,
+        line,
+    })
 }
 
 /// Echoes datagrams until the other end kills this process.

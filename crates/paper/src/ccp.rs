@@ -29,5 +29,5 @@ const PARTS: [&str; 8] = [
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    together::run(&EXPERIMENT, &PARTS, options, registry, progress)
+    together::run(&EXPERIMENT, &PARTS, together::own, options, registry, progress)
 }

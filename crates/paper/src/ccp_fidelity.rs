@@ -54,7 +54,7 @@ const RTT: Duration = Duration::from_millis(20);
 /// The paper's links.
 fn links(options: &Options) -> Result<Vec<Link>, Error> {
     let (cell_name, cell) = match &options.trace {
-        Some((name, line)) => (name.clone(), line.clone()),
+        Some(recorded) => (recorded.name.clone(), recorded.line.clone()),
         None => {
             let generated = Cellular::default();
             let line = generated.line().map_err(|error| Error::Bad {

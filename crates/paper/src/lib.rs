@@ -5,6 +5,7 @@
 //! table of results cannot say is code, a file here for each figure; of some it is one half ([`Coded`]).
 #![forbid(unsafe_code)]
 
+mod bundler;
 mod ccp;
 mod ccp_cwnd_evolution;
 mod ccp_fct;
@@ -120,6 +121,17 @@ impl std::fmt::Display for Datapath {
     }
 }
 
+/// A recorded link.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What parts know it by.
+    pub name: String,
+    /// Where it is.
+    pub file: PathBuf,
+    /// What it says.
+    pub line: LineSpec,
+}
+
 /// How to run it.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -134,8 +146,8 @@ pub struct Options {
     pub repeats: Option<usize>,
     /// Use parts again that another build of the program made: for what no change since then can have moved.
     pub any_build: bool,
-    /// A recorded cellular link and its name, where the experiment has one; else a generated one is taken.
-    pub trace: Option<(String, LineSpec)>,
+    /// A recorded link for the experiment's cellular one, where it has one; else a generated one is taken.
+    pub trace: Option<Recorded>,
     /// Where parts and results go. Parts that are there already, made by the same build under the same parameters,
     /// are used again: an interrupted experiment goes on where it stopped, and one that has its page repeats those
     /// that were disturbed.
@@ -208,13 +220,13 @@ const CODE: &[Experiment] = &[
     rc3_model::EXPERIMENT,
     rc3_fct::EXPERIMENT,
     rc3_internet2::EXPERIMENT,
-    rc3_priority::EXPERIMENT,
     rc3_fairness::EXPERIMENT,
     rc3::EXPERIMENT,
+    bundler::EXPERIMENT,
 ];
 
 /// Halves of experiments whose other halves are files.
-const HALVES: &[Coded] = &[dx_testbed::real::CODED];
+const HALVES: &[Coded] = &[dx_testbed::real::CODED, rc3_priority::CODED];
 
 /// Every experiment there is: those that are code, and the files that are part of the program. A paper's stand together.
 pub fn all() -> impl Iterator<Item = Experiment<'static>> {
@@ -232,7 +244,7 @@ pub fn all() -> impl Iterator<Item = Experiment<'static>> {
     let mut all: Vec<Experiment<'static>> = CODE.iter().copied().chain(files).collect();
     let paper = |experiment: &Experiment<'_>| {
         let family = experiment.name.split('-').next().unwrap_or_default();
-        ["ccp", "dx", "rc3"]
+        ["ccp", "dx", "rc3", "bundler"]
             .iter()
             .position(|known| *known == family)
             .unwrap_or(usize::MAX)

@@ -25,5 +25,5 @@ fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
         datapath: Some(Datapath::Sim),
         ..options.clone()
     };
-    together::run(&EXPERIMENT, &PARTS, &simulated, registry, progress)
+    together::run(&EXPERIMENT, &PARTS, together::own, &simulated, registry, progress)
 }

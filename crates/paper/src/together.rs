@@ -3,6 +3,7 @@
 use std::time::Duration as Wall;
 
 use ccplane_algorithms::Registry;
+use ccplane_report::provenance;
 use serde_json::{Map, Value};
 
 use super::{Experiment, Options, Outcome, by_name, page};
@@ -10,10 +11,25 @@ use ccplane_lab::Error;
 use ccplane_lab::traffic::monotonic_ns;
 use ccplane_lab::{Progress, Step};
 
+/// What a part's figure is called in the whole, by the part's name and its own.
+pub(super) type Key = fn(part: &str, key: &str) -> String;
+
+/// As the part calls it: no two of them have one of the same name.
+pub(super) fn own(_part: &str, key: &str) -> String {
+    key.to_owned()
+}
+
+/// With the part's name in front, without the paper's: `sendbox_cc_median_copa` of `bundler-sendbox-cc`.
+pub(super) fn of_part(part: &str, key: &str) -> String {
+    let name = part.split_once('-').map_or(part, |(_, name)| name);
+    format!("{}_{key}", name.replace('-', "_"))
+}
+
 /// Runs all parts, by their names, and writes the whole's page.
 pub(super) fn run(
     whole: &Experiment,
     parts: &[&str],
+    key: Key,
     options: &Options,
     registry: &Registry,
     progress: &dyn Progress,
@@ -32,12 +48,10 @@ pub(super) fn run(
         };
         let step = Step::begin(progress, n, asked.len(), part.name);
         let outcome = part.run(&own, registry, &step)?;
-        unsound += outcome
-            .figures
-            .get(page::UNSOUND)
-            .and_then(serde_json::Value::as_u64)
-            .unwrap_or(0);
         let mut own = outcome.figures;
+        unsound += own.remove(page::UNSOUND).and_then(|n| n.as_u64()).unwrap_or(0);
+        // The whole has one of its own.
+        own.remove(provenance::MEMBER);
         if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
             attempts.extend(
                 tried
@@ -45,7 +59,7 @@ pub(super) fn run(
                     .map(|(run, all)| (format!("{}/{run}", part.name), all)),
             );
         }
-        figures.extend(own);
+        figures.extend(own.into_iter().map(|(figure, value)| (key(part.name, &figure), value)));
         text += &format!("# {}: {}\n\n{}\n", part.name, part.title, outcome.text);
         body += &outcome.body;
     }
@@ -64,4 +78,16 @@ pub(super) fn run(
         page,
         body,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_several_parts_have_names_of_their_own() {
+        assert_eq!(own("dx-senders", "util_10"), "util_10");
+        assert_eq!(of_part("bundler-sendbox-cc", "median_copa"), "sendbox_cc_median_copa");
+        assert_eq!(of_part("bundler-two", "queue_p95_ms"), "two_queue_p95_ms");
+    }
 }

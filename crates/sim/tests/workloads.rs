@@ -270,6 +270,7 @@ fn a_run_can_wait_for_workloads() {
         arrivals: Arrivals::PerSecond(100.0),
         sizes: SizeTable::fixed(Bytes::new(10_000)),
         messages: Some(100),
+        requested: false,
     };
     let messages = start(messages, &mut sim);
     start(bulk(None), &mut sim);

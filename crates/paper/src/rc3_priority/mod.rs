@@ -1,8 +1,7 @@
-//! RC3, figures 16 and 17: a flow of high priority and one of low priority, at a host's own link and at a switch; the second
-//! begins half-way. Who has the link?
+//! RC3, figures 16 and 17, on real packets: a flow of high priority and one of low priority, at a host's own link and at a switch; the
+//! second begins half-way. Who has the link? Its simulations are `papers/rc3/priority.toml`.
 
 mod packets;
-mod simulated;
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::Size;
@@ -13,19 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use super::page::{Findings, cell};
 use super::rc3_theory::WIRE;
-use super::{Datapath, Experiment, Options, Outcome};
+use super::{Coded, Datapath, Options};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
+pub(super) const CODED: Coded = Coded {
     name: "rc3-priority",
-    title: "A flow of high priority takes the link from one of low priority, at a host and at a switch",
-    source: "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014, figures 16 and 17; rates as in Crognale and Wilson, CS244 2015",
-    takes: "two minutes, half a minute with --quick; 10 seconds of it simulated, or 3",
-    on: &[Datapath::Sim, Datapath::Linux],
-    repeats: None,
-    run: super::Run::Code(priority),
+    on: Datapath::Linux,
+    everywhere: &[Datapath::Sim, Datapath::Linux],
+    run: real,
 };
 
 /// Those who repeated it had links of 100 Mbit/s and 2 ms.
@@ -33,6 +29,14 @@ const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 const DELAY: Duration = Duration::from_millis(2);
 /// The queue in front of the link holds so much, over all bands.
 const BUFFER: Size = Size::Packets(250);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Looks after a flow has begun that do not count: it begins, and the other's packets are still in the queue.
+const SETTLING: usize = 2;
+/// Bytes of payload in a packet of 1,500.
+const PAYLOAD: u64 = 1_448;
+/// What its figures end in.
+const KEY: &str = "priority_high_share_packets";
 
 /// Where the two meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,120 +108,85 @@ struct Rates {
     disturbed: Vec<String>,
 }
 
-/// What was seen where the experiment ran.
-struct Seen {
-    /// Where, as a reader takes it, and what its keys end in.
-    name: &'static str,
-    suffix: &'static str,
-    /// Between two looks.
-    look: Duration,
-    /// Looks after a flow has begun that do not count: it begins, and the other's packets are still in the queue.
-    settling: usize,
-    /// Bytes of payload in a packet of 1,500.
-    payload: u64,
-    cases: Vec<(Case, Rates)>,
+/// What the link carries of payload, Mbit/s.
+fn capacity() -> f64 {
+    metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * PAYLOAD as f64 / WIRE as f64
 }
 
-impl Seen {
-    /// What the link carries of payload, Mbit/s.
-    fn capacity(&self) -> f64 {
-        metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * self.payload as f64 / WIRE as f64
-    }
+/// Mean of the looks that count before the second flow begins.
+fn alone(rates: &[f64]) -> Option<f64> {
+    mean(rates.get(SETTLING..rates.len() / 2)?)
+}
 
-    /// Mean of the looks that count before the second flow begins.
-    fn alone(&self, rates: &[f64]) -> Option<f64> {
-        mean(rates.get(self.settling..rates.len() / 2)?)
-    }
+/// Mean of the looks that count while both send.
+fn both(rates: &[f64]) -> Option<f64> {
+    mean(rates.get(rates.len() / 2 + SETTLING..)?)
+}
 
-    /// Mean of the looks that count while both send.
-    fn both(&self, rates: &[f64]) -> Option<f64> {
-        mean(rates.get(rates.len() / 2 + self.settling..)?)
-    }
-
-    /// What the high one has of the link's payload while both send.
-    fn high_share(&self, rates: &Rates) -> Option<f64> {
-        Some(self.both(&rates.high)? / self.capacity())
-    }
+/// What the high one has of the link's payload while both send.
+fn high_share(rates: &Rates) -> Option<f64> {
+    Some(both(&rates.high)? / capacity())
 }
 
 fn mean(rates: &[f64]) -> Option<f64> {
     Distribution::new(rates.iter().copied()).mean()
 }
 
-fn priority(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    let mut findings = Findings::default();
-    if options.on(Datapath::Sim) {
-        tell(&mut findings, &simulated::meet(options, progress)?);
-        findings.remark(
-            "Simulated: at a host its link takes what is of low priority only while nothing of high priority waits; at the switch \
-             the port's queue has two bands that share 250 packets, and what is of high priority pushes the other's out.",
-        );
-    }
-    if options.on(Datapath::Linux) {
-        tell(&mut findings, &packets::meet(options, progress)?);
-        findings.remark(packets::how());
-    }
-    findings.deviation(
-        "Figures 16 and 17 are pictures without numbers. Rates and delays are those of the people who repeated them, whose flows \
-         ran for a minute with a look every second; 0.95 is our aim.",
-    );
-    findings.finish(&EXPERIMENT, options)
+fn real(
+    findings: &mut Findings,
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    tell(findings, &packets::meet(options, progress)?);
+    findings.remark(packets::how());
+    Ok(())
 }
 
-fn tell(findings: &mut Findings, seen: &Seen) {
-    let key = format!("priority_high_share{}", seen.suffix);
-    let share = |rates: &Rates| seen.high_share(rates);
+fn tell(findings: &mut Findings, cases: &[(Case, Rates)]) {
     findings.compare(
-        &key,
-        &format!(
-            "what the flow of high priority has of the link beside the other, the least of all four cases, {}",
-            seen.name
-        ),
-        seen.cases
+        KEY,
+        "what the flow of high priority has of the link beside the other, the least of all four cases, real packets",
+        cases
             .iter()
-            .filter_map(|(_, rates)| share(rates))
+            .filter_map(|(_, rates)| high_share(rates))
             .min_by(f64::total_cmp),
         "",
         Aim::AtLeast(0.95),
     );
-    for (case, rates) in &seen.cases {
-        findings.figure(format!("{key}_{}", case.key()), share(rates));
+    for (case, rates) in cases {
+        findings.figure(format!("{KEY}_{}", case.key()), high_share(rates));
     }
-    let unsound = seen.cases.iter().filter(|(_, rates)| !rates.sound).count();
-    findings.disturbed(unsound, seen.cases.len());
-    let rows = seen.cases.iter().map(|(case, rates)| {
+    let unsound = cases.iter().filter(|(_, rates)| !rates.sound).count();
+    findings.disturbed(unsound, cases.len());
+    let rows = cases.iter().map(|(case, rates)| {
         vec![
             case.place().to_owned(),
             case.order().to_owned(),
-            cell(seen.alone(&rates.high), 1),
-            cell(seen.alone(&rates.low), 1),
-            cell(seen.both(&rates.high), 1),
-            cell(seen.both(&rates.low), 1),
+            cell(alone(&rates.high), 1),
+            cell(alone(&rates.low), 1),
+            cell(both(&rates.high), 1),
+            cell(both(&rates.low), 1),
         ]
     });
     findings.table(
         format!(
-            "Mbit/s of payload, of {:.1}, {}; without {} ms after a flow begins",
-            seen.capacity(),
-            seen.name,
-            seen.look.as_millis() * seen.settling as u64
+            "Mbit/s of payload, of {:.1}, real packets; without {} ms after a flow begins",
+            capacity(),
+            LOOK.as_millis() * SETTLING as u64
         ),
         &["at a", "order", "alone\nhigh", "alone\nlow", "both\nhigh", "both\nlow"],
         rows.collect(),
     );
-    let charts: Vec<Chart> = seen
-        .cases
-        .iter()
-        .map(|(case, rates)| chart(seen, *case, rates))
-        .collect();
-    findings.picture(format!("Throughput over time, {}", seen.name), &charts);
+    let charts: Vec<Chart> = cases.iter().map(|(case, rates)| chart(*case, rates)).collect();
+    findings.picture("Throughput over time, real packets", &charts);
 }
 
-fn chart(seen: &Seen, case: Case, rates: &Rates) -> Chart {
+fn chart(case: Case, rates: &Rates) -> Chart {
     let line = |name: &str, n: usize, rates: &[f64]| {
         let points = (1u32..)
             .zip(rates)
-            .map(|(look, rate)| (f64::from(look) * seen.look.as_secs_f64(), *rate));
+            .map(|(look, rate)| (f64::from(look) * LOOK.as_secs_f64(), *rate));
         Line::new(name, n, points.collect::<Vec<_>>())
     };
     Chart {
@@ -230,5 +199,38 @@ fn chart(seen: &Seen, case: Case, rates: &Rates) -> Chart {
             line("low priority", 1, &rates.low),
         ],
         guides: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who begins second is the first of its look for ten looks; what counts begins two looks later.
+    #[test]
+    fn the_least_share_of_all_cases_is_judged() {
+        let half = |first: f64, second: f64| [vec![first; 10], vec![second; 10]].concat();
+        let cases = Case::ALL.map(|case| {
+            let least = case == Case::of(Place::Switch, Order::LowJoinsHigh);
+            let mut rates = Rates {
+                high: half(90.0, if least { 48.0 } else { capacity() }),
+                low: half(0.0, 2.0),
+                sound: !least,
+                disturbed: Vec::new(),
+            };
+            (rates.high[10], rates.high[11]) = (0.0, 0.0);
+            (case, rates)
+        });
+        let mut findings = Findings::default();
+        tell(&mut findings, &cases);
+        let figures = findings.figures();
+        let share = |key: &str| figures[&format!("{KEY}{key}")].as_f64().unwrap();
+        assert_eq!(share("_host_high_joins"), 1.0);
+        assert!((share("") - 48.0 / capacity()).abs() < 1e-4 && share("") == share("_switch_low_joins"));
+        assert_eq!(figures[crate::page::UNSOUND], 1);
+        assert_eq!(
+            (alone(&cases[0].1.high), both(&cases[0].1.low)),
+            (Some(90.0), Some(2.0))
+        );
     }
 }

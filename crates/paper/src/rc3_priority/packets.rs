@@ -13,7 +13,7 @@ use ccplane_units::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::super::Options;
-use super::{BUFFER, Case, DELAY, Order, Place, RATE, Rates, Seen};
+use super::{BUFFER, Case, DELAY, LOOK, Order, Place, RATE, Rates};
 use ccplane_lab::Error;
 use ccplane_lab::ends::inside;
 use ccplane_lab::longest_stall;
@@ -24,12 +24,11 @@ use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
 use ccplane_lab::wire;
 use ccplane_lab::{Progress, Step};
 
-/// How long in full and quick, and between two looks.
+/// How long in full and quick.
 const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(6));
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs all four cases.
-pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
+pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Vec<(Case, Rates)>, Error> {
     let lasts = if options.quick { LONG.1 } else { LONG.0 };
     let mut cases = Vec::new();
     for (n, case) in Case::ALL.into_iter().enumerate() {
@@ -46,14 +45,7 @@ pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Seen, E
         )?;
         cases.push((case, rates));
     }
-    Ok(Seen {
-        name: "real packets",
-        suffix: "_packets",
-        look: LOOK,
-        settling: 2,
-        payload: 1_448,
-        cases,
-    })
+    Ok(cases)
 }
 
 /// What the experiment's page says of it.
