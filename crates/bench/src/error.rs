@@ -22,6 +22,12 @@ pub enum Error {
     /// The transport's sockets.
     #[error(transparent)]
     Udp(#[from] ccplane_transport::udp::UdpError),
+    /// Namespaces and devices.
+    #[error(transparent)]
+    Host(#[from] ccplane_host::Error),
+    /// A gateway.
+    #[error(transparent)]
+    Gateway(#[from] ccplane_bundle::gateway::GatewayError),
     /// A benchmark's program does not compile.
     #[error(transparent)]
     Program(#[from] ccplane_lang::Diagnostics),

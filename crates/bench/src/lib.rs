@@ -11,6 +11,7 @@ pub mod dx;
 pub mod emu;
 mod error;
 mod figures;
+pub mod gateway;
 pub mod kernel;
 pub mod peers;
 mod rounds;

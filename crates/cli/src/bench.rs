@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
-use ccplane_bench::{Error, Figures, agent, control_loop, datapath, dx, emu, kernel, sim, transport};
+use ccplane_bench::{Error, Figures, agent, control_loop, datapath, dx, emu, gateway, kernel, sim, transport};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_report::Provenance;
@@ -39,6 +39,8 @@ pub enum BenchCommand {
     Sim(SimArgs),
     /// The emulator: ceiling, rate, delay and lateness, with both timings.
     Emu,
+    /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a bundle's memory, outages.
+    Gateway(GatewayArgs),
     /// The other end of `control-loop` and `agent`.
     #[command(hide = true)]
     Peer(PeerArgs),
@@ -88,6 +90,20 @@ pub struct DxArgs {
     rounds: usize,
 }
 
+/// How much to measure.
+#[derive(Args)]
+pub struct GatewayArgs {
+    /// Length of each run.
+    #[arg(long, default_value = "2s")]
+    duration: Duration,
+    /// Runs of each kind; the figures are medians.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Two rounds of half a second: whether it runs, and no more.
+    #[arg(long, conflicts_with_all = ["duration", "rounds"])]
+    quick: bool,
+}
+
 /// What to run.
 #[derive(Args)]
 pub struct SimArgs {
@@ -116,7 +132,8 @@ pub enum Peer {
 /// Runs a benchmark.
 pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     // Before the load is our own.
-    let provenance = Provenance::now(crate::build(), command_line(), false);
+    let quick = matches!(command, BenchCommand::Gateway(GatewayArgs { quick: true, .. }));
+    let provenance = Provenance::now(crate::build(), command_line(), quick);
     let figures = match command {
         BenchCommand::Datapath => datapath::run().map_err(failure)?,
         BenchCommand::ControlLoop(args) => {
@@ -154,6 +171,14 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
         BenchCommand::Emu => {
             doctor::require(&[Need::Emulator])?;
             emu::run().map_err(failure)?
+        }
+        BenchCommand::Gateway(args) => {
+            let (run, rounds) = match args.quick {
+                true => (Duration::from_millis(500), 2),
+                false => (args.duration, args.rounds),
+            };
+            doctor::require(&[Need::Emulator])?;
+            with_bar(|step| gateway::run(&gateway::Options { run, rounds }, step))?
         }
         BenchCommand::Peer(args) => return peer(args),
     };
