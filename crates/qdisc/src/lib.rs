@@ -38,6 +38,7 @@ mod dualpi2;
 mod fifo;
 mod fq_codel;
 mod line;
+mod longest;
 mod loss;
 pub mod marking;
 mod piecewise;

@@ -3,11 +3,13 @@
 //! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices: turns are of bytes, by deficit (Shreedhar
 //! and Varghese, SIGCOMM 1995), and the hash keeps its perturbation, which here the seed decides.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use ccplane_units::Time;
 
 use crate::bucket::Buckets;
+use crate::longest::Longest;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
 /// Settings of SFQ; the defaults are those of Linux' `sfq`.
@@ -41,15 +43,21 @@ pub struct Sfq<P> {
     limit: Limit,
     quantum: i64,
     buckets: Buckets,
-    /// The slot of each bucket with packets.
-    slot_of: Vec<Option<u32>>,
+    /// The slot of each bucket with packets, or [`NONE`].
+    slot_of: Vec<u32>,
     slots: Vec<Slot<P>>,
     /// Slots without packets.
     free: Vec<u32>,
     /// Slots with packets, in the order of their turns.
     turns: VecDeque<u32>,
+    /// Turns so far.
+    turn: u64,
+    longest: Longest,
     backlog: Backlog,
 }
+
+/// No slot. A sendbox has many buckets, most of them without one, in half the memory that an `Option` takes.
+const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 struct Slot<P> {
@@ -59,6 +67,8 @@ struct Slot<P> {
     bytes: u64,
     /// Bytes that it may still send in its turn.
     allotment: i64,
+    /// Which turn that is, counted up.
+    turn: u64,
 }
 
 impl<P: Packet> Sfq<P> {
@@ -76,18 +86,20 @@ impl<P: Packet> Sfq<P> {
             limit,
             quantum: i64::from(config.quantum.unwrap_or(mtu).max(1)),
             buckets: Buckets::new(config.divisor, seed),
-            slot_of: vec![None; config.divisor as usize],
+            slot_of: vec![NONE; config.divisor as usize],
             slots: Vec::new(),
             free: Vec::new(),
             turns: VecDeque::new(),
+            turn: 0,
+            longest: Longest::default(),
             backlog: Backlog::default(),
         }
     }
 
     /// The slot of a bucket, a fresh one if it has none; `None` if there are too many flows.
     fn slot(&mut self, bucket: usize) -> Option<usize> {
-        if let Some(slot) = self.slot_of[bucket] {
-            return Some(slot as usize);
+        if self.slot_of[bucket] != NONE {
+            return Some(self.slot_of[bucket] as usize);
         }
         if self.turns.len() >= self.config.flows as usize {
             return None;
@@ -98,32 +110,37 @@ impl<P: Packet> Sfq<P> {
                 waiting: VecDeque::new(),
                 bytes: 0,
                 allotment: 0,
+                turn: 0,
             });
             self.slots.len() as u32 - 1
         });
         self.slots[slot as usize].bucket = bucket;
-        self.slot_of[bucket] = Some(slot);
+        self.slot_of[bucket] = slot;
         Some(slot as usize)
     }
 
-    /// Drops the last packet of the longest queue, the first of those in the order of turns, and says which it was. Length is
-    /// in the unit of the limit: what there is too much of is taken from who has most of it.
-    fn drop_from_longest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> usize {
+    /// The longest queue, the first of those in the order of turns. Length is in the unit of the limit: what there is too much of is
+    /// taken from who has most of it.
+    fn longest(&mut self) -> usize {
         let in_bytes = matches!(self.limit, Limit::Bytes(_));
-        let length = |at: &usize| {
-            let slot = &self.slots[self.turns[*at] as usize];
-            if in_bytes {
+        let slots = &self.slots;
+        self.longest.of(slots.len(), |slot| {
+            let slot = &slots[slot];
+            let length = if in_bytes {
                 slot.bytes
             } else {
                 slot.waiting.len() as u64
-            }
-        };
-        let Some(at) = (0..self.turns.len()).rev().max_by_key(length) else {
-            return arriving;
-        };
-        let longest = self.turns[at] as usize;
+            };
+            (length, Reverse(slot.turn))
+        })
+    }
+
+    /// Drops the last packet of the longest queue, and says which it was.
+    fn drop_from_longest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> usize {
+        let longest = self.longest();
         if let Some(packet) = self.slots[longest].waiting.pop_back() {
             self.slots[longest].bytes -= u64::from(packet.bytes());
+            self.longest.changes(longest);
             self.backlog.remove(packet.bytes());
             let is_arrival = longest == arriving;
             drops.dropped(
@@ -136,7 +153,7 @@ impl<P: Packet> Sfq<P> {
             );
         }
         if self.slots[longest].waiting.is_empty() {
-            self.turns.remove(at);
+            self.turns.retain(|slot| *slot as usize != longest);
             self.release(longest);
         }
         longest
@@ -144,7 +161,7 @@ impl<P: Packet> Sfq<P> {
 
     /// Frees a slot whose last packet has gone.
     fn release(&mut self, slot: usize) {
-        self.slot_of[self.slots[slot].bucket] = None;
+        self.slot_of[self.slots[slot].bucket] = NONE;
         self.free.push(slot as u32);
     }
 }
@@ -163,8 +180,11 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
         flow.waiting.push_back(packet);
         if flow.waiting.len() == 1 {
             flow.allotment = self.quantum;
+            flow.turn = self.turn;
+            self.turn += 1;
             self.turns.push_back(slot as u32);
         }
+        self.longest.changes(slot);
         // One packet over the limit is one packet too many; one byte over it may be several small ones.
         while self.limit.exceeded(self.backlog) {
             if self.drop_from_longest(slot, drops) == slot {
@@ -180,12 +200,16 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
             let flow = &mut self.slots[slot as usize];
             if flow.allotment <= 0 {
                 flow.allotment += self.quantum;
+                flow.turn = self.turn;
+                self.turn += 1;
+                self.longest.changes(slot as usize);
                 self.turns.rotate_left(1);
                 continue;
             }
             let packet = flow.waiting.pop_front()?;
             flow.allotment -= i64::from(packet.bytes());
             flow.bytes -= u64::from(packet.bytes());
+            self.longest.changes(slot as usize);
             self.backlog.remove(packet.bytes());
             if flow.waiting.is_empty() {
                 self.turns.pop_front();
@@ -201,5 +225,52 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    struct Of(u32, u32);
+
+    impl Packet for Of {
+        fn bytes(&self) -> u32 {
+            self.0
+        }
+
+        fn flow_hash(&self) -> u32 {
+            self.1
+        }
+    }
+
+    proptest! {
+        /// As a look at all of them finds it.
+        #[test]
+        fn it_is_the_longest_that_loses(
+            in_bytes: bool, steps in proptest::collection::vec((0_u32..30, 1_u32..4, 0_u32..3, any::<bool>()), 1..400),
+        ) {
+            let limit = if in_bytes { Limit::Bytes(3_000) } else { Limit::Packets(60) };
+            let config = SfqConfig { quantum: Some(100), ..SfqConfig::DEFAULT };
+            let mut queue = Sfq::new(config, limit, 100, 1);
+            let mut nowhere = |_: Of, _| {};
+            for (flow, size, leave, look) in steps {
+                queue.enqueue(Time::ZERO, Of(size * 50, flow.wrapping_mul(0x0137_a5b1)), &mut nowhere);
+                for _ in 0..leave / 2 {
+                    queue.dequeue(Time::ZERO, &mut nowhere);
+                }
+                if look && queue.backlog().packets > 0 {
+                    let length = |at: &usize| {
+                        let slot = &queue.slots[queue.turns[*at] as usize];
+                        if in_bytes { slot.bytes } else { slot.waiting.len() as u64 }
+                    };
+                    let longest = (0..queue.turns.len()).rev().max_by_key(length).map(|at| queue.turns[at] as usize);
+                    prop_assert_eq!(Some(queue.longest()), longest);
+                }
+            }
+        }
     }
 }
