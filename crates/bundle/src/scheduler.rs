@@ -122,8 +122,15 @@ impl<P: Packet> Scheduler<P> {
         })
     }
 
+    #[inline]
     fn settle(&mut self, now: Time, drops: &mut impl Drops<P>) {
-        let Some((rate, _)) = self.next.take() else { return };
+        if let Some((rate, _)) = self.next.take() {
+            self.change(now, rate, drops);
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, now: Time, rate: Option<Rate>, drops: &mut impl Drops<P>) {
         let line = rate.map_or(LineSpec::Unlimited, LineSpec::Constant);
         self.queue.set_line(now, &line, &mut counted(&mut self.gone, drops));
         self.rate = rate;

@@ -200,6 +200,23 @@ impl<P: Packet> Classes<P> {
         }
     }
 
+    /// The queue of the only class: where there are no others there is nothing to decide.
+    #[inline]
+    fn only(&self) -> Option<&AnyQdisc<P>> {
+        match self.levels.as_slice() {
+            [level] if level.classes.len() == 1 => Some(&level.classes[0].queue),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn only_mut(&mut self) -> Option<&mut AnyQdisc<P>> {
+        match self.levels.as_mut_slice() {
+            [level] if level.classes.len() == 1 => Some(&mut level.classes[0].queue),
+            _ => None,
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = &Class<P>> {
         self.levels.iter().flat_map(|level| &level.classes)
     }
@@ -218,9 +235,6 @@ impl<P: Packet> Level<P> {
 
     /// The next packet by deficit; `None` if the queues drop all that may leave.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        if let [only] = self.classes.as_mut_slice() {
-            return only.queue.dequeue(now, drops);
-        }
         // Each time nobody has anything left of his turn there is a new one, and after each somebody sends or drops what he
         // had.
         for _ in 0..=self.classes.len() {
@@ -267,13 +281,15 @@ impl<P: Packet> Class<P> {
 
 impl<P: Packet> Qdisc<P> for Classes<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
+        if let Some(only) = self.only_mut() {
+            return only.enqueue(now, packet, drops);
+        }
         let (level, place) = self.places[self.class_of(&packet)];
         self.levels[level].classes[place].queue.enqueue(now, packet, drops)
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        if let [only] = self.levels.as_mut_slice() {
-            // There is none below to be guarded.
+        if let Some(only) = self.only_mut() {
             return only.dequeue(now, drops);
         }
         // A level whose queues drop all that they have is done with, and the next one has its chance.
@@ -287,11 +303,19 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         None
     }
 
+    #[inline]
     fn next_ready(&self) -> Option<Time> {
+        if let Some(only) = self.only() {
+            return only.next_ready();
+        }
         self.all().filter_map(|class| class.queue.next_ready()).min()
     }
 
+    #[inline]
     fn backlog(&self) -> Backlog {
+        if let Some(only) = self.only() {
+            return only.backlog();
+        }
         let mut sum = Backlog::default();
         for class in self.all() {
             let Backlog { packets, bytes } = class.queue.backlog();
