@@ -303,7 +303,7 @@ impl What {
     fn read(name: &str, inside: Option<&str>) -> Result<What, Unread> {
         let several = of_several(name);
         if let Some((_, example, read)) = BUNDLES.iter().find(|(known, ..)| *known == name) {
-            let of = inside.and_then(|inside| read(inside));
+            let of = inside.and_then(read);
             return of
                 .map(What::Bundle)
                 .ok_or_else(|| Unread::Argument(bundles::fix(name, example)));
