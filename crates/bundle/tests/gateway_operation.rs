@@ -1,5 +1,7 @@
 //! What a gateway meets in operation: address translation, narrow ways, algorithms that hang, new keys under load, plain WireGuard.
 
+#[path = "harness/inner_packet.rs"]
+mod inner_packet;
 mod sites;
 
 use std::io::{ErrorKind, Read, Write};
@@ -20,8 +22,36 @@ use ccplane_datapath::Capabilities;
 use ccplane_host::{Frame, LONGEST_FRAME, Namespace, Offload, Tun, has_ipv6};
 use etherparse::{Icmpv4Type, PacketBuilder, SlicedPacket, TransportSlice, icmpv4::DestUnreachableHeader};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use proptest::prelude::*;
 
 use sites::{Sites, endpoint, key, makes, peer, site, there_and_back};
+
+const SEEDS: &[&[u8]] = &[
+    include_bytes!("../../../fuzz/seeds/inner_packet/syn-v4"),
+    include_bytes!("../../../fuzz/seeds/inner_packet/syn-v6"),
+    include_bytes!("../../../fuzz/seeds/inner_packet/syn-v6-options"),
+    include_bytes!("../../../fuzz/seeds/inner_packet/long-v4"),
+    include_bytes!("../../../fuzz/seeds/inner_packet/long-v4-divided"),
+    include_bytes!("../../../fuzz/seeds/inner_packet/long-v6"),
+];
+
+proptest! {
+    /// Random bytes seldom are a packet: most of these are the fuzz target's seeds with some bytes changed.
+    #[test]
+    fn no_packet_harms_what_looks_into_it(
+        seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
+        random in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        inner_packet::holds(&random);
+        let mut input = seed.to_vec();
+        input[..2].copy_from_slice(&mtu.to_be_bytes());
+        for (place, byte) in changes {
+            let place = place % input.len();
+            input[place] = byte;
+        }
+        inner_packet::holds(&input);
+    }
+}
 
 /// Sends a datagram again and again until it comes.
 #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
@@ -80,6 +110,37 @@ fn two_sites_meet_over_ipv6() {
     there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), &[1; 1_392]);
     there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), &[2; 3_000]);
     assert_eq!(sites.report(1).peers[0].endpoint.as_deref(), Some("[fd01::1]:51820"));
+    sites.network.way.mtu.store(1_400, Relaxed);
+    until_it_comes(
+        "a long datagram",
+        &sites.udp(0, "fd07::1"),
+        &sites.udp(1, "fd07::2"),
+        &[3; 1_350],
+    );
+    assert_eq!(sites.report(0).peers[0].mtu, 1_400 - 80);
+}
+
+#[test]
+fn packets_of_1280_bytes_fit_a_way_of_60_more() {
+    let short = |n: usize| site(n) + "mtu = 1280\n";
+    let configs = [
+        short(0) + &peer("other", 1) + &endpoint(1),
+        short(1) + &peer("other", 0),
+    ];
+    let Some(sites) = Sites::of("short", &configs, makes()) else {
+        return;
+    };
+    sites.network.way.mtu.store(1_340, Relaxed);
+    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), &[1; 4_000]);
+    if has_ipv6() {
+        there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), &[2; 4_000]);
+    }
+    assert_eq!(sites.network.way.refused.load(Relaxed), 0);
+    let peer = &sites.report(0).peers[0];
+    assert_eq!(
+        (peer.mtu, peer.counts["divided_packets"], peer.counts["too_big_packets"]),
+        (1_280, 0, 0)
+    );
 }
 
 #[test]

@@ -44,7 +44,11 @@ impl Files {
         fs::create_dir_all(&folder).unwrap();
         let files = Files { folder };
         let mut keys = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let made = keys.args(["gateway", "keys"]).arg(files.path("site.key")).output().unwrap();
+        let made = keys
+            .args(["gateway", "keys"])
+            .arg(files.path("site.key"))
+            .output()
+            .unwrap();
         assert!(made.status.success());
         files.write("");
         files
@@ -80,14 +84,30 @@ impl Running {
     /// Starts it by a command that ends with the gateway's own, and waits until it is ready.
     fn start(mut command: Command, files: &Files, space: &Namespace) -> Running {
         let socket = files.path("gateway.sock");
-        command.args(["gateway", "run", "--json"]).arg(files.path("site.toml")).arg("--socket").arg(&socket);
-        let mut process = space.confine(&mut command).unwrap().stdout(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["gateway", "run", "--json"])
+            .arg(files.path("site.toml"))
+            .arg("--socket")
+            .arg(&socket);
+        let mut process = space
+            .confine(&mut command)
+            .unwrap()
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let mut running = Running { process, output, socket };
+        let mut running = Running {
+            process,
+            output,
+            socket,
+        };
         let mut line = String::new();
         running.output.read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|why| panic!("it is not ready: {why}: {line}"));
-        assert_eq!((&ready["device"], &ready["metrics"]), (&"gate1".into(), &"127.0.0.1:9465".into()));
+        assert_eq!(
+            (&ready["device"], &ready["metrics"]),
+            (&"gate1".into(), &"127.0.0.1:9465".into())
+        );
         running
     }
 
@@ -98,7 +118,11 @@ impl Running {
     /// Its answer to `status --json`.
     fn status(&self) -> Value {
         let mut status = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let asked = status.args(["gateway", "status", "--json", "--socket"]).arg(&self.socket).output().unwrap();
+        let asked = status
+            .args(["gateway", "status", "--json", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .unwrap();
         serde_json::from_slice(&asked.stdout).unwrap()
     }
 
@@ -106,12 +130,19 @@ impl Running {
     fn threads(&self, fields: &[&str]) -> Vec<(String, Vec<String>)> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         let of = |status: &str, field: &str| {
-            let mut lines = status.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            let mut lines = status
+                .lines()
+                .filter_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
             lines.next().unwrap_or_default().trim().to_owned()
         };
         tasks
             .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
-            .map(|status| (of(&status, "Name"), fields.iter().map(|field| of(&status, field)).collect()))
+            .map(|status| {
+                (
+                    of(&status, "Name"),
+                    fields.iter().map(|field| of(&status, field)).collect(),
+                )
+            })
             .collect()
     }
 
@@ -131,7 +162,9 @@ impl Drop for Running {
 }
 
 fn routes(space: &Namespace) -> String {
-    space.run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap()).unwrap()
+    space
+        .run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap())
+        .unwrap()
 }
 
 fn scrape(space: &Namespace) -> String {
@@ -155,7 +188,9 @@ fn reloads(running: &Running, files: &Files, space: &Namespace) {
     assert!(routes(space).contains(&before) && !routes(space).contains(&new));
     files.write("[[peer]]\nname = \"c\"\npublic_key = \"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"\nprefixes = [\"10.9.0.0/16\"]\n");
     kill(running.pid(), Signal::SIGHUP).unwrap();
-    eventually("a peer that a reload brings has its route", || routes(space).contains(&new));
+    eventually("a peer that a reload brings has its route", || {
+        routes(space).contains(&new)
+    });
 }
 
 #[test]
@@ -190,7 +225,12 @@ fn one_capability_is_enough_for_who_is_not_root() {
     let Some(space) = namespace("nobody") else { return };
     let files = Files::new("nobody");
     for name in ["", "site.key", "site.toml"] {
-        chown(&files.path(name), Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
+        chown(
+            &files.path(name),
+            Some(Uid::from_raw(NOBODY)),
+            Some(Gid::from_raw(NOBODY)),
+        )
+        .unwrap();
     }
     // On some machines the device's file is for root alone: this process sees one that is for all, as most have it.
     let script = format!(
@@ -203,7 +243,11 @@ fn one_capability_is_enough_for_who_is_not_root() {
     let running = Running::start(command, &files, &space);
     for (name, has) in running.threads(&["Uid", "CapEff"]) {
         assert!(has[0].starts_with(&NOBODY.to_string()), "{name}: {has:?}");
-        assert_eq!(has[1], if name == "ccplane-metrics" { NONE } else { NET_ADMIN }, "{name}");
+        assert_eq!(
+            has[1],
+            if name == "ccplane-metrics" { NONE } else { NET_ADMIN },
+            "{name}"
+        );
     }
     reloads(&running, &files, &space);
     running.end();

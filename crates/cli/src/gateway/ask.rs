@@ -105,7 +105,8 @@ fn show(report: &Value) {
         let keys = peer["keys_age_seconds"].as_f64();
         let keys = keys.map_or("no keys".to_owned(), |age| format!("keys of {age:.0} s ago"));
         println!(
-            "  at {endpoint}, {keys}, in this mode for {:.0} s",
+            "  at {endpoint}, {keys}, packets of up to {:.0} bytes, in this mode for {:.0} s",
+            number("mtu"),
             number("since_seconds")
         );
         let limit = peer["rate"].as_f64();

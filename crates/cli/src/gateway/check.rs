@@ -35,6 +35,12 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     if let Some(rate) = site.uplink_rate {
         println!("               sends all peers together no more than {rate}");
     }
+    if site.copy_dscp {
+        println!("               shows the network between the DSCP of each packet");
+    }
+    if let Some(address) = config.metrics {
+        println!("               serves metrics at http://{address}/metrics");
+    }
     config.peers.iter().for_each(|peer| show_peer(&config, peer));
     if config.classes.len() > 1 {
         config.classes.iter().for_each(show_class);

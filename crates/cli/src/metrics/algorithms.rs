@@ -89,7 +89,12 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
     ];
     let mut registry = Registry::with_prefix("ccplane");
     for (name, help, value) in gauges {
-        gauge(&mut registry, name, help, stats.iter().map(|s| (labels(s), value(s) as f64)));
+        gauge(
+            &mut registry,
+            name,
+            help,
+            stats.iter().map(|s| (labels(s), value(s) as f64)),
+        );
     }
     for (name, help, value) in counters {
         counter(&mut registry, name, help, stats.iter().map(|s| (labels(s), value(s))));
@@ -133,7 +138,9 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
     ];
     if stats.iter().any(|s| s.stamps.is_some()) {
         for (name, help, value) in of_stamps {
-            let stamped = stats.iter().filter_map(|s| Some((labels(s), value(s.stamps.as_ref()?))));
+            let stamped = stats
+                .iter()
+                .filter_map(|s| Some((labels(s), value(s.stamps.as_ref()?))));
             counter(&mut registry, name, help, stamped);
         }
     }

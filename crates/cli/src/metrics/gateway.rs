@@ -16,17 +16,29 @@ type ClassCount = fn(&ClassReport) -> u64;
 const MODES: [Mode; 3] = [Mode::Open, Mode::Delay, Mode::Passing];
 
 const VALUES: [(&str, &str, Value); 14] = [
-    ("limit_bytes_per_second", "The limit; absent while there is none", |p| p.rate.map(bytes)),
-    ("sent_rate_bytes_per_second", "S, what is sent, on the wire", |p| Some(bytes(p.sent))),
-    ("arrived_rate_bytes_per_second", "R, what arrives at the peer, on the wire", |p| {
-        Some(bytes(p.received))
+    ("limit_bytes_per_second", "The limit; absent while there is none", |p| {
+        p.rate.map(bytes)
     }),
-    ("rtt_seconds", "The last round trip; absent before the first", |p| seconds(p.rtt)),
-    ("min_rtt_seconds", "The least round trip of 10 s", |p| seconds(p.min_rtt)),
+    ("sent_rate_bytes_per_second", "S, what is sent, on the wire", |p| {
+        Some(bytes(p.sent))
+    }),
+    (
+        "arrived_rate_bytes_per_second",
+        "R, what arrives at the peer, on the wire",
+        |p| Some(bytes(p.received)),
+    ),
+    ("rtt_seconds", "The last round trip; absent before the first", |p| {
+        seconds(p.rtt)
+    }),
+    ("min_rtt_seconds", "The least round trip of 10 s", |p| {
+        seconds(p.min_rtt)
+    }),
     ("network_queue_seconds", "What packets wait in the network", |p| {
         p.in_network.map(|ms| ms / 1e3)
     }),
-    ("queue_packets", "Packets that wait here", |p| Some(p.queue_packets as f64)),
+    ("queue_packets", "Packets that wait here", |p| {
+        Some(p.queue_packets as f64)
+    }),
     ("queue_bytes", "Their bytes on the wire", |p| Some(p.queue_bytes as f64)),
     (
         "out_of_order_ratio",
@@ -34,29 +46,42 @@ const VALUES: [(&str, &str, Value); 14] = [
         |p| p.out_of_order,
     ),
     ("mtu_bytes", "The longest packet to the peer", |p| Some(p.mtu.into())),
-    ("mark_packets", "One packet in so many is measured", |p| Some(p.every.into())),
+    ("mark_packets", "One packet in so many is measured", |p| {
+        Some(p.every.into())
+    }),
     (
         "keys_age_seconds",
         "Since keys were agreed on; absent without keys",
         |p| p.keys_age_seconds,
     ),
-    ("mode_age_seconds", "Since the mode changed last", |p| Some(p.since_seconds)),
+    ("mode_age_seconds", "Since the mode changed last", |p| {
+        Some(p.since_seconds)
+    }),
     ("unshaped", "1 while nobody at the peer says what arrives", |p| {
-        Some(f64::from(u8::from(matches!(p.reason, "plain" | "no_address" | "no_keys"))))
+        Some(f64::from(u8::from(matches!(
+            p.reason,
+            "plain" | "no_address" | "no_keys"
+        ))))
     }),
 ];
 
 const CLASS_VALUES: [(&str, &str, ClassCount); 2] = [
-    ("class_queue_packets", "Packets of a class that wait here", |c| c.queue_packets),
+    ("class_queue_packets", "Packets of a class that wait here", |c| {
+        c.queue_packets
+    }),
     ("class_queue_bytes", "Their bytes on the wire", |c| c.queue_bytes),
 ];
 
 const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
-    ("class_sent_packets", "Packets of a class that left its queue", |c| c.sent_packets),
-    ("class_sent_bytes", "Their bytes on the wire", |c| c.sent_bytes),
-    ("class_dropped_packets", "Packets of a class that its queue dropped", |c| {
-        c.dropped_packets
+    ("class_sent_packets", "Packets of a class that left its queue", |c| {
+        c.sent_packets
     }),
+    ("class_sent_bytes", "Their bytes on the wire", |c| c.sent_bytes),
+    (
+        "class_dropped_packets",
+        "Packets of a class that its queue dropped",
+        |c| c.dropped_packets,
+    ),
 ];
 
 /// What the counts of a report are, by their names there.
@@ -68,7 +93,10 @@ const COUNTS: [(&str, &str); 25] = [
     ("arrived_bytes", "Bytes that the peer counted, on the wire"),
     ("missing_packets", "Packets that were lost on the way to the peer"),
     ("out_of_order_packets", "Packets that came to the peer out of order"),
-    ("marked_packets", "Packets that came to the peer with a mark of congestion"),
+    (
+        "marked_packets",
+        "Packets that came to the peer with a mark of congestion",
+    ),
     ("feedback", "Messages of the box at the peer"),
     ("feedback_late", "Messages that came too late to count"),
     ("feedback_unlikely", "Messages that cannot be true"),
@@ -76,7 +104,10 @@ const COUNTS: [(&str, &str); 25] = [
     ("received_packets", "Packets that came from the peer"),
     ("received_bytes", "Bytes that came from the peer, inside"),
     ("handshakes", "Keys that packets left under"),
-    ("unreachable_packets", "Packets that were dropped because the peer could not be reached"),
+    (
+        "unreachable_packets",
+        "Packets that were dropped because the peer could not be reached",
+    ),
     ("replayed", "Datagrams that came again, or too late to be known"),
     ("unknown_session", "Datagrams under keys that are not there"),
     ("forged", "Datagrams that the peer did not seal"),
@@ -98,7 +129,11 @@ pub fn registry(report: &Report) -> Registry {
     registry.register("build", "What runs", Info::new(version));
     let alone: [(&str, &str, f64); 2] = [
         ("uptime_seconds", "Since the gateway began", report.uptime),
-        ("observe", "1 where it measures and limits nothing", f64::from(u8::from(report.observe))),
+        (
+            "observe",
+            "1 where it measures and limits nothing",
+            f64::from(u8::from(report.observe)),
+        ),
     ];
     for (name, help, value) in alone {
         let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
@@ -131,31 +166,54 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
         })
     });
     gauge(registry, "mode", "1 for the mode that it is in", modes);
-    let said = peers
-        .iter()
-        .flat_map(|peer| peer.gauges.iter().map(|(name, value)| (with(peer, "name", name), *value)));
+    let said = peers.iter().flat_map(|peer| {
+        peer.gauges
+            .iter()
+            .map(|(name, value)| (with(peer, "name", name), *value))
+    });
     gauge(registry, "algorithm", "What the algorithm says, in its own units", said);
     for (name, help) in COUNTS {
-        let counts = peers.iter().filter_map(|peer| Some((labels(peer), *peer.counts.get(name)?)));
+        let counts = peers
+            .iter()
+            .filter_map(|peer| Some((labels(peer), *peer.counts.get(name)?)));
         counter(registry, name, help, counts);
     }
-    let changes = peers
-        .iter()
-        .flat_map(|peer| peer.changes.iter().map(|(reason, count)| (with(peer, "reason", reason), *count)));
-    counter(registry, "mode_changes", "Changes of the mode, by their reason", changes);
+    let changes = peers.iter().flat_map(|peer| {
+        peer.changes
+            .iter()
+            .map(|(reason, count)| (with(peer, "reason", reason), *count))
+    });
+    counter(
+        registry,
+        "mode_changes",
+        "Changes of the mode, by their reason",
+        changes,
+    );
 }
 
 fn of_classes(registry: &mut Registry, peers: &[PeerReport]) {
     let all = || {
-        peers
-            .iter()
-            .flat_map(|peer| peer.classes.iter().map(move |class| (with(peer, "class", &class.name), class)))
+        peers.iter().flat_map(|peer| {
+            peer.classes
+                .iter()
+                .map(move |class| (with(peer, "class", &class.name), class))
+        })
     };
     for (name, help, value) in CLASS_VALUES {
-        gauge(registry, name, help, all().map(|(labels, class)| (labels, value(class) as f64)));
+        gauge(
+            registry,
+            name,
+            help,
+            all().map(|(labels, class)| (labels, value(class) as f64)),
+        );
     }
     for (name, help, value) in CLASS_COUNTS {
-        counter(registry, name, help, all().map(|(labels, class)| (labels, value(class))));
+        counter(
+            registry,
+            name,
+            help,
+            all().map(|(labels, class)| (labels, value(class))),
+        );
     }
 }
 
@@ -251,7 +309,13 @@ mod tests {
             assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
         }
         assert!(text.contains("ccplane_gateway_build_info{version=\""), "{text}");
-        for absent in ["198.51.100.7", "secret", "min_rtt_seconds{", "keys_age_seconds{", "out_of_order_ratio{"] {
+        for absent in [
+            "198.51.100.7",
+            "secret",
+            "min_rtt_seconds{",
+            "keys_age_seconds{",
+            "out_of_order_ratio{",
+        ] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }

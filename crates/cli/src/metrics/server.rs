@@ -133,7 +133,9 @@ impl Service {
         }
         let (sender, figures) = oneshot::channel();
         (self.ask)(sender);
-        let figures = figures.await.unwrap_or_else(|_| Err("the process is ending".to_owned()));
+        let figures = figures
+            .await
+            .unwrap_or_else(|_| Err("the process is ending".to_owned()));
         match figures {
             Ok(registry) => {
                 let mut response = plain(StatusCode::OK, text(registry, self.unread.get()));

@@ -1,0 +1,32 @@
+//! Any bytes as a packet of a site on a way of any MTU: its segment size lowered, its sender answered, the packet in fragments. Sums hold,
+//! nobody answers an answer, and fragments are the packet again.
+
+use ccplane_bundle::gateway::fragment::Fragments;
+use ccplane_bundle::gateway::{mss, too_big};
+use ccplane_host::checksum::sum;
+
+/// The first two bytes are the MTU, all others the packet.
+pub fn holds(input: &[u8]) {
+    let Some((head, packet)) = input.split_first_chunk::<2>() else { return };
+    let mtu = u32::from(u16::from_be_bytes(*head));
+    let mut packet = packet.to_vec();
+    let before = packet.clone();
+    let lowered = mss::clamp(&mut packet, mtu);
+    assert_eq!(packet != before, lowered);
+    assert_eq!(sum(&packet), sum(&before), "what one word lost the checksum got");
+    assert!(!mss::clamp(&mut packet, mtu));
+
+    let mut room = [0; too_big::LONGEST];
+    if let Some(bytes) = too_big::answer(&packet, mtu, &mut room) {
+        assert_eq!(too_big::answer(&room[..bytes], mtu, &mut [0; too_big::LONGEST]), None);
+    }
+    if let Some(mut fragments) = Fragments::of(&packet, mtu) {
+        let mut joined = Vec::new();
+        let mut room = vec![0; mtu as usize];
+        while let Some(bytes) = fragments.next(&mut room) {
+            joined.extend_from_slice(&room[usize::from(room[0] & 0xf) * 4..bytes]);
+        }
+        let end = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        assert_eq!(joined, packet[usize::from(packet[0] & 0xf) * 4..end]);
+    }
+}
