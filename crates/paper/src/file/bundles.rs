@@ -36,8 +36,6 @@ pub(super) enum OfBundle {
     Resume(Bundled, Duration),
     /// How often it ceased to let traffic pass while the workload was there.
     FalseExits(Bundled),
-    /// How often it was opened in the span for this reason.
-    Opened(Bundled, String),
     /// 1 where it was opened because of several paths and there is one, or was not and there are several; else 0.
     Misjudged(Bundled),
     /// The share of packets that came out of order, in the whole run.
@@ -48,7 +46,7 @@ pub(super) enum OfBundle {
 type Reads = fn(&str) -> Option<OfBundle>;
 
 /// All of them, with an example of what stands in brackets.
-pub(super) static BUNDLES: [(&str, &str, Reads); 13] = [
+pub(super) static BUNDLES: [(&str, &str, Reads); 12] = [
     ("open_share", "all", |text| {
         Some(OfBundle::Share(OPEN, Bundled::read(text)))
     }),
@@ -72,15 +70,11 @@ pub(super) static BUNDLES: [(&str, &str, Reads); 13] = [
     }),
     ("detect_s", "cross", |text| Some(OfBundle::Detect(Bundled::read(text)))),
     ("resume_s", "cross, 5s", |text| {
-        let (bundled, hold) = with_more(text)?;
-        Some(OfBundle::Resume(bundled, hold.parse().ok()?))
+        let (bundled, hold) = with_hold(text)?;
+        Some(OfBundle::Resume(bundled, hold))
     }),
     ("false_exits", "cross", |text| {
         Some(OfBundle::FalseExits(Bundled::read(text)))
-    }),
-    ("opened", "all, multipath", |text| {
-        let (bundled, reason) = with_more(text)?;
-        Some(OfBundle::Opened(bundled, reason.to_owned()))
     }),
     ("multipath_misjudged", "all", |text| {
         Some(OfBundle::Misjudged(Bundled::read(text)))
@@ -95,17 +89,17 @@ const OPEN: u8 = 0;
 const DELAY: u8 = 1;
 const PASSING: u8 = 2;
 
-/// `cross, 5s`, `cross, 5s of near`: what stands behind the comma, and the rest.
-fn with_more(text: &str) -> Option<(Bundled, &str)> {
-    let (span, more) = text.split_once(',')?;
-    let (more, name) = more
+/// `cross, 5s`, `cross, 5s of near`: the time behind the comma, and the rest.
+fn with_hold(text: &str) -> Option<(Bundled, Duration)> {
+    let (span, hold) = text.split_once(',')?;
+    let (hold, name) = hold
         .split_once(" of ")
-        .map_or((more, None), |(more, name)| (more, Some(name)));
+        .map_or((hold, None), |(hold, name)| (hold, Some(name)));
     let bundled = Bundled {
         span: Span::read(span),
         name: name.map(|name| name.trim().to_owned()),
     };
-    Some((bundled, more.trim()))
+    Some((bundled, hold.trim().parse().ok()?))
 }
 
 impl Bundled {
@@ -216,7 +210,6 @@ impl OfBundle {
             | OfBundle::Detect(bundled)
             | OfBundle::Resume(bundled, _)
             | OfBundle::FalseExits(bundled)
-            | OfBundle::Opened(bundled, _)
             | OfBundle::Misjudged(bundled)
             | OfBundle::OutOfOrder(bundled) => bundled,
         }
@@ -299,13 +292,9 @@ impl OfBundle {
                     .filter(|passing| passing.end > span.start && passing.end < span.end);
                 Some(exits.count() as f64)
             }
-            OfBundle::Opened(_, reason) => {
-                let (figures, _) = bundled.figures(run)?;
-                Some(opened(figures, reason, &span) as f64)
-            }
             OfBundle::Misjudged(_) => {
                 let (figures, _) = bundled.figures(run)?;
-                let judged = opened(figures, "multipath", &span) > 0;
+                let judged = opened_by(figures, "multipath", &span);
                 Some(f64::from(judged != several_paths(run.scenario)))
             }
             OfBundle::OutOfOrder(_) => bundled.figures(run).map(|(figures, _)| figures.out_of_order_share),
@@ -313,13 +302,12 @@ impl OfBundle {
     }
 }
 
-/// How often a bundle was opened in a span for this reason.
-fn opened(figures: &BundleFigures, reason: &str, span: &Range<u64>) -> usize {
-    let opened = figures.changes.iter().filter(|change| {
+/// Whether a bundle was opened in a span for this reason.
+fn opened_by(figures: &BundleFigures, reason: &str, span: &Range<u64>) -> bool {
+    figures.changes.iter().any(|change| {
         let at = (change.at_s * 1e9) as u64;
         change.to == "open" && change.why == reason && span.contains(&at)
-    });
-    opened.count()
+    })
 }
 
 /// Whether links lie side by side.
@@ -339,7 +327,6 @@ pub(super) fn fix(name: &str, example: &str) -> String {
     let what = match name {
         "detect_s" | "false_exits" => "name the workload that comes and goes in brackets",
         "resume_s" => "name the workload that goes in brackets, and for how long it has to stay so",
-        "opened" => "say in brackets over which span, and why it opened",
         _ => "say over which span in brackets",
     };
     format!("{what}, as `{name}({example})`")
@@ -464,10 +451,7 @@ mod tests {
         );
         assert_eq!(of("passing_queue_ms(after cross)"), None);
         assert_eq!(of("network_queue_p50_ms(10s..20s)"), Some(14.0));
-        assert_eq!(
-            (of("out_of_order_share(all)"), of("opened(all, multipath)")),
-            (Some(0.25), Some(0.0))
-        );
+        assert_eq!(of("out_of_order_share(all)"), Some(0.25));
         assert_eq!(of("multipath_misjudged(all of near)"), Some(1.0), "there are two paths");
         // The first look has nothing to stand beside.
         assert_eq!(
