@@ -201,7 +201,7 @@ impl Record {
         let (silent, failed) = (sum(|w| w.fell_back), sum(|w| w.failed));
         if silent > 0 {
             complaints.push(format!(
-                "{silent} flows fell back to NewReno, because the algorithm was silent for too long"
+                "{silent} flows were on NewReno at the end, because the algorithm was silent for too long"
             ));
         }
         if failed > 0 {
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(told.series.delay_ms[39], Some(2.0));
         assert_eq!(
             told.complaints,
-            ["2 flows fell back to NewReno, because the algorithm was silent for too long"]
+            ["2 flows were on NewReno at the end, because the algorithm was silent for too long"]
         );
     }
 

@@ -11,7 +11,7 @@ use ccplane_agent::link::Remote;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_linux::stamp::Stamps;
-use ccplane_linux::{AlgorithmSpec, Counters, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay};
+use ccplane_linux::{AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay};
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
@@ -27,6 +27,8 @@ pub struct Steered {
     thread: Option<JoinHandle<(Counters, Heard)>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
+    /// Its flows, as the kernel shows them.
+    flows: Flows,
     /// Programs that stamp, not attached yet, where the algorithm wants them.
     stamps: Option<Stamps>,
 }
@@ -94,7 +96,7 @@ impl Steered {
         let stop = Arc::new(AtomicBool::new(false));
         let reports = Arc::new(AtomicU64::new(0));
         // The kernel's side is loaded by the thread that runs it; what comes of that is told through here.
-        let (tell, told) = mpsc::sync_channel::<Result<Pid, LoadError>>(1);
+        let (tell, told) = mpsc::sync_channel::<Result<(Pid, Flows), LoadError>>(1);
         let body = {
             let (stop, reports) = (stop.clone(), reports.clone());
             move || {
@@ -109,7 +111,7 @@ impl Steered {
                     // Everybody may; if not, it goes on at the priority that it has.
                     let _ = ccplane_host::lower_priority();
                 }
-                let _ = tell.send(Ok(gettid()));
+                let _ = tell.send(Ok((gettid(), kernel.watch())));
                 let heard = match by {
                     By::Agent(mut agent) => {
                         let hosted: Vec<_> = agent.hosted().cloned().collect();
@@ -137,13 +139,14 @@ impl Steered {
             .spawn(body)
             .map_err(Error::traffic("start the algorithm's thread", ""))?;
         match told.recv() {
-            Ok(Ok(id)) => Ok(Steered {
+            Ok(Ok((id, flows))) => Ok(Steered {
                 kernel_name,
                 wants,
                 id,
                 thread: Some(thread),
                 stop,
                 reports,
+                flows,
                 stamps,
             }),
             Ok(Err(error)) => {
@@ -175,6 +178,11 @@ impl Steered {
     /// The thread that runs the algorithm.
     pub(crate) fn thread(&self) -> Pid {
         self.id
+    }
+
+    /// Its flows, as the kernel shows them: also while its thread hangs.
+    pub(crate) fn flows(&self) -> &Flows {
+        &self.flows
     }
 
     /// Reports that reached the algorithm so far.

@@ -11,7 +11,7 @@ use crate::load::Memory;
 pub(crate) fn of(memory: &Memory) -> Counters {
     let counters = sum(memory.plane());
     Counters {
-        without_slot: counters.flows.saturating_sub(memory.live().count() as u64),
+        without_slot: counters.flows.saturating_sub(memory.table.live().count() as u64),
         ..counters
     }
 }

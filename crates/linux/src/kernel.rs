@@ -19,7 +19,7 @@ use crate::load::{self, AlgorithmSpec, Loaded, Options};
 use crate::lock::NameLock;
 use crate::memory::{Access, Shared};
 use crate::registered::Registered;
-use crate::table::FlowView;
+use crate::table::{FlowView, Flows};
 
 /// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
 /// stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for algorithms that want them ([`AlgorithmSpec::wants`]):
@@ -326,7 +326,13 @@ impl Kernel {
     /// The flows that live, as the kernel shows them.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
         let algorithms = self.algorithms.iter().enumerate();
-        algorithms.flat_map(|(index, algorithm)| algorithm.memory.flows(index, &algorithm.spec.kernel_name))
+        algorithms.flat_map(|(index, algorithm)| algorithm.memory.table.flows(index, &algorithm.spec.kernel_name))
+    }
+
+    /// The same for another thread.
+    pub fn watch(&self) -> Flows {
+        let table = |algorithm: &Registered| (algorithm.spec.kernel_name.clone(), algorithm.memory.table.clone());
+        Flows(self.algorithms.iter().map(table).collect())
     }
 
     /// Counters by algorithm: its name, its kernel name, its counts.

@@ -57,4 +57,4 @@ pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use remote::{RemoteError, remote_algorithms};
 pub use socket::wake_reader_at;
-pub use table::FlowView;
+pub use table::{FlowView, Flows};

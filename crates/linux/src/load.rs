@@ -14,6 +14,7 @@ use crate::log::{Listener, verifier_reason};
 use crate::memory::{Access, Shared};
 use crate::ring::Ring;
 use crate::stamp::Storage;
+use crate::table::Table;
 use crate::{clock, codegen, pad};
 
 /// Built by `bpf/build.sh`, which also checks that it is what the sources make.
@@ -130,8 +131,7 @@ const SHARED: [&str; 7] = [".data.plane", "table", "vacant", "programs", "ring",
 
 /// The memory of one registration.
 pub(crate) struct Memory {
-    pub plane: Shared<Plane>,
-    pub table: Shared<Slot>,
+    pub table: Table,
     pub programs: Shared<ProgramSlot>,
     pub ring: Ring,
 }
@@ -394,16 +394,17 @@ impl Memory {
         access: Access,
     ) -> Result<Memory, LoadError> {
         let failed = |what: &str| LoadError::io(format!("mapping the {what}"));
+        let plane = Shared::map(plane.as_fd(), 1, access).map_err(failed("plane"))?;
+        let slots = Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?;
         Ok(Memory {
-            plane: Shared::map(plane.as_fd(), 1, access).map_err(failed("plane"))?,
-            table: Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?,
+            table: Table::new(plane, slots),
             programs: Shared::map(programs.as_fd(), PROGRAMS, access).map_err(failed("programs"))?,
             ring: Ring::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
         })
     }
 
     pub fn plane(&self) -> &Plane {
-        &self.plane[0]
+        self.table.plane()
     }
 }
 

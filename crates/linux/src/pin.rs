@@ -157,7 +157,7 @@ impl Observed {
 
     /// The flows that live, as the kernel shows them.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
-        self.memory.flows(0, &self.name)
+        self.memory.table.flows(0, &self.name)
     }
 
     /// Its counters.

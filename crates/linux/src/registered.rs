@@ -71,7 +71,7 @@ impl Registered {
         plane.agent.fetch_add(1, SeqCst);
         self.memory.ring.skip();
         self.close_lost = crate::counters::close_lost(self.memory.plane());
-        let live: Vec<(usize, u32)> = self.memory.live().collect();
+        let live: Vec<(usize, u32)> = self.memory.table.live().collect();
         let opened = live.into_iter().map(|(slot, generation)| {
             let entry = &self.memory.table[slot];
             entry.control.clear();
@@ -175,7 +175,7 @@ impl Registered {
     /// An earlier agent's program that no flow runs any more.
     fn is_abandoned(&self, place: usize) -> bool {
         let runs = |slot: usize| self.memory.table[slot].shown.program.load(Relaxed) as usize;
-        self.programs[place].is_none() && self.memory.live().all(|(slot, _)| runs(slot) != place)
+        self.programs[place].is_none() && self.memory.table.live().all(|(slot, _)| runs(slot) != place)
     }
 
     fn place(&self, uid: u32) -> Option<usize> {

@@ -1,14 +1,15 @@
 //! The mapped flow table: what the kernel shows of a flow, and the words that steer it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use ccplane_datapath::{Target, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::FlowInfo;
 
-use crate::layout::{self, Control, LIVE, PENDING, STEP, Shown, Slot, VARS, WRITING};
-use crate::load::Memory;
+use crate::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
+use crate::memory::Shared;
 
 /// A flow as its datapath shows it at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +75,49 @@ pub(crate) fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | (algorithm as u64) << 24 | slot as u64
 }
 
-impl Memory {
+/// The table of a registration's flows, as its memory is mapped. Clones share the mapping.
+#[derive(Clone)]
+pub(crate) struct Table {
+    plane: Arc<Shared<Plane>>,
+    slots: Arc<Shared<Slot>>,
+}
+
+/// The flows of a kernel's algorithms, for whoever looks on from another thread: also while an algorithm hangs.
+#[derive(Clone)]
+pub struct Flows(pub(crate) Vec<(String, Table)>);
+
+impl Flows {
+    /// Those that live, as the kernel shows them.
+    pub fn live(&self) -> impl Iterator<Item = FlowView> {
+        let tables = self.0.iter().enumerate();
+        tables.flat_map(|(index, (algorithm, table))| table.flows(index, algorithm))
+    }
+}
+
+impl std::ops::Deref for Table {
+    type Target = [Slot];
+
+    fn deref(&self) -> &[Slot] {
+        &self.slots
+    }
+}
+
+impl Table {
+    pub fn new(plane: Shared<Plane>, slots: Shared<Slot>) -> Table {
+        Table {
+            plane: Arc::new(plane),
+            slots: Arc::new(slots),
+        }
+    }
+
+    pub fn plane(&self) -> &Plane {
+        &self.plane[0]
+    }
+
     /// Slots and generations of the flows that live.
     pub fn live(&self) -> impl Iterator<Item = (usize, u32)> {
-        let used = (self.plane().fresh.load(Relaxed) as usize).min(self.table.len());
-        self.table[..used]
+        let used = (self.plane().fresh.load(Relaxed) as usize).min(self.len());
+        self[..used]
             .iter()
             .enumerate()
             .filter(|(_, slot)| slot.shown.state.load(Acquire) == LIVE)
@@ -88,7 +127,7 @@ impl Memory {
     /// What the kernel shows of them.
     pub fn flows(&self, index: usize, algorithm: &str) -> impl Iterator<Item = FlowView> {
         self.live()
-            .map(move |(slot, generation)| self.table[slot].view(number(index, slot, generation), algorithm))
+            .map(move |(slot, generation)| self[slot].view(number(index, slot, generation), algorithm))
     }
 }
 
