@@ -75,6 +75,13 @@ impl Law {
         };
         next.clamp(floor(now.capacity), most(now.capacity))
     }
+
+    /// The rate is held at so many bytes/s, at this RTT, seconds.
+    pub fn hold(&mut self, rate: f64, rtt: f64) {
+        if let Law::Copa(copa) = self {
+            copa.hold(rate * rtt);
+        }
+    }
 }
 
 /// The least rate, bytes/s.

@@ -11,6 +11,7 @@
 mod election;
 mod law;
 mod need;
+mod passage;
 mod path;
 mod program;
 
@@ -20,14 +21,14 @@ use ccplane_units::{Duration, Time};
 
 use crate::dice::{Dice, scatter};
 use crate::nimbus::{
-    Capacity, DelayMode, Detector, Estimate, Fourier, HEIGHT, INTERVAL, Mode, Now, Pulse, Reading, Sample, Switch,
-    WIDE, WINDOW,
+    Capacity, DelayMode, Detector, Estimate, Fourier, HEIGHT, INTERVAL, Mode, Now, Pulse, Reading, Sample, WIDE, WINDOW,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use election::{Election, LISTENS, Role};
 use law::{FLOOR, Law};
 use need::Need;
+use passage::Passage;
 use path::Path;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -120,23 +121,10 @@ const BEFORE: usize = 500;
 /// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next tone is two away, and is no answer. In
 /// passing the RTT moves by more and spreads the answer, and there it is [`WIDE`].
 const NARROW: f64 = 0.2;
-/// In delay mode nothing is an answer unless there was a queue in such a part of the window (ours): a site at 87 % of its link leaves it
-/// idle at times, and its own bursts are then in z. More, and others that come to such a link are found later.
-const BUSY: f64 = 0.75;
 /// While it passes, a flat R is the capacity only below this part of what that was.
 const SLOWER: f64 = 0.7;
-/// And where there was one in less than this part, whoever answered has gone (Nimbus' switch).
-const GONE: f64 = 0.1;
-/// η below which it passes no longer (ours; reference: 2.0). While traffic passes the RTT swings with the others' windows and spreads their
-/// answer: η of elastic traffic is 1.8 to 3 then, and below 1 of traffic that does not answer.
-const LEAVES: f64 = 1.5;
-/// Pulses of less than this say nothing of others yet: a quarter of the window, above what the others' coming itself leaves in the spectrum.
-const RIPE: Duration = Duration::from_millis(1_280);
-/// Pulses of less than this do not fill the window yet: that they are not seen in R means nothing.
+/// Pulses of less than this do not fill the window yet: what it shows is of before as well.
 const FULL: Duration = Duration::from_millis(5_120);
-/// One that has come back from passing waits for as long as its watchers take to hear that, or it finds them elastic, which they are while
-/// they pass.
-const FOLLOW: Duration = Duration::from_millis(2_560);
 /// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first, until the pulse has shown µ, but no longer
 /// than this, seconds: a window to fill and three seconds in which readings agree, and as much again.
 const LOOKS: f64 = 16.0;
@@ -195,11 +183,9 @@ pub struct Flow {
     known: bool,
     looked: f64,
     need: Need,
-    switch: Switch,
+    passage: Passage,
     election: Election,
     law: Law,
-    /// It has passed since it began to limit.
-    returned: bool,
     /// Of the delay mode, without the pulse, bytes/s.
     rate: f64,
     /// The low-passes of a watcher, bytes/s.
@@ -253,30 +239,28 @@ impl Flow {
         self.rate = tick.received;
         self.smooth = [self.rate; 2];
         self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
-        (self.known, self.looked, self.returned) = (false, 0.0, false);
+        (self.known, self.looked) = (false, 0.0);
         self.need = Need::since(tick.now);
         self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
         let mode = if self.own { Mode::Delay } else { algorithm.start };
-        // The samples of before the limit say nothing of who answers to it.
-        self.switch = Switch::from(tick.now, mode, RIPE).leaving_below(LEAVES);
+        self.passage = Passage::of(mode);
         self.from = tick.received;
     }
 
     /// Nothing is limited from now on: no mode is in force, and nobody pulses.
     fn end(&mut self, now: Time) {
         self.open = true;
-        self.switch = Switch::from(now, Mode::Delay, RIPE);
+        self.passage = Passage::of(Mode::Delay);
         self.election.stop(now);
     }
 
-    /// The mode is another now.
-    fn change(&mut self, tick: &Tick, law: DelayMode) {
+    /// The mode is another from now on.
+    fn change(&mut self, tick: &Tick, next: Mode, law: DelayMode) {
+        self.passage = Passage::of(next);
         self.election.retune(tick.now);
-        match self.switch.mode() {
+        match next {
             Mode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
             Mode::Delay => {
-                self.returned = true;
-                self.switch.forget();
                 self.rate = tick.received;
                 self.smooth = [self.rate; 2];
                 self.law = Law::at(law, self.rate, tick.rtt, self.path.base());
@@ -299,7 +283,7 @@ impl Flow {
         }
         // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
         // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
-        let ages = self.open || self.blind || (self.switch.mode() == Mode::Delay && !self.need.somebody());
+        let ages = self.open || self.blind || (self.passage.mode() == Mode::Delay && !self.need.somebody());
         while self.due <= tick.now {
             self.due += INTERVAL;
             self.detector.push(sample);
@@ -307,11 +291,14 @@ impl Flow {
             self.unread += 1;
         }
         let capacity = self.capacity(tick);
-        let aim = self
-            .law
-            .aim(self.path.base(), Law::bounds(capacity, self.mss, self.path.base()));
-        let cross = self.cross(tick, capacity) / capacity;
+        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.aim(capacity));
         self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
+    }
+
+    /// The queue that the law aims at, seconds.
+    fn aim(&self, capacity: f64) -> f64 {
+        let base = self.path.base();
+        self.law.aim(base, Law::bounds(capacity, self.mss, base))
     }
 
     /// The rate of the delay mode from what was measured, bytes/s.
@@ -331,6 +318,9 @@ impl Flow {
         };
         let lost = tick.lost * self.mss;
         self.rate = self.law.rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
+        if self.passage.mode() == Mode::Delay {
+            self.keep_part(tick, capacity);
+        }
         // x/(1 + x) of the way for x = 2πf·t is this filter's step.
         let step = std::f64::consts::TAU * LOW_PASS_HZ * tick.elapsed;
         let gain = step / (1.0 + step);
@@ -343,6 +333,22 @@ impl Flow {
         }
     }
 
+    /// Beside others the law does not leave everything at once: until it is known whether they answer.
+    fn keep_part(&mut self, tick: &Tick, capacity: f64) {
+        let hinders = !self.blind && self.need.pulses(tick.now);
+        let least = match hinders {
+            true => Passage::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
+            false => 0.0,
+        };
+        let wants_less = self.rate < least;
+        if wants_less {
+            self.rate = least;
+            self.law.hold(least, tick.rtt);
+        }
+        let queue = if hinders { self.queueing(tick) } else { 0.0 };
+        self.passage.seen(tick.now, queue, self.aim(capacity), wants_less);
+    }
+
     /// What the pulse adds now, bytes/s.
     fn pulse(&mut self, tick: &Tick, capacity: f64) -> f64 {
         if self.election.role() == Role::Watcher {
@@ -350,7 +356,7 @@ impl Flow {
             return 0.0;
         }
         self.looked += tick.elapsed;
-        self.phase += tick.elapsed * self.election.frequency(self.switch.mode());
+        self.phase += tick.elapsed * self.election.frequency(self.passage.mode());
         HEIGHT * capacity * Pulse::at(self.phase)
     }
 }
@@ -363,7 +369,7 @@ impl Bundler {
             Pulses::Always => true,
             Pulses::Auto => {
                 let looks = !flow.known && flow.looked < LOOKS;
-                looks || flow.need.pulses(now) || flow.switch.mode() == Mode::Competitive
+                looks || flow.need.pulses(now) || flow.passage.mode() == Mode::Competitive
             }
         };
         asked && self.switching && !flow.own
@@ -374,7 +380,7 @@ impl Bundler {
         let (now, count) = (tick.now, flow.unread);
         flow.unread = 0;
         let capacity = flow.capacity(tick);
-        let mode = flow.switch.mode();
+        let mode = flow.passage.mode();
         let frequency = flow.election.frequency(mode);
         if flow.election.role() == Role::Pulser
             && self.election
@@ -403,36 +409,20 @@ impl Bundler {
         }
     }
 
-    /// A pulser finds out whether others answer.
+    /// A pulser that passes finds out whether others still answer.
     fn judge(&mut self, flow: &mut Flow, tick: &Tick, reading: Option<Reading>, count: u32) {
         if !self.wants(flow, tick.now) {
             flow.election.stop(tick.now);
-            flow.switch.forget();
             return;
         }
-        let pulsing = flow.election.pulsing(tick.now);
-        // One that passes has given much for the verdict: it waits until the window is of its own tones alone.
-        let ripe = match flow.switch.mode() {
-            Mode::Delay if flow.returned => FOLLOW,
-            Mode::Delay => RIPE,
-            Mode::Competitive => FULL,
-        };
-        if flow.switch.mode() == Mode::Delay && reading.is_some_and(|reading| reading.busy < BUSY) {
-            // Who fills a queue leaves no gaps; z of a link that idles is what it has to spare.
-            flow.switch.forget();
-            return;
-        }
-        let gone = reading.is_some_and(|reading| reading.busy < GONE);
-        let Some(reading) = reading.filter(|_| (pulsing >= ripe || gone) && !flow.election.is_foreign()) else {
+        let Some(reading) = reading.filter(|_| flow.passage.mode() == Mode::Competitive) else {
             return;
         };
-        let reading = Reading {
-            pulse_arrives: reading.pulse_arrives || pulsing < FULL,
-            ..reading
-        };
+        // The window is of its own tone alone, and of nobody else's.
+        let ripe = flow.election.pulsing(tick.now) >= FULL && !flow.election.is_foreign();
         let capacity = flow.capacity(tick);
-        if flow.switch.judge(tick.now, &reading, count, capacity) {
-            flow.change(tick, self.law);
+        if Passage::is_over(&reading) || (ripe && flow.passage.leaves(&reading, capacity, count)) {
+            flow.change(tick, Mode::Delay, self.law);
         }
     }
 
@@ -450,11 +440,10 @@ impl Bundler {
             return;
         }
         let rtt = Duration::from_nanos((tick.rtt.min(10.0) * 1e9) as u64);
-        flow.switch.forget();
         if !flow.election.listens(now, rtt) {
             return;
         }
-        let mode = flow.switch.mode();
+        let mode = flow.passage.mode();
         if let Some(spectra) = flow.detector.spectra(&mut self.fourier, capacity, LISTENS) {
             let turned = flow
                 .election
@@ -462,8 +451,7 @@ impl Bundler {
             // What nobody is there to compete for, no pulse of others makes worth it.
             let turned = turned.filter(|next| *next == Mode::Delay || flow.need.somebody());
             if let Some(next) = turned.filter(|_| self.switching) {
-                flow.switch.turn(now, next);
-                flow.change(tick, self.law);
+                flow.change(tick, next, self.law);
             }
         }
         // One whose queue its law does not move does not trust what it hears.
@@ -484,8 +472,12 @@ impl Bundler {
 
     fn order(&self, flow: &mut Flow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
-        let (rate, pulse) = (flow.steer(tick, capacity), flow.pulse(tick, capacity));
-        let passes = flow.switch.mode() == Mode::Competitive;
+        let rate = flow.steer(tick, capacity);
+        if flow.passage.enters(tick.now) {
+            flow.change(tick, Mode::Competitive, self.law);
+        }
+        let pulse = flow.pulse(tick, capacity);
+        let passes = flow.passage.mode() == Mode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
         let most = law::most(capacity);
         let window = (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss);
@@ -507,17 +499,14 @@ impl Bundler {
     /// For people.
     fn tell(&self, flow: &Flow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
-        let passes = flow.switch.mode() == Mode::Competitive;
-        let aim = flow
-            .law
-            .aim(flow.path.base(), Law::bounds(capacity, flow.mss, flow.path.base()));
+        let passes = flow.passage.mode() == Mode::Competitive;
         let truth = |value: bool| f64::from(u8::from(value));
         control.gauge("mode", truth(passes));
         control.gauge("pulser", truth(flow.election.role() == Role::Pulser));
-        control.gauge("eta", flow.switch.eta());
+        control.gauge("eta", flow.passage.answer());
         control.gauge("cross", flow.need.cross() * capacity);
         control.gauge("capacity", capacity);
-        control.gauge("target", if passes { self.target } else { aim });
+        control.gauge("target", if passes { self.target } else { flow.aim(capacity) });
     }
 }
 
@@ -556,10 +545,9 @@ impl Algorithm for Bundler {
             known: false,
             looked: 0.0,
             need: Need::since(now),
-            switch: Switch::from(now, Mode::Delay, RIPE),
+            passage: Passage::of(Mode::Delay),
             election: Election::new(now, self.dice(control), self.election && !own),
             law: Law::at(self.law, 0.0, 1.0, 1.0),
-            returned: false,
             rate: 0.0,
             smooth: [0.0; 2],
             phase: 0.0,
@@ -610,7 +598,7 @@ impl Algorithm for Bundler {
             flow.begin(&tick, self, self.dice(control));
         }
         if !flow.idle(&tick) {
-            let delays = flow.switch.mode() == Mode::Delay;
+            let delays = flow.passage.mode() == Mode::Delay;
             flow.path.seen(now, tick.rtt, !flow.need.somebody(), delays);
         }
         flow.keep(&tick);

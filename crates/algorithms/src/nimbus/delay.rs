@@ -157,6 +157,11 @@ impl Copa {
         }
     }
 
+    /// Its window is held at so many bytes at least: one that went on falling would have to come back first.
+    pub fn hold(&mut self, window: f64) {
+        self.window = self.window.max(window);
+    }
+
     /// The rate, `elapsed` seconds after the last call.
     pub fn rate(&mut self, now: &Now, elapsed: f64) -> f64 {
         let target = (COPA_TARGET * now.base)

@@ -45,8 +45,12 @@ pub struct Reading {
     pub eta: f64,
     /// Mean of ẑ over the last quarter of the window, bytes/s.
     pub cross: f64,
-    /// Whether the pulse is seen in what arrived. If not, nothing is known of how others answer to it.
-    pub pulse_arrives: bool,
+    /// The same over all of it.
+    pub standing: f64,
+    /// ẑ at the pulse over R at the pulse.
+    pub answer: f64,
+    /// R at the pulse over R beside it.
+    pub prominence: f64,
     /// The part of the window in which there was a queue. Without one ẑ is only what the link has to spare.
     pub busy: f64,
     /// The same of the last half second.
@@ -93,6 +97,13 @@ const LATELY: usize = WINDOW / 2;
 impl Default for Detector {
     fn default() -> Detector {
         Detector::new()
+    }
+}
+
+impl Reading {
+    /// Whether the pulse is seen in what arrived. If not, nothing is known of how others answer to it.
+    pub fn pulse_arrives(&self) -> bool {
+        self.prominence >= SEEN
     }
 }
 
@@ -168,12 +179,18 @@ impl Detector {
         if answer < LEAST_ANSWER {
             eta = eta.min(3.0) * (answer / LEAST_ANSWER);
         }
-        let quarter = samples().skip(WINDOW - WINDOW / 4);
-        let cross = quarter.map(|s| f64::from(s.sent / s.received) - f64::from(s.sent) / capacity);
+        // The mean of the last so many.
+        let cross = |count: usize| {
+            let each = samples().skip(WINDOW - count);
+            let each = each.map(|s| f64::from(s.sent / s.received) - f64::from(s.sent) / capacity);
+            each.sum::<f64>() / count as f64 * capacity
+        };
         Some(Reading {
             eta,
-            cross: cross.sum::<f64>() / (WINDOW / 4) as f64 * capacity,
-            pulse_arrives: out_at_pulse >= SEEN * spectra.peak(Part::Received, &beside),
+            cross: cross(WINDOW / 4),
+            standing: cross(WINDOW),
+            answer,
+            prominence: over(out_at_pulse, spectra.peak(Part::Received, &beside)),
             busy: busy(samples().copied()),
             busy_now: busy((1..=NOW).map(|ago| self.ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
@@ -284,7 +301,7 @@ mod tests {
         let reading = read(&shared(MU / 2.0, |_, _| MU / 2.0), MU);
         assert!(reading.eta < 1.0, "{reading:?}");
         assert!((reading.cross - MU / 2.0).abs() < 0.01 * MU, "{reading:?}");
-        assert!(reading.pulse_arrives);
+        assert!(reading.pulse_arrives() && reading.answer < 0.1, "{reading:?}");
     }
 
     #[test]
@@ -294,7 +311,7 @@ mod tests {
             &shared(MU / 2.0, |t, _| MU / 2.0 - Pulse::at((t - 0.1) * HZ) * 0.125 * MU),
             MU,
         );
-        assert!(reading.eta > 3.0, "{reading:?}");
+        assert!(reading.eta > 3.0 && reading.answer > 0.4, "{reading:?}");
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub struct Switch {
     mode: Mode,
     /// η, averaged.
     eta: f64,
-    /// Below this η it leaves off competing.
-    leaves: f64,
     /// No switch before.
     ripe: Time,
     switched: Time,
@@ -56,24 +54,12 @@ pub struct Switch {
 impl Switch {
     /// A flow that begins now controls delay.
     pub fn new(now: Time) -> Switch {
-        Switch::from(now, Mode::Delay, YOUNG)
-    }
-
-    /// One that begins in a mode and holds it for some time, because the window is of something else.
-    pub fn from(now: Time, mode: Mode, holds: Duration) -> Switch {
         Switch {
-            mode,
+            mode: Mode::Delay,
             eta: 0.0,
-            leaves: INELASTIC,
-            ripe: now + holds,
+            ripe: now + YOUNG,
             switched: now,
         }
-    }
-
-    /// The same that leaves off competing below another η than the reference's.
-    #[must_use]
-    pub fn leaving_below(self, eta: f64) -> Switch {
-        Switch { leaves: eta, ..self }
     }
 
     /// The mode in force.
@@ -84,16 +70,6 @@ impl Switch {
     /// η, averaged.
     pub fn eta(&self) -> f64 {
         self.eta
-    }
-
-    /// Nobody is there to answer: η starts over.
-    pub fn forget(&mut self) {
-        self.eta = 0.0;
-    }
-
-    /// Someone who knows better says the mode.
-    pub fn turn(&mut self, now: Time, mode: Mode) {
-        (self.mode, self.switched) = (mode, now);
     }
 
     /// A reading, `intervals` samples after the last, given the capacity in bytes/s. Whether the mode changed.
@@ -108,7 +84,7 @@ impl Switch {
                 pull(STARVED_ETA);
             }
             pull(reading.eta);
-            if !reading.pulse_arrives {
+            if !reading.pulse_arrives() {
                 pull(UNSEEN_ETA);
             }
         }
@@ -117,7 +93,7 @@ impl Switch {
         }
         let next = match self.mode {
             Mode::Delay if self.eta > ELASTIC => Mode::Competitive,
-            Mode::Competitive if self.eta < self.leaves && now.since(self.switched) >= STAYS => Mode::Delay,
+            Mode::Competitive if self.eta < INELASTIC && now.since(self.switched) >= STAYS => Mode::Delay,
             _ => return false,
         };
         (self.mode, self.switched) = (next, now);
@@ -136,7 +112,9 @@ mod tests {
         Reading {
             eta,
             cross: cross * MU,
-            pulse_arrives: true,
+            standing: cross * MU,
+            answer: 1.0,
+            prominence: 4.0,
             busy: 1.0,
             busy_now: 1.0,
             capacity: Capacity::Unknown,
@@ -181,7 +159,7 @@ mod tests {
         assert!(run(&mut switch, 60, 20, reading(1.0, 0.95)).is_some());
         let mut unseen = Switch::new(Time::ZERO);
         let hidden = Reading {
-            pulse_arrives: false,
+            prominence: 1.0,
             ..reading(1.8, 0.5)
         };
         assert!(run(&mut unseen, 0, 20, hidden).is_some());
