@@ -1,0 +1,252 @@
+//! Peers that come, change and go, while packets wait for others and for themselves.
+
+use std::sync::{Arc, Mutex};
+
+use ccplane_host::{Frame, Headers};
+use ccplane_transport::udp::Marks;
+use ccplane_units::Time;
+
+use super::{Lane, Sending, classify};
+use crate::Sendbox;
+use crate::gateway::config::{Algorithm, Config, Peer};
+use crate::gateway::error::GatewayError;
+use crate::gateway::forward::{Found, Reload, Table};
+use crate::gateway::pair::{Half, Pair, Waiting, class_names, full_packet, sendbox};
+use crate::gateway::steering::Steering;
+use crate::gateway::uplink::{Share, Uplink};
+
+impl Sending {
+    /// Adds a peer at a place of its own.
+    pub(super) fn add(&mut self, table: &mut Table, peer: Peer, found: &Found) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let place = table.vacant();
+        let kept = peer.endpoint.is_some();
+        let tunnel = self.shared.door.tunnel(place, peer.public_key, kept);
+        let mut half = Half::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
+        half.endpoint = found.get(&peer.public_key).copied();
+        self.begin(now, place, &peer)?;
+        table.put(Pair {
+            place,
+            ends: ends(&self.config, &peer),
+            half: Arc::new(Mutex::new(half)),
+            peer,
+        });
+        Ok(())
+    }
+
+    /// The place of an algorithm among those that run; one that does not is started.
+    fn steering(&mut self, now: Time, algorithm: &Algorithm) -> Result<usize, GatewayError> {
+        if let Some(at) = self.steerings.iter().position(|(known, _)| known == algorithm) {
+            return Ok(at);
+        }
+        let made = (self.shared.makes)(algorithm).map_err(|why| GatewayError::Algorithm {
+            algorithm: algorithm.to_string(),
+            why,
+        })?;
+        self.steerings.push((algorithm.clone(), Steering::start(now, made)?));
+        Ok(self.steerings.len() - 1)
+    }
+
+    /// A bundle begins, under its algorithm.
+    fn begin(&mut self, now: Time, place: u32, peer: &Peer) -> Result<(), GatewayError> {
+        let at = self.steering(now, &peer.algorithm)?;
+        if let Some((_, steering)) = self.steerings.get_mut(at) {
+            steering.open(now, place.into(), full_packet(&self.config.site));
+        }
+        let at = place as usize;
+        if self.lanes.len() <= at {
+            self.lanes.resize_with(at + 1, || None);
+        }
+        self.lanes[at] = Some(Lane {
+            algorithm: peer.algorithm.clone(),
+            due: now,
+            share: Share::default(),
+            established: false,
+            waiting: None,
+            told_too_long: false,
+        });
+        Ok(())
+    }
+
+    /// A bundle ends.
+    fn end(&mut self, pair: &Pair) {
+        let now = self.shared.now();
+        let totals = pair.lock().sendbox.status(now).totals;
+        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::take) else {
+            return;
+        };
+        let steering = self
+            .steerings
+            .iter_mut()
+            .find(|(algorithm, _)| *algorithm == lane.algorithm);
+        if let Some((_, steering)) = steering {
+            steering.close(now, pair.place.into(), totals.arrived_bytes, totals.missing);
+        }
+    }
+
+    /// Stops the algorithms that no bundle is under.
+    fn retire(&mut self) {
+        let in_use = |algorithm: &Algorithm| self.lanes.iter().flatten().any(|lane| lane.algorithm == *algorithm);
+        self.steerings.retain(|(algorithm, _)| in_use(algorithm));
+    }
+
+    /// Goes over to another configuration. What cannot be made changes nothing.
+    ///
+    /// What has to be done follows from the table, and not from the configuration before: a peer that is there is never added again.
+    pub(super) fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
+        let now = self.shared.now();
+        let old = self.shared.table();
+        let before = std::mem::replace(&mut self.config, reload.to.clone());
+        // Everything that can fail comes first.
+        let mut table = match self.prepare(now, &old, &reload.found) {
+            Ok(table) => table,
+            Err(why) => {
+                self.config = before;
+                self.retire();
+                return Err(why);
+            }
+        };
+        let classes = before.classes != self.config.classes;
+        if before.site.uplink_rate != self.config.site.uplink_rate {
+            let site = &self.config.site;
+            self.uplink = Uplink::new(now, site.uplink_rate, full_packet(site));
+        }
+        for pair in old.all() {
+            let peers = &self.config.peers;
+            match peers.iter().find(|peer| peer.public_key == pair.peer.public_key) {
+                Some(to) => {
+                    let to = to.clone();
+                    self.change(now, pair, &to, classes, &reload.found);
+                    table.put(Pair {
+                        place: pair.place,
+                        ends: ends(&self.config, &to),
+                        half: Arc::clone(&pair.half),
+                        peer: to,
+                    });
+                }
+                None => {
+                    self.drain(now, pair);
+                    self.end(pair);
+                    table.remove(pair);
+                }
+            }
+        }
+        self.retire();
+        table.route();
+        self.shared.set_table(table);
+        Ok(())
+    }
+
+    /// Makes all that the new configuration wants and that is not there: the old table, with the peers that are new.
+    fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
+        for peer in self.config.peers.clone() {
+            let settings = sendbox(&peer, &self.config, false);
+            Sendbox::<Waiting>::new(now, &settings).map_err(|why| GatewayError::Queue {
+                peer: peer.name.clone(),
+                why,
+            })?;
+            self.steering(now, &peer.algorithm)?;
+        }
+        let mut table = Table {
+            pairs: old.pairs.clone(),
+            by_key: old.by_key.clone(),
+            ..Table::default()
+        };
+        for peer in self.config.peers.clone() {
+            if table.by_key.contains_key(&peer.public_key) {
+                continue;
+            }
+            if let Err(why) = self.add(&mut table, peer, found) {
+                let added = table.all().filter(|pair| old.pair(pair.place).is_none());
+                added.for_each(|pair| self.end(pair));
+                return Err(why);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Goes over to a peer's other settings; `classes`: these are others, too.
+    fn change(&mut self, now: Time, pair: &Pair, to: &Peer, classes: bool, found: &Found) {
+        let from = &pair.peer;
+        let outcome = match from.endpoint != to.endpoint {
+            true => self.relocate(pair, to, found),
+            false => Ok(()),
+        };
+        let outcome = outcome.and_then(|()| self.requeue(now, pair, to, classes));
+        let outcome = outcome.and_then(|()| match from.algorithm != to.algorithm {
+            true => {
+                self.end(pair);
+                self.begin(now, pair.place, to)
+            }
+            false => Ok(()),
+        });
+        if let Err(why) = outcome {
+            // All of it was made before, for a look.
+            tracing::error!("{}: {why}", to.name);
+        }
+    }
+
+    /// A peer is elsewhere, as the configuration has it. One that has no keys is called at once.
+    fn relocate(&mut self, pair: &Pair, peer: &Peer, found: &Found) -> Result<(), GatewayError> {
+        let mut half = pair.lock();
+        half.tunnel.set_keepalive(peer.endpoint.is_some());
+        let Some(to) = found.get(&peer.public_key).copied() else {
+            return Ok(());
+        };
+        half.endpoint = Some(to);
+        if half.tunnel.is_established() {
+            return Ok(());
+        }
+        if let Some(bytes) = half.tunnel.renew(self.batch.room()) {
+            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.begin();
+            self.batch.flush(&self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Goes over to a peer's other queues and bounds. What waits is classified anew and stays.
+    fn requeue(&mut self, now: Time, pair: &Pair, peer: &Peer, classes: bool) -> Result<(), GatewayError> {
+        let settings = sendbox(peer, &self.config, self.shared.observe);
+        let mut half = pair.lock();
+        half.sendbox.set_bounds(now, settings.min, settings.max);
+        if !classes && *half.sendbox.queue() == settings.queue {
+            return Ok(());
+        }
+        let (store, all) = (&self.store, &self.config.classes);
+        let again = |waiting: Waiting| {
+            let headers = Headers::of(Frame::packet(store.bytes(waiting.kept.frame)));
+            let kept = waiting.kept.with_class(classify(all, &headers));
+            Waiting { kept, ..waiting }
+        };
+        let mut gone = Vec::new();
+        let mut drops = |dropped: Waiting, _| gone.push(dropped.kept.frame);
+        let outcome = half.sendbox.requeue(now, &settings.queue, again, &mut drops);
+        half.classes = class_names(&self.config);
+        drop(half);
+        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+        outcome.map_err(|why| GatewayError::Queue {
+            peer: peer.name.clone(),
+            why,
+        })
+    }
+
+    /// Lets go of all that waits for a peer that is no more.
+    fn drain(&mut self, now: Time, pair: &Pair) {
+        let mut half = pair.lock();
+        half.sendbox.by_hand(now, true);
+        let store = &mut self.store;
+        let mut gone = Vec::new();
+        let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+        while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
+            gone.push(waiting.kept.frame);
+        }
+        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+    }
+}
+
+/// The ends of the tunnel to a peer.
+fn ends(config: &Config, peer: &Peer) -> Option<[std::net::IpAddr; 2]> {
+    let far = peer.address?;
+    Some([config.own_address(far)?, far])
+}
