@@ -146,6 +146,18 @@ impl Running {
             .collect()
     }
 
+    /// Waits until every thread has its name, and that of the metrics has given up what it may.
+    fn settles(&self) {
+        eventually("its threads are as they stay", || {
+            let threads = self.threads(&["CapEff"]);
+            let unnamed = threads.iter().filter(|(name, _)| name == "ccplane").count();
+            let metrics = threads
+                .iter()
+                .any(|(name, has)| name == "ccplane-metrics" && has[0] == NONE);
+            unnamed == 1 && metrics
+        });
+    }
+
     /// Asks it to end.
     fn end(mut self) {
         kill(self.pid(), Signal::SIGTERM).unwrap();
@@ -198,6 +210,7 @@ fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
     let Some(space) = namespace("run") else { return };
     let files = Files::new("run");
     let running = Running::start(Command::new(env!("CARGO_BIN_EXE_ccplane")), &files, &space);
+    running.settles();
     let threads = running.threads(&["CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd", "NoNewPrivs"]);
     assert!(threads.len() > 4, "{threads:?}");
     for (name, has) in &threads {
@@ -241,6 +254,7 @@ fn one_capability_is_enough_for_who_is_not_root() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_ccplane")]);
     let running = Running::start(command, &files, &space);
+    running.settles();
     for (name, has) in running.threads(&["Uid", "CapEff"]) {
         assert!(has[0].starts_with(&NOBODY.to_string()), "{name}: {has:?}");
         assert_eq!(
