@@ -11,7 +11,9 @@ use ccplane_agent::link::Remote;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_linux::stamp::Stamps;
-use ccplane_linux::{AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay};
+use ccplane_linux::{
+    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay,
+};
 use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;

@@ -256,9 +256,15 @@ fn what_is_of_a_higher_band_takes_the_link() {
         ["flow", "other", "datagrams"].map(share)
     };
     let [flow, other, datagrams] = shares([0, 1, 2]);
-    assert!(flow > 0.9 && other < 0.1 && datagrams < 0.05, "{flow} {other} {datagrams}");
+    assert!(
+        flow > 0.9 && other < 0.1 && datagrams < 0.05,
+        "{flow} {other} {datagrams}"
+    );
     let [flow, other, datagrams] = shares([2, 1, 0]);
-    assert!(flow < 0.1 && other > 0.3 && datagrams > 0.4, "{flow} {other} {datagrams}");
+    assert!(
+        flow < 0.1 && other > 0.3 && datagrams > 0.4,
+        "{flow} {other} {datagrams}"
+    );
 }
 
 /// A scenario that was not read from a file was not checked by its reader.

@@ -37,14 +37,7 @@ const CLOCK: u64 = (1 << 48) - 1;
 impl World {
     /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities. The host's link takes it at once,
     /// whatever else waits there.
-    pub fn datagram(
-        &mut self,
-        app: AppId,
-        from: NodeId,
-        to: NodeId,
-        bytes: u32,
-        band: u8,
-    ) -> Result<(), SimError> {
+    pub fn datagram(&mut self, app: AppId, from: NodeId, to: NodeId, bytes: u32, band: u8) -> Result<(), SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let index = app.0 as usize;
         if self.datagrams.stats.len() <= index {

@@ -89,8 +89,7 @@ impl OpenLoop {
                 let planned = Planned::new(span, stagger, lasts);
                 let drawn = (spread > Duration::ZERO).then(|| {
                     let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
-                    let mut starts: Vec<(u64, Time)> =
-                        (0..flows).map(|n| (n, planned.starts(n) + later())).collect();
+                    let mut starts: Vec<(u64, Time)> = (0..flows).map(|n| (n, planned.starts(n) + later())).collect();
                     starts.sort_by_key(|(_, at)| *at);
                     starts
                 });
