@@ -1,4 +1,5 @@
 //! What a gateway meets in operation: address translation, narrow ways, algorithms that hang, new keys under load, plain WireGuard.
+#![expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 
 #[path = "harness/inner_packet.rs"]
 mod inner_packet;
@@ -54,7 +55,6 @@ proptest! {
 }
 
 /// Sends a datagram again and again until it comes.
-#[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 fn until_it_comes(what: &str, from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut buffer = vec![0; 70_000];
