@@ -7,7 +7,9 @@ use ccplane_host::checksum::sum;
 
 /// The first two bytes are the MTU, all others the packet.
 pub fn holds(input: &[u8]) {
-    let Some((head, packet)) = input.split_first_chunk::<2>() else { return };
+    let Some((head, packet)) = input.split_first_chunk::<2>() else {
+        return;
+    };
     let mtu = u32::from(u16::from_be_bytes(*head));
     let mut packet = packet.to_vec();
     let before = packet.clone();
