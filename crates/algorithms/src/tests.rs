@@ -48,6 +48,27 @@ fn every_variant_compiles_within_the_limits() {
     }
 }
 
+#[test]
+fn no_program_of_ours_says_what_nobody_means() {
+    for doc in Registry::builtin().docs() {
+        let mut agent = Agent::new(Options::default());
+        let Ok(algorithm) = Registry::builtin().by_name(doc.name, &Parameters::new()) else {
+            panic!("{} has defaults", doc.name)
+        };
+        agent.add_boxed(algorithm).expect("its programs compile");
+        for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
+            if let Some(warnings) = program.compiled.warnings() {
+                panic!(
+                    "{}, {}: {warnings:#}\n{}",
+                    doc.name,
+                    program.name,
+                    program.compiled.source()
+                );
+            }
+        }
+    }
+}
+
 /// The segment size of a flow is the datapath's word, and may be anything.
 #[test]
 fn no_segment_size_ends_a_window_based_algorithm() {

@@ -1,26 +1,21 @@
-//! AIMD, to start an algorithm of your own from: one segment more each round trip, half the window after a loss.
+//! AIMD, to start an algorithm of your own from: one segment more each round trip, a share of the window after a loss.
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 
-use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane::agent::{Algorithm, Control, Fields, FlowInfo, Programs, Report, boxed};
 use ccplane::units::Bytes;
-use ccplane::{AlgorithmDoc, Registry};
+use ccplane::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 
-/// Runs in the datapath at every ACK, and reports once a round trip, or at once when losses begin.
-const FOLD: &str = "
-(def (Report (volatile lost false)) (repairing false))
-(when (|| Flow.was_timeout (&& Flow.in_recovery (! repairing)))   # losses: once an episode
-    (:= Report.lost true)
-    (:= repairing true)
-    (:= Micros 0)
-    (report))
-(when (> Micros Flow.srtt_us)                                     # a round trip has passed
-    (:= repairing Flow.in_recovery)
-    (:= Micros 0)
-    (report))
-";
+/// What the fold reports: its variables, with their names and in their order.
+#[derive(Fields)]
+struct Round {
+    lost: bool,
+}
 
-struct Aimd;
+struct Aimd {
+    /// The share of the window that a loss leaves.
+    back: f64,
+}
 
 /// What is kept for each flow: bytes.
 struct Window {
@@ -36,7 +31,7 @@ impl Algorithm for Aimd {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("fold", FOLD)
+        Programs::new().reporting::<Round>("fold", include_str!("fold.ccp"))
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Window {
@@ -48,8 +43,9 @@ impl Algorithm for Aimd {
     }
 
     fn on_report(&mut self, flow: &mut Window, report: &Report<'_>, control: &mut Control<'_>) {
-        if report.get("lost") == Some(1) {
-            flow.cwnd = (flow.cwnd / 2).max(2 * flow.mss);
+        let Some(round) = report.read::<Round>() else { return };
+        if round.lost {
+            flow.cwnd = ((flow.cwnd as f64 * self.back) as u64).max(2 * flow.mss);
             control.ssthresh(Bytes::new(flow.cwnd)); // where the datapath's recovery brings the window
         } else {
             flow.cwnd += flow.mss;
@@ -61,9 +57,54 @@ impl Algorithm for Aimd {
 const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "aimd",
     doc: "additive increase, multiplicative decrease",
-    parameters: &[],
+    parameters: &[ParameterDoc {
+        name: "back",
+        default: "0.5",
+        values: "0.1 to 0.95",
+        doc: "the share of the window that a loss leaves",
+    }],
 };
 
+/// `--alg aimd:back=0.8` comes here.
+fn make(parameters: &Parameters) -> Result<Aimd, BadParameter> {
+    let back = parameters.read("back", 0.5)?;
+    if !(0.1..=0.95).contains(&back) {
+        return Err(BadParameter::value("back", back.to_string(), "it is from 0.1 to 0.95"));
+    }
+    Ok(Aimd { back })
+}
+
+/// ccplane's own algorithms, and this one.
+fn registry() -> Registry {
+    Registry::builtin().add(DOC, |parameters| Ok(boxed(make(parameters)?)))
+}
+
 fn main() -> std::process::ExitCode {
-    ccplane::main_with(Registry::builtin().add(DOC, |_| Ok(boxed(Aimd))))
+    ccplane::main_with(registry())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::registry;
+
+    /// In the simulator: the same bytes on every machine.
+    #[test]
+    fn it_fills_a_link() {
+        let scenario = r#"
+            contenders = ["aimd", "aimd:back=0.8"]
+            duration = "10s"
+            topology.dumbbell = { rate = "48mbit", rtt = "20ms", queue = "droptail:1bdp" }
+            workload = [{ bulk = { flows = 2 } }]
+        "#;
+        let result = ccplane::simulate(scenario, &registry()).expect("it runs");
+        for contender in &result.contenders {
+            let figures = &contender.figures;
+            assert!(figures.utilisation > 0.9, "{}: {figures:?}", contender.label);
+        }
+        let [half, more] = [0, 1].map(|n| result.contenders[n].figures.delay_mean_ms);
+        assert!(
+            half < more,
+            "who keeps more of the window has more of a queue: {half} and {more} ms"
+        );
+    }
 }

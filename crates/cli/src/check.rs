@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use ccplane_lang::{Limits, compile};
+use ccplane_lang::{Diagnostics, Limits, Problem, compile};
 use ccplane_linux::codegen;
 use clap::Args;
 
@@ -19,6 +19,9 @@ pub struct CheckArgs {
     /// Leave out the typed tree, the bytecode and the eBPF listing.
     #[arg(long, short)]
     quiet: bool,
+    /// A warning is an error: exit code 1.
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Runs the command.
@@ -37,6 +40,16 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     };
     let program = compile(&source, &Limits::default())
         .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
+    let warnings = program.warnings().map(|warnings| warnings.named(&name));
+    let warned = warnings.as_ref().map_or(0, |warnings| warnings.problems().len());
+    let outcome = match warned {
+        0 => Ok(()),
+        _ if !args.strict => Ok(()),
+        n => Err(Failure::text(
+            Kind::Failed,
+            format!("{name}: {}, and --strict takes none", counted(n)),
+        )),
+    };
     let cost = program.cost();
     let code = program.code();
     let ebpf = codegen::compile(code);
@@ -53,16 +66,23 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             "ebpf_instructions": ebpf.as_ref().map(Vec::len).ok(),
             "ebpf_worst": codegen::worst_case(code),
             "ebpf_error": ebpf.as_ref().err().map(ToString::to_string),
+            "warnings": warnings.iter().flat_map(Diagnostics::problems).map(as_json).collect::<Vec<_>>(),
         });
         println!("{object}");
-        return Ok(());
+        return outcome;
+    }
+    if let Some(warnings) = warnings {
+        eprintln!("{:?}", miette::Report::new(warnings));
     }
     if !args.quiet {
         println!("# typed tree\n{}", program.tree());
         println!("# bytecode\n{}", program.bytecode());
         println!("# eBPF\n{}", codegen::listing(code));
     }
-    println!("{name}: no errors");
+    match warned {
+        0 => println!("{name}: no errors, no warnings"),
+        n => println!("{name}: no errors, {}", counted(n)),
+    }
     println!(
         "  report fields      {}",
         program.report_names().collect::<Vec<_>>().join(" ")
@@ -91,5 +111,22 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         None => println!("  CCP datapaths      can run it"),
         Some(why) => println!("  CCP datapaths      cannot run it: {why}"),
     }
-    Ok(())
+    outcome
+}
+
+fn counted(warnings: usize) -> String {
+    match warnings {
+        1 => "1 warning".to_owned(),
+        n => format!("{n} warnings"),
+    }
+}
+
+fn as_json(problem: &Problem) -> serde_json::Value {
+    serde_json::json!({
+        "code": problem.code().as_str(),
+        "line": problem.line(),
+        "column": problem.column(),
+        "message": problem.message(),
+        "fix": problem.fix(),
+    })
 }

@@ -80,10 +80,31 @@ pub fn require(needs: &[Need]) -> Result<(), Failure> {
             )
         })
         .collect();
-    Err(Failure::text(Kind::Unsupported, format!("this host cannot do that yet:\n  - {}", list.join("\n  - "))).hint(
-        "what runs without privileges: `ccplane check PROGRAM`, `ccplane bench datapath`, `ccplane bench control-loop`, \
-         `ccplane bench agent`; `ccplane doctor` shows everything that was looked at",
-    ))
+    Err(Failure::text(
+        Kind::Unsupported,
+        format!("this host cannot do that yet:\n  - {}", list.join("\n  - ")),
+    )
+    .hint(format!(
+        "without privileges work {WITHOUT_PRIVILEGES}; `ccplane doctor` shows everything that was looked at"
+    )))
+}
+
+/// What needs nothing of a host.
+const WITHOUT_PRIVILEGES: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper --datapath sim`, `ccplane send` and \
+                                  `ccplane recv`, `ccplane check PROGRAM`";
+
+/// The error of a command that looks into the kernel and may not; `what` it does.
+pub fn may_look(what: &str) -> Result<(), Failure> {
+    match lacking(&[BPF]) {
+        none if none.is_empty() => Ok(()),
+        missing => {
+            let text = format!(
+                "permission denied: {what}, and this process lacks {}",
+                missing.join(", ")
+            );
+            Err(Failure::text(Kind::Unsupported, text).hint("run it as root (sudo)"))
+        }
+    }
 }
 
 /// Runs the command: a table, or JSON.
@@ -95,6 +116,8 @@ pub fn run(json: bool) -> Result<(), Failure> {
             "version": env!("CARGO_PKG_VERSION"),
             "kernel_tcp": able(Need::KernelTcp),
             "emulator": able(Need::Emulator),
+            "simulator": true,
+            "transport": true,
             "checks": checks,
         });
         println!("{object}");
@@ -120,7 +143,18 @@ pub fn run(json: bool) -> Result<(), Failure> {
         word(able(Need::KernelTcp))
     );
     println!("emulated links (run, emu, paper):       {}", word(able(Need::Emulator)));
-    Ok(())
+    println!("simulator, evaluation (run, evaluate):  yes");
+    println!("our transport over UDP (send, recv):    yes");
+    match lacking(&CAPS) {
+        none if none.is_empty() => Ok(()),
+        missing => {
+            let text = format!("permission denied: this process lacks {}", missing.join(", "));
+            let hint = format!(
+                "run it as root (sudo) to see what this host can do; without privileges work {WITHOUT_PRIVILEGES}"
+            );
+            Err(Failure::text(Kind::Unsupported, text).hint(hint))
+        }
+    }
 }
 
 fn kernel() -> Check {
@@ -177,7 +211,8 @@ fn btf() -> Check {
 }
 
 /// Bits of the effective capability set (include/uapi/linux/capability.h).
-const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), BPF];
+const BPF: (u32, &str) = (39, "CAP_BPF");
 
 /// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes this one.
 const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
@@ -185,19 +220,7 @@ const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
 fn capabilities(need: Need) -> Check {
     let links = ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links);
     let wanted: Vec<(u32, &str)> = CAPS.into_iter().chain((!links).then_some(WITHOUT_LINKS)).collect();
-    let effective = fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|s| {
-            s.lines()
-                .find_map(|l| l.strip_prefix("CapEff:").map(|v| v.trim().to_owned()))
-        })
-        .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
-        .unwrap_or(0);
-    let missing: Vec<&str> = wanted
-        .iter()
-        .filter(|(bit, _)| effective & (1 << bit) == 0)
-        .map(|(_, name)| *name)
-        .collect();
+    let missing = lacking(&wanted);
     check(
         "capabilities",
         need,
@@ -209,6 +232,17 @@ fn capabilities(need: Need) -> Check {
         },
         "run as root (sudo), or give the binary what it lacks with setcap",
     )
+}
+
+/// Names of those capabilities that this process does not have.
+fn lacking(wanted: &[(u32, &'static str)]) -> Vec<&'static str> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = line
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    let lacks = wanted.iter().filter(|(bit, _)| effective & (1 << bit) == 0);
+    lacks.map(|(_, name)| *name).collect()
 }
 
 fn jit() -> Check {
@@ -262,13 +296,17 @@ fn namespaces() -> Check {
 }
 
 fn cgroup2() -> Check {
-    let mounted =
-        fs::read_to_string("/proc/mounts").is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let place = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (place, kind) = (words.next()?, words.next()?);
+        (kind == "cgroup2").then(|| place.to_owned())
+    });
     check(
         "cgroup v2",
         Need::Comfort,
-        mounted,
-        if mounted { "mounted" } else { "not mounted" },
+        place.is_some(),
+        place.unwrap_or_else(|| "not mounted".to_owned()),
         "`attach --cgroup`, `--to`, `--system` and `--percent` need it: mount -t cgroup2 none /sys/fs/cgroup",
     )
 }

@@ -1,10 +1,14 @@
 //! `ccplane flows`: the live flows of attached algorithms, and what each algorithm has done.
 
+use std::io::IsTerminal;
+use std::time::Instant;
+
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
 use crate::metrics::{AlgorithmStats, StampStats};
 use crate::places::PlacesArgs;
+use crate::{doctor, interrupt, output};
 
 /// What to show.
 #[derive(Args)]
@@ -12,9 +16,19 @@ pub struct FlowsArgs {
     /// Only the totals of each algorithm.
     #[arg(long)]
     totals: bool,
+    /// Again each second, until Ctrl-C; with --json a line each time.
+    #[arg(long, short)]
+    watch: bool,
     #[command(flatten)]
     places: PlacesArgs,
 }
+
+/// Between two looks.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+/// How soon Ctrl-C is noticed.
+const NOTICE: std::time::Duration = std::time::Duration::from_millis(50);
+/// To the upper left corner, and nothing below it (ECMA-48).
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// What every attached algorithm has done since it was registered.
 pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
@@ -54,8 +68,30 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 }
 
 /// Runs the command.
+#[expect(clippy::disallowed_methods, reason = "it looks again each second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();
+    doctor::may_look("`ccplane flows` reads the kernel's BPF maps")?;
+    if !args.watch {
+        return show(args, json);
+    }
+    let stop = interrupt::flag()?;
+    let terminal = std::io::stdout().is_terminal();
+    while !interrupt::raised(&stop) && !output::lost() {
+        if terminal && !json {
+            print!("{CLEAR}");
+        }
+        show(args, json)?;
+        let next = Instant::now() + LOOK;
+        while Instant::now() < next && !interrupt::raised(&stop) {
+            std::thread::sleep(NOTICE);
+        }
+    }
+    Ok(())
+}
+
+/// Shows all of it once.
+fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
     let flows: Vec<_> = if args.totals {

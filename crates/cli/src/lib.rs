@@ -20,6 +20,7 @@ mod gateway;
 mod interrupt;
 mod link_rate;
 mod listeners;
+mod manual;
 mod measure;
 mod metrics;
 mod new;
@@ -27,6 +28,7 @@ mod paper;
 mod places;
 mod qdisc;
 mod recv;
+mod results;
 mod run;
 mod send;
 mod sink;
@@ -35,11 +37,12 @@ mod version1;
 
 pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
+pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A congestion-control plane: algorithms run outside the datapath and steer real traffic.
 #[derive(Parser)]
@@ -105,6 +108,31 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
+    /// Print what completes words of this command, for bash, zsh or fish.
+    Completions(manual::CompletionsArgs),
+    /// Write man pages: one for each command.
+    Man(manual::ManArgs),
+}
+
+/// Runs the text of a scenario file (`docs/scenarios.md`) in the simulator, with these algorithms: for tests of them. Every seed that it
+/// names runs, on one thread.
+pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplane_lab::Error> {
+    let here = std::path::Path::new(".");
+    let scenario =
+        ccplane_lab::scenario::Scenario::parse("scenario", scenario, here).map_err(ccplane_lab::Error::Scenario)?;
+    let options = ccplane_lab::Options {
+        seeds: scenario.seeds,
+        threads: 1,
+        command: String::new(),
+        repeat: String::new(),
+    };
+    ccplane_lab::run(
+        &ccplane_lab::Sim::default(),
+        &scenario,
+        registry,
+        &options,
+        &ccplane_lab::Quiet,
+    )
 }
 
 /// The sources that this program was built of, for whoever looks at figures later.
@@ -127,7 +155,9 @@ pub fn main_with(registry: Registry) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(output::coloured())
         .init();
+    output::draw_errors();
 
     let json = cli.json;
     let outcome = match cli.command {
@@ -156,6 +186,11 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Echo => paper::echo(),
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
+        Command::Completions(args) => {
+            manual::completions(&args, Cli::command());
+            Ok(())
+        }
+        Command::Man(args) => manual::man(&args, Cli::command(), json),
     };
     output::end(match outcome {
         Ok(()) => ExitCode::SUCCESS,

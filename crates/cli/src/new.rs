@@ -9,6 +9,8 @@ use crate::exit::{Failure, Kind};
 
 /// The algorithm that a new crate starts from: compiled and run by our own tests as an example.
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
+/// Its program.
+const FOLD: &str = include_str!("../examples/fold.ccp");
 
 /// Where ccplane's own crate lay when this binary was built.
 const CCPLANE: &str = env!("CARGO_MANIFEST_DIR");
@@ -58,8 +60,11 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     if json {
         println!("{}", serde_json::json!({ "folder": name }));
     } else {
-        println!("{name}/src/main.rs is a working algorithm. Try it:");
+        println!(
+            "{name}/src/main.rs is a working algorithm, {name}/src/fold.ccp what it runs in the datapath. Try it:"
+        );
         println!("    cd {name}");
+        println!("    cargo test --release                 # in the simulator; the first build takes some minutes");
         println!(
             "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s"
         );
@@ -69,7 +74,8 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
 
 fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     let name = folder.display().to_string();
-    let config = fs::read_to_string(ccplane.join("../../.cargo/config.toml"))?;
+    let workspace = ccplane.join("../..");
+    let config = fs::read_to_string(workspace.join(".cargo/config.toml"))?;
     let mut capital = name.clone();
     capital[..1].make_ascii_uppercase();
     let source = TEMPLATE.replace("aimd", &name).replace("Aimd", &capital);
@@ -84,5 +90,8 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
             ccplane.display().to_string()
         ),
     )?;
+    // The versions that ccplane was tested with; cargo adds the crate itself.
+    fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    fs::write(folder.join("src/fold.ccp"), FOLD)?;
     fs::write(folder.join("src/main.rs"), source)
 }

@@ -2,7 +2,7 @@
 //! code at the end. The macros of this file stand for those of the standard library in this crate, which panic.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -39,6 +39,29 @@ pub(crate) fn write(text: fmt::Arguments<'_>) {
     {
         let _ = LOST.set(why);
     }
+}
+
+/// Whether standard output took no more.
+pub(crate) fn lost() -> bool {
+    LOST.get().is_some()
+}
+
+/// Whether standard error is written in colour: at a terminal, unless `NO_COLOR` or `CLICOLOR_FORCE` say otherwise
+/// (no-color.org, bixense.com/clicolors).
+pub(crate) fn coloured() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    !set("NO_COLOR") && (forced || io::stderr().is_terminal())
+}
+
+/// Errors and warnings are drawn in colour where [`coloured`] says so.
+pub(crate) fn draw_errors() {
+    let coloured = coloured();
+    // It is set once; who embeds the command may have set its own.
+    let _ = miette::set_hook(Box::new(move |_| {
+        let options = miette::MietteHandlerOpts::new();
+        Box::new(options.color(coloured).build())
+    }));
 }
 
 /// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet end, everything else that keeps

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
-use ccplane_lab::result::RunResult;
+use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, RemoteAgent, Sim, Udp, files};
 use ccplane_qdisc::{LossModel, QueueSpec};
@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::Registry;
 use crate::attach::remote::{may_be_silent, names};
 use crate::exit::{Failure, Kind};
-use crate::{doctor, interrupt};
+use crate::{doctor, interrupt, results};
 
 /// The experiment.
 #[derive(Args)]
@@ -92,9 +92,12 @@ pub struct RunArgs {
     /// folder `packets` of the results).
     #[arg(long)]
     pcap: bool,
-    /// Folder for summary.json, series.csv, flows.csv and report.html.
-    #[arg(long, default_value = "ccplane-results")]
-    out: PathBuf,
+    /// Folder for summary.json, series.csv, flows.csv and report.html; without it a new one, `ccplane-results/run-N`.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Remove the results of another run that are in the folder.
+    #[arg(long, requires = "out")]
+    force: bool,
 }
 
 /// Where packets run.
@@ -138,11 +141,13 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let seeds = seeds(&args, &scenario, datapath)?;
     let agent = remote_agent(&args, &scenario)?;
+    doctor::require(needs(datapath, &scenario))?;
+    let out = results::folder(args.out.as_deref(), args.force)?;
     let timing = args.timing.into();
     let drawn_starts = args.repeats.is_some();
     let place: Box<dyn Place> = match datapath {
         Datapath::Sim => Box::new(Sim {
-            packet_logs: args.pcap.then(|| args.out.join("packets")),
+            packet_logs: args.pcap.then(|| out.join("packets")),
         }),
         Datapath::Linux => Box::new(Kernel {
             timing,
@@ -155,7 +160,6 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
             drawn_starts,
         }),
     };
-    doctor::require(needs(datapath, &scenario))?;
     let command = command_line();
     // Before the load is our own.
     let provenance = Provenance::now(crate::build(), command.clone(), false);
@@ -168,20 +172,20 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
-        out: &args.out,
+        json,
+        out: &out,
+        kept: AtomicU64::new(0),
         unwritten: AtomicBool::new(false),
     };
-    let result = ccplane_lab::run(&*place, &scenario, registry, &options, &shown).map_err(failure)?;
+    let result =
+        ccplane_lab::run(&*place, &scenario, registry, &options, &shown).map_err(|error| shown.ended(error))?;
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
-        tracing::warn!(
-            "the results of single seeds could not be written to {}",
-            args.out.display()
-        );
+        tracing::warn!("the results of single seeds could not be written to {}", out.display());
     }
     let unwritable = |e| Failure::new(Kind::Failed, e);
-    let page = files::write(&result, &args.out, &provenance).map_err(unwritable)?;
-    files::write_scenario(&scenario.text, &args.out).map_err(unwritable)?;
+    let page = files::write(&result, &out, &provenance).map_err(unwritable)?;
+    files::write_scenario(&scenario.text, &out).map_err(unwritable)?;
     print(&result, &page, json);
     if !json && datapath == Datapath::Sim {
         println!("{}", speed(&result, &scenario, seeds));
@@ -427,17 +431,40 @@ pub fn show(bar: &ProgressBar, share: f64, what: &str) {
 struct Shown<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
+    json: bool,
     out: &'a Path,
+    /// Seeds whose results are in folders of their own.
+    kept: AtomicU64,
     unwritten: AtomicBool,
 }
 
+impl Shown<'_> {
+    /// A run that did not end, and what is kept of it.
+    fn ended(&self, error: Error) -> Failure {
+        let interrupted = matches!(error, Error::Interrupted);
+        let failure = failure(error);
+        match self.kept.load(Ordering::Relaxed) {
+            _ if !interrupted => failure,
+            0 => failure.hint("nothing was kept"),
+            1 => failure.hint(format!("the results of one seed are kept, in {}", self.out.display())),
+            n => failure.hint(format!("the results of {n} seeds are kept, in {}", self.out.display())),
+        }
+    }
+}
+
 impl Progress for Shown<'_> {
+    fn began(&self, setup: &Setup) {
+        if !self.json {
+            println!("{}", setup.line());
+        }
+    }
     fn advanced(&self, share: f64, what: &str) {
         show(&self.bar, share, what);
     }
     fn seed_done(&self, seed: u64, result: RunResult) {
-        if files::write_figures(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
-            self.unwritten.store(true, Ordering::Relaxed);
+        match files::write_figures(&result, &self.out.join(format!("seed-{seed}"))) {
+            Ok(_) => drop(self.kept.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => self.unwritten.store(true, Ordering::Relaxed),
         }
     }
     fn cancelled(&self) -> bool {

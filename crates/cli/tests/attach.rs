@@ -86,6 +86,39 @@ impl Drop for Attach {
 }
 
 #[test]
+fn a_choice_that_cannot_be_made_is_refused_before_anything_is_registered() {
+    if !can_run("a_choice_that_cannot_be_made_is_refused_before_anything_is_registered") {
+        return;
+    }
+    let _host = lock_host();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(["attach", "--alg", "reno", "--cgroup", "/proc"]);
+    let output = command.output().expect("the binary under test starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("cgroup"), "{said}");
+    assert!(output.stdout.is_empty(), "nothing was registered: {output:?}");
+    assert!(Observed::open(NAME).is_err());
+}
+
+#[test]
+fn flows_are_watched_until_ctrl_c() {
+    if !can_run("flows_are_watched_until_ctrl_c") {
+        return;
+    }
+    let _host = lock_host();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(["flows", "--watch", "--json"]).stdout(Stdio::piped());
+    let mut watch = command.spawn().expect("the binary under test starts");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stdout.take().expect("a pipe")));
+    for _ in 0..2 {
+        let line = lines.next().expect("a line each second").expect("text");
+        assert!(line.starts_with('{') && line.contains("\"flows\""), "{line}");
+    }
+    kill(Pid::from_raw(watch.id() as i32), Signal::SIGINT).expect("it runs");
+    assert!(watch.wait().expect("it ends").success());
+}
+
+#[test]
 fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything() {
     if !can_run("the_agents_thread_steers_without_capabilities_and_the_end_removes_everything") {
         return;

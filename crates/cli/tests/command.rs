@@ -55,6 +55,25 @@ fn a_program_with_an_error_shows_the_line_and_the_fix() {
 }
 
 #[test]
+fn a_program_that_says_what_nobody_means_is_warned_of() {
+    let file = scratch(
+        "warned.ccp",
+        "(def)\n(when (> Flow.queue_delay_ns 5ms)\n    (report))\n",
+    );
+    let (code, said) = outcome(&["check", "--quiet", &file]);
+    assert!(code == 0 && said.contains("5000000") && said.contains("2:30"), "{said}");
+    fails(&["check", "--quiet", "--strict", &file], 1, &["1 warning", "--strict"]);
+    let output = ccplane(&["check", "--json", &file]);
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let warning = &object["warnings"][0];
+    assert_eq!(
+        (warning["code"].as_str(), warning["line"].as_u64()),
+        (Some("lang::unit"), Some(2)),
+        "{object}"
+    );
+}
+
+#[test]
 fn a_program_without_errors_shows_what_it_costs() {
     let file = scratch(
         "fine.ccp",
@@ -215,7 +234,7 @@ fn doctor_answers_everywhere() {
 #[test]
 fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     if !nix::unistd::geteuid().is_root() {
-        fails(&["run", "--alg", "reno"], 3, &["root", "ccplane check"]);
+        fails(&["run", "--alg", "reno"], 3, &["root", "--datapath sim"]);
         return;
     }
     // As nobody, who may read and execute a copy outside root's folders.
@@ -241,11 +260,18 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
         assert!(
-            text.contains("root") && text.contains("ccplane check"),
+            text.contains("root") && text.contains("run --datapath sim"),
             "{arguments:?}: {text}"
         );
     }
-    assert_eq!(nobody(&["doctor"]).status.code(), Some(0));
+    for arguments in [&["doctor"][..], &["flows"]] {
+        let output = nobody(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(3) && text.contains("permission denied"),
+            "{arguments:?}: {text}"
+        );
+    }
     fs::remove_file(&copy).expect("the copy is ours");
     let left: Vec<String> = namespaces().into_iter().filter(|n| !before.contains(n)).collect();
     assert!(
@@ -272,7 +298,9 @@ fn new_makes_a_crate_from_the_tested_example() {
         source.contains("\"mine\"") && source.contains("struct Mine") && !source.contains("aimd"),
         "{source}"
     );
-    assert!(folder.join("mine/.cargo/config.toml").is_file());
+    for file in [".cargo/config.toml", "Cargo.lock", "src/fold.ccp"] {
+        assert!(folder.join("mine").join(file).is_file(), "{file}");
+    }
     assert_eq!(new("mine").status.code(), Some(2), "it exists already");
     for bad in ["", "Mine", "a-b", "much_too_long_a_name", "../x"] {
         assert_eq!(new(bad).status.code(), Some(2), "{bad}");
@@ -398,7 +426,7 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
         &["algorithms", "--json"],
         &["paper", "list"],
         &["check", "-v", &program],
-        &["run", &scenario, "--out", &results],
+        &["run", &scenario, "--out", &results, "--force"],
         &["no-such-command", "--json"],
     ];
     for arguments in &commands[..5] {

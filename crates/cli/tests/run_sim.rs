@@ -179,9 +179,51 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
         serde_json::from_str::<Value>(&text).expect("JSON")["digest"].clone()
     };
     assert_eq!(digest(&alone_path), digest(&path.join("seed-3")));
-    let text = ccplane(&["run", &file, "--out", &alone]);
+    let text = ccplane(&["run", &file, "--out", &alone, "--force"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("slowdown") && text.contains("digest"), "{text}");
+}
+
+#[test]
+fn results_of_two_runs_are_not_mixed() {
+    let (path, out) = folder("sim-twice");
+    let run = |seeds: &str, more: &[&str]| {
+        let mut arguments = vec![
+            "run",
+            "01-one-flow",
+            "--alg",
+            "native:reno",
+            "--seeds",
+            seeds,
+            "--out",
+            &out,
+        ];
+        arguments.extend(more);
+        said(&arguments)
+    };
+    assert_eq!(run("1..2", &[]).0, 0);
+    let note = path.join("note.txt");
+    fs::write(&note, "mine").expect("the folder can be written");
+    let (code, told) = run("1", &[]);
+    assert!(
+        code == 2 && told.contains("--force") && told.contains("results of another run"),
+        "{told}"
+    );
+    assert!(path.join("seed-2").is_dir());
+    let (code, told) = run("1", &["--force"]);
+    assert_eq!(code, 0, "{told}");
+    assert!(note.is_file() && !path.join("seed-2").exists() && path.join("summary.json").is_file());
+    // Without a folder each run has a new one.
+    let home = path.join("home");
+    fs::create_dir_all(&home).expect("the folder can be written");
+    for number in 1..=2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command
+            .args(["run", "01-one-flow", "--alg", "native:reno"])
+            .current_dir(&home);
+        assert!(command.output().expect("it starts").status.success());
+        assert!(home.join(format!("ccplane-results/run-{number}/report.html")).is_file());
+    }
 }
 
 #[test]

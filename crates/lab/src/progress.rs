@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::result::RunResult;
+use crate::result::{RunResult, Setup};
 
 /// What a caller may show and decide while work goes on; called from every thread of it.
 pub trait Progress: Sync {
+    /// A run begins, with this set-up.
+    fn began(&self, _setup: &Setup) {}
     /// So much of the whole is done, 0 to 1; `what` went on last.
     fn advanced(&self, _share: f64, _what: &str) {}
     /// Every contender of one of several seeds is done; the result is what a run with this seed alone gives.

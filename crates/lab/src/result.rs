@@ -11,6 +11,7 @@ mod workloads;
 use std::collections::BTreeMap;
 
 use ccplane_transport::TailStats;
+use ccplane_units::Rate;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
@@ -84,6 +85,40 @@ pub struct Setup {
     /// Socket buffers, see [`crate::traffic::buffer_for`]; a simulated host has as much as it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<usize>,
+}
+
+impl Setup {
+    /// The set-up on one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2 flows · 15 s · kernel TCP`.
+    pub fn line(&self) -> String {
+        let number = |value: f64| format!("{}", (value * 1e3).round() / 1e3);
+        let flows = match self.flows {
+            // They come and go.
+            0 => String::new(),
+            1 => " · 1 flow".to_owned(),
+            n => format!(" · {n} flows"),
+        };
+        let network = self.network.as_ref().map_or(String::new(), |network| format!("{network} · "));
+        let mbit = number(self.rate_mbit);
+        let rate = match self.rate.parse::<Rate>() {
+            Ok(_) => format!("{mbit} Mbit/s"),
+            Err(_) => format!("{}, {mbit} Mbit/s on average", self.rate),
+        };
+        let holds = self.queue_bytes.map_or(String::new(), |bytes| format!(", {} kB", number(bytes as f64 / 1e3)));
+        let loss = match self.loss.as_str() {
+            "" | "0" | "0%" => String::new(),
+            loss => format!(" · loss {loss}"),
+        };
+        let repeats = self.repeats.map(|repeats| format!(" · {repeats} repeats"));
+        let seeds = self.seeds.as_ref().map(|seeds| format!(" · seeds {seeds}"));
+        let runs = repeats.or(seeds).unwrap_or_default();
+        format!(
+            "{network}{rate} · {} ms round trip · {}{holds}{loss}{flows} · {} s{runs} · {}",
+            number(self.rtt_ms),
+            self.queue,
+            number(self.duration_s),
+            self.datapath
+        )
+    }
 }
 
 /// One contender.

@@ -78,6 +78,7 @@ pub fn run(
         true => setup.repeats = several.then(|| options.seeds.count()),
         false => setup.seeds = several.then(|| options.seeds.to_string()),
     }
+    progress.began(&setup);
     // One entry a run: the contenders of the first seed, of the second, …
     let contenders: Vec<Option<&Contender>> = match scenario.contenders.as_slice() {
         [] => vec![None],

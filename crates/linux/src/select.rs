@@ -200,12 +200,18 @@ impl Wanted {
     }
 }
 
-/// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
-/// until [`detach`]. An earlier choice of the same congestion control is replaced.
-pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
+/// Whether `selection` can be made, before anything is registered for it.
+pub fn check(selection: &Selection) -> Result<(), SelectError> {
     if !(1..=100).contains(&selection.percent) {
         return Err(SelectError::BadPercent(selection.percent));
     }
+    cgroup(selection.cgroup.as_deref()).map(drop)
+}
+
+/// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
+/// until [`detach`]. An earlier choice of the same congestion control is replaced.
+pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
+    check(selection)?;
     let (prefix, mask) = selection.to.as_ref().map(Prefix::words).unwrap_or_default();
     let wanted = Wanted {
         to: padded(kernel_name)?,

@@ -37,6 +37,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
+    if let Some(selection) = &selection {
+        select::check(selection).map_err(|e| Failure::new(Kind::Usage, e))?;
+    }
     // Before there are threads, which inherit it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let stop = interrupt::flag()?;

@@ -150,7 +150,11 @@ fn watch(
         match inbox.recv_timeout(watchdog.min(Duration::from_millis(100))) {
             Ok(Message::Figures(answer)) => {
                 // A scraper that went away is not our fault.
-                let _ = answer.send(stats().map(|all| metrics::of_algorithms(&all)).map_err(|failure| failure.to_string()));
+                let _ = answer.send(
+                    stats()
+                        .map(|all| metrics::of_algorithms(&all))
+                        .map_err(|failure| failure.to_string()),
+                );
             }
             Ok(Message::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {}

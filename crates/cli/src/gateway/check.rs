@@ -81,7 +81,10 @@ fn show_peer(config: &Config, peer: &Peer) {
 }
 
 fn show_class(class: &Class) {
-    let what = class.matches.as_ref().map_or("all that is left".to_owned(), Match::to_string);
+    let what = class
+        .matches
+        .as_ref()
+        .map_or("all that is left".to_owned(), Match::to_string);
     let queue = class.queue.map_or("the peer's".to_owned(), |queue| queue.to_string());
     println!("  class {}", class.name);
     println!("               {what}");

@@ -27,7 +27,7 @@ const FILES: &str = "The figures are in <code>summary.json</code> and <code>host
 
 /// The page.
 pub fn page(result: &RunResult, provenance: &Provenance) -> String {
-    let mut page = Page::new(&title(result), &subtitle(&result.setup));
+    let mut page = Page::new(&title(result), &result.setup.line());
     let charts = Charts::new(result);
     page.live();
     if !result.note.is_empty() {
@@ -181,30 +181,6 @@ fn title(result: &RunResult) -> String {
         (ours, native) if native.is_empty() => ours,
         (ours, native) => format!("{ours} against {native}"),
     }
-}
-
-fn subtitle(setup: &Setup) -> String {
-    let flows = match setup.flows {
-        // They come and go.
-        0 => String::new(),
-        1 => " · 1 flow".to_owned(),
-        n => format!(" · {n} flows"),
-    };
-    let network = setup
-        .network
-        .as_ref()
-        .map_or(String::new(), |network| format!("{network} · "));
-    let repeats = setup.repeats.map(|repeats| format!(" · {repeats} repeats"));
-    let seeds = setup.seeds.as_ref().map(|seeds| format!(" · seeds {seeds}"));
-    let runs = repeats.or(seeds).unwrap_or_default();
-    format!(
-        "{network}{} · {} ms round trip · {}{flows} · {} s{runs} · {}",
-        setup.rate,
-        number(setup.rtt_ms),
-        setup.queue,
-        number(setup.duration_s),
-        setup.datapath
-    )
 }
 
 fn warnings(result: &RunResult) -> String {

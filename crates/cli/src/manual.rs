@@ -1,0 +1,67 @@
+//! `ccplane completions SHELL` and `ccplane man DIR`: what a package installs beside the command. Both are made of the command line
+//! itself, so that they cannot say anything else.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, Command, ValueEnum};
+
+use crate::exit::{Failure, Kind};
+
+/// A shell that completes words.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Shell {
+    /// `source <(ccplane completions bash)`.
+    Bash,
+    /// Into a folder of `$fpath`, as `_ccplane`.
+    Zsh,
+    /// Into `~/.config/fish/completions/ccplane.fish`.
+    Fish,
+}
+
+/// Which shell.
+#[derive(Args)]
+pub struct CompletionsArgs {
+    shell: Shell,
+}
+
+/// Where to.
+#[derive(Args)]
+pub struct ManArgs {
+    /// The folder, made where it is not: `ccplane.1`, and a page for each command, as `ccplane-run.1`.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Prints what completes words of `command`, for a shell.
+pub fn completions(args: &CompletionsArgs, mut command: Command) {
+    let shell = match args.shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let name = command.get_name().to_owned();
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut text);
+    print!("{}", String::from_utf8_lossy(&text));
+}
+
+/// Writes the pages of `command` and of its subcommands.
+pub fn man(args: &ManArgs, command: Command, json: bool) -> Result<(), Failure> {
+    let folder = &args.folder;
+    let failed = |why: std::io::Error| {
+        Failure::text(Kind::Failed, format!("{} cannot be written: {why}", folder.display()))
+            .hint("name a folder that you may write to, as /usr/local/share/man/man1")
+    };
+    fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(command.disable_help_subcommand(true), folder).map_err(failed)?;
+    match json {
+        true => println!("{}", serde_json::json!({ "folder": folder })),
+        false => println!(
+            "the pages are in {}: man -l {}/ccplane.1",
+            folder.display(),
+            folder.display()
+        ),
+    }
+    Ok(())
+}

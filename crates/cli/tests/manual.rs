@@ -1,0 +1,103 @@
+//! What is installed beside the command, and a command line as Unix has them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ccplane(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    for variable in ["CCPLANE_LOG", "NO_COLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).envs(environment.iter().copied());
+    command.output().expect("the binary under test starts")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn every_shell_completes_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&ccplane(&["completions", shell], &[]));
+        for command in ["evaluate", "gateway", "--queue"] {
+            let word = command.trim_start_matches("--");
+            assert!(script.contains(word), "{shell}: {command}");
+        }
+        assert!(!script.contains(" echo -"), "{shell}: what is hidden stays hidden");
+    }
+    let refused = ccplane(&["completions", "tcsh"], &[]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// Where bash is, what it is given is bash.
+#[test]
+fn bash_takes_its_script_and_completes() {
+    let script = text(&ccplane(&["completions", "bash"], &[]));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completions.bash");
+    fs::write(&file, script).expect("the test's folder can be written");
+    let ask = format!(
+        "source {}; COMP_WORDS=(ccplane eval); COMP_CWORD=1; _ccplane ccplane eval ccplane; echo ${{COMPREPLY[@]}}",
+        file.display()
+    );
+    let said = Command::new("bash").args(["-c", &ask]).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "evaluate", "{said:?}");
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
+    let _ = fs::remove_dir_all(&folder);
+    text(&ccplane(&["man", &folder.display().to_string()], &[]));
+    let help = text(&ccplane(&["--help"], &[]));
+    let mut commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .map_while(|line| line.strip_prefix("  "))
+        .filter_map(|line| line.split_whitespace().next().filter(|_| !line.starts_with(' ')))
+        .filter(|command| *command != "help")
+        .collect();
+    assert!(commands.len() > 15, "{commands:?}");
+    commands.push("gateway-run");
+    for command in commands {
+        let page = fs::read_to_string(folder.join(format!("ccplane-{command}.1")));
+        let page = page.unwrap_or_else(|why| panic!("{command}: {why}"));
+        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+    assert!(folder.join("ccplane.1").is_file() && !folder.join("ccplane-echo.1").exists());
+    let nowhere = ccplane(&["man", "/proc/nowhere"], &[]);
+    assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+}
+
+#[test]
+fn nothing_is_coloured_where_there_is_no_terminal() {
+    let bad = ["check", "-v", "/nonexistent/file.ccp"];
+    let log = [
+        "-vv",
+        "run",
+        "--datapath",
+        "sim",
+        "--alg",
+        "reno",
+        "--duration",
+        "100ms",
+    ];
+    let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coloured");
+    let _ = fs::remove_dir_all(&here);
+    let out = here.display().to_string();
+    let mut log = log.to_vec();
+    log.extend(["--out", &out]);
+    for arguments in [&bad[..], &log] {
+        let said = ccplane(arguments, &[]);
+        for bytes in [&said.stdout, &said.stderr] {
+            assert!(!bytes.contains(&0x1b), "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+    let forced = ccplane(&bad, &[("CLICOLOR_FORCE", "1")]);
+    assert!(forced.stderr.contains(&0x1b), "{forced:?}");
+    let neither = ccplane(&bad, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]);
+    assert!(!neither.stderr.contains(&0x1b), "{neither:?}");
+}
