@@ -41,7 +41,7 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
                 problems.push(problem.help("remove it"));
             }
             // In CCP's datapath one that fell through before lets all others go on as well.
-            Some(_) if !falls && !(text.sticky && fell) => {
+            Some(_) if !(falls || text.sticky && fell) => {
                 for after in &text.tree.clauses[n + 1..] {
                     let what = "no run can reach this clause";
                     let problem = Problem::new(Code::Unreachable, after.span, what, "never looked at")
