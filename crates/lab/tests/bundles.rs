@@ -149,7 +149,6 @@ fn a_policer_makes_no_bundle_collapse() {
         let goodput = |label: &str| {
             let contender = result.contenders.iter().find(|c| c.label == label).expect("it ran");
             assert!(contender.audit.sound, "{:?}", contender.audit);
-            println!("{rate} {label}: {:?}", contender.figures);
             contender.figures.goodput_mbit
         };
         let none = goodput("native:cubic");
