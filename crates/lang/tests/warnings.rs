@@ -91,6 +91,7 @@ fn what_converts_is_not_warned_of() {
         "(if (> (/ Flow.queue_delay_ns 1000) 5ms) (:= Cwnd (* Cwnd 0.7)))",
         "(if (> (/ Cwnd Flow.mss) Flow.packets_in_flight) (report))",
         "(if (> Flow.packets_in_flight 4) (report))",
+        "(if (> Flow.srtt_us (+ Flow.min_rtt_us (/ (* 131072 Flow.srtt_us) Cwnd))) (report))",
         // A local is reused.
         "(do (:= t Cwnd) (:= Ssthresh t) (:= t Flow.srtt_us) (:= Micros t))",
         // Of the agent's variables nothing is known.

@@ -115,6 +115,10 @@ impl Unit {
         };
         let scales = a.scale.zip(b.scale).is_none_or(|(a, b)| a == b);
         let fits = (a.bytes, a.seconds) == (b.bytes, b.seconds) && scales;
+        // A number in a product may have stood for any quantity: `(/ (* 131072 Flow.srtt_us) Cwnd)` is a time.
+        if !fits && !(a.is_plain() && b.is_plain()) {
+            return Some(Unit::Unknown);
+        }
         fits.then_some(Unit::Known(Quantity {
             scale: a.scale.or(b.scale),
             packets: a.packets || b.packets,
@@ -124,8 +128,13 @@ impl Unit {
 }
 
 impl Quantity {
+    /// A number, a size, a time or a rate.
+    fn is_plain(self) -> bool {
+        matches!((self.bytes, self.seconds), (0, 0 | 1) | (1, 0 | -1))
+    }
+
     /// As a person calls it, after "in".
-    pub fn name(self) -> String {
+    pub fn name(self) -> &'static str {
         let scale = self.scale;
         let plain = match (self.bytes, self.seconds, scale) {
             (0, 0, _) if self.packets => "packets",
@@ -140,12 +149,9 @@ impl Quantity {
             (1, -1, Some(6)) => "bytes/µs",
             (1, -1, Some(9)) => "bytes/ns",
             (1, -1, _) => "bytes/s",
-            (1, 1, Some(-6)) => "bytes · µs",
-            (2, 0, _) => "bytes²",
-            (0, 2, Some(-12)) => "µs²",
-            (bytes, seconds, _) => return format!("bytes^{bytes} · seconds^{seconds}"),
+            _ => "something else",
         };
-        plain.to_owned()
+        plain
     }
 
     /// What to do with a value in this unit so that it is one of `wanted`, where that is known.
