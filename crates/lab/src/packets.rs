@@ -2,9 +2,9 @@
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::Registry;
+use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
 use ccplane_linux::Counters;
-use ccplane_qdisc::LineSpec;
 use ccplane_units::{Bytes, Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -18,7 +18,7 @@ use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
 use crate::progress::Progress;
-use crate::real::{self, Controls, Over, RealPlan, Recorded, could_carry, refuses};
+use crate::real::{self, Controls, Layout, Over, RealPlan, Recorded, Sites, apart, could_carry, refuses};
 use crate::record::{LinkRecord, Record, Told};
 use crate::result::{ContenderResult, HostFigures, Setup};
 use crate::run::{Place, Prepared};
@@ -123,8 +123,7 @@ struct Path<'s> {
     agent: Option<&'s RemoteAgent>,
     drawn_starts: bool,
     network: Network,
-    /// The bottleneck.
-    link: &'s Link,
+    layout: Layout,
     /// Without a queue, there and back.
     rtt: Duration,
     setup: Setup,
@@ -144,14 +143,34 @@ impl<'s> Path<'s> {
             .workloads
             .iter()
             .filter_map(|workload| workload.algorithm.as_ref());
-        for contender in scenario.contenders.iter().chain(own) {
+        let boxes = scenario.bundles.iter().filter_map(|bundle| bundle.algorithm.as_ref());
+        let hosts = scenario.hosts_of_bundles();
+        for contender in scenario.contenders.iter().chain(own.clone()).chain(boxes).chain(hosts) {
             known(contender, over, registry, agent)?;
         }
         if let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
         }
-        let (link, rtt) = bottleneck(scenario, over)?;
+        let layout = layout(scenario, over)?;
+        let rtt = layout.rtt();
+        check(scenario, layout.forward(), rtt)?;
         let network = Network::new(scenario).map_err(Error::Scenario)?;
+        let mut parts = apart(scenario, &layout, &network);
+        if !scenario.bundles.is_empty() {
+            if agent.is_some() {
+                parts.push("[[bundle]] with an agent in another process: a site's gateway has its own".to_owned());
+            }
+            for contender in own.chain(hosts) {
+                if crate::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
+                    parts.push(format!(
+                        "`{contender}` beside [[bundle]]: its time stamps would be on the emulated link, where a tunnel hides them"
+                    ));
+                }
+            }
+        }
+        if !parts.is_empty() {
+            return Err(refused(scenario, parts));
+        }
         let datapath = match over {
             Over::Tcp => "Linux TCP",
             Over::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
@@ -167,7 +186,7 @@ impl<'s> Path<'s> {
             agent,
             drawn_starts,
             network,
-            link,
+            layout,
             rtt,
             setup,
         })
@@ -175,22 +194,22 @@ impl<'s> Path<'s> {
 
     /// The path of a run with this seed.
     fn config(&self, seed: u64) -> Config {
-        let there = self.link.delay;
+        // The two directions do not lose the same packets.
+        let [forward, reverse] = [0, 1].map(|way| {
+            let (_, link) = &self.layout.links[way];
+            LinkConfig {
+                line: link.line.clone(),
+                delay: link.delay,
+                queue: link.queue,
+                loss: link.loss,
+                jitter: link.jitter,
+                reorder: link.reorder,
+                seed: seed.wrapping_add(way as u64),
+            }
+        });
         Config {
-            forward: LinkConfig {
-                line: self.link.line.clone(),
-                delay: there,
-                queue: self.link.queue,
-                loss: self.link.loss,
-                jitter: self.link.jitter,
-                reorder: self.link.reorder,
-                seed,
-            },
-            reverse: LinkConfig {
-                line: LineSpec::Unlimited,
-                delay: self.rtt.saturating_sub(there),
-                ..LinkConfig::default()
-            },
+            forward,
+            reverse,
             mtu: MTU,
             timing: self.timing,
             ..Config::default()
@@ -206,8 +225,9 @@ impl<'s> Path<'s> {
         };
         let mut plan = RealPlan::of(
             self.scenario,
+            &self.layout,
             &self.network,
-            contender,
+            self.scenario.hosts_of_bundles().or(contender),
             seed,
             buffer(&self.setup),
             wants,
@@ -224,7 +244,7 @@ impl<'s> Path<'s> {
     /// What the drawn link did.
     fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
         let span = Duration::from_nanos(recorded.elapsed_ns);
-        let capacity = could_carry(&self.link.line, Way::Forward, &plan.events, plan.warm, span);
+        let capacity = could_carry(&self.layout.forward().line, Way::Forward, &plan.events, plan.warm, span);
         link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
@@ -240,10 +260,13 @@ impl<'s> Path<'s> {
             .workloads
             .iter()
             .filter_map(|workload| workload.algorithm.as_ref());
-        let mut controls = Controls::start(contender.into_iter().chain(own), self.registry, self.agent)?;
+        // Who steers bundles is no congestion control of the kernel's.
+        let hosts = self.scenario.hosts_of_bundles().or(contender);
+        let mut controls = Controls::start(hosts.into_iter().chain(own), self.registry, self.agent)?;
         let bpf = controls.all().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
         let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
+        let mut sites = Sites::start(&emulator, &self.layout, self.scenario, contender, self.registry, seed)?;
         let ends = Ends::of(&emulator);
         // One set of stamps: those of the contender, or of the first that wants any.
         let mut steered: Vec<_> = controls.all().collect();
@@ -257,19 +280,23 @@ impl<'s> Path<'s> {
         let (thread, reports) = (mine.map(Steered::thread), || mine.map_or(0, Steered::reports));
         let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
-        let recorded = real::tcp::run(&emulator, &plan, &controls, |gone, received| {
+        let namespaces = sites.namespaces();
+        let recorded = real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
             if let Some(stamping) = &mut stamping {
                 stamping.collect();
             }
+            sites.look();
             shown.look(gone, received)
         })?;
         let (after, reports) = (Reading::now(thread), reports() - reports_before);
         let machine = watch.finish();
+        let boxes = sites.finish(self.scenario, recorded.started_ns)?;
         let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
         if progress.cancelled() {
             return Err(Error::Interrupted);
         }
-        let kernel_name = contender.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
+        let kernel_name = hosts.filter(|hosts| Some(*hosts) == contender);
+        let kernel_name = kernel_name.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
         let told = controls.finish()?;
         let (mine, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(known, ..)| Some(known) == contender);
         let mine = mine.into_iter().next();
@@ -277,6 +304,8 @@ impl<'s> Path<'s> {
         let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
         let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
         let mut result = self.result(contender, &plan, recorded, &report, &machine, counters, heard);
+        (result.figures.bundles, result.series.bundles) = (boxes.figures, boxes.samples);
+        result.audit.own.extend(boxes.mishaps);
         if let Some(measured) = measured {
             result.figures.one_way = measured.figures();
             result.series.stamped = measured.packets;
@@ -428,22 +457,25 @@ impl<'p> Shown<'p> {
     }
 }
 
-/// The bottleneck of a scenario that real packets can run, and the round trip; [`Error::NotOnLinux`] names everything that cannot be.
-fn bottleneck(scenario: &Scenario, over: Over) -> Result<(&Link, Duration), Error> {
+/// Where the hosts are of a scenario that real packets can run; [`Error::NotOnLinux`] names everything that cannot be.
+fn layout(scenario: &Scenario, over: Over) -> Result<Layout, Error> {
     let parts = refuses(scenario, over);
-    match &scenario.topology {
-        Topology::Dumbbell { bottleneck, back, .. } if parts.is_empty() => Ok((bottleneck, bottleneck.delay + *back)),
-        _ => Err(Error::NotOnLinux {
-            file: scenario.file.clone(),
-            parts,
-        }),
+    match Layout::of(scenario) {
+        Ok(layout) if parts.is_empty() => Ok(layout),
+        _ => Err(refused(scenario, parts)),
+    }
+}
+
+fn refused(scenario: &Scenario, parts: Vec<String>) -> Error {
+    Error::NotOnLinux {
+        file: scenario.file.clone(),
+        parts,
     }
 }
 
 /// The bottleneck's mean rate, of a scenario that kernel TCP can run.
 pub(crate) fn bottleneck_rate(scenario: &Scenario) -> Option<Rate> {
-    let (link, _) = bottleneck(scenario, Over::Tcp).ok()?;
-    link.line.mean_rate()
+    layout(scenario, Over::Tcp).ok()?.forward().line.mean_rate()
 }
 
 /// Values with which nothing could be measured.

@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_linux::Counters;
+use ccplane_linux::{Counters, Flows};
 
 use crate::contender::{Contender, read};
 use crate::error::Error;
@@ -61,6 +61,14 @@ impl Controls {
     pub(crate) fn kernel_name<'n>(&'n self, contender: &'n Contender) -> &'n str {
         self.steered(contender)
             .map_or(contender.algorithm(), Steered::kernel_name)
+    }
+
+    /// The flows of all of them, as the kernel shows them.
+    pub(crate) fn flows(&self) -> Vec<Flows> {
+        self.steered
+            .iter()
+            .map(|(_, steered)| steered.flows().clone())
+            .collect()
     }
 
     /// What has to be switched on for it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_workload::{Action, NodeId, Running};
 
-use super::hosts::Side;
+use super::hosts::{Host, Side};
 use super::{RealPlan, RealWorkload};
 use crate::error::Error;
 use crate::metrics;
@@ -50,12 +50,15 @@ impl Machine {
 pub(super) struct Flow {
     pub workload: usize,
     slot: Option<u32>,
-    /// Where its opener is.
+    /// Where its opener is: the side, and the number of the space.
     pub side: Side,
+    pub space: usize,
     bytes: Option<u64>,
     started: Time,
     finished: Option<Time>,
     failed: bool,
+    /// Its datapath's fallback served it at the end.
+    pub fell_back: bool,
     /// Segments that its opener sent again.
     pub retransmitted: u64,
     /// Bytes that the accepting application read.
@@ -79,7 +82,8 @@ impl Flow {
 /// A flow to open.
 pub(super) struct Opening {
     pub workload: usize,
-    pub side: Side,
+    /// Where its opener is.
+    pub from: Host,
     pub bytes: Option<u64>,
     pub follow: bool,
 }
@@ -237,11 +241,13 @@ impl Account {
         self.flows.push(Flow {
             workload: opening.workload,
             slot,
-            side: opening.side,
+            side: opening.from.side,
+            space: opening.from.space,
             bytes: opening.bytes,
             started: now,
             finished: None,
             failed: false,
+            fell_back: false,
             retransmitted: 0,
             received: Arc::default(),
             uncounted: 0,
@@ -336,6 +342,7 @@ impl Account {
                     };
                     record.retransmitted = Some(again);
                     record.goodputs = flows().map(goodput).collect();
+                    record.fell_back = flows().filter(|flow| flow.fell_back).count() as u64;
                     record.order = numbered().map(|(number, _)| number).collect();
                     let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
@@ -347,9 +354,11 @@ impl Account {
                 }
                 // What the accepting ends sent again is not known here.
                 Sends::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
-                Sends::Messages => {
+                Sends::Messages { requested } => {
                     record.retransmitted = Some(again);
-                    record.completed = self.messages(machine, plan.seed, alone);
+                    // The way of a request is half a round trip.
+                    let asked = if requested { alone.rtt / 2 } else { Duration::ZERO };
+                    record.completed = self.messages(machine, plan.seed, alone, asked);
                     record.unfinished = machine.running.unfinished();
                 }
                 Sends::Datagrams => {}
@@ -376,16 +385,16 @@ impl Account {
         machine.running.exchanges().iter().filter_map(one).collect()
     }
 
-    /// Messages that arrived: from when their sender had them.
-    fn messages(&self, machine: &Machine, seed: u64, alone: &Alone) -> Vec<Completion> {
+    /// Messages that arrived: from when their sender had them, and so long before.
+    fn messages(&self, machine: &Machine, seed: u64, alone: &Alone, asked: Duration) -> Vec<Completion> {
         let one = |message: &ccplane_workload::Message| {
             let flow = machine.slots.get(message.connection as usize);
             let flow = self.flow(*flow?)?;
             Some(Completion {
                 seed,
-                started_ns: message.arrived.as_nanos(),
+                started_ns: message.arrived.as_nanos().saturating_sub(asked.as_nanos()),
                 bytes: message.bytes.get(),
-                took_ns: message.finished.since(message.arrived).as_nanos(),
+                took_ns: (message.finished.since(message.arrived) + asked).as_nanos(),
                 waited_ns: message.started.since(message.arrived).as_nanos(),
                 alone_ns: alone.takes(flow.side, message.bytes.get()),
             })
@@ -407,7 +416,7 @@ fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
 }
 
 /// Where a workload's host is that an action names.
-pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<super::hosts::Host, Error> {
+pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<Host, Error> {
     plan.hosts.get(node).ok_or_else(|| {
         let what = io::Error::other(format!("host {} is at neither side of the bottleneck", node.index()));
         Error::traffic("find a host", "name hosts of both sides, such as left1 and right1")(what)

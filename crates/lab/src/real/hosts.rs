@@ -1,7 +1,7 @@
-//! Hosts of a scenario as addresses: each has one of its own, at its side of the bottleneck.
+//! Hosts of a scenario as addresses: each has one of its own, in its space.
 //!
-//! The hosts of a side share the namespace of that side. A network of private addresses (RFC 1918) belongs to it as a whole, so that
-//! thousands of hosts take no more than one does; it goes with the namespace.
+//! A space is a namespace of hosts: that of a side of the bottleneck, or of a site behind a gateway there. A network of private addresses
+//! (RFC 1918) belongs to it as a whole, so that thousands of hosts take no more than one does; it goes with the namespace.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,15 +12,16 @@ use ccplane_workload::NodeId;
 
 use crate::error::Error;
 
-/// The first two bytes of the addresses of either side; the emulator's own are in 10.77.0.0/16.
-const NETWORKS: [[u8; 2]; 2] = [[10, 78], [10, 79]];
-/// Of its prefix.
+/// The first byte of all addresses of hosts, and the second of those of the first space; each space has the next. The emulator's own are
+/// in 10.77.0.0/16.
+const NETWORK: [u8; 2] = [10, 78];
+/// Of a space's prefix.
 const BITS: u8 = 16;
 
-/// Hosts at either side: the addresses of a network, without its first and last.
+/// Hosts in a space: the addresses of a network, without its first and last.
 pub(crate) const MOST_HOSTS: usize = (1 << 16) - 2;
 
-/// An end of the bottleneck.
+/// An end of the bottleneck. The spaces of the two sides are the first two, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Where the forward direction begins.
@@ -58,27 +59,41 @@ impl Side {
             Side::Right => Way::Reverse,
         }
     }
+}
 
-    /// Its network, as `ip` writes it.
-    pub(crate) fn network(self) -> String {
-        let [a, b] = NETWORKS[self.index()];
-        format!("{a}.{b}.0.0/{BITS}")
-    }
+/// The network of a space, as `ip` writes it.
+pub(super) fn network(space: usize) -> String {
+    let [a, b] = bytes(space);
+    format!("{a}.{b}.0.0/{BITS}")
+}
 
-    /// The address of the `number`-th host at this side, from 0.
-    fn address(self, number: usize) -> Option<Ipv4Addr> {
-        let [a, b] = NETWORKS[self.index()];
-        let number = u16::try_from(number + 1).ok().filter(|number| *number < u16::MAX)?;
-        let [c, d] = number.to_be_bytes();
-        Some(Ipv4Addr::new(a, b, c, d))
-    }
+/// The first two bytes of a space's addresses. A layout has no more spaces than there are.
+fn bytes(space: usize) -> [u8; 2] {
+    [NETWORK[0], NETWORK[1].saturating_add(u8::try_from(space).unwrap_or(u8::MAX))]
+}
+
+/// The address of the `number`-th host of a space, from 0.
+fn address(space: usize, number: usize) -> Option<Ipv4Addr> {
+    let [a, b] = bytes(space);
+    let number = u16::try_from(number + 1).ok().filter(|number| *number < u16::MAX)?;
+    let [c, d] = number.to_be_bytes();
+    Some(Ipv4Addr::new(a, b, c, d))
 }
 
 /// A host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub side: Side,
+    /// The number of its space.
+    pub space: usize,
     pub address: IpAddr,
+}
+
+impl Host {
+    /// Whether packets between the two cross the bottleneck, both outside of sites or each in one of a pair.
+    pub fn reaches(self, other: Host) -> bool {
+        self.space != other.space && self.space / 2 == other.space / 2
+    }
 }
 
 /// All hosts of a scenario.
@@ -86,18 +101,16 @@ pub(crate) struct Host {
 pub(crate) struct Hosts(HashMap<NodeId, Host>);
 
 impl Hosts {
-    /// These at the two sides; of more than [`MOST_HOSTS`] at one, the rest has no place.
-    pub(crate) fn new(left: impl IntoIterator<Item = NodeId>, right: impl IntoIterator<Item = NodeId>) -> Hosts {
+    /// These, space by space: those of the two sides, then others. Of more than [`MOST_HOSTS`] in one, the rest has no place.
+    pub(crate) fn new(spaces: impl IntoIterator<Item = (Side, Vec<NodeId>)>) -> Hosts {
         let mut all = HashMap::new();
-        let mut settle = |side: Side, nodes: &mut dyn Iterator<Item = NodeId>| {
-            for (number, node) in nodes.enumerate() {
-                let Some(address) = side.address(number) else { return };
+        for (space, (side, nodes)) in spaces.into_iter().enumerate() {
+            for (number, node) in nodes.into_iter().enumerate() {
+                let Some(address) = address(space, number) else { break };
                 let address = IpAddr::V4(address);
-                all.insert(node, Host { side, address });
+                all.insert(node, Host { side, space, address });
             }
-        };
-        settle(Side::Left, &mut left.into_iter());
-        settle(Side::Right, &mut right.into_iter());
+        }
         Hosts(all)
     }
 
@@ -115,7 +128,7 @@ impl Hosts {
                 right.push(node);
             }
         }
-        Hosts::new(left, right)
+        Hosts::new([(Side::Left, left), (Side::Right, right)])
     }
 
     /// A host; `None` where it has no place.
@@ -135,15 +148,22 @@ const SETTINGS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_tw_reuse", "1"),
 ];
 
-/// Gives both namespaces of an emulator their hosts: their networks, the way to the other side, settings.
-pub(crate) fn settle(emulator: &Emulator) -> Result<(), Error> {
-    for side in Side::BOTH {
-        let inside = side.namespace(emulator);
+/// Gives both namespaces of an emulator, and those of sites, their hosts: networks, the way to the other side, settings. All of them, by the
+/// number of their space.
+pub(crate) fn settle(emulator: &Emulator, sites: impl IntoIterator<Item = Namespace>) -> Result<Vec<Namespace>, Error> {
+    let mut spaces: Vec<Namespace> = Side::BOTH.map(|side| side.namespace(emulator).clone()).to_vec();
+    // Of a site the gateway knows the way.
+    let ways_out = spaces.len();
+    spaces.extend(sites);
+    for (number, inside) in spaces.iter().enumerate() {
         let at = |error| Error::from_host(error, false);
-        let address = side.address(0).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let address = address(number, 0).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let made = inside.run(|| {
             ccplane_host::own_network(address, BITS)?;
-            ccplane_host::add_default_route(DEVICE, IpAddr::V4(address))
+            match number < ways_out {
+                true => ccplane_host::add_default_route(DEVICE, IpAddr::V4(address)),
+                false => Ok(()),
+            }
         });
         made.map_err(at)?.map_err(at)?;
         for (variable, value) in SETTINGS {
@@ -151,7 +171,7 @@ pub(crate) fn settle(emulator: &Emulator) -> Result<(), Error> {
             let _ = inside.set_sysctl(variable, value);
         }
     }
-    Ok(())
+    Ok(spaces)
 }
 
 #[cfg(test)]
@@ -174,15 +194,18 @@ mod tests {
         assert_eq!(at(2), Some((Side::Left, "10.78.0.1".to_owned())));
         assert_eq!(at(5), Some((Side::Right, "10.79.0.2".to_owned())));
         assert_eq!(at(6), None);
-        assert_eq!(Side::Left.network(), "10.78.0.0/16");
+        assert_eq!(network(0), "10.78.0.0/16");
     }
 
     #[test]
-    fn a_side_has_room_for_its_network_and_no_more() {
-        let hosts = Hosts::new((0..70_000).map(NodeId), []);
+    fn a_space_has_room_for_its_network_and_no_more() {
+        let all = (0..70_000).map(NodeId).collect();
+        let hosts = Hosts::new([(Side::Left, all), (Side::Right, vec![]), (Side::Right, vec![NodeId(70_000)])]);
         let last = MOST_HOSTS as u32 - 1;
         assert_eq!(hosts.get(NodeId(last)).unwrap().address.to_string(), "10.78.255.254");
         assert_eq!(hosts.get(NodeId(last + 1)), None);
         assert_eq!(hosts.get(NodeId(256)).unwrap().address.to_string(), "10.78.1.1");
+        let behind = hosts.get(NodeId(70_000)).unwrap();
+        assert_eq!((behind.side, behind.space, behind.address.to_string()), (Side::Right, 2, "10.80.0.1".to_owned()));
     }
 }

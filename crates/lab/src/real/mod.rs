@@ -9,18 +9,21 @@
 //! too. A flow ends when the receiving application has read its last byte. Nothing is connected ahead: a flow without end that begins
 //! at time zero sends its first byte a round trip later, here as there.
 //!
-//! Hosts are addresses ([`hosts`]), so that fair queues tell flows apart by addresses and ports. What changes on the link while a run
-//! goes on is in [`events`]. What cannot run at all is told by [`refuses`] before anything is made.
+//! Where hosts are is in [`layout`]; they are addresses ([`hosts`]), so that fair queues tell flows apart by addresses and ports. Bundles
+//! have [`sites`] behind gateways. What changes on the link while a run goes on is in [`events`]. What cannot run at all is told by
+//! [`refuses`] before anything is made.
 
 mod accepters;
 mod controls;
 mod drive;
 mod events;
 mod hosts;
+mod layout;
 mod mail;
 mod openers;
 mod plan;
 mod refuses;
+mod sites;
 mod socket;
 pub(crate) mod tcp;
 #[cfg(test)]
@@ -39,7 +42,9 @@ use crate::record::WorkloadRecord;
 pub(crate) use controls::Controls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
-pub(crate) use refuses::{Over, refuses};
+pub(crate) use layout::Layout;
+pub(crate) use refuses::{Over, apart, refuses};
+pub(crate) use sites::Sites;
 
 /// What is to run.
 pub(crate) struct RealPlan {

@@ -1,6 +1,6 @@
 //! The loop at the senders' end. It owns the workloads' machines: it opens, writes and gives up as they say, and tells them what arrived.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_datapath::Capabilities;
 use ccplane_host::Namespace;
+use ccplane_linux::Flows;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -16,7 +17,7 @@ use super::RealPlan;
 use super::accepters::{Arrived, Order};
 use super::drive::{Account, Opening, place};
 use super::events::Events;
-use super::hosts::{Host, Side};
+use super::hosts::Host;
 use super::mail::Mailbox;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
 use crate::diag::{Diag, TcpInfo};
@@ -41,10 +42,10 @@ const MAIL: u64 = u64::MAX;
 pub(super) struct Target {
     /// What its senders choose.
     pub congestion: String,
-    /// Ports of its listeners, by [`Side`].
-    pub listeners: [u16; 2],
-    /// Ports where its datagrams are taken, by [`Side`].
-    pub sinks: [u16; 2],
+    /// Ports of its listeners, by the number of their space.
+    pub listeners: Vec<u16>,
+    /// Ports where its datagrams are taken, likewise.
+    pub sinks: Vec<u16>,
 }
 
 /// A flow that is looked at in time.
@@ -52,7 +53,8 @@ pub(super) struct Target {
 pub(super) struct Watched {
     pub flow: u32,
     pub workload: usize,
-    pub side: Side,
+    /// Where it is opened.
+    pub space: usize,
     /// Since the run began.
     pub started: Time,
     pub local: SocketAddr,
@@ -75,6 +77,11 @@ pub(super) struct Ended {
     pub account: Account,
     /// The last look at the flows that lived to the end.
     pub last: HashMap<u32, TcpInfo>,
+}
+
+/// The port in a host's space.
+fn port(ports: &[u16], host: Host) -> u16 {
+    ports.get(host.space).copied().unwrap_or_default()
 }
 
 /// A connection that lives.
@@ -103,14 +110,17 @@ struct Opened {
 pub(super) struct Openers<'r> {
     plan: &'r RealPlan,
     targets: &'r [Target],
-    namespaces: [Namespace; 2],
-    /// Where this thread is.
-    inside: Option<Side>,
-    diags: [Diag; 2],
+    /// By the number of their space.
+    namespaces: Vec<Namespace>,
+    /// The space where this thread is.
+    inside: Option<usize>,
+    diags: Vec<Diag>,
     shared: &'r Shared,
     epoll: Epoll,
     account: Account,
     events: Events,
+    /// Those of ccplane's algorithms, as the kernel shows them.
+    steered: Vec<Flows>,
     /// By the flow's number.
     flows: HashMap<u32, Opened>,
     datagrams: HashMap<(usize, NodeId, NodeId), UdpSocket>,
@@ -121,15 +131,16 @@ pub(super) struct Openers<'r> {
 }
 
 impl<'r> Openers<'r> {
-    /// Ready to run. `diags` see the sockets of the two namespaces.
+    /// Ready to run. `diags` see the sockets of the namespaces.
     pub fn new(
         plan: &'r RealPlan,
         targets: &'r [Target],
-        namespaces: [Namespace; 2],
-        diags: [Diag; 2],
+        namespaces: Vec<Namespace>,
+        diags: Vec<Diag>,
         shared: &'r Shared,
         account: Account,
         events: Events,
+        steered: Vec<Flows>,
     ) -> io::Result<Openers<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&shared.told, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
@@ -143,6 +154,7 @@ impl<'r> Openers<'r> {
             epoll,
             account,
             events,
+            steered,
             flows: HashMap::new(),
             datagrams: HashMap::new(),
             watches: vec![0; plan.workloads.len()],
@@ -300,14 +312,16 @@ impl<'r> Openers<'r> {
             now,
             Opening {
                 workload,
-                side: here.side,
+                from: here,
                 bytes,
                 follow,
             },
         );
-        self.enter(here.side)?;
-        let target = self.targets.get(workload).cloned().unwrap_or_default();
-        let peer = SocketAddr::new(there.address, target.listeners[there.side.index()]);
+        self.enter(here.space)?;
+        let Some(target) = self.targets.get(workload) else {
+            return Ok(());
+        };
+        let peer = SocketAddr::new(there.address, port(&target.listeners, there));
         let (congestion, buffer) = (&target.congestion, self.plan.buffer);
         let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some()) {
             Ok(stream) => stream,
@@ -358,7 +372,7 @@ impl<'r> Openers<'r> {
             let watched = Watched {
                 flow,
                 workload,
-                side: here.side,
+                space: here.space,
                 started: now,
                 local,
                 peer,
@@ -370,11 +384,11 @@ impl<'r> Openers<'r> {
         Ok(())
     }
 
-    /// Two hosts at different sides of the bottleneck.
+    /// Two hosts with the bottleneck between them.
     fn places(&self, from: NodeId, to: NodeId) -> Result<(Host, Host), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
-        if here.side == there.side {
-            let what = format!("{} and {} are at one side", here.address, there.address);
+        if !here.reaches(there) {
+            let what = format!("{} and {} do not reach each other over it", here.address, there.address);
             return Err(Error::traffic(
                 "send across the bottleneck",
                 "name a sender and a receiver on either side",
@@ -383,12 +397,13 @@ impl<'r> Openers<'r> {
         Ok((here, there))
     }
 
-    /// Sockets that this thread opens from now on are at this side.
-    fn enter(&mut self, side: Side) -> Result<(), Error> {
-        if self.inside != Some(side) {
-            let namespace = &self.namespaces[side.index()];
+    /// Sockets that this thread opens from now on are in this space.
+    fn enter(&mut self, space: usize) -> Result<(), Error> {
+        if self.inside != Some(space)
+            && let Some(namespace) = self.namespaces.get(space)
+        {
             namespace.enter().map_err(|error| Error::from_host(error, false))?;
-            self.inside = Some(side);
+            self.inside = Some(space);
         }
         Ok(())
     }
@@ -397,9 +412,11 @@ impl<'r> Openers<'r> {
         let key = (workload, from, to);
         if !self.datagrams.contains_key(&key) {
             let (here, there) = self.places(from, to)?;
-            self.enter(here.side)?;
-            let target = self.targets.get(workload).cloned().unwrap_or_default();
-            let to = SocketAddr::new(there.address, target.sinks[there.side.index()]);
+            self.enter(here.space)?;
+            let Some(target) = self.targets.get(workload) else {
+                return Ok(());
+            };
+            let to = SocketAddr::new(there.address, port(&target.sinks, there));
             let socket =
                 socket::datagrams(here.address, to).map_err(Error::traffic("open a socket for datagrams", ""))?;
             self.datagrams.insert(key, socket);
@@ -509,7 +526,7 @@ impl<'r> Openers<'r> {
     fn look(&mut self, flow: u32) -> Option<TcpInfo> {
         let opened = self.flows.get(&flow)?;
         let known = self.account.flow_mut(flow)?;
-        let diag = &mut self.diags[known.side.index()];
+        let diag = self.diags.get_mut(known.space)?;
         // It may be over already.
         let info = diag.query(opened.local, opened.peer).ok().flatten()?;
         known.retransmitted = info.retrans.into();
@@ -541,7 +558,12 @@ impl<'r> Openers<'r> {
             .into_iter()
             .filter_map(|flow| Some((flow, self.look(flow)?)))
             .collect();
-        for opened in self.flows.values() {
+        let steered = self.steered.iter().flat_map(Flows::live);
+        let on_fallback: HashSet<SocketAddr> = steered.filter(|flow| flow.fallback).map(|flow| flow.local).collect();
+        for (number, opened) in &self.flows {
+            if let Some(flow) = self.account.flow_mut(*number) {
+                flow.fell_back = on_fallback.contains(&opened.local);
+            }
             socket::reset_on_close(&opened.stream);
         }
         Ended {

@@ -1,13 +1,11 @@
 //! From a scenario, whose names the simulator's plan has resolved, to what runs on real packets.
 
 use ccplane_datapath::Capabilities;
-use ccplane_emu::Way;
 use ccplane_qdisc::LineSpec;
 use ccplane_units::Time;
 
 use super::events::{LinkChange, LinkEvent};
-use super::hosts::Hosts;
-use super::refuses::REVERSE;
+use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
 use crate::contender::Contender;
 use crate::error::Error;
@@ -19,6 +17,7 @@ impl RealPlan {
     /// be switched on for one.
     pub(crate) fn of(
         scenario: &Scenario,
+        layout: &Layout,
         network: &Plan,
         contender: Option<&Contender>,
         seed: u64,
@@ -41,7 +40,7 @@ impl RealPlan {
         };
         let nodes = network.network.hosts();
         Ok(RealPlan {
-            hosts: Hosts::named(nodes.map(|node| (node, network.network.name(node)))),
+            hosts: layout.hosts(nodes.map(|node| (node, network.network.name(node)))),
             workloads,
             seed,
             duration: scenario.duration,
@@ -51,14 +50,14 @@ impl RealPlan {
             },
             warm: scenario.warm,
             sample_every: scenario.sample_every,
-            events: link_events(scenario),
+            events: link_events(scenario, layout),
             buffer,
         })
     }
 }
 
 /// The scenario's events, as the emulator knows them.
-pub(crate) fn link_events(scenario: &Scenario) -> Vec<LinkEvent> {
+pub(crate) fn link_events(scenario: &Scenario, layout: &Layout) -> Vec<LinkEvent> {
     let event = |event: &crate::scenario::Event| {
         let change = match &event.change {
             Change::Rate(rate) => LinkChange::Line(LineSpec::Constant(*rate)),
@@ -68,13 +67,10 @@ pub(crate) fn link_events(scenario: &Scenario) -> Vec<LinkEvent> {
             // Refused.
             Change::Route(_) => return None,
         };
-        let way = match event.link.text == REVERSE {
-            true => Way::Reverse,
-            false => Way::Forward,
-        };
         Some(LinkEvent {
             at: Time::ZERO + event.at,
-            way,
+            // Refused where it is of another link.
+            way: layout.side_of(&event.link.text)?.sends(),
             change,
         })
     };

@@ -1,13 +1,18 @@
 //! What of a scenario cannot run on real packets, each with its reason.
 
+use std::collections::BTreeMap;
+
 use ccplane_qdisc::LineSpec;
 use ccplane_units::Rate;
-use ccplane_workload::{Carrier, Workload as Sends};
+use ccplane_workload::{Carrier, NodeId, Pairs as SimPairs, Workload as Sends};
 
-use super::hosts::MOST_HOSTS;
+use super::hosts::{Host, Hosts, MOST_HOSTS};
+use super::layout::Layout;
+use super::sites;
 use crate::contender::Contender;
 use crate::packets::MTU;
 use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
+use crate::sim::{Pairs, Plan};
 use crate::traffic;
 
 /// What carries the bytes.
@@ -43,14 +48,19 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
             }
             link(bottleneck, &mut parts);
         }
-        Topology::Incast { link: each, .. } => {
-            parts.push("a network other than [topology.dumbbell]: there is one bottleneck".to_owned());
-            link(each, &mut parts);
-        }
-        _ => parts.push("a network other than [topology.dumbbell]: there is one bottleneck".to_owned()),
+        Topology::Incast { link: each, .. } => link(each, &mut parts),
+        _ => {}
     }
-    if !scenario.bundles.is_empty() {
-        parts.push("[[bundle]]: its boxes are in the simulator".to_owned());
+    let layout = Layout::of(scenario).map_err(|why| parts.extend(why)).ok();
+    if let Some(layout) = &layout {
+        if let Topology::Graph { .. } = &scenario.topology {
+            link(layout.forward(), &mut parts);
+            way(&layout.links[1].1, &mut parts);
+        }
+        parts.extend(sites::refuses(scenario, layout));
+    }
+    if !scenario.bundles.is_empty() && over == Over::Udp {
+        parts.push("[[bundle]]: its sites run the kernel's TCP, with --datapath linux".to_owned());
     }
     if !scenario.routes.is_empty() || scenario.per_packet {
         parts.push("routing: there is one way".to_owned());
@@ -69,20 +79,24 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     if scenario.stamps.is_some() {
         parts.push("[stamps]: clocks are what they are".to_owned());
     }
-    let drawn = scenario
-        .report
-        .link
-        .as_ref()
-        .is_some_and(|link| link.text != BOTTLENECK);
-    if drawn || !scenario.report.links.is_empty() {
-        parts.push("links in [report]: there is one".to_owned());
+    let names: Vec<&str> = layout.iter().flat_map(|layout| layout.links.each_ref().map(|(name, _)| &**name)).collect();
+    if let [forward, _] = names[..] {
+        let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
+        let named = matches!(scenario.topology, Topology::Graph { .. });
+        if drawn.map_or(named, |drawn| drawn != forward) {
+            parts.push(format!("`link` in [report]: it is the bottleneck, `{forward}`"));
+        }
+    }
+    if !scenario.report.links.is_empty() {
+        parts.push("`links` in [report]: there is one".to_owned());
     }
     for event in &scenario.events {
         match &event.change {
             Change::Route(_) => parts.push("an event that changes a route: there is one way".to_owned()),
-            _ if ![BOTTLENECK, REVERSE].contains(&event.link.text.as_str()) => parts.push(format!(
-                "an event of the link `{}`: there are `{BOTTLENECK}` and `{REVERSE}`",
-                event.link.text
+            _ if !names.is_empty() && !names.contains(&event.link.text.as_str()) => parts.push(format!(
+                "an event of the link `{}`: there are `{}`",
+                event.link.text,
+                names.join("` and `")
             )),
             Change::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
             _ => {}
@@ -102,9 +116,54 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     told
 }
 
-/// As a dumbbell's links are called.
-const BOTTLENECK: &str = "bottleneck";
-pub(super) const REVERSE: &str = "reverse";
+/// Workloads between hosts that do not reach each other: each is at one side, or a site's, and reaches the other side, or the other site.
+pub(crate) fn apart(scenario: &Scenario, layout: &Layout, network: &Plan) -> Vec<String> {
+    let nodes = network.network.hosts();
+    let hosts = layout.hosts(nodes.map(|node| (node, network.network.name(node))));
+    let name = |node: NodeId| network.network.name(node);
+    let mut parts = Vec::new();
+    for (workload, pairs) in scenario.workloads.iter().zip(&network.pairs) {
+        let apart = |from: NodeId, to: NodeId| {
+            let [from, to] = [hosts.get(from)?, hosts.get(to)?];
+            (!from.reaches(to)).then_some(())
+        };
+        let found = match pairs {
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.iter().copied().find(|(from, to)| apart(*from, *to).is_some()),
+            Pairs::Fixed(SimPairs::Every { from, to }) => every(&hosts, from, to),
+            Pairs::Permutation(all) => every(&hosts, all, all),
+            Pairs::Trace(flows) => flows
+                .iter()
+                .map(|flow| (flow.from, flow.to))
+                .find(|(from, to)| apart(*from, *to).is_some()),
+        };
+        if let Some((from, to)) = found {
+            parts.push(format!(
+                "`{}`, in which `{}` sends to `{}`: a host reaches those of the other side of the bottleneck, in a site those of the bundle's \
+                 other site",
+                workload.name,
+                name(from),
+                name(to)
+            ));
+        }
+    }
+    parts
+}
+
+/// Two of these that do not reach each other. Hosts of one space are alike.
+fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
+    let one_each = |nodes: &[NodeId]| {
+        let mut spaces: BTreeMap<usize, (NodeId, Host)> = BTreeMap::new();
+        for node in nodes {
+            if let Some(host) = hosts.get(*node) {
+                spaces.entry(host.space).or_insert((*node, host));
+            }
+        }
+        spaces.into_values().collect::<Vec<_>>()
+    };
+    let to = one_each(to);
+    let mut pairs = one_each(from).into_iter().flat_map(|from| to.iter().map(move |to| (from, *to)));
+    pairs.find(|((_, from), (_, to))| !from.reaches(*to)).map(|((from, _), (to, _))| (from, to))
+}
 
 fn too_fast(rate: Rate) -> String {
     format!(
@@ -113,22 +172,29 @@ fn too_fast(rate: Rate) -> String {
 }
 
 fn link(link: &Link, parts: &mut Vec<String>) {
-    let most = match &link.line {
-        LineSpec::Unlimited => {
-            parts.push("a bottleneck without a rate".to_owned());
-            None
-        }
-        line => line.mean_rate(),
-    };
-    if let Some(rate) = most.filter(|rate| *rate > FASTEST) {
-        parts.push(too_fast(rate));
+    if let LineSpec::Unlimited = link.line {
+        parts.push("a bottleneck without a rate".to_owned());
     }
+    way(link, parts);
+}
+
+/// Of either direction.
+fn way(link: &Link, parts: &mut Vec<String>) {
     if link.strip_classes {
         parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
+    }
+    if let Some(rate) = link.line.mean_rate().filter(|rate| *rate > FASTEST) {
+        parts.push(too_fast(rate));
     }
 }
 
 fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
+    if workload.band > 0 {
+        parts.push(format!(
+            "`band` of `{}`: packets of real hosts are not marked",
+            workload.name
+        ));
+    }
     match &workload.kind {
         Kind::Of(Sends::Paced {
             carrier: Carrier::Datagrams { bytes, .. },
@@ -157,7 +223,8 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
 /// Algorithms that are not there, and those that cannot be at once.
 fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
     let own: Vec<&Contender> = scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()).collect();
-    for contender in scenario.contenders.iter().chain(own.iter().copied()) {
+    let hosts = scenario.hosts_of_bundles();
+    for contender in scenario.contenders.iter().chain(own.iter().copied()).chain(hosts) {
         let Contender::Native { name } = contender else {
             continue;
         };
@@ -178,10 +245,14 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
         Contender::Ccplane { name, .. } => Some(name.clone()),
         Contender::Native { .. } => None,
     };
-    // Those that meet in a run: every workload's own, and one of the contenders.
+    // Those that meet in a run: every workload's own, and one of the contenders, or who controls hosts while these steer bundles.
+    let contenders = match scenario.hosts_of_bundles() {
+        Some(hosts) => std::slice::from_ref(hosts),
+        None => &scenario.contenders,
+    };
     let differ = |a: &Contender, b: &Contender| a != b && named(a).is_some() && named(a) == named(b);
     for (place, one) in own.iter().copied().enumerate() {
-        let others = scenario.contenders.iter().chain(own.iter().skip(place + 1).copied());
+        let others = contenders.iter().chain(own.iter().skip(place + 1).copied());
         for other in others.filter(|other| differ(one, other)) {
             parts.push(format!(
                 "`{one}` beside `{other}`: a datapath has an algorithm once, with one set of parameters"
@@ -243,7 +314,7 @@ mod tests {
                  [topology.dumbbell]\nrate = \"4gbit\"\nrtt = \"20ms\"\naccess_rate = \"10gbit\"\n\
                  [transport]\npacing = false\n\
                  [[workload]]\nbulk = {}\n[[workload]]\nbulk = {}\nalgorithm = \"copa:delta=0.1\"\n\
-                 [[workload]]\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
+                 [[workload]]\nband = 1\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
                  [[event]]\nat = \"100ms\"\nlink = \"left1->left\"\nup = false\n",
             ),
             Over::Tcp,
@@ -253,6 +324,7 @@ mod tests {
             "a rate of 4gbit",
             "[transport]",
             "an event of the link `left1->left`",
+            "`band` of `paced-3`",
             "datagrams of 20 bytes",
             "native:no_such",
             "`copa:delta=0.1` beside `copa`",

@@ -11,6 +11,7 @@ use std::thread;
 
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{DEVICE, Emulator};
+use ccplane_host::Namespace;
 use ccplane_units::Duration;
 
 use super::accepters::Accepters;
@@ -30,25 +31,26 @@ use crate::sends::Sends;
 use crate::traffic::{monotonic_ns, wait_until};
 use crate::wire;
 
-/// What accepts under one congestion control: a listener at either side.
+/// What accepts under one congestion control: a listener in every space.
 struct Listening {
     answers: String,
-    /// By [`Side`].
-    ports: [u16; 2],
+    /// By the number of their space.
+    ports: Vec<u16>,
 }
 
-/// Runs the plan over an emulator that was just started. `look` is told, at time zero and after every `sample_every`, how much time has
+/// Runs the plan over an emulator that was just started, with the sites that are behind it. `look` is told, at time zero and after every `sample_every`, how much time has
 /// gone and how many bytes have arrived, and says whether to go on.
 ///
 /// An error is what would spoil every flow. A connection that breaks is counted as failed and ends only itself. No connection is left.
 pub(crate) fn run(
     emulator: &Emulator,
+    sites: Vec<Namespace>,
     plan: &RealPlan,
     controls: &Controls,
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<Recorded, Error> {
     socket::allow_many_files();
-    hosts::settle(emulator)?;
+    let spaces = hosts::settle(emulator, sites)?;
     for side in Side::BOTH {
         // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with some stops of 40 ms.
         if plan
@@ -56,12 +58,12 @@ pub(crate) fn run(
             .iter()
             .any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY))
         {
-            let network = side.other().network();
+            let network = hosts::network(side.other().index());
             let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE]);
         }
     }
     let account = Account::new(plan)?;
-    let (targets, listeners, sinks) = targets(emulator, plan, controls, &account)?;
+    let (targets, listeners, sinks) = targets(&spaces, plan, controls, &account)?;
     let courses = Courses::of(&account);
     let events = Events::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
@@ -73,21 +75,25 @@ pub(crate) fn run(
         total: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
-    let namespaces = Side::BOTH.map(|side| side.namespace(emulator).clone());
-    let diags = || -> Result<[Diag; 2], Error> {
-        let open = |side: Side| {
-            inside(
-                side.namespace(emulator),
-                "observe connections (is the kernel built with CONFIG_INET_DIAG?)",
-                Diag::open,
-            )
-        };
-        Ok([open(Side::Left)?, open(Side::Right)?])
+    let diags = || -> Result<Vec<Diag>, Error> {
+        let what = "observe connections (is the kernel built with CONFIG_INET_DIAG?)";
+        spaces.iter().map(|space| inside(space, what, Diag::open)).collect()
     };
     let waits = || Error::traffic("wait for connections", "");
-    let openers = Openers::new(plan, &targets, namespaces, diags()?, &shared, account, events).map_err(waits())?;
+    let (for_openers, for_looks) = (diags()?, diags()?);
+    let openers = Openers::new(
+        plan,
+        &targets,
+        spaces,
+        for_openers,
+        &shared,
+        account,
+        events,
+        controls.flows(),
+    );
+    let openers = openers.map_err(waits())?;
     let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
-    let mut watching = Watching::new(diags()?, &shared, courses);
+    let mut watching = Watching::new(for_looks, &shared, courses);
     let (ended, started_ns, ended_ns) = carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
     let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
     let (senders, sampled, courses) = watching.finish(plan, elapsed_ns, &ended);
@@ -187,10 +193,10 @@ fn ahead() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// Listeners for every congestion control and sinks for every workload of datagrams, at both sides; and where each workload's flows go.
+/// Listeners for every congestion control and sinks for every workload of datagrams, in every space; and where each workload's flows go.
 #[expect(clippy::type_complexity, reason = "what both loops need, made together")]
 fn targets(
-    emulator: &Emulator,
+    spaces: &[Namespace],
     plan: &RealPlan,
     controls: &Controls,
     account: &Account,
@@ -200,13 +206,13 @@ fn targets(
     for (which, workload) in plan.workloads.iter().enumerate() {
         let mut target = Target::default();
         if account.sends(which) == Sends::Datagrams {
-            for side in Side::BOTH {
+            for space in spaces {
                 let open = || socket::sink(plan.buffer);
-                let sink = inside(side.namespace(emulator), "take datagrams in a namespace", open)?;
+                let sink = inside(space, "take datagrams in a namespace", open)?;
                 let address = sink
                     .local_addr()
                     .map_err(Error::traffic("read a socket's address", ""))?;
-                target.sinks[side.index()] = address.port();
+                target.sinks.push(address.port());
                 sinks.push((sink, account.read(which)));
             }
         } else if let Some(contender) = &workload.contender {
@@ -215,19 +221,22 @@ fn targets(
             target.congestion = congestion;
             let known = listening.iter().find(|known| known.answers == answers);
             target.listeners = match known {
-                Some(known) => known.ports,
+                Some(known) => known.ports.clone(),
                 None => {
-                    let mut ports = [0; 2];
-                    for side in Side::BOTH {
+                    let mut ports = Vec::with_capacity(spaces.len());
+                    for space in spaces {
                         let open = || socket::listen(&answers, plan.buffer);
-                        let listener = inside(side.namespace(emulator), "listen in a namespace", open)?;
+                        let listener = inside(space, "listen in a namespace", open)?;
                         let address = listener
                             .local_addr()
                             .map_err(Error::traffic("read the listener's address", ""))?;
-                        ports[side.index()] = address.port();
+                        ports.push(address.port());
                         listeners.push(listener);
                     }
-                    listening.push(Listening { answers, ports });
+                    listening.push(Listening {
+                        answers,
+                        ports: ports.clone(),
+                    });
                     ports
                 }
             };
@@ -261,14 +270,15 @@ pub(super) fn alone(emulator: &Emulator) -> Alone {
 
 /// Looks at the flows that last.
 struct Watching<'r> {
-    diags: [Diag; 2],
+    /// By the number of their space.
+    diags: Vec<Diag>,
     shared: &'r Shared,
     flows: Vec<(Watched, Vec<Sample>)>,
     courses: Courses,
 }
 
 impl<'r> Watching<'r> {
-    fn new(diags: [Diag; 2], shared: &'r Shared, courses: Courses) -> Watching<'r> {
+    fn new(diags: Vec<Diag>, shared: &'r Shared, courses: Courses) -> Watching<'r> {
         Watching {
             diags,
             shared,
@@ -333,10 +343,10 @@ impl<'r> Watching<'r> {
             }
         }
         for ((watched, samples), fresh) in self.flows.iter_mut().zip(fresh) {
-            let Some(sample) = samples.last_mut().filter(|_| fresh) else {
+            let sample = samples.last_mut().filter(|_| fresh);
+            let (Some(sample), Some(diag)) = (sample, self.diags.get_mut(watched.space)) else {
                 continue;
             };
-            let diag = &mut self.diags[watched.side.index()];
             let asked = diag.query(watched.local, watched.peer).map_err(Error::traffic(
                 "observe the connections",
                 "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",

@@ -8,7 +8,8 @@ mod host;
 use std::path::Path;
 use std::sync::Arc;
 
-use ccplane_algorithms::Registry;
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
@@ -16,12 +17,12 @@ use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
 
 use super::plan::link_events;
-use super::{Controls, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
+use super::{Controls, Layout, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
 use crate::contender::Contender;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
 use crate::sim::Plan;
-use crate::traffic::buffer_for;
+use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 use host::{privileged, registers, steers};
 
 /// A shipped scenario with its duration and other lines replaced.
@@ -69,7 +70,11 @@ fn plan(scenario: &Scenario, contender: Option<&Contender>, seed: u64, buffer: u
     let network = Plan::new(scenario).unwrap();
     let registry = Registry::builtin();
     let wants = |contender: &Contender| Ok(crate::wants(contender, &registry)?);
-    RealPlan::of(scenario, &network, contender, seed, buffer, wants).unwrap()
+    RealPlan::of(scenario, &layout(scenario), &network, contender, seed, buffer, wants).unwrap()
+}
+
+fn layout(scenario: &Scenario) -> Layout {
+    Layout::of(scenario).unwrap()
 }
 
 struct Ran {
@@ -106,7 +111,7 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
     let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
     let controls = Controls::start(all, &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
-    let recorded = tcp::run(&emulator, &plan, &controls, |_, _| true).unwrap();
+    let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
     let report = emulator.finish().unwrap();
     controls.finish().unwrap();
     sound(&recorded, &plan);
@@ -328,7 +333,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     let carried = could_carry(
         &config.forward.line,
         ccplane_emu::Way::Forward,
-        &link_events(&scenario),
+        &link_events(&scenario, &layout(&scenario)),
         Duration::ZERO,
         scenario.duration,
     );
@@ -536,7 +541,7 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
     let controls = Controls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let mut seen = 0;
-    let recorded = tcp::run(&emulator, &plan, &controls, |elapsed, received| {
+    let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |elapsed, received| {
         seen = received;
         elapsed < Duration::from_millis(300)
     });
@@ -568,7 +573,7 @@ fn a_host_at_neither_side_is_told() {
     plan.hosts = super::Hosts::default();
     let controls = Controls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
-    let outcome = tcp::run(&emulator, &plan, &controls, |_, _| true);
+    let outcome = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true);
     let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("at neither side"), "{error}");
 }
@@ -598,4 +603,68 @@ fn our_transport_carries_the_same_workloads() {
     let cross = ran.goodput("cross");
     // Each pair sends so much.
     assert!((1.2..3.6).contains(&cross), "{cross}");
+}
+
+/// An algorithm whose thread stands still from its first report on, once, for longer than the run.
+struct Hangs {
+    hung: bool,
+}
+
+impl Algorithm for Hangs {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "hangs"
+    }
+
+    fn programs(&self) -> Programs {
+        let fold = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))\n\
+                    (when (> Micros 10000) (:= Micros 0) (report))";
+        Programs::new().with("fold", fold)
+    }
+
+    fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
+        control.program("fold", &[]);
+    }
+
+    fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {
+        if !std::mem::replace(&mut self.hung, true) {
+            wait_until(monotonic_ns() + 4_000_000_000);
+        }
+    }
+}
+
+const HANGS: AlgorithmDoc = AlgorithmDoc {
+    name: "hangs",
+    doc: "hangs at its first report",
+    parameters: &[],
+};
+
+#[test]
+fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
+    if !steers("flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end") {
+        return;
+    }
+    let _turn = registers();
+    let scenario = read(
+        "contenders = [\"hangs\", \"reno\"]\nduration = \"3s\"\n\
+         [topology.dumbbell]\nrate = \"24mbit\"\nrtt = \"20ms\"\n\
+         [[workload]]\nname = \"compared\"\nbulk = { flows = 2 }\n\
+         [[workload]]\nname = \"beside\"\nalgorithm = \"cubic\"\nbulk = { flows = 3 }\n",
+    );
+    let registry = Registry::builtin().add(HANGS, |_| Ok(boxed(Hangs { hung: false })));
+    let fell_back = |contender: &Contender| {
+        let (config, buffer) = emulated(&scenario, 1);
+        let network = Plan::new(&scenario).unwrap();
+        let wants = |_: &Contender| Ok(Default::default());
+        let plan = RealPlan::of(&scenario, &layout(&scenario), &network, Some(contender), 1, buffer, wants).unwrap();
+        let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
+        let controls = Controls::start(all, &registry, None).unwrap();
+        let emulator = Emulator::start(config).unwrap();
+        let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
+        controls.finish().unwrap();
+        recorded.workloads.iter().map(|workload| workload.fell_back).collect::<Vec<_>>()
+    };
+    assert_eq!(fell_back(&scenario.contenders[0]), [2, 0]);
+    assert_eq!(fell_back(&scenario.contenders[1]), [0, 0]);
 }

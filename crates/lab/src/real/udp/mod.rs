@@ -43,7 +43,7 @@ pub(crate) fn run(
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(Recorded, Option<SecondLoop>), Error> {
     socket::allow_many_files();
-    hosts::settle(emulator)?;
+    hosts::settle(emulator, [])?;
     let account = Account::new(plan)?;
     let mut loops = Loop {
         net: Net::new(emulator, plan, registry, agent, tail),
@@ -279,10 +279,9 @@ impl Loop<'_> {
                 finish,
                 follow,
             } => {
-                let side = place(self.net.plan, from)?.side;
                 let opening = Opening {
                     workload,
-                    side,
+                    from: place(self.net.plan, from)?,
                     bytes,
                     follow,
                 };

@@ -1,0 +1,329 @@
+//! Where a scenario's hosts are on real packets: at the two sides of one bottleneck, or in sites behind gateways there.
+//!
+//! A dumbbell has its bottleneck. Of nodes and links written one by one, one pair of links, there and back between two nodes, is the
+//! bottleneck, and all others are wires: no rate, no delay. Each `[[bundle]]` joins two sites, one at either side. A site is the switch
+//! that the bundle names and every host that reaches the bottleneck over it only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_units::Duration;
+use ccplane_workload::NodeId;
+
+use super::hosts::{Hosts, Side};
+use crate::scenario::{GraphLink, Link, Node, Scenario, Topology};
+
+/// As a dumbbell's links are called.
+const BOTTLENECK: &str = "bottleneck";
+const REVERSE: &str = "reverse";
+
+/// Pairs of sites: each has two gateways, with three threads each.
+const MOST_PAIRS: usize = 64;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// By [`Side`]: the name of the link that begins there, and what it is like.
+    pub links: [(String, Link); 2],
+    pub pairs: Vec<Pair>,
+    /// Hosts by space; of a dumbbell its names say it.
+    spaces: Option<Vec<(Side, Vec<String>)>>,
+}
+
+/// Two sites with a tunnel between them. By [`Side`], as everything in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// The switches.
+    pub names: [String; 2],
+    /// The number of the bundle that leaves the site, if any does.
+    pub bundles: [Option<usize>; 2],
+}
+
+impl Pair {
+    /// The spaces of the sites of the `number`-th pair: they follow those of the two sides.
+    pub fn spaces(number: usize) -> [usize; 2] {
+        [2 + 2 * number, 3 + 2 * number]
+    }
+}
+
+impl Layout {
+    /// Of a scenario; else why it has none, one sentence each.
+    pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
+        let one_bottleneck = "a network other than [topology.dumbbell], or nodes and links around one bottleneck".to_owned();
+        match &scenario.topology {
+            Topology::Dumbbell { bottleneck, back, .. } => {
+                if !scenario.bundles.is_empty() {
+                    return Err(vec![
+                        "[[bundle]] in [topology.dumbbell]: write nodes and links, as scenarios/22-bundle.toml does".to_owned(),
+                    ]);
+                }
+                Ok(Layout {
+                    links: [
+                        (BOTTLENECK.to_owned(), bottleneck.clone()),
+                        (REVERSE.to_owned(), wire(*back)),
+                    ],
+                    pairs: Vec::new(),
+                    spaces: None,
+                })
+            }
+            Topology::Graph { nodes, links } => graph(scenario, nodes, links).map_err(|part| vec![part]),
+            _ => Err(vec![one_bottleneck]),
+        }
+    }
+
+    /// There and back, without a queue.
+    pub fn rtt(&self) -> Duration {
+        let [there, back] = &self.links;
+        there.1.delay + back.1.delay
+    }
+
+    /// The bottleneck's forward direction.
+    pub fn forward(&self) -> &Link {
+        &self.links[0].1
+    }
+
+    /// The side where the link of this name begins.
+    pub fn side_of(&self, link: &str) -> Option<Side> {
+        Side::BOTH.into_iter().find(|side| self.links[side.index()].0 == link)
+    }
+
+    /// The hosts, of a network with these nodes.
+    pub fn hosts<'n>(&self, nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
+        let Some(spaces) = &self.spaces else {
+            return Hosts::named(nodes);
+        };
+        let by_name: BTreeMap<&str, NodeId> = nodes.map(|(node, name)| (name, node)).collect();
+        let known = |names: &[String]| names.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
+        Hosts::new(spaces.iter().map(|(side, names)| (*side, known(names))))
+    }
+}
+
+/// No rate, only delay.
+fn wire(delay: Duration) -> Link {
+    Link {
+        line: LineSpec::Unlimited,
+        line_name: String::new(),
+        delay,
+        jitter: Duration::ZERO,
+        reorder: false,
+        queue: QueueSpec::UNLIMITED,
+        queue_name: String::new(),
+        loss: LossModel::NONE,
+        strip_classes: false,
+    }
+}
+
+fn is_wire(link: &Link) -> bool {
+    matches!(link.line, LineSpec::Unlimited)
+        && link.delay == Duration::ZERO
+        && link.jitter == Duration::ZERO
+        && link.loss == LossModel::NONE
+        && !link.strip_classes
+}
+
+fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Layout, String> {
+    let [there, back] = bottleneck(scenario, links)?;
+    let ends = [there.from.text.as_str(), there.to.text.as_str()];
+    let others = links.iter().filter(|link| ![&there.name, &back.name].contains(&&link.name));
+    let wires = Wires::of(others);
+    let sides = ends.map(|end| wires.reach(end, None));
+    if sides[0].contains(ends[1]) {
+        return Err(format!(
+            "a network with a way from `{}` to `{}` around the bottleneck",
+            ends[0], ends[1]
+        ));
+    }
+    let pairs = pairs(scenario, &sides)?;
+    let hosts: BTreeSet<&str> = nodes.iter().filter(|node| !node.switch).map(|node| &*node.name.text).collect();
+    let mut spaces: Vec<(Side, Vec<String>)> = Side::BOTH.map(|side| (side, Vec::new())).to_vec();
+    let sites = || pairs.iter().flat_map(|pair| Side::BOTH.map(|side| (side, &*pair.names[side.index()])));
+    spaces.extend(sites().map(|(side, _)| (side, Vec::new())));
+    for side in Side::BOTH {
+        let end = ends[side.index()];
+        let around: Vec<(usize, BTreeSet<&str>)> = sites()
+            .enumerate()
+            .filter(|(_, (at, _))| *at == side)
+            .map(|(number, (_, site))| (2 + number, wires.reach(end, Some(site))))
+            .collect();
+        for host in sides[side.index()].iter().filter(|node| hosts.contains(*node)) {
+            let mut behind = around.iter().filter(|(_, without)| !without.contains(host));
+            let space = behind.next().map_or(side.index(), |(space, _)| *space);
+            if behind.next().is_some() {
+                return Err(format!("`{host}` behind the boxes of several bundles: it can be in one site"));
+            }
+            spaces[space].1.push((*host).to_owned());
+        }
+    }
+    Ok(Layout {
+        links: [there, back].map(|link| (link.name.clone(), link.link.clone())),
+        pairs,
+        spaces: Some(spaces),
+    })
+}
+
+/// The only links that are no wires, the forward one first: the one that the report draws, else the first.
+fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s GraphLink; 2], String> {
+    let mut special = links.iter().filter(|link| !is_wire(&link.link));
+    let Some(first) = special.next() else {
+        return Err("a network without a bottleneck: give a link a rate".to_owned());
+    };
+    let between = |link: &&GraphLink, from: &str, to: &str| link.from.text == from && link.to.text == to;
+    let (a, b) = (first.from.text.as_str(), first.to.text.as_str());
+    if let Some(other) = special.find(|link| !between(link, b, a)) {
+        return Err(format!(
+            "`{}` and `{}`, both with a rate, a delay or loss: there is one bottleneck, there and back",
+            first.name, other.name
+        ));
+    }
+    let all: Vec<&GraphLink> = links.iter().filter(|link| between(link, a, b) || between(link, b, a)).collect();
+    let [one, two] = all[..] else {
+        return Err(format!("{} links between `{a}` and `{b}`: there is one each way", all.len()));
+    };
+    let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
+    match drawn {
+        Some(drawn) if drawn == two.name => Ok([two, one]),
+        None if std::ptr::eq(two, first) => Ok([two, one]),
+        _ => Ok([one, two]),
+    }
+}
+
+/// The pairs of sites that the bundles join.
+fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, String> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    for (number, bundle) in scenario.bundles.iter().enumerate() {
+        let side = |name: &str| Side::BOTH.into_iter().find(|side| sides[side.index()].contains(name));
+        let (from, to) = (&*bundle.from.text, &*bundle.to.text);
+        let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.other())) else {
+            return Err(format!("the bundle {}, whose ends are not at both sides of the bottleneck", bundle.title()));
+        };
+        let names = match begins {
+            Side::Left => [from, to],
+            Side::Right => [to, from],
+        };
+        let known = pairs.iter_mut().find(|pair| names.iter().any(|name| pair.names.iter().any(|known| known == name)));
+        match known {
+            Some(pair) if pair.names == names && pair.bundles[begins.index()].is_none() => {
+                pair.bundles[begins.index()] = Some(number);
+            }
+            Some(_) => {
+                return Err(format!("a second bundle at a switch of {}: a site has one other", bundle.title()));
+            }
+            None => {
+                let mut bundles = [None; 2];
+                bundles[begins.index()] = Some(number);
+                pairs.push(Pair {
+                    names: names.map(str::to_owned),
+                    bundles,
+                });
+            }
+        }
+    }
+    if pairs.len() > MOST_PAIRS {
+        return Err(format!("{} pairs of sites: there are at most {MOST_PAIRS}", pairs.len()));
+    }
+    Ok(pairs)
+}
+
+/// The neighbours of each node.
+struct Wires<'s>(BTreeMap<&'s str, Vec<&'s str>>);
+
+impl<'s> Wires<'s> {
+    fn of(links: impl Iterator<Item = &'s GraphLink>) -> Wires<'s> {
+        let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for link in links {
+            for (from, to) in [(&link.from, &link.to), (&link.to, &link.from)] {
+                all.entry(&from.text).or_default().push(&to.text);
+            }
+        }
+        Wires(all)
+    }
+
+    /// All that is linked with a node, itself too, without a way over another.
+    fn reach(&self, from: &'s str, without: Option<&str>) -> BTreeSet<&'s str> {
+        let mut found = BTreeSet::new();
+        let mut next = vec![from];
+        while let Some(node) = next.pop() {
+            if Some(node) != without && found.insert(node) {
+                next.extend(self.0.get(node).into_iter().flatten());
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Two sites with a host each, and strangers; `more` may add to it.
+    fn two_sites(more: &str) -> String {
+        let nodes = ["near", "far", "left", "right"].map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
+        let hosts = ["server", "client", "stranger", "guest"].map(|name| format!("[[node]]\nname = \"{name}\"\n"));
+        let wires = [
+            ("server", "near"),
+            ("near", "left"),
+            ("right", "far"),
+            ("far", "client"),
+            ("stranger", "left"),
+            ("right", "guest"),
+        ];
+        let wires = wires.map(|(from, to)| format!("[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\n"));
+        format!(
+            "contenders = [\"bundler\"]\nduration = \"1s\"\n{}{}{}[[link]]\nfrom = \"left\"\nto = \"right\"\nrate = \"10mbit\"\ndelay = \"10ms\"\n\
+             [[bundle]]\nfrom = \"near\"\nto = \"far\"\n[[workload]]\nfrom = \"server\"\nto = \"client\"\nbulk = {{}}\n{more}",
+            nodes.concat(),
+            hosts.concat(),
+            wires.concat()
+        )
+    }
+
+    fn layout(text: &str) -> Result<Layout, Vec<String>> {
+        Layout::of(&Scenario::parse("test.toml", text, Path::new(".")).unwrap())
+    }
+
+    fn names(layout: &Layout) -> Vec<Vec<&str>> {
+        let spaces = layout.spaces.iter().flatten();
+        spaces.map(|(_, hosts)| hosts.iter().map(String::as_str).collect()).collect()
+    }
+
+    #[test]
+    fn hosts_behind_a_box_are_in_its_site_and_the_others_at_their_side() {
+        let all = layout(&two_sites("")).unwrap();
+        assert_eq!(names(&all), [["stranger"], ["guest"], ["server"], ["client"]]);
+        assert_eq!(all.pairs[0].names, ["near", "far"]);
+        assert_eq!(all.pairs[0].bundles, [Some(0), None]);
+        assert_eq!(all.rtt(), Duration::from_millis(20));
+        assert_eq!(all.side_of("right->left"), Some(Side::Right));
+        assert_eq!(all.side_of("near->left"), None);
+        // The way back, where that is drawn; a box at the bottleneck's own end has all that is behind it.
+        let turned = layout(&two_sites("[report]\nlink = \"right->left\"\n").replace("from = \"near\"\nto = \"far\"", "from = \"near\"\nto = \"right\"")).unwrap();
+        assert_eq!(names(&turned), [vec![], vec!["stranger"], vec!["client", "guest"], vec!["server"]]);
+        assert_eq!(turned.pairs[0].bundles, [None, Some(0)]);
+    }
+
+    #[test]
+    fn bundles_both_ways_have_one_pair_of_sites() {
+        let all = layout(&two_sites("[[bundle]]\nfrom = \"far\"\nto = \"near\"\n")).unwrap();
+        assert_eq!(all.pairs.len(), 1);
+        assert_eq!(all.pairs[0].bundles, [Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn what_has_not_one_bottleneck_between_sites_says_why() {
+        let slow = "[[link]]\nfrom = \"right\"\nto = \"near\"\nrate = \"1mbit\"\n";
+        let around = "[[link]]\nfrom = \"guest\"\nto = \"stranger\"\n";
+        let again = "[[bundle]]\nfrom = \"near\"\nto = \"right\"\n";
+        for (text, reason) in [
+            (two_sites(slow), "`left->right` and `right->near`, both with a rate"),
+            (two_sites(around), "around the bottleneck"),
+            (two_sites(again), "a site has one other"),
+            (two_sites("").replace("rate = \"10mbit\"\ndelay = \"10ms\"\n", ""), "without a bottleneck"),
+            (two_sites("").replace("to = \"far\"\n[[workload]]", "to = \"left\"\n[[workload]]"), "not at both sides"),
+        ] {
+            let parts = layout(&text).unwrap_err();
+            assert!(parts[0].contains(reason), "{parts:?}");
+        }
+    }
+}

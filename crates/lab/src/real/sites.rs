@@ -1,0 +1,376 @@
+//! Sites behind gateways: the bundles of a scenario on real packets.
+//!
+//! A site is a namespace with its hosts and the device of its gateway, which runs in this process. The gateway's UDP socket is in the
+//! namespace of its side of the bottleneck, from where hosts in no site send: they are behind the boxes. A pair of sites has a tunnel of
+//! its own. Who steers a bundle is its algorithm or the contender; where that is a native one, or none leaves the site, the gateway observes
+//! and limits nothing.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_bundle::SendboxConfig;
+use ccplane_bundle::gateway::config::Config;
+use ccplane_bundle::gateway::keys::PrivateKey;
+use ccplane_bundle::gateway::{Gateway, Makes, PeerReport};
+use ccplane_emu::Emulator;
+use ccplane_host::{InterfaceStats, Namespace, interface_stats};
+use ccplane_transport::udp::Socket;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use super::hosts::{Side, network};
+use super::layout::{Layout, Pair};
+use crate::contender::{Contender, read};
+use crate::error::Error;
+use crate::packets::MTU;
+use crate::result::{BundleChange, BundleFigures, BundleSample};
+use crate::scenario::{Bundle, Scenario};
+use crate::traffic::{monotonic_ns, wait_until};
+
+/// What the tunnel adds to each packet: IPv4, UDP and WireGuard's own.
+const OVERHEAD: u32 = 60;
+/// A gateway's device in its site.
+const DEVICE: &str = "gate0";
+/// WireGuard's usual port; every pair has the next.
+const PORT: u16 = 51_820;
+/// Runs where nobody steers: of all algorithms it computes least.
+const OBSERVER: &str = "autorate";
+/// Until the keys have to be there. WireGuard calls again after 5 s.
+const PATIENCE_NS: u64 = 12_000_000_000;
+/// Between two looks at whether they are.
+const LOOK_NS: u64 = 5_000_000;
+/// Two changes of mode are as far apart at least: the mode is judged every 10 ms.
+const APART_NS: u64 = 1_000_000;
+/// The stream of random numbers that keys are drawn from.
+const KEYS: u128 = 0x6b_6579_73 << 32;
+
+/// Gateways that run, with what was seen of their bundles.
+pub(crate) struct Sites {
+    all: Vec<Site>,
+}
+
+struct Site {
+    name: String,
+    namespace: Namespace,
+    /// Until it is stopped.
+    gateway: Option<Gateway>,
+    /// The zero of its clock, `CLOCK_MONOTONIC` nanoseconds, as all times here.
+    epoch_ns: u64,
+    /// The number of the bundle that leaves the site.
+    bundle: Option<usize>,
+    /// The mode, and since when.
+    mode: (&'static str, u64),
+    samples: Vec<BundleSample>,
+    changes: Vec<(u64, &'static str, &'static str)>,
+}
+
+/// What became of the sites.
+pub(crate) struct Ended {
+    /// In the scenario's order.
+    pub figures: Vec<BundleFigures>,
+    pub samples: Vec<Vec<BundleSample>>,
+    /// What gateways did to packets beside shaping them.
+    pub mishaps: Vec<String>,
+}
+
+/// What of a scenario's bundles cannot be on real packets, one sentence each.
+pub(super) fn refuses(scenario: &Scenario, layout: &Layout) -> Vec<String> {
+    let mut parts = Vec::new();
+    for bundle in &scenario.bundles {
+        let title = bundle.title();
+        if bundle.overhead != 0 && bundle.overhead != OVERHEAD {
+            parts.push(format!("an overhead of {} bytes of {title}: the tunnel adds {OVERHEAD}", bundle.overhead));
+        }
+        if bundle.by_hash {
+            parts.push(format!("`by_hash` of {title}: a tunnel numbers its packets"));
+        }
+        if !bundle.classes.is_empty() {
+            parts.push(format!("classes of {title}: real packets have no bands"));
+        }
+    }
+    let bare = PrivateKey::from_bytes([1; 32]);
+    let ends = [SocketAddr::from(([10, 77, 0, 1], PORT)), SocketAddr::from(([10, 77, 0, 2], PORT))];
+    for (number, pair) in layout.pairs.iter().enumerate() {
+        for side in Side::BOTH {
+            let bundle = pair.bundles[side.index()].and_then(|bundle| scenario.bundles.get(bundle));
+            parts.extend(config(number, side, ends, &bare, bundle, OBSERVER).err());
+        }
+    }
+    parts
+}
+
+/// The configuration of the gateway at this side of a pair, whose peer has this key.
+fn config(
+    pair: usize,
+    side: Side,
+    ends: [SocketAddr; 2],
+    peer: &PrivateKey,
+    bundle: Option<&Bundle>,
+    algorithm: &str,
+) -> Result<Config, String> {
+    let [own, far] = [side, side.other()].map(Side::index);
+    // Who is called learns from the call where the other is.
+    let endpoint = match side {
+        Side::Left => format!("endpoint = \"{}\"\n", ends[far]),
+        Side::Right => String::new(),
+    };
+    let mut limits = String::new();
+    let rates = bundle.map(|bundle| [("min", bundle.min), ("max", bundle.max)]);
+    for (word, rate) in rates.into_iter().flatten() {
+        limits += &rate.map_or(String::new(), |rate| format!("{word} = \"{rate}\"\n"));
+    }
+    let text = format!(
+        "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{DEVICE}\"\naddresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
+         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\n{endpoint}prefixes = [\"172.16.{pair}.{}/32\", \"{}\"]\n\
+         algorithm = {algorithm:?}\nqueue = \"{}\"\n{limits}",
+        ends[own],
+        own + 1,
+        MTU - OVERHEAD,
+        peer.public(),
+        far + 1,
+        network(Pair::spaces(pair)[far]),
+        bundle.and_then(|bundle| bundle.queue).unwrap_or(SendboxConfig::QUEUE),
+    );
+    Config::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
+}
+
+/// Who steers a bundle: an algorithm of ours, and whether it limits anything.
+fn steers<'c>(bundle: Option<&'c Bundle>, contender: Option<&'c Contender>) -> (&'c str, &'c [(String, String)], bool) {
+    let who = bundle.and_then(|bundle| bundle.algorithm.as_ref().or(contender));
+    match who {
+        Some(Contender::Ccplane { name, parameters }) => (name, parameters, bundle.is_none_or(|bundle| bundle.observe)),
+        Some(Contender::Native { .. }) | None => (OBSERVER, &[], true),
+    }
+}
+
+impl Sites {
+    /// Makes the sites of a layout behind an emulator that was just started, and waits until they have keys. `contender` steers the
+    /// bundles that name no algorithm.
+    pub fn start(
+        emulator: &Emulator,
+        layout: &Layout,
+        scenario: &Scenario,
+        contender: Option<&Contender>,
+        registry: &Registry,
+        seed: u64,
+    ) -> Result<Sites, Error> {
+        let mut sites = Sites { all: Vec::new() };
+        let mut random = Pcg64::new(u128::from(seed), KEYS);
+        let mut key = || {
+            let mut bytes = [0; 32];
+            random.fill_bytes(&mut bytes);
+            // Nobody outside this process sees what is sealed with it.
+            PrivateKey::from_bytes(bytes)
+        };
+        for (number, pair) in layout.pairs.iter().enumerate() {
+            let port = PORT + number as u16;
+            let ends = [emulator.sender_addr(), emulator.receiver_addr()].map(|end| SocketAddr::new(end, port));
+            let keys = [key(), key()];
+            let mut made = Vec::new();
+            // A call that nobody hears is repeated after 5 s only: who is called is there first.
+            for side in [Side::Right, Side::Left] {
+                let bundle = pair.bundles[side.index()];
+                let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
+                let (name, parameters, observe) = steers(of, contender);
+                let far = side.other().index();
+                let config = config(number, side, ends, &keys[far], of, name).map_err(|why| broken(io::Error::other(why)))?;
+                let makes = once(registry, name, &read(parameters))?;
+                let below = side.namespace(emulator);
+                let namespace = Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
+                let bind = || Socket::bind(ends[side.index()]);
+                let socket = below.run(bind).map_err(host)?.map_err(broken)?;
+                let key = keys[side.index()].clone();
+                let start = move || Gateway::start_over(socket, config, &key, makes, observe);
+                let gateway = namespace.run(start).map_err(host)?;
+                let gateway = gateway.map_err(|why| broken(io::Error::other(why)))?;
+                let epoch_ns = monotonic_ns().saturating_sub(ns(gateway.report().uptime));
+                made.push(Site {
+                    name: pair.names[side.index()].clone(),
+                    namespace,
+                    gateway: Some(gateway),
+                    epoch_ns,
+                    bundle,
+                    mode: ("open", epoch_ns),
+                    samples: Vec::new(),
+                    changes: Vec::new(),
+                });
+            }
+            made.reverse();
+            sites.all.append(&mut made);
+        }
+        sites.await_keys()?;
+        Ok(sites)
+    }
+
+    fn await_keys(&self) -> Result<(), Error> {
+        let deadline = monotonic_ns() + PATIENCE_NS;
+        while !self.all.iter().all(Site::has_keys) {
+            let now = monotonic_ns();
+            if now >= deadline {
+                return Err(Error::traffic(
+                    "agree on keys between two sites",
+                    "a loss near 100% lets no handshake through",
+                )(io::ErrorKind::TimedOut.into()));
+            }
+            wait_until(now + LOOK_NS);
+        }
+        Ok(())
+    }
+
+    /// The namespaces of the sites, in the order of their spaces.
+    pub fn namespaces(&self) -> Vec<Namespace> {
+        self.all.iter().map(|site| site.namespace.clone()).collect()
+    }
+
+    /// A look at every bundle.
+    pub fn look(&mut self) {
+        for site in self.all.iter_mut().filter(|site| site.bundle.is_some()) {
+            site.look();
+        }
+    }
+
+    /// Stops them all; what was seen since the run began. What came before `warm` is not in shares and delays.
+    pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<Ended, Error> {
+        let mut ended = Ended {
+            figures: vec![BundleFigures::default(); scenario.bundles.len()],
+            samples: vec![Vec::new(); scenario.bundles.len()],
+            mishaps: Vec::new(),
+        };
+        for site in &mut self.all {
+            ended.mishaps.extend(site.mishaps()?);
+            if let Some((number, bundle)) = site.bundle.and_then(|number| Some((number, scenario.bundles.get(number)?))) {
+                let warm_ns = scenario.warm.as_nanos();
+                let (figures, samples) = site.told(bundle.title(), started_ns, warm_ns);
+                (ended.figures[number], ended.samples[number]) = (figures, samples);
+            }
+            site.stop()?;
+        }
+        Ok(ended)
+    }
+}
+
+impl Site {
+    /// What the gateway says of its one peer, and when that was.
+    fn peer(&self) -> Option<(u64, PeerReport)> {
+        let report = self.gateway.as_ref()?.report();
+        Some((self.epoch_ns + ns(report.uptime), report.peers.into_iter().next()?))
+    }
+
+    fn has_keys(&self) -> bool {
+        self.peer().is_some_and(|(_, peer)| peer.keys_age_seconds.is_some())
+    }
+
+    fn look(&mut self) {
+        let Some((at_ns, peer)) = self.peer() else { return };
+        let since_ns = at_ns.saturating_sub(ns(peer.since_seconds));
+        let (mode, before_ns) = self.mode;
+        if mode != peer.mode || since_ns > before_ns + APART_NS {
+            self.mode = (peer.mode, since_ns);
+            self.changes.push((since_ns, peer.mode, peer.reason));
+        }
+        let gauge = |name: &str| peer.gauges.get(name).copied().unwrap_or_default();
+        self.samples.push(BundleSample {
+            at_ns,
+            mode: match peer.mode {
+                "delay" => 1,
+                "passing" => 2,
+                _ => 0,
+            },
+            limit_mbit: peer.rate.map_or(0.0, |rate| rate as f64 / 1e6),
+            received_mbit: peer.received as f64 / 1e6,
+            waiting_bytes: peer.queue_bytes,
+            rtt_ms: peer.rtt,
+            min_rtt_ms: peer.min_rtt,
+            eta: gauge("eta"),
+            capacity_mbit: gauge("capacity") * 8.0 / 1e6,
+            cross_mbit: gauge("cross") * 8.0 / 1e6,
+            ..BundleSample::default()
+        });
+    }
+
+    /// What the bundle did since the run began, and its looks, in the run's time.
+    fn told(&mut self, name: String, started_ns: u64, warm_ns: u64) -> (BundleFigures, Vec<BundleSample>) {
+        self.look();
+        let mut samples = std::mem::take(&mut self.samples);
+        samples.retain(|sample| sample.at_ns >= started_ns);
+        samples.iter_mut().for_each(|sample| sample.at_ns -= started_ns);
+        let counted = samples.partition_point(|sample| sample.at_ns < warm_ns);
+        let changes = self.changes.iter().map(|(at_ns, to, why)| BundleChange {
+            at_s: at_ns.saturating_sub(started_ns) as f64 / 1e9,
+            to: (*to).to_owned(),
+            why: (*why).to_owned(),
+        });
+        let counts = self.peer().map(|(_, peer)| peer.counts).unwrap_or_default();
+        let count = |what: &str| counts.get(what).copied().unwrap_or_default();
+        let figures = BundleFigures {
+            name,
+            arrived: count("arrived_packets"),
+            missing: count("missing_packets"),
+            dropped: count("dropped_packets"),
+            out_of_order_share: count("out_of_order_packets") as f64 / count("arrived_packets").max(1) as f64,
+            changes: changes.collect(),
+            ..BundleFigures::default()
+        }
+        .of_samples(&samples[counted..]);
+        (figures, samples)
+    }
+
+    /// Packets that met anything but the queues and the link.
+    fn mishaps(&self) -> Result<Vec<String>, Error> {
+        let Some(report) = self.gateway.as_ref().map(Gateway::report) else {
+            return Ok(Vec::new());
+        };
+        let stats = self.namespace.run(|| interface_stats(DEVICE)).map_err(host)?;
+        let InterfaceStats { tx_dropped, .. } = stats.map_err(host)?;
+        let of_peer = |what: &str| report.peers.first().and_then(|peer| peer.counts.get(what)).copied().unwrap_or_default();
+        let all = [
+            (tx_dropped, "that the gateway did not take in time"),
+            (report.packets_without_memory, "that found no memory in the gateway"),
+            (report.packets_refused, "that the site's device did not take"),
+            (of_peer("unreachable_packets"), "that waited too long for keys"),
+            (of_peer("too_long"), "that were too long for the path"),
+        ];
+        let told = all.into_iter().filter(|(packets, _)| *packets > 0);
+        Ok(told.map(|(packets, what)| format!("site {}: {packets} packets {what}", self.name)).collect())
+    }
+
+    /// In its namespace: there the device is. A gateway that ended by itself says why.
+    fn stop(&mut self) -> Result<(), Error> {
+        let Some(gateway) = self.gateway.take() else {
+            return Ok(());
+        };
+        let stopped = self.namespace.run(move || gateway.stop()).map_err(host)?;
+        stopped.map_err(|why| broken(io::Error::other(why)))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // Whoever drops instead of finishing does not ask what happened.
+        let _ = self.stop();
+    }
+}
+
+/// The algorithm, made now: what is wrong with it is told now.
+fn once(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Makes, Error> {
+    let made = Mutex::new(Some(registry.by_name(name, parameters)?));
+    Ok(Arc::new(move |_| {
+        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.take().ok_or_else(|| "it was made once; a site has one bundle".to_owned())
+    }))
+}
+
+fn host(error: ccplane_host::Error) -> Error {
+    Error::from_host(error, false)
+}
+
+fn broken(why: io::Error) -> Error {
+    Error::traffic("run a site's gateway", "")(why)
+}
+
+/// Nanoseconds of seconds that a gateway says.
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
