@@ -62,7 +62,7 @@ struct Running {
 
 enum Kind {
     None,
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
     #[expect(dead_code, reason = "it runs while it is here")]
     Bare(Bare),
     Process(Child),
@@ -159,7 +159,7 @@ impl Running {
         let before = tasks("self");
         let kind = match who {
             Who::Wire => Kind::None,
-            Who::Gateway(limit) => Kind::Gateway(space.run(|| gateway(site, ends, keys, limit))??),
+            Who::Gateway(limit) => Kind::Gateway(Box::new(space.run(|| gateway(site, ends, keys, limit))??)),
             Who::Bare => Kind::Bare(space.run(|| bare(site, ends))??),
             Who::WireguardGo => Kind::Process(wireguard_go::start(site, space, ends, keys)?),
         };
