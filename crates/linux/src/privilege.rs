@@ -86,7 +86,14 @@ fn bound(wanted: u64) -> std::io::Result<()> {
         let (there, dropped) = unsafe {
             let there = libc::prctl(libc::PR_CAPBSET_READ, bit);
             let drops = there == 1 && wanted >> bit & 1 == 0;
-            (there, if drops { libc::prctl(libc::PR_CAPBSET_DROP, bit) } else { 0 })
+            (
+                there,
+                if drops {
+                    libc::prctl(libc::PR_CAPBSET_DROP, bit)
+                } else {
+                    0
+                },
+            )
         };
         if there < 0 {
             // Beyond the last one that the kernel knows.
@@ -94,7 +101,11 @@ fn bound(wanted: u64) -> std::io::Result<()> {
         }
         if dropped < 0 {
             let why = std::io::Error::last_os_error();
-            return if why.raw_os_error() == Some(libc::EPERM) { Ok(()) } else { Err(why) };
+            return if why.raw_os_error() == Some(libc::EPERM) {
+                Ok(())
+            } else {
+                Err(why)
+            };
         }
     }
     Ok(())

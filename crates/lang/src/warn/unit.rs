@@ -116,7 +116,7 @@ impl Unit {
         let scales = a.scale.zip(b.scale).is_none_or(|(a, b)| a == b);
         let fits = (a.bytes, a.seconds) == (b.bytes, b.seconds) && scales;
         // A number in a product may have stood for any quantity: `(/ (* 131072 Flow.srtt_us) Cwnd)` is a time.
-        if !fits && !(a.is_plain() && b.is_plain()) {
+        if !(fits || a.is_plain() && b.is_plain()) {
             return Some(Unit::Unknown);
         }
         fits.then_some(Unit::Known(Quantity {
@@ -136,7 +136,7 @@ impl Quantity {
     /// As a person calls it, after "in".
     pub fn name(self) -> &'static str {
         let scale = self.scale;
-        let plain = match (self.bytes, self.seconds, scale) {
+        match (self.bytes, self.seconds, scale) {
             (0, 0, _) if self.packets => "packets",
             (0, 0, _) => "a ratio",
             (0, 1, Some(-6)) => "µs",
@@ -150,8 +150,7 @@ impl Quantity {
             (1, -1, Some(9)) => "bytes/ns",
             (1, -1, _) => "bytes/s",
             _ => "something else",
-        };
-        plain
+        }
     }
 
     /// What to do with a value in this unit so that it is one of `wanted`, where that is known.
