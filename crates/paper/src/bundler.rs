@@ -10,7 +10,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bundler",
     title: "Bundler's evaluation, all its experiments in their quick form",
     source: "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021",
-    takes: "2 minutes on two cores",
+    takes: "1 minute on two cores",
     on: &[Datapath::Sim],
     repeats: None,
     run: super::Run::Code(all),
