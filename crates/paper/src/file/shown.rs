@@ -312,7 +312,7 @@ impl Shown<'_> {
             x: match chart.x {
                 X::Time => {
                     let unit = drawn.map(|kept| format!("{}, {}", chart.x_label, unit_of_time(kept).0));
-                    Axis::linear(&unit.unwrap_or_default())
+                    Axis::linear(unit.unwrap_or_default())
                 }
                 X::Dim(_) if !chart.log => Axis::linear(&chart.x_label),
                 _ => Axis::log(&chart.x_label),
