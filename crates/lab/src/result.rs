@@ -97,13 +97,18 @@ impl Setup {
             1 => " · 1 flow".to_owned(),
             n => format!(" · {n} flows"),
         };
-        let network = self.network.as_ref().map_or(String::new(), |network| format!("{network} · "));
+        let network = self
+            .network
+            .as_ref()
+            .map_or(String::new(), |network| format!("{network} · "));
         let mbit = number(self.rate_mbit);
         let rate = match self.rate.parse::<Rate>() {
             Ok(_) => format!("{mbit} Mbit/s"),
             Err(_) => format!("{}, {mbit} Mbit/s on average", self.rate),
         };
-        let holds = self.queue_bytes.map_or(String::new(), |bytes| format!(", {} kB", number(bytes as f64 / 1e3)));
+        let holds = self
+            .queue_bytes
+            .map_or(String::new(), |bytes| format!(", {} kB", number(bytes as f64 / 1e3)));
         let loss = match self.loss.as_str() {
             "" | "0" | "0%" => String::new(),
             loss => format!(" · loss {loss}"),

@@ -69,7 +69,10 @@ pub(super) fn network(space: usize) -> String {
 
 /// The first two bytes of a space's addresses. A layout has no more spaces than there are.
 fn bytes(space: usize) -> [u8; 2] {
-    [NETWORK[0], NETWORK[1].saturating_add(u8::try_from(space).unwrap_or(u8::MAX))]
+    [
+        NETWORK[0],
+        NETWORK[1].saturating_add(u8::try_from(space).unwrap_or(u8::MAX)),
+    ]
 }
 
 /// The address of the `number`-th host of a space, from 0.
@@ -200,12 +203,19 @@ mod tests {
     #[test]
     fn a_space_has_room_for_its_network_and_no_more() {
         let all = (0..70_000).map(NodeId).collect();
-        let hosts = Hosts::new([(Side::Left, all), (Side::Right, vec![]), (Side::Right, vec![NodeId(70_000)])]);
+        let hosts = Hosts::new([
+            (Side::Left, all),
+            (Side::Right, vec![]),
+            (Side::Right, vec![NodeId(70_000)]),
+        ]);
         let last = MOST_HOSTS as u32 - 1;
         assert_eq!(hosts.get(NodeId(last)).unwrap().address.to_string(), "10.78.255.254");
         assert_eq!(hosts.get(NodeId(last + 1)), None);
         assert_eq!(hosts.get(NodeId(256)).unwrap().address.to_string(), "10.78.1.1");
         let behind = hosts.get(NodeId(70_000)).unwrap();
-        assert_eq!((behind.side, behind.space, behind.address.to_string()), (Side::Right, 2, "10.80.0.1".to_owned()));
+        assert_eq!(
+            (behind.side, behind.space, behind.address.to_string()),
+            (Side::Right, 2, "10.80.0.1".to_owned())
+        );
     }
 }

@@ -49,12 +49,14 @@ impl Pair {
 impl Layout {
     /// Of a scenario; else why it has none, one sentence each.
     pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
-        let one_bottleneck = "a network other than [topology.dumbbell], or nodes and links around one bottleneck".to_owned();
+        let one_bottleneck =
+            "a network other than [topology.dumbbell], or nodes and links around one bottleneck".to_owned();
         match &scenario.topology {
             Topology::Dumbbell { bottleneck, back, .. } => {
                 if !scenario.bundles.is_empty() {
                     return Err(vec![
-                        "[[bundle]] in [topology.dumbbell]: write nodes and links, as scenarios/22-bundle.toml does".to_owned(),
+                        "[[bundle]] in [topology.dumbbell]: write nodes and links, as scenarios/22-bundle.toml does"
+                            .to_owned(),
                     ]);
                 }
                 Ok(Layout {
@@ -93,7 +95,12 @@ impl Layout {
             return Hosts::named(nodes);
         };
         let by_name: BTreeMap<&str, NodeId> = nodes.map(|(node, name)| (name, node)).collect();
-        let known = |names: &[String]| names.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
+        let known = |names: &[String]| {
+            names
+                .iter()
+                .filter_map(|name| by_name.get(name.as_str()).copied())
+                .collect()
+        };
         Hosts::new(spaces.iter().map(|(side, names)| (*side, known(names))))
     }
 }
@@ -124,7 +131,9 @@ fn is_wire(link: &Link) -> bool {
 fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Layout, String> {
     let [there, back] = bottleneck(scenario, links)?;
     let ends = [there.from.text.as_str(), there.to.text.as_str()];
-    let others = links.iter().filter(|link| ![&there.name, &back.name].contains(&&link.name));
+    let others = links
+        .iter()
+        .filter(|link| ![&there.name, &back.name].contains(&&link.name));
     let wires = Wires::of(others);
     let sides = ends.map(|end| wires.reach(end, None));
     if sides[0].contains(ends[1]) {
@@ -134,9 +143,17 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
         ));
     }
     let pairs = pairs(scenario, &sides)?;
-    let hosts: BTreeSet<&str> = nodes.iter().filter(|node| !node.switch).map(|node| &*node.name.text).collect();
+    let hosts: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|node| !node.switch)
+        .map(|node| &*node.name.text)
+        .collect();
     let mut spaces: Vec<(Side, Vec<String>)> = Side::BOTH.map(|side| (side, Vec::new())).to_vec();
-    let sites = || pairs.iter().flat_map(|pair| Side::BOTH.map(|side| (side, &*pair.names[side.index()])));
+    let sites = || {
+        pairs
+            .iter()
+            .flat_map(|pair| Side::BOTH.map(|side| (side, &*pair.names[side.index()])))
+    };
     spaces.extend(sites().map(|(side, _)| (side, Vec::new())));
     for side in Side::BOTH {
         let end = ends[side.index()];
@@ -149,7 +166,9 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
             let mut behind = around.iter().filter(|(_, without)| !without.contains(host));
             let space = behind.next().map_or(side.index(), |(space, _)| *space);
             if behind.next().is_some() {
-                return Err(format!("`{host}` behind the boxes of several bundles: it can be in one site"));
+                return Err(format!(
+                    "`{host}` behind the boxes of several bundles: it can be in one site"
+                ));
             }
             spaces[space].1.push((*host).to_owned());
         }
@@ -175,9 +194,15 @@ fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s Gr
             first.name, other.name
         ));
     }
-    let all: Vec<&GraphLink> = links.iter().filter(|link| between(link, a, b) || between(link, b, a)).collect();
+    let all: Vec<&GraphLink> = links
+        .iter()
+        .filter(|link| between(link, a, b) || between(link, b, a))
+        .collect();
     let [one, two] = all[..] else {
-        return Err(format!("{} links between `{a}` and `{b}`: there is one each way", all.len()));
+        return Err(format!(
+            "{} links between `{a}` and `{b}`: there is one each way",
+            all.len()
+        ));
     };
     let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
     match drawn {
@@ -194,19 +219,27 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, 
         let side = |name: &str| Side::BOTH.into_iter().find(|side| sides[side.index()].contains(name));
         let (from, to) = (&*bundle.from.text, &*bundle.to.text);
         let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.other())) else {
-            return Err(format!("the bundle {}, whose ends are not at both sides of the bottleneck", bundle.title()));
+            return Err(format!(
+                "the bundle {}, whose ends are not at both sides of the bottleneck",
+                bundle.title()
+            ));
         };
         let names = match begins {
             Side::Left => [from, to],
             Side::Right => [to, from],
         };
-        let known = pairs.iter_mut().find(|pair| names.iter().any(|name| pair.names.iter().any(|known| known == name)));
+        let known = pairs
+            .iter_mut()
+            .find(|pair| names.iter().any(|name| pair.names.iter().any(|known| known == name)));
         match known {
             Some(pair) if pair.names == names && pair.bundles[begins.index()].is_none() => {
                 pair.bundles[begins.index()] = Some(number);
             }
             Some(_) => {
-                return Err(format!("a second bundle at a switch of {}: a site has one other", bundle.title()));
+                return Err(format!(
+                    "a second bundle at a switch of {}: a site has one other",
+                    bundle.title()
+                ));
             }
             None => {
                 let mut bundles = [None; 2];
@@ -219,7 +252,10 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, 
         }
     }
     if pairs.len() > MOST_PAIRS {
-        return Err(format!("{} pairs of sites: there are at most {MOST_PAIRS}", pairs.len()));
+        return Err(format!(
+            "{} pairs of sites: there are at most {MOST_PAIRS}",
+            pairs.len()
+        ));
     }
     Ok(pairs)
 }
@@ -259,7 +295,8 @@ mod tests {
 
     /// Two sites with a host each, and strangers; `more` may add to it.
     fn two_sites(more: &str) -> String {
-        let nodes = ["near", "far", "left", "right"].map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
+        let nodes =
+            ["near", "far", "left", "right"].map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
         let hosts = ["server", "client", "stranger", "guest"].map(|name| format!("[[node]]\nname = \"{name}\"\n"));
         let wires = [
             ("server", "near"),
@@ -285,7 +322,9 @@ mod tests {
 
     fn names(layout: &Layout) -> Vec<Vec<&str>> {
         let spaces = layout.spaces.iter().flatten();
-        spaces.map(|(_, hosts)| hosts.iter().map(String::as_str).collect()).collect()
+        spaces
+            .map(|(_, hosts)| hosts.iter().map(String::as_str).collect())
+            .collect()
     }
 
     #[test]
@@ -298,8 +337,15 @@ mod tests {
         assert_eq!(all.side_of("right->left"), Some(Side::Right));
         assert_eq!(all.side_of("near->left"), None);
         // The way back, where that is drawn; a box at the bottleneck's own end has all that is behind it.
-        let turned = layout(&two_sites("[report]\nlink = \"right->left\"\n").replace("from = \"near\"\nto = \"far\"", "from = \"near\"\nto = \"right\"")).unwrap();
-        assert_eq!(names(&turned), [vec![], vec!["stranger"], vec!["client", "guest"], vec!["server"]]);
+        let turned = layout(
+            &two_sites("[report]\nlink = \"right->left\"\n")
+                .replace("from = \"near\"\nto = \"far\"", "from = \"near\"\nto = \"right\""),
+        )
+        .unwrap();
+        assert_eq!(
+            names(&turned),
+            [vec![], vec!["stranger"], vec!["client", "guest"], vec!["server"]]
+        );
         assert_eq!(turned.pairs[0].bundles, [None, Some(0)]);
     }
 
@@ -319,8 +365,14 @@ mod tests {
             (two_sites(slow), "`left->right` and `right->near`, both with a rate"),
             (two_sites(around), "around the bottleneck"),
             (two_sites(again), "a site has one other"),
-            (two_sites("").replace("rate = \"10mbit\"\ndelay = \"10ms\"\n", ""), "without a bottleneck"),
-            (two_sites("").replace("to = \"far\"\n[[workload]]", "to = \"left\"\n[[workload]]"), "not at both sides"),
+            (
+                two_sites("").replace("rate = \"10mbit\"\ndelay = \"10ms\"\n", ""),
+                "without a bottleneck",
+            ),
+            (
+                two_sites("").replace("to = \"far\"\n[[workload]]", "to = \"left\"\n[[workload]]"),
+                "not at both sides",
+            ),
         ] {
             let parts = layout(&text).unwrap_err();
             assert!(parts[0].contains(reason), "{parts:?}");

@@ -79,7 +79,10 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     if scenario.stamps.is_some() {
         parts.push("[stamps]: clocks are what they are".to_owned());
     }
-    let names: Vec<&str> = layout.iter().flat_map(|layout| layout.links.each_ref().map(|(name, _)| &**name)).collect();
+    let names: Vec<&str> = layout
+        .iter()
+        .flat_map(|layout| layout.links.each_ref().map(|(name, _)| &**name))
+        .collect();
     if let [forward, _] = names[..] {
         let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
         let named = matches!(scenario.topology, Topology::Graph { .. });
@@ -161,8 +164,12 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
         spaces.into_values().collect::<Vec<_>>()
     };
     let to = one_each(to);
-    let mut pairs = one_each(from).into_iter().flat_map(|from| to.iter().map(move |to| (from, *to)));
-    pairs.find(|((_, from), (_, to))| !from.reaches(*to)).map(|((from, _), (to, _))| (from, to))
+    let mut pairs = one_each(from)
+        .into_iter()
+        .flat_map(|from| to.iter().map(move |to| (from, *to)));
+    pairs
+        .find(|((_, from), (_, to))| !from.reaches(*to))
+        .map(|((from, _), (to, _))| (from, to))
 }
 
 fn too_fast(rate: Rate) -> String {

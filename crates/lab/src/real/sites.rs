@@ -81,7 +81,10 @@ pub(super) fn refuses(scenario: &Scenario, layout: &Layout) -> Vec<String> {
     for bundle in &scenario.bundles {
         let title = bundle.title();
         if bundle.overhead != 0 && bundle.overhead != OVERHEAD {
-            parts.push(format!("an overhead of {} bytes of {title}: the tunnel adds {OVERHEAD}", bundle.overhead));
+            parts.push(format!(
+                "an overhead of {} bytes of {title}: the tunnel adds {OVERHEAD}",
+                bundle.overhead
+            ));
         }
         if bundle.by_hash {
             parts.push(format!("`by_hash` of {title}: a tunnel numbers its packets"));
@@ -91,7 +94,10 @@ pub(super) fn refuses(scenario: &Scenario, layout: &Layout) -> Vec<String> {
         }
     }
     let bare = PrivateKey::from_bytes([1; 32]);
-    let ends = [SocketAddr::from(([10, 77, 0, 1], PORT)), SocketAddr::from(([10, 77, 0, 2], PORT))];
+    let ends = [
+        SocketAddr::from(([10, 77, 0, 1], PORT)),
+        SocketAddr::from(([10, 77, 0, 2], PORT)),
+    ];
     for (number, pair) in layout.pairs.iter().enumerate() {
         for side in Side::BOTH {
             let bundle = pair.bundles[side.index()].and_then(|bundle| scenario.bundles.get(bundle));
@@ -175,7 +181,8 @@ impl Sites {
                 let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
                 let (name, parameters, observe) = steers(of, contender);
                 let far = side.other().index();
-                let config = config(number, side, ends, &keys[far], of, name).map_err(|why| broken(io::Error::other(why)))?;
+                let config =
+                    config(number, side, ends, &keys[far], of, name).map_err(|why| broken(io::Error::other(why)))?;
                 let makes = once(registry, name, &read(parameters))?;
                 let below = side.namespace(emulator);
                 let namespace = Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
@@ -240,7 +247,10 @@ impl Sites {
         };
         for site in &mut self.all {
             ended.mishaps.extend(site.mishaps()?);
-            if let Some((number, bundle)) = site.bundle.and_then(|number| Some((number, scenario.bundles.get(number)?))) {
+            if let Some((number, bundle)) = site
+                .bundle
+                .and_then(|number| Some((number, scenario.bundles.get(number)?)))
+            {
                 let warm_ns = scenario.warm.as_nanos();
                 let (figures, samples) = site.told(bundle.title(), started_ns, warm_ns);
                 (ended.figures[number], ended.samples[number]) = (figures, samples);
@@ -324,7 +334,14 @@ impl Site {
         };
         let stats = self.namespace.run(|| interface_stats(DEVICE)).map_err(host)?;
         let InterfaceStats { tx_dropped, .. } = stats.map_err(host)?;
-        let of_peer = |what: &str| report.peers.first().and_then(|peer| peer.counts.get(what)).copied().unwrap_or_default();
+        let of_peer = |what: &str| {
+            report
+                .peers
+                .first()
+                .and_then(|peer| peer.counts.get(what))
+                .copied()
+                .unwrap_or_default()
+        };
         let all = [
             (tx_dropped, "that the gateway did not take in time"),
             (report.packets_without_memory, "that found no memory in the gateway"),
@@ -333,7 +350,9 @@ impl Site {
             (of_peer("too_long"), "that were too long for the path"),
         ];
         let told = all.into_iter().filter(|(packets, _)| *packets > 0);
-        Ok(told.map(|(packets, what)| format!("site {}: {packets} packets {what}", self.name)).collect())
+        Ok(told
+            .map(|(packets, what)| format!("site {}: {packets} packets {what}", self.name))
+            .collect())
     }
 
     /// In its namespace: there the device is. A gateway that ended by itself says why.
@@ -358,7 +377,8 @@ fn once(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Make
     let made = Mutex::new(Some(registry.by_name(name, parameters)?));
     Ok(Arc::new(move |_| {
         let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.take().ok_or_else(|| "it was made once; a site has one bundle".to_owned())
+        made.take()
+            .ok_or_else(|| "it was made once; a site has one bundle".to_owned())
     }))
 }
 

@@ -657,13 +657,26 @@ fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
         let (config, buffer) = emulated(&scenario, 1);
         let network = Plan::new(&scenario).unwrap();
         let wants = |_: &Contender| Ok(Default::default());
-        let plan = RealPlan::of(&scenario, &layout(&scenario), &network, Some(contender), 1, buffer, wants).unwrap();
+        let plan = RealPlan::of(
+            &scenario,
+            &layout(&scenario),
+            &network,
+            Some(contender),
+            1,
+            buffer,
+            wants,
+        )
+        .unwrap();
         let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
         let controls = Controls::start(all, &registry, None).unwrap();
         let emulator = Emulator::start(config).unwrap();
         let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
         controls.finish().unwrap();
-        recorded.workloads.iter().map(|workload| workload.fell_back).collect::<Vec<_>>()
+        recorded
+            .workloads
+            .iter()
+            .map(|workload| workload.fell_back)
+            .collect::<Vec<_>>()
     };
     assert_eq!(fell_back(&scenario.contenders[0]), [2, 0]);
     assert_eq!(fell_back(&scenario.contenders[1]), [0, 0]);

@@ -23,8 +23,8 @@ use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
 use one::Job;
 pub(crate) use one::{broken, mixture, native};
-pub(crate) use plan::{Pairs, Plan};
 pub use plan::switched_on;
+pub(crate) use plan::{Pairs, Plan};
 pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.
