@@ -1,4 +1,5 @@
 //! `ccplane gateway run` as a service: what it may do, what it tells, and how it is told something new.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

@@ -140,7 +140,6 @@ impl<'r> Openers<'r> {
         shared: &'r Shared,
         account: Account,
         events: Events,
-        steered: Vec<Flows>,
     ) -> io::Result<Openers<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&shared.told, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
@@ -154,13 +153,19 @@ impl<'r> Openers<'r> {
             epoll,
             account,
             events,
-            steered,
+            steered: Vec::new(),
             flows: HashMap::new(),
             datagrams: HashMap::new(),
             watches: vec![0; plan.workloads.len()],
             started_ns: 0,
             block: vec![0x5a; BLOCK].into_boxed_slice(),
         })
+    }
+
+    /// Asks the kernel at the end which flows of these algorithms are on the fallback.
+    pub fn steered_by(mut self, algorithms: Vec<Flows>) -> Openers<'r> {
+        self.steered = algorithms;
+        self
     }
 
     /// Works from this time on, until the plan's duration is over or it is to stop.

@@ -44,7 +44,7 @@ const LOOK_NS: u64 = 5_000_000;
 /// Two changes of mode are as far apart at least: the mode is judged every 10 ms.
 const APART_NS: u64 = 1_000_000;
 /// The stream of random numbers that keys are drawn from.
-const KEYS: u128 = 0x6b_6579_73 << 32;
+const KEYS: u128 = 0x6b65_7973 << 32;
 
 /// Gateways that run, with what was seen of their bundles.
 pub(crate) struct Sites {

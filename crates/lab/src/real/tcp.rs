@@ -89,9 +89,8 @@ pub(crate) fn run(
         &shared,
         account,
         events,
-        controls.flows(),
     );
-    let openers = openers.map_err(waits())?;
+    let openers = openers.map_err(waits())?.steered_by(controls.flows());
     let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
     let mut watching = Watching::new(for_looks, &shared, courses);
     let (ended, started_ns, ended_ns) = carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
