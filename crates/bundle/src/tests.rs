@@ -401,7 +401,11 @@ impl Net {
 /// and open in time when nothing is heard.
 fn live(seed: u64) {
     let mut draws = Draws::of(seed);
-    let mut net = Net::new(if seed % 4 == 0 { Marks::Hash } else { Marks::Counter });
+    let mut net = Net::new(if seed.is_multiple_of(4) {
+        Marks::Hash
+    } else {
+        Marks::Counter
+    });
     net.fate = fate(Draws::of(draws.below(u64::MAX)));
     let floor = SendboxConfig::default().min;
     for part in 0..8 {

@@ -81,15 +81,7 @@ pub(crate) fn run(
     };
     let waits = || Error::traffic("wait for connections", "");
     let (for_openers, for_looks) = (diags()?, diags()?);
-    let openers = Openers::new(
-        plan,
-        &targets,
-        spaces,
-        for_openers,
-        &shared,
-        account,
-        events,
-    );
+    let openers = Openers::new(plan, &targets, spaces, for_openers, &shared, account, events);
     let openers = openers.map_err(waits())?.steered_by(controls.flows());
     let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
     let mut watching = Watching::new(for_looks, &shared, courses);
