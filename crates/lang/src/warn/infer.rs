@@ -243,12 +243,10 @@ impl<'s> Units<'_, '_, 's> {
                 _ => return false,
             },
         };
-        let thousands = |number: u64| number >= 1_000 && number.ilog10() > 2 && 10_u64.pow(number.ilog10()) == number;
+        let thousands = |number: u64| number >= 1_000;
         match literal {
             Literal::Num(number) => literal::measure(word).or_else(|| self.named(word)).is_none() && thousands(number),
-            Literal::Ratio(Ratio { num, den }) => {
-                (num == 1 && thousands(den.into())) || (den == 1 && thousands(num.into()))
-            }
+            Literal::Ratio(Ratio { num, den }) => thousands(den.into()) || thousands(num.into()),
             Literal::Bool(_) => false,
         }
     }

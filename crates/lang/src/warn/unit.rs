@@ -93,9 +93,11 @@ impl Unit {
         }
     }
 
-    /// The same after a factor or a divisor of a thousand or more in powers of ten: it may have been a conversion.
+    /// The same after a factor or a divisor of a thousand or more: it may have been a conversion, and of a rate what comes in a part of a
+    /// second.
     pub fn converted(self) -> Unit {
         match self {
+            Unit::Known(quantity) if quantity.seconds != 0 => Unit::Unknown,
             Unit::Known(quantity) => Unit::Known(Quantity {
                 scale: None,
                 ..quantity
