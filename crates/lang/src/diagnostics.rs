@@ -53,7 +53,7 @@ pub enum Code {
     Unreachable,
     /// A warning: no statement reports.
     NeverReports,
-    /// A warning: an unguarded average or sum of a time that may be `+infinity`.
+    /// A warning: an unguarded average of a time that may be `+infinity`.
     Infinite,
     /// A warning: values of different units meet.
     Unit,

@@ -79,14 +79,19 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
         text,
         literals: Vec::new(),
         variables: vec![unknown; text.scope.symbols.len()],
+        settled: false,
         problems: None,
     };
     units.declarations(def);
-    for _ in 0..ROUNDS {
-        let before = units.variables.clone();
-        units.clauses();
-        if units.variables == before {
-            break;
+    // Then, that of a local nothing is known where it is set to something unknown as well: it is used for several things.
+    for settled in [false, true] {
+        units.settled = settled;
+        for _ in 0..ROUNDS {
+            let before = units.variables.clone();
+            units.clauses();
+            if units.variables == before {
+                break;
+            }
         }
     }
     units.problems = Some(problems);
@@ -99,6 +104,8 @@ struct Units<'u, 't, 's> {
     literals: Vec<(&'s str, Measure)>,
     /// By their registers.
     variables: Vec<Variable>,
+    /// What can be inferred has been.
+    settled: bool,
     /// Where warnings go, once all variables are known.
     problems: Option<&'u mut Problems>,
 }
@@ -131,7 +138,8 @@ impl<'s> Units<'_, '_, 's> {
             } else if let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(&format!("{prefix}{name}"))
                 && let Some(variable) = self.variable(reg)
             {
-                variable.local = false;
+                // Programs keep their own state in control variables as well.
+                variable.local = prefix.is_empty();
                 variable.unit = measure.map_or(Unit::Unknown, Unit::from);
             }
         }
@@ -190,12 +198,14 @@ impl<'s> Units<'_, '_, 's> {
         match (head, shape) {
             ("*" | "mul", _) => {
                 let product = |units: &mut Self, unit: Unit, &part: &u32| units.scaled(unit, part, 1);
-                parts.iter().fold(Unit::Bare, |unit, part| product(self, unit, part))
+                let unit = parts.iter().fold(Unit::Bare, |unit, part| product(self, unit, part));
+                self.unless_converted(unit, parts)
             }
             ("/" | "div", _) => match parts {
                 [above, below] => {
                     let above = self.scaled(Unit::Bare, *above, 1);
-                    self.scaled(above, *below, -1)
+                    let unit = self.scaled(above, *below, -1);
+                    self.unless_converted(unit, parts)
                 }
                 _ => Unit::Unknown,
             },
@@ -224,12 +234,13 @@ impl<'s> Units<'_, '_, 's> {
 
     /// `unit` times, or over, a value.
     fn scaled(&mut self, unit: Unit, index: u32, sign: i8) -> Unit {
-        let product = unit.times(self.any(index), sign);
-        if self.converts(index) {
-            product.converted()
-        } else {
-            product
-        }
+        unit.times(self.any(index), sign)
+    }
+
+    /// The unit of a product or a quotient of these.
+    fn unless_converted(&self, unit: Unit, parts: &[u32]) -> Unit {
+        let converts = parts.iter().any(|&part| self.converts(part));
+        if converts { unit.converted() } else { unit }
     }
 
     /// Whether a literal, or a constant, is one by which units are converted.
@@ -257,14 +268,15 @@ impl<'s> Units<'_, '_, 's> {
         // Which one the unit is from.
         let mut first = None;
         let mut misfit = false;
-        let statement = parts.iter().any(|&part| self.is_statement(part));
+        // Of a choice, whoever uses it sees which unit it has: µs or ns beside +infinity is all the same.
+        let silent = matches!(self.text.list(whole), Some(("if" | "!if", _)));
         for &part in parts {
             let found = self.any(part);
             match unit.with(found) {
                 Some(both) => unit = both,
                 None => {
                     misfit = true;
-                    if !statement {
+                    if !silent {
                         self.misfit(whole, (first.unwrap_or(part), unit), (part, found));
                     }
                 }
@@ -277,14 +289,8 @@ impl<'s> Units<'_, '_, 's> {
         if misfit { Unit::Unknown } else { unit }
     }
 
-    /// `(if c statement)` has the shape of a choice.
-    fn is_statement(&self, index: u32) -> bool {
-        let head = self.text.list(index).map_or("", |(head, _)| head);
-        matches!(head, ":=" | "bind" | "report" | "fallthrough" | "reset" | "do")
-    }
-
     fn bind(&mut self, target: u32, value: u32) {
-        let found = self.any(value);
+        let (found, settled) = (self.any(value), self.settled);
         let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(self.text.text(target)) else {
             return;
         };
@@ -292,6 +298,10 @@ impl<'s> Units<'_, '_, 's> {
             Some(unit) => unit,
             None => match self.variable(reg) {
                 Some(variable) if variable.mixed => return,
+                Some(variable) if settled && variable.local && found == Unit::Unknown => {
+                    (variable.mixed, variable.unit) = (true, Unit::Unknown);
+                    return;
+                }
                 Some(variable) => variable.unit,
                 None => return,
             },

@@ -1,4 +1,4 @@
-//! Averages and sums of a time that may be unknown: `+infinity` spoils them.
+//! Averages of a time that may be unknown: `+infinity` spoils them.
 
 use super::Text;
 use crate::diagnostics::{Code, Problem, Problems};
@@ -64,15 +64,10 @@ fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems:
             }
             asked.truncate(before);
         }
-        (":=" | "bind", &[target, value]) => match text.list(value) {
+        (":=" | "bind", &[_, value]) => match text.list(value) {
             Some(("ewma", averaged)) => {
                 for &part in averaged.iter().skip(1) {
                     warn(text, part, asked, "an average", problems);
-                }
-            }
-            Some(("+" | "add", terms)) if terms.iter().any(|&term| text.text(term) == text.text(target)) => {
-                for &part in &terms {
-                    warn(text, part, asked, "a sum", problems);
                 }
             }
             _ => walk(text, value, asked, problems),
