@@ -39,11 +39,13 @@ mod tests {
 
     #[test]
     fn the_way_to_this_host_takes_what_loopback_takes() {
-        let loopback = crate::mtu("lo").unwrap();
+        // No IPv4 packet is longer than 65,535 bytes, whatever the device takes.
+        let device = crate::mtu("lo").unwrap();
+        let loopback = device.min(65_535);
         assert_eq!(path_mtu("127.0.0.1:1".parse().unwrap()).unwrap(), loopback);
         assert_eq!(path_mtu("[::ffff:127.0.0.1]:1".parse().unwrap()).unwrap(), loopback);
         if crate::has_ipv6() {
-            assert_eq!(path_mtu("[::1]:1".parse().unwrap()).unwrap(), loopback);
+            assert!((loopback..=device).contains(&path_mtu("[::1]:1".parse().unwrap()).unwrap()));
         }
     }
 }
