@@ -220,6 +220,8 @@ fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
     }
     assert!(threads.iter().any(|(name, _)| name == "ccplane-metrics"), "{threads:?}");
     reloads(&running, &files, &space);
+    // What is told is gathered a little later than it is in force.
+    eventually("the new peer has figures", || scrape(&space).contains("{peer=\"c\"}"));
 
     let (text, status) = (scrape(&space), running.status());
     assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("# EOF\n"), "{text}");
