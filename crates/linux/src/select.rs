@@ -202,25 +202,30 @@ impl Wanted {
 
 /// Whether `selection` can be made, before anything is registered for it.
 pub fn check(selection: &Selection) -> Result<(), SelectError> {
+    place(selection).map(drop)
+}
+
+/// The directory of its cgroup.
+fn place(selection: &Selection) -> Result<PathBuf, SelectError> {
     if !(1..=100).contains(&selection.percent) {
         return Err(SelectError::BadPercent(selection.percent));
     }
-    cgroup(selection.cgroup.as_deref()).map(drop)
+    cgroup(selection.cgroup.as_deref())
 }
 
 /// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
 /// until [`detach`]. An earlier choice of the same congestion control is replaced.
 pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
-    check(selection)?;
+    let to = padded(kernel_name)?;
+    let path = place(selection)?;
     let (prefix, mask) = selection.to.as_ref().map(Prefix::words).unwrap_or_default();
     let wanted = Wanted {
-        to: padded(kernel_name)?,
+        to,
         prefix,
         mask,
         percent: selection.percent.into(),
         ..Wanted::default()
     };
-    let path = cgroup(selection.cgroup.as_deref())?;
     registered(kernel_name)?;
     let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
     mount_bpffs()?;

@@ -500,9 +500,10 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
         return;
     }
     let _turn = registers();
+    // A queue a flow: in one queue for all, what the late flow gets in its second hangs on whose packets are dropped.
     let scenario = read(
         "contenders = [\"cubic\"]\nduration = \"3s\"\n\
-         [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
+         [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\nqueue = \"fq_codel\"\n\
          [[workload]]\nname = \"one\"\nfrom = \"left1\"\nto = \"right1\"\nbulk = {}\n\
          [[workload]]\nname = \"two\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:reno\"\nbulk = {}\n\
          [[workload]]\nname = \"three\"\nfrom = \"left3\"\nto = \"right3\"\nalgorithm = \"reno\"\nbulk = {}\nstart = \"1s\"\nstop = \"2s\"\n\
