@@ -128,11 +128,31 @@ fn the_other_scenarios_are_refused_with_the_reason() {
     for (file, contender, reason) in [
         ("07-dctcp.toml", "native:reno", "a rate of 10gbit"),
         ("08-incast.toml", "native:reno", "a rate of 10gbit"),
-        ("09-parking-lot.toml", "native:reno", "nodes and links around one bottleneck"),
-        ("10-web-search.toml", "native:reno", "nodes and links around one bottleneck"),
-        ("11-fat-tree.toml", "native:reno", "nodes and links around one bottleneck"),
-        ("12-tree-192.toml", "native:reno", "nodes and links around one bottleneck"),
-        ("13-internet2.toml", "native:reno", "nodes and links around one bottleneck"),
+        (
+            "09-parking-lot.toml",
+            "native:reno",
+            "nodes and links around one bottleneck",
+        ),
+        (
+            "10-web-search.toml",
+            "native:reno",
+            "nodes and links around one bottleneck",
+        ),
+        (
+            "11-fat-tree.toml",
+            "native:reno",
+            "nodes and links around one bottleneck",
+        ),
+        (
+            "12-tree-192.toml",
+            "native:reno",
+            "nodes and links around one bottleneck",
+        ),
+        (
+            "13-internet2.toml",
+            "native:reno",
+            "nodes and links around one bottleneck",
+        ),
         ("19-graph.toml", "native:reno", "there is one bottleneck"),
     ] {
         let scenario = shipped(file, contender, &[]);
