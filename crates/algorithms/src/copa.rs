@@ -292,11 +292,9 @@ impl Algorithm for Copa {
         Programs::new().with("copa", PROGRAM)
     }
 
+    /// Not that losses are repaired: it has no reduction for them that a datapath would have to carry out. A bundle repairs nothing.
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY)
+        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {

@@ -9,6 +9,7 @@
 //! an effect.
 
 mod election;
+mod flow;
 mod law;
 mod need;
 mod passage;
@@ -20,16 +21,14 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::dice::{Dice, scatter};
-use crate::nimbus::{
-    Capacity, DelayMode, Detector, Estimate, Fourier, HEIGHT, INTERVAL, Mode, Now, Pulse, Reading, Sample, WIDE, WINDOW,
-};
+use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, Mode, Reading, WIDE};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use election::{Election, LISTENS, Role};
-use law::{FLOOR, Law};
-use need::Need;
+pub use flow::Flow;
+use flow::{BEFORE, Tick};
+use law::FLOOR;
 use passage::Passage;
-use path::Path;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
@@ -115,9 +114,6 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 const TARGET: Duration = Duration::from_millis(10);
 /// Samples between two spectra: η moves over seconds.
 const READ_EVERY: u32 = 10;
-/// Intervals to which a bundle goes back for the rate at which it begins to pass: before the spectrum could show that others came
-/// (reference: 5 s).
-const BEFORE: usize = 500;
 /// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next tone is two away, and is no answer. In
 /// passing the RTT moves by more and spreads the answer, and there it is [`WIDE`].
 const NARROW: f64 = 0.2;
@@ -128,15 +124,10 @@ const FULL: Duration = Duration::from_millis(5_120);
 /// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first, until the pulse has shown µ, but no longer
 /// than this, seconds: a window to fill and three seconds in which readings agree, and as much again.
 const LOOKS: f64 = 16.0;
-/// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
-const IDLE: f64 = 0.25;
 /// The window is more than the rate needs, so that the rate is what limits; the sendbox takes the smaller of the rate and window/RTT.
 const ROOM: f64 = 2.0;
 /// Least window, segments.
 const LEAST_SEGMENTS: f64 = 10.0;
-/// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come back in its rate and look like an answer. Two
-/// such filters in a row leave 0.3 of 6 Hz and 0.4 of 5 Hz; lower, and the law is late.
-const LOW_PASS_HZ: f64 = 4.0;
 /// Most rate, bytes/s, and most window, bytes: beyond every link.
 const MOST_RATE: f64 = 1e15;
 
@@ -160,205 +151,6 @@ pub struct Bundler {
     target: f64,
     seed: u64,
     fourier: Fourier,
-}
-
-/// State of a bundle: 6 KiB of samples and less than 1 KiB beside.
-pub struct Flow {
-    mss: f64,
-    /// It is a transport's own flow, which repairs its losses and has no queue of others.
-    own: bool,
-    last: Time,
-    /// When the next sample is due.
-    due: Time,
-    unread: u32,
-    /// When something arrived last.
-    heard: Time,
-    open: bool,
-    /// No pulse will say what others are, nor what µ is.
-    blind: bool,
-    path: Path,
-    detector: Detector,
-    capacity: Estimate,
-    /// A pulse has shown µ since the limit began; how long it has been looked for, seconds.
-    known: bool,
-    looked: f64,
-    need: Need,
-    passage: Passage,
-    election: Election,
-    law: Law,
-    /// Of the delay mode, without the pulse, bytes/s.
-    rate: f64,
-    /// The low-passes of a watcher, bytes/s.
-    smooth: [f64; 2],
-    /// Of the pulse, in periods.
-    phase: f64,
-    /// Where passing begins, bytes/s.
-    from: f64,
-}
-
-/// A report, in seconds and bytes.
-struct Tick {
-    now: Time,
-    elapsed: f64,
-    acked: f64,
-    lost: f64,
-    sent: f64,
-    received: f64,
-    rtt: f64,
-    limited: bool,
-}
-
-impl Flow {
-    fn capacity(&self, tick: &Tick) -> f64 {
-        self.capacity.get().max(self.mss / tick.rtt)
-    }
-
-    /// ẑ = µ·S/R − S, bytes/s.
-    fn cross(&self, tick: &Tick, capacity: f64) -> f64 {
-        capacity * tick.sent / tick.received - tick.sent
-    }
-
-    /// Nothing arrives, and the RTT is of before.
-    fn idle(&self, tick: &Tick) -> bool {
-        tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt)
-    }
-
-    /// The queue in the network, seconds; none where nothing arrives.
-    fn queueing(&self, tick: &Tick) -> f64 {
-        if self.idle(tick) {
-            0.0
-        } else {
-            (tick.rtt - self.path.base()).max(0.0)
-        }
-    }
-
-    /// A limit is in force from now on: there is a queue to move.
-    fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: Dice) {
-        self.open = false;
-        self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
-        self.rate = tick.received;
-        self.smooth = [self.rate; 2];
-        self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
-        (self.known, self.looked) = (false, 0.0);
-        self.need = Need::since(tick.now);
-        self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
-        let mode = if self.own { Mode::Delay } else { algorithm.start };
-        self.passage = Passage::of(mode);
-        self.from = tick.received;
-    }
-
-    /// Nothing is limited from now on: no mode is in force, and nobody pulses.
-    fn end(&mut self, now: Time) {
-        self.open = true;
-        self.passage = Passage::of(Mode::Delay);
-        self.election.stop(now);
-    }
-
-    /// The mode is another from now on.
-    fn change(&mut self, tick: &Tick, next: Mode, law: DelayMode) {
-        self.passage = Passage::of(next);
-        self.election.retune(tick.now);
-        match next {
-            Mode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
-            Mode::Delay => {
-                self.rate = tick.received;
-                self.smooth = [self.rate; 2];
-                self.law = Law::at(law, self.rate, tick.rtt, self.path.base());
-            }
-        }
-    }
-
-    /// The samples of this tick into everything that keeps them.
-    fn keep(&mut self, tick: &Tick) {
-        let queueing = self.queueing(tick);
-        let sample = Sample {
-            sent: tick.sent as f32,
-            received: tick.received as f32,
-            queueing: queueing as f32,
-        };
-        // After a silence the old samples are not of the same time.
-        if tick.now.since(self.due) > INTERVAL * (WINDOW as u64 / 4) {
-            self.detector.clear();
-            self.due = tick.now;
-        }
-        // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
-        // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
-        let ages = self.open || self.blind || (self.passage.mode() == Mode::Delay && !self.need.somebody());
-        while self.due <= tick.now {
-            self.due += INTERVAL;
-            self.detector.push(sample);
-            self.capacity.push(tick.now, f64::from(sample.received), ages);
-            self.unread += 1;
-        }
-        let capacity = self.capacity(tick);
-        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.aim(capacity));
-        self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
-    }
-
-    /// The queue that the law aims at, seconds.
-    fn aim(&self, capacity: f64) -> f64 {
-        let base = self.path.base();
-        self.law.aim(base, Law::bounds(capacity, self.mss, base))
-    }
-
-    /// The rate of the delay mode from what was measured, bytes/s.
-    fn steer(&mut self, tick: &Tick, capacity: f64) -> f64 {
-        if self.path.drains() {
-            return (path::LEFT * self.rate).max(law::floor(capacity));
-        }
-        let seen = Now {
-            sent: tick.sent,
-            cross: self.cross(tick, capacity),
-            capacity,
-            rtt: tick.rtt,
-            base: self.path.base(),
-            acked: tick.acked,
-            mss: self.mss,
-            aim: Law::bounds(capacity, self.mss, self.path.base()),
-        };
-        let lost = tick.lost * self.mss;
-        self.rate = self.law.rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
-        if self.passage.mode() == Mode::Delay {
-            self.keep_part(tick, capacity);
-        }
-        // x/(1 + x) of the way for x = 2πf·t is this filter's step.
-        let step = std::f64::consts::TAU * LOW_PASS_HZ * tick.elapsed;
-        let gain = step / (1.0 + step);
-        self.smooth[0] += gain * (self.rate - self.smooth[0]);
-        self.smooth[1] += gain * (self.smooth[0] - self.smooth[1]);
-        if self.election.hears() && self.election.role() == Role::Watcher {
-            self.smooth[1]
-        } else {
-            self.rate
-        }
-    }
-
-    /// Beside others the law does not leave everything at once: until it is known whether they answer.
-    fn keep_part(&mut self, tick: &Tick, capacity: f64) {
-        let hinders = !self.blind && self.need.pulses(tick.now);
-        let least = match hinders {
-            true => Passage::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
-            false => 0.0,
-        };
-        let wants_less = self.rate < least;
-        if wants_less {
-            self.rate = least;
-            self.law.hold(least, tick.rtt);
-        }
-        let queue = if hinders { self.queueing(tick) } else { 0.0 };
-        self.passage.seen(tick.now, queue, self.aim(capacity), wants_less);
-    }
-
-    /// What the pulse adds now, bytes/s.
-    fn pulse(&mut self, tick: &Tick, capacity: f64) -> f64 {
-        if self.election.role() == Role::Watcher {
-            self.phase = 0.0;
-            return 0.0;
-        }
-        self.looked += tick.elapsed;
-        self.phase += tick.elapsed * self.election.frequency(self.passage.mode());
-        HEIGHT * capacity * Pulse::at(self.phase)
-    }
 }
 
 impl Bundler {
@@ -530,29 +322,8 @@ impl Algorithm for Bundler {
         let now = control.now();
         let own = control.capabilities().contains(Capabilities::RECOVERY);
         control.program("bundler", &[]);
-        Flow {
-            mss: info.mss.get().max(1) as f64,
-            own,
-            last: now,
-            due: now,
-            unread: 0,
-            heard: now,
-            open: true,
-            blind: false,
-            path: Path::default(),
-            detector: Detector::new(),
-            capacity: Estimate::default(),
-            known: false,
-            looked: 0.0,
-            need: Need::since(now),
-            passage: Passage::of(Mode::Delay),
-            election: Election::new(now, self.dice(control), self.election && !own),
-            law: Law::at(self.law, 0.0, 1.0, 1.0),
-            rate: 0.0,
-            smooth: [0.0; 2],
-            phase: 0.0,
-            from: 0.0,
-        }
+        let election = Election::new(now, self.dice(control), self.election && !own);
+        Flow::new(now, info.mss.get().max(1) as f64, own, election, self.law)
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {

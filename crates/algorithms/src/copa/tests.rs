@@ -221,12 +221,29 @@ fn the_window_stays_while_the_application_limits_sending() {
 }
 
 #[test]
-fn it_needs_pacing_rtts_and_a_datapath_that_repairs() {
+fn it_needs_pacing_and_rtts() {
     let all = everything();
-    for missing in [Capabilities::PACING, Capabilities::RTT, Capabilities::RECOVERY] {
+    for missing in [Capabilities::CWND, Capabilities::PACING, Capabilities::RTT] {
         assert!(Script::on(Capabilities(all.0 & !missing.0), "copa", "").is_none());
     }
     assert!(Script::on(Capabilities(all.0 & !Capabilities::TIMERS.0), "copa", "").is_some());
+}
+
+#[test]
+fn where_nobody_repairs_a_loss_changes_neither_window_nor_threshold() {
+    let without = Capabilities(everything().0 & !Capabilities::RECOVERY.0);
+    let mut script = Script::on(without, "copa", "mode=default").expect("a bundle suffices");
+    let mut with = Script::new("copa", "mode=default");
+    for round in 0..60 {
+        // One of a hundred is no sustained loss.
+        let lost = u64::from(round % 10 == 9);
+        for script in [&mut script, &mut with] {
+            script.ack(RTT, |s| (s.lost_pkts_sample, s.packets_acked) = (lost, 10));
+        }
+        assert_eq!(script.window(), with.window(), "round {round}");
+        assert_eq!(script.transport.ssthresh, u64::MAX);
+    }
+    assert!(script.window() > 10);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Units of everything in a program, and where two meet that do not fit.
 //!
-//! Signals and state of the flow have units, and literals may have. A variable has that of what it is set to; a local that is set to
-//! several kinds of things has none. What the agent sets is not known, and nothing is said of what is not known.
+//! Signals and state of the flow have units, and literals may have. A variable has that of what it is set to; one that is not reported and is
+//! set to several kinds of things has none. What the agent sets is not known, and nothing is said of what is not known.
 
 use ccplane_datapath::reg;
 
@@ -64,16 +64,17 @@ fn builtin(register: u8) -> Option<Unit> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Variable {
     unit: Unit,
-    /// A local that holds now this and now that.
+    /// Nobody but the program reads it, which may use it for several things: a local, and state in a control variable. A report has a reader.
+    own: bool,
+    /// One of its own that holds now this and now that.
     mixed: bool,
-    local: bool,
 }
 
 pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
     let unknown = Variable {
         unit: Unit::Unknown,
+        own: true,
         mixed: false,
-        local: true,
     };
     let mut units = Units {
         text,
@@ -83,7 +84,8 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
         problems: None,
     };
     units.declarations(def);
-    // Then, that of a local nothing is known where it is set to something unknown as well: it is used for several things.
+    // In the second round nothing is known of a variable of its own that is set to something unknown as well: it is used for several things. In
+    // the first, what is unknown may only not be inferred yet.
     for settled in [false, true] {
         units.settled = settled;
         for _ in 0..ROUNDS {
@@ -138,8 +140,7 @@ impl<'s> Units<'_, '_, 's> {
             } else if let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(&format!("{prefix}{name}"))
                 && let Some(variable) = self.variable(reg)
             {
-                // Programs keep their own state in control variables as well.
-                variable.local = prefix.is_empty();
+                variable.own = prefix.is_empty();
                 variable.unit = measure.map_or(Unit::Unknown, Unit::from);
             }
         }
@@ -298,7 +299,7 @@ impl<'s> Units<'_, '_, 's> {
             Some(unit) => unit,
             None => match self.variable(reg) {
                 Some(variable) if variable.mixed => return,
-                Some(variable) if settled && variable.local && found == Unit::Unknown => {
+                Some(variable) if settled && variable.own && found == Unit::Unknown => {
                     (variable.mixed, variable.unit) = (true, Unit::Unknown);
                     return;
                 }
@@ -315,7 +316,7 @@ impl<'s> Units<'_, '_, 's> {
                 }
             }
             None => match self.variable(reg) {
-                Some(variable) if variable.local => {
+                Some(variable) if variable.own => {
                     (variable.mixed, variable.unit) = (true, Unit::Unknown);
                 }
                 _ => self.misfit(value, (target, held), (value, found)),

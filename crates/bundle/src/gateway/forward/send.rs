@@ -78,6 +78,33 @@ struct Lane {
     told_too_long: bool,
 }
 
+impl Lane {
+    /// Says that keys were agreed on, or went.
+    fn tell_keys(&mut self, now: Time, shared: &Shared, pair: &Pair, half: &Half) {
+        if half.tunnel.is_established() == self.established {
+            return;
+        }
+        self.established = half.tunnel.is_established();
+        let text = match self.established {
+            true => "keys were agreed on",
+            false => "the keys are too old, and the peer does not answer",
+        };
+        shared.events.tell(now, &pair.peer.name, "keys", text.to_owned());
+    }
+
+    /// A packet was too long for the way: asks how long they may be, and says once that nobody knows.
+    fn tell_too_long(&mut self, now: Time, shared: &Shared, pair: &Pair) {
+        if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
+            return;
+        }
+        let text = format!(
+            "the way takes no packets of {} bytes, and nobody says how long they may be: lower `mtu`",
+            shared.site.mtu
+        );
+        shared.events.tell(now, &pair.peer.name, "too_long", text);
+    }
+}
+
 impl Sending {
     pub fn new(shared: Arc<Shared>, socket: Socket, tun: Arc<Tun>, config: Config) -> Result<Sending, GatewayError> {
         let mut sending = Sending {
@@ -163,38 +190,15 @@ impl Sending {
         if let Some((_, steering)) = steering {
             drive(now, pair.place.into(), &mut half, steering);
         }
-        let mut lost = false;
-        while let Some(change) = half.sendbox.event() {
-            // The other box may have been started anew, and has no keys then: WireGuard alone would ask for new ones after 15 s.
-            lost |= change.reason == Reason::Silent;
-            let seen = &change.seen;
-            let text = format!(
-                "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes wait",
-                change.from.name(),
-                change.to.name(),
-                change.reason.name(),
-                milliseconds(seen.rtt),
-                milliseconds(seen.min_rtt),
-                seen.sent,
-                seen.received,
-                seen.waiting
-            );
-            self.shared.events.tell(change.at, &pair.peer.name, "mode", text);
-        }
+        // The other box may have been started anew, and has no keys then: WireGuard alone would ask for new ones after 15 s.
+        let lost = tell_changes(&self.shared, pair, &mut half);
         if let (true, Some(to)) = (lost, half.endpoint)
             && let Some(bytes) = half.tunnel.renew(self.batch.room())
         {
             self.batch.keep(to, Marks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
-        if half.tunnel.is_established() != lane.established {
-            lane.established = half.tunnel.is_established();
-            let (what, text) = match lane.established {
-                true => ("keys", "keys were agreed on"),
-                false => ("keys", "the keys are too old, and the peer does not answer"),
-            };
-            self.shared.events.tell(now, &pair.peer.name, what, text.to_owned());
-        }
+        lane.tell_keys(now, &self.shared, pair, &half);
         let (Some(to), true) = (half.endpoint, lane.established) else {
             return self.call(now, pair, half);
         };
@@ -223,24 +227,8 @@ impl Sending {
             let Some(waiting) = half.sendbox.dequeue(now, &mut drops) else {
                 break;
             };
-            let Kept {
-                frame, index, marked, ..
-            } = waiting.kept;
-            let mut head = Head::default();
-            let whole = match store
-                .get(frame)
-                .frame
-                .completed(store.bytes(frame), index, marked, &mut head)
-            {
-                Ok([first, rest]) => {
-                    let bytes = first.len() + rest.len();
-                    self.packet[..first.len()].copy_from_slice(first);
-                    self.packet[first.len()..bytes].copy_from_slice(rest);
-                    Some(bytes)
-                }
-                Err(_) => None,
-            };
-            store.let_go(frame, 1);
+            let whole = completed(store, &waiting, &mut self.packet);
+            store.let_go(waiting.kept.frame, 1);
             let Some(bytes) = whole else { continue };
             let packet = &mut self.packet[..bytes];
             mss::clamp(packet, half.path.mtu());
@@ -294,13 +282,7 @@ impl Sending {
         if too_long {
             half.counts.too_long += 1;
             drop(half);
-            if !path::look(&self.shared, pair, now, true) && !std::mem::replace(&mut lane.told_too_long, true) {
-                let text = format!(
-                    "the way takes no packets of {} bytes, and nobody says how long they may be: lower `mtu`",
-                    self.shared.site.mtu
-                );
-                self.shared.events.tell(now, &pair.peer.name, "too_long", text);
-            }
+            lane.tell_too_long(now, &self.shared, pair);
         }
         Ok(())
     }
@@ -444,6 +426,42 @@ impl Sending {
         }
         Ok(readable)
     }
+}
+
+/// Tells what modes a bundle went through; whether the other box was silent.
+fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
+    let mut silent = false;
+    while let Some(change) = half.sendbox.event() {
+        silent |= change.reason == Reason::Silent;
+        let seen = &change.seen;
+        let text = format!(
+            "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes wait",
+            change.from.name(),
+            change.to.name(),
+            change.reason.name(),
+            milliseconds(seen.rtt),
+            milliseconds(seen.min_rtt),
+            seen.sent,
+            seen.received,
+            seen.waiting
+        );
+        shared.events.tell(change.at, &pair.peer.name, "mode", text);
+    }
+    silent
+}
+
+/// Writes a packet that waited into `room`, in one piece and with its checksum; how long it is, and `None` if its frame cannot be read.
+fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize> {
+    let Kept {
+        frame, index, marked, ..
+    } = waiting.kept;
+    let mut head = Head::default();
+    let kept = store.get(frame).frame;
+    let [first, rest] = kept.completed(store.bytes(frame), index, marked, &mut head).ok()?;
+    let bytes = first.len() + rest.len();
+    room[..first.len()].copy_from_slice(first);
+    room[first.len()..bytes].copy_from_slice(rest);
+    Some(bytes)
 }
 
 /// Runs the algorithm's program if its time has come, and all else that is due.

@@ -197,9 +197,9 @@ impl Sending {
         if half.tunnel.is_established() {
             return Ok(());
         }
+        self.batch.begin();
         if let Some(bytes) = half.tunnel.renew(self.batch.room()) {
             self.batch.keep(to, Marks::default(), bytes);
-            self.batch.begin();
             self.batch.flush(&self.socket)?;
         }
         Ok(())

@@ -1,0 +1,247 @@
+//! A bundle as the algorithm knows it: what it keeps of the reports, and the rate of the delay mode.
+
+use ccplane_units::Time;
+
+use super::election::{Election, Role};
+use super::law::{self, Law};
+use super::need::Need;
+use super::passage::Passage;
+use super::path::{self, Path};
+use super::{Bundler, Pulses};
+use crate::dice::Dice;
+use crate::nimbus::{DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW};
+
+/// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
+const IDLE: f64 = 0.25;
+/// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come back in its rate and look like an answer. Two
+/// such filters in a row leave 0.3 of 6 Hz and 0.4 of 5 Hz; lower, and the law is late.
+const LOW_PASS_HZ: f64 = 4.0;
+/// Intervals to which a bundle goes back for the rate at which it begins to pass: before the spectrum could show that others came
+/// (reference: 5 s).
+pub(super) const BEFORE: usize = 500;
+
+/// State of a bundle: 6 KiB of samples and less than 1 KiB beside.
+pub struct Flow {
+    pub(super) mss: f64,
+    /// It is a transport's own flow, which repairs its losses and has no queue of others.
+    pub(super) own: bool,
+    pub(super) last: Time,
+    /// When the next sample is due.
+    due: Time,
+    pub(super) unread: u32,
+    /// When something arrived last.
+    pub(super) heard: Time,
+    pub(super) open: bool,
+    /// No pulse will say what others are, nor what µ is.
+    blind: bool,
+    pub(super) path: Path,
+    pub(super) detector: Detector,
+    pub(super) capacity: Estimate,
+    /// A pulse has shown µ since the limit began; how long it has been looked for, seconds.
+    pub(super) known: bool,
+    pub(super) looked: f64,
+    pub(super) need: Need,
+    pub(super) passage: Passage,
+    pub(super) election: Election,
+    law: Law,
+    /// Of the delay mode, without the pulse, bytes/s.
+    rate: f64,
+    /// The low-passes of a watcher, bytes/s.
+    smooth: [f64; 2],
+    /// Of the pulse, in periods.
+    phase: f64,
+    /// Where passing begins, bytes/s.
+    pub(super) from: f64,
+}
+
+/// A report, in seconds and bytes.
+pub(super) struct Tick {
+    pub(super) now: Time,
+    pub(super) elapsed: f64,
+    pub(super) acked: f64,
+    pub(super) lost: f64,
+    pub(super) sent: f64,
+    pub(super) received: f64,
+    pub(super) rtt: f64,
+    pub(super) limited: bool,
+}
+
+impl Flow {
+    /// One without a limit, of which nothing has been reported yet.
+    pub(super) fn new(now: Time, mss: f64, own: bool, election: Election, law: DelayMode) -> Flow {
+        Flow {
+            mss,
+            own,
+            last: now,
+            due: now,
+            unread: 0,
+            heard: now,
+            open: true,
+            blind: false,
+            path: Path::default(),
+            detector: Detector::new(),
+            capacity: Estimate::default(),
+            known: false,
+            looked: 0.0,
+            need: Need::since(now),
+            passage: Passage::of(Mode::Delay),
+            election,
+            law: Law::at(law, 0.0, 1.0, 1.0),
+            rate: 0.0,
+            smooth: [0.0; 2],
+            phase: 0.0,
+            from: 0.0,
+        }
+    }
+
+    pub(super) fn capacity(&self, tick: &Tick) -> f64 {
+        self.capacity.get().max(self.mss / tick.rtt)
+    }
+
+    /// ẑ = µ·S/R − S, bytes/s.
+    fn cross(&self, tick: &Tick, capacity: f64) -> f64 {
+        capacity * tick.sent / tick.received - tick.sent
+    }
+
+    /// Nothing arrives, and the RTT is of before.
+    pub(super) fn idle(&self, tick: &Tick) -> bool {
+        tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt)
+    }
+
+    /// The queue in the network, seconds; none where nothing arrives.
+    fn queueing(&self, tick: &Tick) -> f64 {
+        if self.idle(tick) {
+            0.0
+        } else {
+            (tick.rtt - self.path.base()).max(0.0)
+        }
+    }
+
+    /// A limit is in force from now on: there is a queue to move.
+    pub(super) fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: Dice) {
+        self.open = false;
+        self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
+        self.rate = tick.received;
+        self.smooth = [self.rate; 2];
+        self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
+        (self.known, self.looked) = (false, 0.0);
+        self.need = Need::since(tick.now);
+        self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
+        let mode = if self.own { Mode::Delay } else { algorithm.start };
+        self.passage = Passage::of(mode);
+        self.from = tick.received;
+    }
+
+    /// Nothing is limited from now on: no mode is in force, and nobody pulses.
+    pub(super) fn end(&mut self, now: Time) {
+        self.open = true;
+        self.passage = Passage::of(Mode::Delay);
+        self.election.stop(now);
+    }
+
+    /// The mode is another from now on.
+    pub(super) fn change(&mut self, tick: &Tick, next: Mode, law: DelayMode) {
+        self.passage = Passage::of(next);
+        self.election.retune(tick.now);
+        match next {
+            Mode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
+            Mode::Delay => {
+                self.rate = tick.received;
+                self.smooth = [self.rate; 2];
+                self.law = Law::at(law, self.rate, tick.rtt, self.path.base());
+            }
+        }
+    }
+
+    /// The samples of this tick into everything that keeps them.
+    pub(super) fn keep(&mut self, tick: &Tick) {
+        let queueing = self.queueing(tick);
+        let sample = Sample {
+            sent: tick.sent as f32,
+            received: tick.received as f32,
+            queueing: queueing as f32,
+        };
+        // After a silence the old samples are not of the same time.
+        if tick.now.since(self.due) > INTERVAL * (WINDOW as u64 / 4) {
+            self.detector.clear();
+            self.due = tick.now;
+        }
+        // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
+        // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
+        let ages = self.open || self.blind || (self.passage.mode() == Mode::Delay && !self.need.somebody());
+        while self.due <= tick.now {
+            self.due += INTERVAL;
+            self.detector.push(sample);
+            self.capacity.push(tick.now, f64::from(sample.received), ages);
+            self.unread += 1;
+        }
+        let capacity = self.capacity(tick);
+        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.aim(capacity));
+        self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
+    }
+
+    /// The queue that the law aims at, seconds.
+    pub(super) fn aim(&self, capacity: f64) -> f64 {
+        let base = self.path.base();
+        self.law.aim(base, Law::bounds(capacity, self.mss, base))
+    }
+
+    /// The rate of the delay mode from what was measured, bytes/s.
+    pub(super) fn steer(&mut self, tick: &Tick, capacity: f64) -> f64 {
+        if self.path.drains() {
+            return (path::LEFT * self.rate).max(law::floor(capacity));
+        }
+        let seen = Now {
+            sent: tick.sent,
+            cross: self.cross(tick, capacity),
+            capacity,
+            rtt: tick.rtt,
+            base: self.path.base(),
+            acked: tick.acked,
+            mss: self.mss,
+            aim: Law::bounds(capacity, self.mss, self.path.base()),
+        };
+        let lost = tick.lost * self.mss;
+        self.rate = self.law.rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
+        if self.passage.mode() == Mode::Delay {
+            self.keep_part(tick, capacity);
+        }
+        // x/(1 + x) of the way for x = 2πf·t is this filter's step.
+        let step = std::f64::consts::TAU * LOW_PASS_HZ * tick.elapsed;
+        let gain = step / (1.0 + step);
+        self.smooth[0] += gain * (self.rate - self.smooth[0]);
+        self.smooth[1] += gain * (self.smooth[0] - self.smooth[1]);
+        if self.election.hears() && self.election.role() == Role::Watcher {
+            self.smooth[1]
+        } else {
+            self.rate
+        }
+    }
+
+    /// Beside others the law does not leave everything at once: until it is known whether they answer.
+    fn keep_part(&mut self, tick: &Tick, capacity: f64) {
+        let hinders = !self.blind && self.need.pulses(tick.now);
+        let least = match hinders {
+            true => Passage::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
+            false => 0.0,
+        };
+        let wants_less = self.rate < least;
+        if wants_less {
+            self.rate = least;
+            self.law.hold(least, tick.rtt);
+        }
+        let queue = if hinders { self.queueing(tick) } else { 0.0 };
+        self.passage.seen(tick.now, queue, self.aim(capacity), wants_less);
+    }
+
+    /// What the pulse adds now, bytes/s.
+    pub(super) fn pulse(&mut self, tick: &Tick, capacity: f64) -> f64 {
+        if self.election.role() == Role::Watcher {
+            self.phase = 0.0;
+            return 0.0;
+        }
+        self.looked += tick.elapsed;
+        self.phase += tick.elapsed * self.election.frequency(self.passage.mode());
+        HEIGHT * capacity * Pulse::at(self.phase)
+    }
+}
