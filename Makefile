@@ -5,7 +5,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 RUN = --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
 
-.PHONY: run build test lint fuzz clean
+.PHONY: run build test lint fuzz package clean
 
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
@@ -30,6 +30,11 @@ lint:
 
 fuzz:
 	scripts/fuzz
+
+# dist/: a Debian package, an archive with a static binary, an image for containers.
+package:
+	@scripts/setup package
+	scripts/package
 
 clean:
 	cargo clean

@@ -12,8 +12,11 @@ const TEMPLATE: &str = include_str!("../examples/aimd.rs");
 /// Its program.
 const FOLD: &str = include_str!("../examples/fold.ccp");
 
-/// Where ccplane's own crate lay when this binary was built.
-const CCPLANE: &str = env!("CARGO_MANIFEST_DIR");
+/// Where ccplane's own crate is: where a package puts it, or where it lay when this binary was built.
+const CCPLANE: &str = match option_env!("CCPLANE_SOURCES") {
+    Some(packaged) => packaged,
+    None => env!("CARGO_MANIFEST_DIR"),
+};
 
 /// What to make.
 #[derive(Args)]
