@@ -430,14 +430,26 @@ impl<P: Packet> Sendbox<P> {
         self.apply(now);
     }
 
-    /// min(rate, cwnd / RTT) of what was ordered, or the rate at which the limit began; bytes/s.
+    /// The smaller of the rate that was ordered and of what keeps the window that was; or the rate at which the limit began. Bytes/s.
     fn limit(&self) -> u64 {
-        let srtt = self.estimate.srtt();
-        let per_rtt = |window: u64| Rate::of(Bytes::new(window), srtt).bytes_per_sec();
-        let by_window = self.orders.cwnd.map(per_rtt);
+        let by_window = self.orders.cwnd.map(|window| self.by_window(window));
         let ordered = self.orders.rate.into_iter().chain(by_window).min();
         let (min, max) = (self.config.min.bytes_per_sec(), self.config.max.bytes_per_sec());
         ordered.unwrap_or(self.orders.start).clamp(min.min(max), max)
+    }
+
+    /// The rate that keeps a window in flight, bytes/s: what arrives, as an ACK clock would let go, and over an RTT what is missing to
+    /// the window or too much. The window over the RTT would not keep it: that RTT is of an RTT ago, and while a queue grows more and more is
+    /// in flight. Under it Copa swung between 10 and 190 Mbit/s on a link of 96.
+    fn by_window(&self, window: u64) -> u64 {
+        let received = self.estimate.received().bytes_per_sec();
+        let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
+        let missing = Rate::of(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
+        if window >= in_flight {
+            received.saturating_add(missing)
+        } else {
+            received.saturating_sub(missing)
+        }
     }
 
     /// The scheduler gets the limit that follows from mode and orders.

@@ -44,6 +44,8 @@ struct Net {
     fate: Fate,
     /// The rate that the algorithm orders each tick; `None`: none.
     order: Option<u64>,
+    /// The window that it orders, bytes.
+    window: Option<u64>,
     agent_gone: bool,
     last: Signals,
     changes: Vec<ModeChange>,
@@ -74,6 +76,7 @@ impl Net {
             ever: 0,
             fate: Box::new(|_| vec![25]),
             order: None,
+            window: None,
             agent_gone: false,
             last: Signals::default(),
             changes: Vec::new(),
@@ -141,6 +144,7 @@ impl Net {
             self.last = self.sendbox.tick(now);
             let outcome = Outcome {
                 rate: self.order,
+                cwnd: self.window,
                 fallback: self.agent_gone,
                 ..Outcome::default()
             };
@@ -215,6 +219,27 @@ fn a_queue_in_the_network_moves_here() {
     assert_eq!(net.sendbox.transport(net.now).rate, 11_000_000);
     assert_eq!(net.last.queue_delay_valid, 1);
     assert!(net.last.queue_delay_ns < 1_000_000, "{}", net.last.queue_delay_ns);
+}
+
+#[test]
+fn a_window_is_in_flight_and_never_much_more() {
+    let mut net = Net::new(Marks::Counter);
+    net.offered = 14_000_000;
+    net.run(1_000);
+    // Of the path's 600 kB: half, then twice as much at once, which takes a queue of 50 ms.
+    for (window, rtt_ms) in [(300_000, 50), (1_200_000, 100), (300_000, 50)] {
+        net.window = Some(window);
+        let mut most = 0;
+        for _ in 0..100 {
+            net.run(10);
+            most = most.max(net.last.bytes_in_flight);
+        }
+        let flight = net.last.bytes_in_flight;
+        assert!(flight.abs_diff(window) < window / 10, "{flight} of {window} in flight");
+        assert!(most < 1_200_000 * 11 / 10, "{most} in flight, with a window of {window}");
+        let rtt = net.last.rtt_sample_us / 1_000;
+        assert!(rtt.abs_diff(rtt_ms) <= 8, "{rtt} ms, expected {rtt_ms}");
+    }
 }
 
 #[test]

@@ -6,6 +6,10 @@ use ccplane_datapath::INFINITY;
 /// begin at different times overlap, 2 % of 10 s.
 const DIP_US: u64 = 200_000;
 
+/// Rounds of a dip after which all that is in flight was sent in it: the first ends with what was sent before it. A gateway hears late of
+/// what arrived, and counts more in flight than the dip's window for as long as the dip lasts.
+const OWN_ROUNDS: u64 = 2;
+
 /// The least RTT of the last `window_us`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MinRtt {
@@ -48,15 +52,18 @@ pub(super) struct Dip {
     pub window: u64,
     /// The window before it, which returns.
     pub before: u64,
+    /// The round in which it began.
+    began: u64,
     /// When it may end, and the round that must have passed.
     until: Option<(u64, u64)>,
 }
 
 impl Dip {
-    pub fn new(window: u64, before: u64) -> Dip {
+    pub fn new(window: u64, before: u64, began: u64) -> Dip {
         Dip {
             window,
             before,
+            began,
             until: None,
         }
     }
@@ -64,7 +71,7 @@ impl Dip {
     /// Whether it is over: at least 200 ms and a round after what is in flight came down to the window of the dip.
     pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
         match self.until {
-            None if flight <= self.window => {
+            None if flight <= self.window || rounds > self.began + OWN_ROUNDS => {
                 self.until = Some((now_us.saturating_add(DIP_US), rounds));
                 false
             }
@@ -102,13 +109,22 @@ mod tests {
 
     #[test]
     fn a_dip_takes_200_ms_and_a_round_from_when_the_pipe_is_empty() {
-        let mut dip = Dip::new(4, 100);
+        let mut dip = Dip::new(4, 100, 6);
         assert!(!dip.is_over(100, 7, 1_000));
         assert!(!dip.is_over(4, 8, 2_000));
         assert!(!dip.is_over(4, 9, 202_000), "200 ms are not over");
         assert!(dip.is_over(4, 9, 202_001));
-        let mut slow = Dip::new(4, 100);
+        let mut slow = Dip::new(4, 100, 6);
         assert!(!slow.is_over(3, 8, 0));
         assert!(!slow.is_over(3, 8, 900_000), "the round is not over");
+    }
+
+    #[test]
+    fn a_dip_ends_where_what_arrived_is_told_late() {
+        let mut dip = Dip::new(4, 100, 6);
+        assert!((6..=8).all(|round| !dip.is_over(5, round, round * 50_000)));
+        assert!(!dip.is_over(5, 9, 450_000), "from here on it is 200 ms");
+        assert!(!dip.is_over(5, 13, 650_000));
+        assert!(dip.is_over(5, 13, 650_001));
     }
 }

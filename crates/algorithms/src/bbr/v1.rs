@@ -269,7 +269,7 @@ impl Flow {
             }
         } else if expired && !idle {
             let window = self.mss.saturating_mul(LEAST_SEGMENTS);
-            self.mode = Mode::ProbeRtt(Dip::new(window, seen.window));
+            self.mode = Mode::ProbeRtt(Dip::new(window, seen.window, seen.rounds));
             orders.set("gain", UNITY);
             orders.set("draining", 0);
             orders.set("phase", CYCLE);

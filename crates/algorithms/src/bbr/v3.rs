@@ -365,7 +365,7 @@ impl Flow {
                 self.end_probe_rtt(before, seen, orders);
             }
         } else if expired && !idle {
-            self.state = State::ProbeRtt(Dip::new(dip_window, seen.window));
+            self.state = State::ProbeRtt(Dip::new(dip_window, seen.window, seen.rounds));
             self.acks = Acks::Stopping;
             self.since_round = seen.rounds;
             orders.set("gain", UNITY);
