@@ -94,7 +94,7 @@ const DECAYS: Duration = Duration::from_secs(1);
 const BASELINE_DOWN: f64 = 0.9;
 const BASELINE_UP: f64 = 0.001;
 
-/// The window is so many times rate · RTT, and at least so many segments: the rate is what limits (ours: a shaper has no window).
+/// On a transport the window is so many times rate · RTT, and at least so many segments, so that the rate is what limits. A shaper has none.
 const ROOM: f64 = 2.0;
 const LEAST_SEGMENTS: f64 = 10.0;
 /// Most rate, bytes/s: beyond every link.
@@ -110,6 +110,8 @@ pub struct Autorate {
 /// State of a flow.
 pub struct Flow {
     mss: f64,
+    /// It is a transport's own flow, which has a window.
+    own: bool,
     /// The shaper's, bytes/s.
     rate: f64,
     /// Delay, seconds; 0 before the first sample.
@@ -205,6 +207,7 @@ impl Algorithm for Autorate {
         control.program("autorate", &[("rate", rate)]);
         Flow {
             mss: info.mss.get().max(1) as f64,
+            own: control.capabilities().contains(Capabilities::RECOVERY),
             rate: self.base,
             baseline: 0.0,
             deltas: [0.0; WINDOW],
@@ -249,7 +252,10 @@ impl Algorithm for Autorate {
             flow.sample(now, delay, self);
         }
         let rtt = if rtt < INFINITY { rtt as f64 / 1e6 } else { 0.0 };
-        let window = (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss);
+        let window = match flow.own {
+            true => (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss),
+            false => 0.0,
+        };
         control.set("rate", (flow.rate as u64).max(1));
         control.set("window", window.min(MOST_RATE) as u64);
         control.gauge("capacity", flow.rate);
@@ -296,6 +302,7 @@ mod tests {
     fn flow(rate: f64) -> Flow {
         Flow {
             mss: 1.0,
+            own: true,
             rate,
             baseline: 0.05,
             deltas: [0.0; WINDOW],

@@ -124,7 +124,7 @@ const FULL: Duration = Duration::from_millis(5_120);
 /// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first, until the pulse has shown µ, but no longer
 /// than this, seconds: a window to fill and three seconds in which readings agree, and as much again.
 const LOOKS: f64 = 16.0;
-/// The window is more than the rate needs, so that the rate is what limits; the sendbox takes the smaller of the rate and window/RTT.
+/// A transport's window is more than the rate needs, so that the rate is what limits.
 const ROOM: f64 = 2.0;
 /// Least window, segments.
 const LEAST_SEGMENTS: f64 = 10.0;
@@ -272,7 +272,11 @@ impl Bundler {
         let passes = flow.passage.mode() == Mode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
         let most = law::most(capacity);
-        let window = (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss);
+        // A gateway needs none: there the rate is all.
+        let window = match flow.own {
+            true => (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss),
+            false => 0.0,
+        };
         for (name, value) in [
             ("passing", u64::from(passes)),
             ("from", bytes(flow.from)),
