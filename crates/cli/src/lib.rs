@@ -10,6 +10,7 @@ mod algorithms;
 mod attach;
 mod bench;
 mod check;
+mod compare;
 mod detach;
 mod doctor;
 mod emu;
@@ -68,6 +69,8 @@ struct Cli {
 enum Command {
     /// Run an experiment: algorithms one after the other on an emulated link, with a table and a report page.
     Run(run::RunArgs),
+    /// Put the results of several runs on one page: what differs, everybody's figures, a picture.
+    Compare(compare::CompareArgs),
     /// Look at a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
     Check(check::CheckArgs),
     /// Make a crate to write an algorithm in.
@@ -162,6 +165,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
     let json = cli.json;
     let outcome = match cli.command {
         Command::Run(args) => run::run(args, &registry, json),
+        Command::Compare(args) => compare::run(&args, json),
         Command::Check(args) => check::run(&args, json),
         Command::New(args) => new::run(&args, json),
         Command::Attach(args) => attach::run(&args, &registry, json),

@@ -59,16 +59,32 @@ pub fn folder(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     Ok(folder.to_owned())
 }
 
+/// The page of a comparison: the one that was asked for, if nothing is there or `force` says that it may go; else a new one.
+pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
+    let Some(page) = asked else {
+        return Ok(first_free(|number| {
+            Path::new(HOME).join(format!("compare-{number}.html"))
+        }));
+    };
+    if page.exists() && !force {
+        let what = format!("{} is there already", page.display());
+        return Err(Failure::text(Kind::Usage, what)
+            .hint("choose another name with --out, leave --out away for a new one, or replace it with --force"));
+    }
+    Ok(page.to_owned())
+}
+
 /// The first of `run-1`, `run-2`, … that is not there.
 fn next(home: &Path) -> PathBuf {
-    let mut number = 1_u64;
-    loop {
-        let folder = home.join(format!("run-{number}"));
-        if !folder.exists() {
-            return folder;
-        }
+    first_free(|number| home.join(format!("run-{number}")))
+}
+
+fn first_free(path: impl Fn(u64) -> PathBuf) -> PathBuf {
+    let mut number = 1;
+    while path(number).exists() {
         number += 1;
     }
+    path(number)
 }
 
 /// Files and folders in `folder` as a run leaves them.

@@ -78,7 +78,7 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
             "utilisation",
             "delay_mean_ms",
             "delay_p99_ms",
-            "retransmissions",
+            "retransmitted_segments",
             "queue_drops",
             "jain",
         ] {

@@ -34,7 +34,7 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
         path: directory.to_owned(),
         source,
     })?;
-    put(directory, "summary.json", &pretty(&summary(result)))?;
+    put(directory, SUMMARY, &pretty(&summary(result)))?;
     put(directory, "host.json", &pretty(&host(result)))?;
     put(directory, "series.csv", &series_csv(result))?;
     put(directory, "bins.csv", &bins_csv(result))?;
@@ -74,12 +74,25 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> 
     }
 }
 
-/// Set-up and figures, without what depends on this host's speed.
+/// The version of the names in `summary.json` and the CSV files: a program that reads them knows it before it looks for a name. It is
+/// another number when a name goes or means something else; new names do not change it.
+pub const SCHEMA: u32 = 1;
+/// The file of [`summary`].
+pub const SUMMARY: &str = "summary.json";
+
+/// Set-up and figures, without what depends on this host's speed. Where a contender ran with several seeds or repeats, the figures of each.
 pub fn summary(result: &RunResult) -> serde_json::Value {
     let mut value = json!(result);
+    value["schema"] = json!(SCHEMA);
     if let Some(contenders) = value.get_mut("contenders").and_then(|c| c.as_array_mut()) {
-        for contender in contenders.iter_mut().filter_map(|c| c.as_object_mut()) {
+        for (of, contender) in result.contenders.iter().zip(contenders) {
+            let Some(contender) = contender.as_object_mut() else {
+                continue;
+            };
             contender.remove("host");
+            if of.series.each.len() > 1 {
+                contender.insert("runs".to_owned(), json!(of.series.each));
+            }
         }
     }
     value
@@ -115,7 +128,7 @@ fn series_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
         "contender,flow,time_s,cwnd_segments,cwnd_bytes,ssthresh_segments,mss_bytes,srtt_us,rttvar_us,min_rtt_us,\
-         delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,retrans_segments,bytes_acked,\
+         delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,retransmitted_segments,bytes_acked,\
          received_bytes,ca_state,app_limited",
     );
     for c in &result.contenders {
@@ -209,7 +222,7 @@ fn bins_csv(result: &RunResult) -> String {
 fn flows_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
-        "contender,flow,goodput_mbit,received_bytes,retrans_segments,retrans_bytes,cwnd_mean_segments,srtt_mean_ms,\
+        "contender,flow,goodput_mbit,received_bytes,retransmitted_segments,retransmitted_bytes,cwnd_mean_segments,srtt_mean_ms,\
          min_rtt_ms,rwnd_limited,sndbuf_limited",
     );
     for c in &result.contenders {
@@ -255,7 +268,7 @@ fn whose(workload: Option<&WorkloadFigures>) -> String {
 /// Every workload.
 fn workloads_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,workload,algorithm,compared,flows,goodput_mbit,share,retrans_segments,jain,fell_back,failed\n",
+        "contender,workload,algorithm,compared,count,goodput_mbit,share,retransmitted_segments,jain,fell_back,failed\n",
     );
     for c in &result.contenders {
         for w in &c.workloads {
@@ -282,7 +295,7 @@ fn workloads_csv(result: &RunResult) -> String {
 /// Every seed or repeat.
 fn runs_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,delay_p99_ms,retrans_segments,\
+        "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,delay_p99_ms,retransmitted_segments,\
          queue_drops,jain\n",
     );
     for c in &result.contenders {

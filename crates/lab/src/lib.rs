@@ -6,6 +6,7 @@
 
 pub mod behaviour;
 mod burner;
+pub mod compare;
 mod contender;
 pub mod control_loop;
 pub mod cpu;

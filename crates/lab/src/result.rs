@@ -5,18 +5,17 @@
 //! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
 mod bundles;
+mod second_loop;
 mod spread;
 mod workloads;
 
-use std::collections::BTreeMap;
-
-use ccplane_transport::TailStats;
 use ccplane_units::Rate;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};
+pub use second_loop::SecondLoop;
 pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
 pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
@@ -146,6 +145,7 @@ pub struct ContenderResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub algorithms: Vec<AlgorithmFigures>,
     /// What it cost on this host.
+    #[serde(default)]
     pub host: HostFigures,
     /// What the datapath says about itself during this contender's run.
     pub audit: Audit,
@@ -173,6 +173,7 @@ pub struct Figures {
     /// 99th percentile.
     pub delay_p99_ms: f64,
     /// Segments sent again.
+    #[serde(rename = "retransmitted_segments")]
     pub retransmissions: u64,
     /// Packets that a full queue dropped.
     pub queue_drops: u64,
@@ -197,59 +198,6 @@ pub struct Figures {
     /// What the sites' boxes did, where the scenario has some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<BundleFigures>,
-}
-
-/// What RC3's second loop did for all flows of a contender together.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SecondLoop {
-    /// Flows for which it sent at least a segment.
-    pub flows: u64,
-    /// Bytes of payload that it sent, at all levels.
-    pub sent_bytes: u64,
-    /// Bytes that it brought: they arrived before the first loop had sent them.
-    pub delivered_bytes: u64,
-    /// Segments that both loops brought.
-    pub duplicates: u64,
-    /// Segments that are not known to have arrived: dropped, or on their way at the end.
-    pub missing: u64,
-    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`, `too scattered`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub stopped: BTreeMap<String, u64>,
-}
-
-impl SecondLoop {
-    /// Of flows whose transport has it: one that never sent by it has none to show.
-    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t TailStats>) -> SecondLoop {
-        let mut all = SecondLoop::default();
-        for tail in flows {
-            all.flows += 1;
-            all.sent_bytes += tail.sent_bytes.iter().sum::<u64>();
-            all.delivered_bytes += tail.delivered_bytes;
-            all.duplicates += tail.duplicates;
-            all.missing += tail.missing().iter().sum::<u64>();
-            if let Some(why) = tail.stopped {
-                *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
-            }
-        }
-        all
-    }
-}
-
-impl<'t> std::iter::Sum<&'t SecondLoop> for SecondLoop {
-    fn sum<I: Iterator<Item = &'t SecondLoop>>(several: I) -> SecondLoop {
-        let mut all = SecondLoop::default();
-        for one in several {
-            all.flows += one.flows;
-            all.sent_bytes += one.sent_bytes;
-            all.delivered_bytes += one.delivered_bytes;
-            all.duplicates += one.duplicates;
-            all.missing += one.missing;
-            for (why, flows) in &one.stopped {
-                *all.stopped.entry(why.clone()).or_default() += flows;
-            }
-        }
-        all
-    }
 }
 
 /// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own log, each above its
@@ -345,10 +293,12 @@ pub struct FlowFigures {
     /// The same as a rate.
     pub goodput_mbit: f64,
     /// Segments sent again.
+    #[serde(rename = "retransmitted_segments")]
     pub retransmissions: u64,
     /// Bytes sent again.
     pub retransmitted_bytes: u64,
     /// Mean congestion window over the samples, segments.
+    #[serde(rename = "cwnd_mean_segments")]
     pub cwnd_mean: f64,
     /// Mean smoothed round-trip time over the samples.
     pub srtt_mean_ms: f64,
@@ -573,31 +523,5 @@ impl RunResult {
                 .chain(&c.audit.own)
                 .map(move |text| (c.label.as_str(), text.as_str()))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ccplane_transport::TailStop;
-    use ccplane_units::Duration;
-
-    use super::*;
-
-    /// However many flows there are, and whatever each measured.
-    #[test]
-    fn stops_are_counted_by_their_kind() {
-        let tails: Vec<TailStats> = (0..1_000)
-            .map(|n| TailStats {
-                stopped: (n % 2 == 0).then_some(TailStop::Delay {
-                    with: Duration::from_millis(30 + n),
-                    without: Duration::from_millis(20),
-                }),
-                delivered_bytes: n,
-                ..TailStats::default()
-            })
-            .collect();
-        let all = SecondLoop::of(tails.iter());
-        assert_eq!(all.stopped, BTreeMap::from([("class 0 waits".to_owned(), 500)]));
-        assert_eq!((all.flows, all.delivered_bytes), (1_000, 499_500));
     }
 }

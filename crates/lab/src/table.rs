@@ -80,6 +80,20 @@ pub fn of_run(result: &RunResult) -> Table {
     Table::new(columns, rows.collect()).without_empty()
 }
 
+/// The same of several runs: in each row the run's name, and the contender.
+pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> Table {
+    let first = [Column::from("run"), Column::default()];
+    let columns = first.into_iter().chain(COLUMNS.into_iter().map(Column::from));
+    let mut rows = Vec::new();
+    for (name, result) in runs {
+        for (at, c) in result.contenders.iter().enumerate() {
+            let name = if at == 0 { name } else { "" };
+            rows.push(std::iter::once(name.to_owned()).chain(contender_row(c)).collect());
+        }
+    }
+    Table::new(columns, rows).without_empty()
+}
+
 /// The head of the first column: what the figures are where they are of several runs.
 fn heading(result: &RunResult) -> Column {
     let spreads = || result.contenders.iter().filter_map(|c| c.spread.as_ref());

@@ -4,6 +4,7 @@ use ccplane_report::chart::{Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, 
 
 use super::MAX_FLOWS;
 use super::looks::{Looks, shade};
+use super::plane::Spot;
 use super::points::{MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, throughput};
 use crate::metrics::{Distribution, smooth};
 use crate::result::{Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries};
@@ -205,6 +206,23 @@ impl<'a> Charts<'a> {
             self.boxed("goodput, Mbit/s", |f| f.goodput_mbit),
             self.boxed("mean queueing delay, ms", |f| f.delay_mean_ms),
         ])
+    }
+
+    /// Goodput over delay of every contender, with all its seeds or repeats.
+    pub fn spots(&self) -> Vec<Spot> {
+        let all = self.result.contenders.iter().enumerate();
+        let spot = |(at, c): (usize, &ContenderResult)| Spot {
+            label: c.label.clone(),
+            colour: self.looks.contender(at).colour,
+            at: (c.figures.delay_p95_ms, c.figures.goodput_mbit),
+            runs: c
+                .series
+                .each
+                .iter()
+                .map(|run| (run.figures.delay_p95_ms, run.figures.goodput_mbit))
+                .collect(),
+        };
+        all.map(spot).collect()
     }
 
     fn boxed(&self, what: &str, of: fn(&Columns) -> f64) -> String {

@@ -4,6 +4,7 @@
 
 mod charts;
 mod looks;
+pub(crate) mod plane;
 mod points;
 
 use std::fmt::Write;
@@ -111,21 +112,35 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
          1.5 heights of the box, and dots are runs beyond. All of them are in runs.csv."
     );
     page.section("From run to run", &(note(&about) + &charts.boxes()));
+    page.section(
+        "Goodput and delay",
+        &(note(plane::ABOUT) + &plane::picture(&charts.spots())),
+    );
 }
 
 /// What happened over time, and how it is distributed.
 fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let setup = &result.setup;
     let bin = number(setup.bin_ms);
-    page.section(
-        "Congestion window",
-        &format!(
-            "<p class=\"note\">Each flow's window as its socket had it every {} ms. Guides: what the path holds without a queue (BDP), and \
-             with the queue full.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>{}",
-            number(setup.sample_ms),
-            charts.windows()
-        ),
-    );
+    // Of flows that come and go no sockets are looked at.
+    let looked_at = |c: &ContenderResult| {
+        c.series
+            .flows
+            .iter()
+            .chain(&c.series.others)
+            .any(|flow| !flow.is_empty())
+    };
+    if result.contenders.iter().any(looked_at) {
+        page.section(
+            "Congestion window",
+            &format!(
+                "<p class=\"note\">Each flow's window as its socket had it every {} ms. Guides: what the path holds without a queue (BDP), and \
+                 with the queue full.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>{}",
+                number(setup.sample_ms),
+                charts.windows()
+            ),
+        );
+    }
     // Where there are several workloads they are drawn with their flows.
     if setup.flows >= 2 && !result.several_workloads() {
         let about = format!(
@@ -158,7 +173,7 @@ fn measured(page: &mut Page, result: &RunResult) {
         "How it was measured",
         &format!(
             "<div class=\"columns\"><div><h3>Parameters</h3>{}</div><div><h3>The {who}'s audit of itself</h3>{}</div></div>",
-            parameters(&result.setup),
+            definitions(&set_up(&result.setup)),
             audit(result)
         ),
     );
@@ -265,7 +280,8 @@ fn flows(page: &mut Page, result: &RunResult) {
     page.section("Flows", &out);
 }
 
-fn parameters(s: &Setup) -> String {
+/// The set-up, part by part, as a person reads it.
+pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
     let queue = match s.queue_bytes {
         Some(bytes) => format!("{}, which is {:.1} kB", s.queue, bytes as f64 / 1e3),
         None => format!("{}, without limit", s.queue),
@@ -296,7 +312,7 @@ fn parameters(s: &Setup) -> String {
                 .map(|bytes| format!("{:.1} MB, fixed", bytes as f64 / 1e6)),
         ),
     ];
-    definitions(&rows.into_iter().flatten().collect::<Vec<_>>())
+    rows.into_iter().flatten().collect()
 }
 
 /// How often a run gives the same again.

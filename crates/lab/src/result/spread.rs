@@ -52,6 +52,7 @@ pub struct Columns {
     /// Of [`Figures::delay_p99_ms`](super::Figures::delay_p99_ms).
     pub delay_p99_ms: f64,
     /// Of [`Figures::retransmissions`](super::Figures::retransmissions).
+    #[serde(rename = "retransmitted_segments")]
     pub retransmissions: f64,
     /// Of [`Figures::queue_drops`](super::Figures::queue_drops).
     pub queue_drops: f64,
@@ -69,6 +70,7 @@ pub struct TotalsColumns {
     /// Of [`Totals::share`](super::Totals::share).
     pub share: f64,
     /// Of [`Totals::retransmissions`](super::Totals::retransmissions).
+    #[serde(rename = "retransmitted_segments")]
     pub retransmissions: f64,
     /// Of [`Totals::jain`](super::Totals::jain).
     pub jain: f64,

@@ -55,7 +55,7 @@ pub struct Totals {
     /// Of the goodput of all workloads together, 0 to 1.
     pub share: f64,
     /// Segments sent again; absent where nobody does that, or where it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "retransmitted_segments", default, skip_serializing_if = "Option::is_none")]
     pub retransmissions: Option<u64>,
     /// Jain's fairness index of the goodputs of flows that last; absent where there are not two.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -214,6 +214,7 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
     let mut path = String::new();
     let mut dots = String::new();
     let mut joined = false;
+    let mut last = None;
     for (at, value) in &line.points {
         let place = x.at(*at).zip(value.and_then(|value| y.at(value)));
         if let Some((px_x, px_y)) = place.map(|(a, b)| (px(a), px(b))) {
@@ -226,6 +227,7 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
             }
         }
         joined = place.is_some();
+        last = place.or(last);
     }
     for (at, from, to) in &line.errors {
         if let (Some(at), Some(from), Some(to)) = (x.at(*at), y.at(*from), y.at(*to)) {
@@ -246,6 +248,21 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
     let dashed = if line.dashed { " dashed" } else { "" };
     if !path.is_empty() {
         let _ = writeln!(out, "<path class=\"line c{colour}{dashed}\" d=\"{path}\"/>{dots}");
+    }
+    if let Some((at, height)) = last.filter(|_| !line.beside.is_empty()) {
+        let width = line.beside.chars().count() as f64 * LETTER;
+        // To the left where there is no room to the right.
+        let (at, anchor) = match at + 7.0 + width <= PAPER.width - RIGHT {
+            true => (at + 7.0, "start"),
+            false => (at - 7.0, "end"),
+        };
+        let _ = writeln!(
+            out,
+            "<text class=\"halo\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            px(at),
+            px(height + 4.0),
+            escape(&line.beside)
+        );
     }
 }
 

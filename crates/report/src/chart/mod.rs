@@ -92,6 +92,8 @@ pub struct Line {
     pub dashed: bool,
     /// A dot at every point, for a few measured values that the line only connects.
     pub dots: bool,
+    /// What stands beside its last point. Live pictures have none.
+    pub beside: String,
     /// Upright bars: where, from, to.
     pub errors: Vec<(f64, f64, f64)>,
     /// Box plots. Live pictures have none.

@@ -1,0 +1,66 @@
+//! `ccplane compare`: the results of several runs on one page.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ccplane_lab::compare::{CompareError, Comparison};
+use ccplane_report::Provenance;
+use clap::Args;
+
+use crate::exit::{Failure, Kind};
+use crate::results;
+
+/// What to compare.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// Folders with results of `ccplane run`, two or more.
+    #[arg(value_name = "FOLDER", required = true, num_args = 2..)]
+    folders: Vec<PathBuf>,
+    /// The page; without it a new one, `ccplane-results/compare-N.html`.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the page if it is there.
+    #[arg(long, requires = "out")]
+    force: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
+    let comparison = Comparison::read(&args.folders).map_err(failure)?;
+    let page = results::page(args.out.as_deref(), args.force)?;
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let provenance = Provenance::now(crate::build(), command.clone(), false);
+    let unwritable = |why: std::io::Error| {
+        Failure::text(Kind::Failed, format!("{} cannot be written: {why}", page.display()))
+            .hint("choose another place with --out")
+    };
+    if let Some(folder) = page.parent() {
+        fs::create_dir_all(folder).map_err(unwritable)?;
+    }
+    fs::write(&page, comparison.page(&command, &provenance)).map_err(unwritable)?;
+    if json {
+        let mut object = comparison.json();
+        object["page"] = page.display().to_string().into();
+        println!("{object}");
+        return Ok(());
+    }
+    if let Some(differences) = comparison.differences() {
+        print!("{}", differences.text());
+        println!();
+    }
+    print!("{}", comparison.table().text());
+    println!("\npage: {}", page.display());
+    Ok(())
+}
+
+fn failure(why: CompareError) -> Failure {
+    let hint = match &why {
+        CompareError::Absent(_) | CompareError::NoRun { .. } => {
+            "name folders that `ccplane run` wrote to, such as ccplane-results/run-1"
+        }
+        CompareError::Schema { .. } => "run it again; `scenario.toml` in the folder is the experiment",
+        CompareError::Twice(_) => "name each folder once",
+        _ => "run it again, or name another folder",
+    };
+    Failure::new(Kind::Usage, why).hint(hint)
+}

@@ -1,0 +1,152 @@
+//! `ccplane compare`, of runs in the simulator.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn ccplane(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.current_dir(folder).args(arguments).env_remove("CCPLANE_LOG");
+    command.output().expect("the binary under test starts")
+}
+
+/// A folder of its own for a test.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a folder can be made");
+    path
+}
+
+#[track_caller]
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    let output = ccplane(folder, arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Exit code and what was said, with the wrapping of the terminal undone.
+fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = ccplane(folder, arguments);
+    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (output.status.code().unwrap_or(-1), words.join(" "))
+}
+
+fn simulate(folder: &Path, out: &str, more: &[&str]) {
+    let usual = [
+        "run",
+        "--datapath",
+        "sim",
+        "--alg",
+        "cubic",
+        "--duration",
+        "3s",
+        "--out",
+        out,
+    ];
+    done(folder, &[&usual[..], more].concat());
+}
+
+#[test]
+fn runs_stand_side_by_side_and_what_differs_is_said_first() {
+    let here = folder("compare-two");
+    simulate(&here, "slow", &["--rate", "24mbit"]);
+    simulate(&here, "fast", &["--rate", "96mbit", "--vs", "native:reno"]);
+    let text = done(&here, &["compare", "slow", "fast"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].contains("set-up") && lines[0].contains("slow") && lines[0].contains("fast"),
+        "{text}"
+    );
+    let rate = lines
+        .iter()
+        .find(|line| line.starts_with("link"))
+        .expect("the rate differs");
+    assert!(
+        rate.contains("24mbit (24 Mbit/s)") && rate.contains("96mbit (96 Mbit/s)"),
+        "{text}"
+    );
+    assert!(!text.contains("round-trip time"), "it is the same: {text}");
+    // Three contenders in all, two of them in the second folder.
+    let rows = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((rows("cubic"), rows("native:reno")), (2, 1), "{text}");
+    assert!(here.join("ccplane-results/compare-1.html").exists());
+
+    let page = fs::read_to_string(here.join("ccplane-results/compare-1.html")).expect("it is there");
+    for part in [
+        "cubic, slow</text>",
+        "native:reno, fast</text>",
+        "The same in all",
+        "round-trip time",
+    ] {
+        assert!(page.contains(part), "no {part:?}");
+    }
+
+    // For machines, and to a place that was asked for.
+    let text = done(&here, &["compare", "slow", "fast", "--json", "--out", "page.html"]);
+    let object: Value = serde_json::from_str(&text).expect("one JSON object");
+    assert_eq!(object["page"], "page.html");
+    assert!(object["differs"].as_array().expect("a list").contains(&json!("link")));
+    let own: Value =
+        serde_json::from_str(&fs::read_to_string(here.join("slow/summary.json")).expect("it is there")).expect("JSON");
+    assert_eq!(object["runs"][0], json!({ "folder": "slow", "result": own }));
+    let (code, said) = refused(&here, &["compare", "slow", "fast", "--out", "page.html"]);
+    assert!(
+        code == 2 && said.contains("page.html is there already") && said.contains("--force"),
+        "{said}"
+    );
+    done(&here, &["compare", "slow", "fast", "--out", "page.html", "--force"]);
+}
+
+#[test]
+fn several_seeds_have_an_ellipse_and_their_intervals() {
+    let here = folder("compare-seeds");
+    let lossy = ["--loss", "0.1%", "--rate", "24mbit", "--seeds", "1..4"];
+    simulate(&here, "one", &lossy);
+    simulate(&here, "two", &[&lossy[..], &["--rtt", "40ms"]].concat());
+    let text = done(&here, &["compare", "one", "two", "--out", "page.html"]);
+    assert!(text.matches('±').count() >= 4, "{text}");
+    let page = fs::read_to_string(here.join("page.html")).expect("it is there");
+    // Two dots and two ellipses, of 48 corners.
+    let picture = page.split("<svg").nth(1).expect("a picture");
+    assert_eq!(picture.matches("<circle").count(), 2, "{picture}");
+    assert_eq!(picture.matches('L').count() / 48, 2, "{picture}");
+}
+
+#[test]
+fn what_is_no_run_is_refused_with_the_reason() {
+    let here = folder("compare-bad");
+    simulate(&here, "run", &[]);
+    for (name, file, text) in [
+        ("empty", "other.txt", ""),
+        ("evaluation", "evaluation.json", "{}"),
+        ("broken", "summary.json", "{"),
+        ("old", "summary.json", "{\"version\": \"0.0.1\"}"),
+        ("new", "summary.json", "{\"schema\": 99}"),
+        ("odd", "summary.json", "{\"schema\": 1, \"version\": 7}"),
+    ] {
+        fs::create_dir_all(here.join(name)).expect("a folder can be made");
+        fs::write(here.join(name).join(file), text).expect("a file can be written");
+    }
+    for (other, reason) in [
+        ("absent", "there is no folder absent"),
+        ("empty", "has no summary.json"),
+        ("evaluation", "it is an evaluation"),
+        ("broken", "broken/summary.json cannot be read"),
+        ("old", "schema none"),
+        ("new", "schema 99"),
+        ("odd", "invalid type: integer `7`"),
+        ("run", "named twice"),
+        ("./run", "named twice"),
+    ] {
+        let (code, said) = refused(&here, &["compare", "run", other]);
+        assert!(code == 2 && said.contains(reason), "{other}: {code} {said}");
+        assert!(!here.join("ccplane-results").exists(), "{other}: nothing is written");
+    }
+    let (code, said) = refused(&here, &["compare", "run"]);
+    assert!(code == 2 && said.contains("2 values required"), "{said}");
+}

@@ -1,0 +1,100 @@
+//! docs/results-format.md and the files of a run: every name that a run writes is on the page.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// All that stands in backticks on the page, by itself or as a name of a list.
+fn page() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results-format.md");
+    let text = fs::read_to_string(path).expect("the page is there");
+    let words = text.split('`').skip(1).step_by(2);
+    words.map(str::to_owned).collect()
+}
+
+fn names(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                found.insert(name.clone());
+                names(value, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| names(value, found)),
+        _ => {}
+    }
+}
+
+/// The names in the files of a run with these arguments.
+fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("results-format").join(name);
+    let _ = fs::remove_dir_all(&out);
+    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args(arguments)
+        .arg("--out")
+        .arg(&out)
+        .env_remove("CCPLANE_LOG")
+        .output()
+        .expect("the binary under test starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(&out).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let text = || fs::read_to_string(&path).expect("it can be read");
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("json") => {
+                let value: Value = serde_json::from_str(&text()).expect("JSON");
+                names(&value, &mut found);
+            }
+            Some("csv") => {
+                found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+                let text = text();
+                let heading = text.lines().next().expect("a heading");
+                found.extend(heading.split(',').map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    (found, out)
+}
+
+#[test]
+fn every_name_that_a_run_writes_is_on_the_page() {
+    let page = page();
+    let sim = ["run", "--datapath", "sim", "--duration", "2s"];
+    let seeds = ["--alg", "cubic", "--flows", "2", "--loss", "0.1%", "--seeds", "1..3"];
+    let loops = ["--alg", "cubic", "--transport", "rc3", "--queue", "prio:6:shared:1bdp"];
+    let mut all = BTreeSet::new();
+    for (name, arguments) in [
+        ("seeds", [&sim[..], &seeds[..]].concat()),
+        ("second-loop", [&sim[..], &loops[..]].concat()),
+        ("mixed", vec!["run", "21-mixed"]),
+        ("bundle", vec!["run", "22-bundle"]),
+        ("links", vec!["run", "19-graph"]),
+    ] {
+        let (found, _) = written(name, &arguments);
+        let missing: Vec<&String> = found.iter().filter(|name| !page.contains(*name)).collect();
+        assert_eq!(missing, Vec::<&String>::new(), "{name}: not in docs/results-format.md");
+        all.extend(found);
+    }
+    // The runs had all kinds of files, but for stamps, which take a kernel.
+    for file in [
+        "series",
+        "bins",
+        "flows",
+        "reports",
+        "completions",
+        "workloads",
+        "runs",
+        "links",
+        "bundles",
+    ] {
+        assert!(all.contains(&format!("{file}.csv")), "{file}.csv was not written");
+    }
+    for name in ["second_loop", "bundles", "spread", "runs", "schema"] {
+        assert!(all.contains(name), "{name} was not written");
+    }
+}

@@ -1,0 +1,273 @@
+//! Runs side by side, of what they left in their folders: what differs between their set-ups, and everybody's figures in one table and one
+//! picture.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ccplane_report::html::{definitions, note, warning};
+use ccplane_report::{Page, Provenance, Table};
+use serde_json::{Value, json};
+
+use crate::files::{SCHEMA, SUMMARY};
+use crate::report::plane::{self, Spot};
+use crate::report::set_up;
+use crate::result::{EachRun, RunResult};
+use crate::table;
+
+/// A folder that cannot be compared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// Nothing is there.
+    #[error("there is no folder {0}")]
+    Absent(PathBuf),
+    /// It is of something else.
+    #[error("{folder} has no {SUMMARY}, so that it is not the folder of a run{is}")]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+        /// What it is, where that is known.
+        is: &'static str,
+    },
+    /// It is of another version.
+    #[error("{folder} is of another version of ccplane: its {SUMMARY} has schema {found}, and this one reads {SCHEMA}")]
+    Schema {
+        /// The folder.
+        folder: PathBuf,
+        /// What it has; `none` before schemas had numbers.
+        found: String,
+    },
+    /// It cannot be read.
+    #[error("{path} cannot be read: {why}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with the place in it.
+        why: String,
+    },
+    /// The same twice.
+    #[error("{0} is named twice")]
+    Twice(PathBuf),
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// As the folder was named.
+    pub name: String,
+    /// Without series, which are in other files, and without what it cost.
+    pub result: RunResult,
+    /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were several.
+    each: Vec<Vec<(f64, f64)>>,
+}
+
+/// Several of them.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// In the order in which they were named.
+    pub runs: Vec<Run>,
+}
+
+impl Run {
+    /// What is in a folder.
+    pub fn read(folder: &Path) -> Result<Run, CompareError> {
+        if !folder.is_dir() {
+            return Err(CompareError::Absent(folder.to_owned()));
+        }
+        let path = folder.join(SUMMARY);
+        let unreadable = |why: String| CompareError::Unreadable {
+            path: path.clone(),
+            why,
+        };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(no_run(folder)),
+            Err(why) => return Err(unreadable(why.to_string())),
+        };
+        let value: Value = serde_json::from_str(&text).map_err(|why| unreadable(why.to_string()))?;
+        match value.get("schema") {
+            Some(schema) if *schema == json!(SCHEMA) => {}
+            other => {
+                return Err(CompareError::Schema {
+                    folder: folder.to_owned(),
+                    found: other.map_or("none".to_owned(), Value::to_string),
+                });
+            }
+        }
+        let each = each(&value);
+        let result = serde_json::from_value(value).map_err(|why| unreadable(why.to_string()))?;
+        Ok(Run {
+            name: folder.display().to_string(),
+            result,
+            each,
+        })
+    }
+}
+
+/// Delay and goodput of each run of each contender.
+fn each(summary: &Value) -> Vec<Vec<(f64, f64)>> {
+    let contenders = summary.get("contenders").and_then(Value::as_array);
+    let of = |contender: &Value| {
+        let runs = contender.get("runs").cloned().unwrap_or_default();
+        let runs: Vec<EachRun> = serde_json::from_value(runs).unwrap_or_default();
+        let point = |run: &EachRun| (run.figures.delay_p95_ms, run.figures.goodput_mbit);
+        runs.iter().map(point).collect()
+    };
+    contenders.into_iter().flatten().map(of).collect()
+}
+
+fn no_run(folder: &Path) -> CompareError {
+    let has = |file: &str| folder.join(file).exists();
+    let is = match () {
+        () if has("evaluation.json") => "; it is an evaluation, which compares within itself",
+        () if has("figures.json") => "; it is a paper's, which compares within itself",
+        () => "",
+    };
+    CompareError::NoRun {
+        folder: folder.to_owned(),
+        is,
+    }
+}
+
+impl Comparison {
+    /// Of these folders.
+    pub fn read(folders: &[PathBuf]) -> Result<Comparison, CompareError> {
+        for (at, folder) in folders.iter().enumerate() {
+            let same = |other: &PathBuf| match (fs::canonicalize(folder), fs::canonicalize(other)) {
+                (Ok(one), Ok(two)) => one == two,
+                _ => folder == other,
+            };
+            if folders[..at].iter().any(same) {
+                return Err(CompareError::Twice(folder.clone()));
+            }
+        }
+        let runs = folders.iter().map(|folder| Run::read(folder));
+        Ok(Comparison {
+            runs: runs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The set-up by its parts: what each is in every run.
+    fn parts(&self) -> Vec<(&'static str, Vec<String>)> {
+        let each: Vec<_> = self.runs.iter().map(|run| set_up(&run.result.setup)).collect();
+        let mut names: Vec<&'static str> = Vec::new();
+        for (name, _) in each.iter().flatten() {
+            if !names.contains(name) {
+                names.push(name);
+            }
+        }
+        let of = |parts: &Vec<(&'static str, String)>, name: &str| {
+            let found = parts.iter().find(|(part, _)| *part == name);
+            found.map_or(Table::NOTHING.to_owned(), |(_, value)| value.clone())
+        };
+        let row = |name: &'static str| (name, each.iter().map(|parts| of(parts, name)).collect());
+        names.into_iter().map(row).collect()
+    }
+
+    /// What differs between the set-ups; `None` where nothing does.
+    pub fn differences(&self) -> Option<Table> {
+        let differ = |row: &(&str, Vec<String>)| row.1.windows(2).any(|two| two[0] != two[1]);
+        let rows: Vec<Vec<String>> = self
+            .parts()
+            .into_iter()
+            .filter(differ)
+            .map(|(name, values)| std::iter::once(name.to_owned()).chain(values).collect())
+            .collect();
+        let headings = std::iter::once("set-up").chain(self.runs.iter().map(|run| run.name.as_str()));
+        (!rows.is_empty()).then(|| Table::new(headings, rows))
+    }
+
+    /// Everybody's figures.
+    pub fn table(&self) -> Table {
+        table::of_runs(self.runs.iter().map(|run| (run.name.as_str(), &run.result)))
+    }
+
+    /// What a reader has to know before the figures, of each run.
+    fn complaints(&self) -> Vec<(String, &str)> {
+        let of = |run| {
+            let Run { name, result, .. }: &Run = run;
+            let told = result.complaints();
+            told.map(move |(who, what)| (format!("{name}, {who}"), what))
+        };
+        self.runs.iter().flat_map(of).collect()
+    }
+
+    /// A colour an algorithm, wherever it ran.
+    fn spots(&self) -> Vec<Spot> {
+        let mut known: Vec<&str> = Vec::new();
+        let mut spots = Vec::new();
+        for run in &self.runs {
+            for (at, contender) in run.result.contenders.iter().enumerate() {
+                let label = contender.label.as_str();
+                if !known.contains(&label) {
+                    known.push(label);
+                }
+                spots.push(Spot {
+                    label: format!("{label}, {}", short(&run.name)),
+                    colour: known.iter().position(|known| *known == label).unwrap_or_default(),
+                    at: (contender.figures.delay_p95_ms, contender.figures.goodput_mbit),
+                    runs: run.each.get(at).cloned().unwrap_or_default(),
+                });
+            }
+        }
+        spots
+    }
+
+    /// One page with all of it.
+    pub fn page(&self, command: &str, provenance: &Provenance) -> String {
+        let names: Vec<&str> = self.runs.iter().map(|run| short(&run.name)).collect();
+        let mut page = Page::new(&names.join(", "), &format!("{} runs side by side", self.runs.len()));
+        page.add(&warning(
+            "Read these figures with care:",
+            &self.complaints(),
+            usize::MAX,
+            "",
+        ));
+        match self.differences() {
+            Some(table) => page.section("What differs", &table.html()),
+            None => page.section(
+                "What differs",
+                &note("Nothing in the set-up: these are runs of the same experiment."),
+            ),
+        }
+        page.section("Figures", &self.table().html());
+        page.section(
+            "Goodput and delay",
+            &(note(plane::ABOUT) + &plane::picture(&self.spots())),
+        );
+        let same = self.parts().into_iter().filter_map(|(name, values)| {
+            let first = values.first()?.clone();
+            values.iter().all(|value| *value == first).then_some((name, first))
+        });
+        page.section("The same in all", &definitions(&same.collect::<Vec<_>>()));
+        page.again(
+            command,
+            "The figures are those of the runs' own folders; each has a page with its courses.",
+        );
+        page.provenance(&provenance.build().to_string());
+        page.finish("")
+    }
+
+    /// For machines: the folders with their set-ups and figures, and which parts of the set-ups differ.
+    pub fn json(&self) -> Value {
+        let differs: Vec<&str> = self
+            .parts()
+            .into_iter()
+            .filter(|(_, values)| values.windows(2).any(|two| two[0] != two[1]))
+            .map(|(name, _)| name)
+            .collect();
+        let runs: Vec<Value> = self
+            .runs
+            .iter()
+            .map(|run| json!({ "folder": run.name, "result": crate::files::summary(&run.result) }))
+            .collect();
+        json!({ "schema": SCHEMA, "differs": differs, "runs": runs })
+    }
+}
+
+/// The last part of a folder's name.
+fn short(name: &str) -> &str {
+    let last = Path::new(name).file_name().and_then(|last| last.to_str());
+    last.unwrap_or(name)
+}

@@ -1,0 +1,140 @@
+//! Goodput over queueing delay: one picture of who pays what for what, as Pantheon's (Yan et al., USENIX ATC 2018, figure 4).
+
+use ccplane_report::chart::{Axis, Chart, Line, inline};
+
+/// Corners of a drawn ellipse: at 760 pixels none is seen.
+const CORNERS: usize = 48;
+
+/// One contender.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spot {
+    /// Written beside it.
+    pub label: String,
+    /// Which of the palette's colours.
+    pub colour: usize,
+    /// 95th percentile of the queueing delay, ms, and goodput, Mbit/s; means where there are several runs.
+    pub at: (f64, f64),
+    /// The same of every run, where there are several.
+    pub runs: Vec<(f64, f64)>,
+}
+
+/// The picture. Where there are at least three runs an ellipse holds one standard deviation of them.
+pub(crate) fn picture(spots: &[Spot]) -> String {
+    let around = spots.iter().filter_map(|spot| {
+        Some(Line {
+            points: ellipse(&spot.runs)?.into_iter().map(|(x, y)| (x, Some(y))).collect(),
+            colour: spot.colour,
+            ..Line::default()
+        })
+    });
+    let dots = spots.iter().map(|spot| Line {
+        dots: true,
+        beside: spot.label.clone(),
+        ..Line::new("", spot.colour, [spot.at])
+    });
+    let chart = Chart {
+        title: "goodput, Mbit/s".to_owned(),
+        x: Axis::linear("95th percentile of the queueing delay, ms"),
+        y: heights(spots),
+        lines: around.chain(dots).collect(),
+        guides: Vec::new(),
+    };
+    let names: Vec<&str> = spots.iter().map(|spot| spot.label.as_str()).collect();
+    format!(
+        "<div>{}</div>",
+        inline(
+            &[chart],
+            &format!("goodput over queueing delay of {}", names.join(", "))
+        )
+    )
+}
+
+/// The axis of goodputs: from zero, unless all of them are far from it.
+fn heights(spots: &[Spot]) -> Axis {
+    let all = || {
+        let of = |spot: &Spot| spot.runs.iter().chain([&spot.at]).map(|run| run.1).collect::<Vec<_>>();
+        spots.iter().flat_map(of)
+    };
+    let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let margin = ((high - low) * 0.2).max(high * 0.01);
+    match low > high / 2.0 {
+        true => Axis::linear("").from_to((low - margin).max(0.0), high + margin),
+        false => Axis::linear(""),
+    }
+}
+
+/// What the picture shows, for beside it.
+pub(crate) const ABOUT: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
+                                of its runs, with the correlation of the two.";
+
+/// The points at one standard deviation from the mean, in every direction: the image of the unit circle under the square root of the
+/// covariance (its Cholesky factor), in order. None for fewer than three runs, of which nothing is known, or for runs that are all alike.
+fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
+    let count = runs.len();
+    if count < 3 {
+        return None;
+    }
+    let mean = |of: fn(&(f64, f64)) -> f64| runs.iter().map(of).sum::<f64>() / count as f64;
+    let (x, y) = (mean(|run| run.0), mean(|run| run.1));
+    let moment = |of: &dyn Fn(f64, f64) -> f64| {
+        runs.iter().map(|run| of(run.0 - x, run.1 - y)).sum::<f64>() / (count - 1) as f64
+    };
+    let (xx, xy, yy) = (moment(&|a, _| a * a), moment(&|a, b| a * b), moment(&|_, b| b * b));
+    if xx + yy <= 0.0 || !(xx + yy).is_finite() {
+        return None;
+    }
+    let across = xx.sqrt();
+    let slope = if across > 0.0 { xy / across } else { 0.0 };
+    let upright = (yy - slope * slope).max(0.0).sqrt();
+    let corner = |n: usize| {
+        let (sin, cos) = (n as f64 / CORNERS as f64 * std::f64::consts::TAU).sin_cos();
+        (x + across * cos, y + slope * cos + upright * sin)
+    };
+    Some((0..=CORNERS).map(corner).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ellipse_is_a_deviation_wide_and_high_and_leans_with_the_correlation() {
+        assert_eq!(ellipse(&[(1.0, 1.0), (2.0, 2.0)]), None, "two are too few");
+        assert_eq!(ellipse(&[(1.0, 1.0); 4]), None, "there is nothing around a point");
+        // Deviations 2 and 1 without correlation: (±√3·…) of four corners.
+        let runs = [(-2.0, -1.0), (2.0, -1.0), (-2.0, 1.0), (2.0, 1.0)].map(|(x, y)| (10.0 + x, 5.0 + y));
+        let round = ellipse(&runs).unwrap();
+        let deviation = |of: f64| (4.0 * of * of / 3.0_f64).sqrt();
+        let most = |of: fn(&(f64, f64)) -> f64| round.iter().map(of).fold(f64::MIN, f64::max);
+        assert!((most(|p| p.0) - 10.0 - deviation(2.0)).abs() < 1e-9);
+        assert!((most(|p| p.1) - 5.0 - deviation(1.0)).abs() < 1e-9);
+        assert!(round[0].0 - round[CORNERS].0 < 1e-9, "it is closed");
+        // On a line it is a line.
+        let leans = ellipse(&[(0.0, 0.0), (1.0, 2.0), (2.0, 4.0)]).unwrap();
+        assert!(leans.iter().all(|(x, y)| (y - 2.0 * x).abs() < 1e-9), "{leans:?}");
+        // One of the two never changes.
+        assert!(
+            ellipse(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)])
+                .unwrap()
+                .iter()
+                .all(|p| p.0 == 3.0)
+        );
+    }
+
+    #[test]
+    fn everybody_is_named_beside_a_dot() {
+        let spot = |label: &str, runs: Vec<(f64, f64)>| Spot {
+            label: label.to_owned(),
+            colour: 0,
+            at: (5.0, 90.0),
+            runs,
+        };
+        let text = picture(&[
+            spot("a<b", Vec::new()),
+            spot("reno", vec![(4.0, 89.0), (5.0, 92.0), (6.0, 89.0)]),
+        ]);
+        assert!(text.contains("a&lt;b</text>") && text.contains("reno</text>"), "{text}");
+        assert_eq!(text.matches("<circle").count(), 2);
+        assert!(!text.contains("NaN"));
+    }
+}

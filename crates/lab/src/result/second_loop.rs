@@ -1,0 +1,111 @@
+//! What RC3's second loop did.
+
+use std::collections::BTreeMap;
+
+use ccplane_transport::TailStats;
+use serde::{Deserialize, Serialize};
+
+/// What RC3's second loop did for all flows of a contender together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SecondLoop {
+    /// Flows for which it sent at least a segment.
+    pub flows: u64,
+    /// Bytes of payload that it sent, at all levels.
+    pub sent_bytes: u64,
+    /// Bytes that it brought: they arrived before the first loop had sent them.
+    pub delivered_bytes: u64,
+    /// Segments that both loops brought.
+    pub duplicates: u64,
+    /// Segments that are not known to have arrived: dropped, or on their way at the end.
+    pub missing: u64,
+    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`, `too scattered`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "reasons")]
+    pub stopped: BTreeMap<String, u64>,
+}
+
+impl SecondLoop {
+    /// Of flows whose transport has it: one that never sent by it has none to show.
+    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t TailStats>) -> SecondLoop {
+        let mut all = SecondLoop::default();
+        for tail in flows {
+            all.flows += 1;
+            all.sent_bytes += tail.sent_bytes.iter().sum::<u64>();
+            all.delivered_bytes += tail.delivered_bytes;
+            all.duplicates += tail.duplicates;
+            all.missing += tail.missing().iter().sum::<u64>();
+            if let Some(why) = tail.stopped {
+                *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
+            }
+        }
+        all
+    }
+}
+
+impl<'t> std::iter::Sum<&'t SecondLoop> for SecondLoop {
+    fn sum<I: Iterator<Item = &'t SecondLoop>>(several: I) -> SecondLoop {
+        let mut all = SecondLoop::default();
+        for one in several {
+            all.flows += one.flows;
+            all.sent_bytes += one.sent_bytes;
+            all.delivered_bytes += one.delivered_bytes;
+            all.duplicates += one.duplicates;
+            all.missing += one.missing;
+            for (why, flows) in &one.stopped {
+                *all.stopped.entry(why.clone()).or_default() += flows;
+            }
+        }
+        all
+    }
+}
+
+/// Reasons as a list, so that no name of a file's members is a value.
+mod reasons {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Stopped {
+        why: String,
+        flows: u64,
+    }
+
+    pub fn serialize<S: Serializer>(all: &BTreeMap<String, u64>, to: S) -> Result<S::Ok, S::Error> {
+        let list = all.iter().map(|(why, flows)| Stopped {
+            why: why.clone(),
+            flows: *flows,
+        });
+        to.collect_seq(list)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
+        let list = Vec::<Stopped>::deserialize(from)?;
+        Ok(list.into_iter().map(|one| (one.why, one.flows)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_transport::TailStop;
+    use ccplane_units::Duration;
+
+    use super::*;
+
+    /// However many flows there are, and whatever each measured.
+    #[test]
+    fn stops_are_counted_by_their_kind() {
+        let tails: Vec<TailStats> = (0..1_000)
+            .map(|n| TailStats {
+                stopped: (n % 2 == 0).then_some(TailStop::Delay {
+                    with: Duration::from_millis(30 + n),
+                    without: Duration::from_millis(20),
+                }),
+                delivered_bytes: n,
+                ..TailStats::default()
+            })
+            .collect();
+        let all = SecondLoop::of(tails.iter());
+        assert_eq!(all.stopped, BTreeMap::from([("class 0 waits".to_owned(), 500)]));
+        assert_eq!((all.flows, all.delivered_bytes), (1_000, 499_500));
+    }
+}
