@@ -58,6 +58,8 @@ pub struct Run {
     pub name: String,
     /// Without series, which are in other files, and without what it cost.
     pub result: RunResult,
+    /// The same as it is in the file.
+    summary: Value,
     /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were several.
     each: Vec<Vec<(f64, f64)>>,
 }
@@ -96,10 +98,11 @@ impl Run {
             }
         }
         let each = each(&value);
-        let result = serde_json::from_value(value).map_err(|why| unreadable(why.to_string()))?;
+        let result = serde_json::from_value(value.clone()).map_err(|why| unreadable(why.to_string()))?;
         Ok(Run {
             name: folder.display().to_string(),
             result,
+            summary: value,
             each,
         })
     }
@@ -260,7 +263,7 @@ impl Comparison {
         let runs: Vec<Value> = self
             .runs
             .iter()
-            .map(|run| json!({ "folder": run.name, "result": crate::files::summary(&run.result) }))
+            .map(|run| json!({ "folder": run.name, "result": run.summary }))
             .collect();
         json!({ "schema": SCHEMA, "differs": differs, "runs": runs })
     }
