@@ -236,7 +236,10 @@ fn a_window_is_in_flight_and_never_much_more() {
         }
         let flight = net.last.bytes_in_flight;
         assert!(flight.abs_diff(window) < window / 10, "{flight} of {window} in flight");
-        assert!(most < 1_200_000 * 11 / 10, "{most} in flight, with a window of {window}");
+        assert!(
+            most < 1_200_000 * 11 / 10,
+            "{most} in flight, with a window of {window}"
+        );
         let rtt = net.last.rtt_sample_us / 1_000;
         assert!(rtt.abs_diff(rtt_ms) <= 8, "{rtt} ms, expected {rtt_ms}");
     }
