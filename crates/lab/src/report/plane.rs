@@ -87,7 +87,7 @@ fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let slope = if across > 0.0 { xy / across } else { 0.0 };
     let upright = (yy - slope * slope).max(0.0).sqrt();
     let corner = |n: usize| {
-        let (sin, cos) = (n as f64 / CORNERS as f64 * std::f64::consts::TAU).sin_cos();
+        let (sin, cos) = libm::sincos(n as f64 / CORNERS as f64 * std::f64::consts::TAU);
         (x + across * cos, y + slope * cos + upright * sin)
     };
     Some((0..=CORNERS).map(corner).collect())
