@@ -80,7 +80,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
         ("# algorithm = \"bundler\"", "algorithm = \"bumbler\"", "there are"),
         (
             "# algorithm = \"bundler\"",
-            "algorithm = \"copa\"",
+            "algorithm = \"vegas\"",
             "`bundler` is made for it",
         ),
     ] {
