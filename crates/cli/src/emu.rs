@@ -1,12 +1,16 @@
 //! `ccplane emu … -- COMMAND`: any command behind an emulated link; `emu list` and `emu set` while it runs.
 
+mod graph;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use ccplane_emu::{Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Timing, remote, shell};
+use ccplane_emu::{
+    Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way, remote, shell,
+};
 use ccplane_qdisc::{LineSpec, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
@@ -23,15 +27,9 @@ pub struct EmuArgs {
     /// Rate of the link, both ways; without it and without a trace it is unlimited.
     #[arg(long, conflicts_with = "trace")]
     rate: Option<Rate>,
-    /// Rate from the host to the command, where it differs.
-    #[arg(long, value_name = "RATE", conflicts_with = "down_trace")]
-    down_rate: Option<Rate>,
     /// A trace of packet delivery opportunities (Mahimahi's format) instead of a rate, both ways.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// The trace from the host to the command, where it differs.
-    #[arg(long, value_name = "FILE")]
-    down_trace: Option<PathBuf>,
     /// A file of rates instead of one, both ways: on every line a time and the rate from then on, as in `0s 10mbit`; a rate of `0` is
     /// an outage.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
@@ -54,6 +52,18 @@ pub struct EmuArgs {
     /// Packets that are lost at random, each way: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
     #[arg(long, default_value = "0%")]
     loss: LossModel,
+    #[command(flatten, next_help_heading = "One direction, where it differs")]
+    ways: Ways,
+    /// Give the command what this host reaches, and its names, by translating addresses (IPv4, with nftables).
+    #[arg(long)]
+    nat: bool,
+    /// When the command has ended, do not wait until its last packets have arrived; otherwise that takes a round trip and what the queue
+    /// holds, at most 2 s.
+    #[arg(long)]
+    no_drain: bool,
+    /// Write a packet log of both directions, a pcapng file with what the queue did to each packet; `ccplane emu graph FILE` draws it.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Seed of loss, jitter and queue: the n-th packet's fate depends on it and on n only.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -66,6 +76,41 @@ pub struct EmuArgs {
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
+}
+
+/// What is of one direction only: up is from the command to the host, down from the host to the command.
+#[derive(Args)]
+struct Ways {
+    /// Rate from the command to the host.
+    #[arg(long, value_name = "RATE", conflicts_with = "up_trace")]
+    up_rate: Option<Rate>,
+    /// Rate from the host to the command.
+    #[arg(long, value_name = "RATE", conflicts_with = "down_trace")]
+    down_rate: Option<Rate>,
+    /// Trace from the command to the host.
+    #[arg(long, value_name = "FILE")]
+    up_trace: Option<PathBuf>,
+    /// Trace from the host to the command.
+    #[arg(long, value_name = "FILE")]
+    down_trace: Option<PathBuf>,
+    /// Propagation delay from the command to the host.
+    #[arg(long, value_name = "DELAY")]
+    up_delay: Option<Duration>,
+    /// Propagation delay from the host to the command.
+    #[arg(long, value_name = "DELAY")]
+    down_delay: Option<Duration>,
+    /// Queue from the command to the host.
+    #[arg(long, value_name = "QUEUE")]
+    up_queue: Option<QueueSpec>,
+    /// Queue from the host to the command.
+    #[arg(long, value_name = "QUEUE")]
+    down_queue: Option<QueueSpec>,
+    /// Random loss from the command to the host.
+    #[arg(long, value_name = "LOSS")]
+    up_loss: Option<LossModel>,
+    /// Random loss from the host to the command.
+    #[arg(long, value_name = "LOSS")]
+    down_loss: Option<LossModel>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -103,6 +148,14 @@ enum Remote {
         /// Its name, as `list` shows it.
         id: String,
     },
+    /// Draw a packet log: throughput, queueing delay and drops of both directions over time.
+    Graph {
+        /// The log, as `--log` wrote it.
+        log: PathBuf,
+        /// The page; without it, the log's name with `.html`.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// Runs the command, and passes its exit code on.
@@ -129,6 +182,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
             answer(&remote::ask(id, "show").map_err(fail)?, json);
             return Ok(ExitCode::SUCCESS);
         }
+        Some(Remote::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),
         None => {}
     }
     let config = config(args)?;
@@ -136,7 +190,15 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments);
-    let report = shell(&config, &mut command, |info| {
+    let around = Surroundings {
+        drain: if args.no_drain {
+            Duration::ZERO
+        } else {
+            Surroundings::default().drain
+        },
+        nat: args.nat,
+    };
+    let report = shell(&config, around, &mut command, |info| {
         // The command owns stdout.
         eprintln!(
             "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
@@ -160,35 +222,59 @@ fn answer(text: &str, json: bool) {
 }
 
 fn config(args: &EmuArgs) -> Result<Config, Failure> {
-    let one_bdp = QueueSpec::ONE_BDP;
-    let no_bdp = QueueSpec::DropTail(Size::Packets(1_000));
-    let queue = args
-        .queue
-        .unwrap_or(if args.delay == Duration::ZERO { no_bdp } else { one_bdp });
+    let Ways {
+        up_rate,
+        down_rate,
+        up_trace,
+        down_trace,
+        up_delay,
+        down_delay,
+        up_queue,
+        down_queue,
+        up_loss,
+        down_loss,
+    } = &args.ways;
     let both = match &args.rate_file {
         Some(file) => Some(pieces(file)?),
         None => line(args.rate, args.trace.as_deref())?,
     };
-    let up = both.unwrap_or(LineSpec::Unlimited);
-    let down = line(args.down_rate, args.down_trace.as_deref())?.unwrap_or_else(|| up.clone());
-    let link = |line: LineSpec, seed| {
+    let both = both.unwrap_or(LineSpec::Unlimited);
+    let [up, down] = [(*up_rate, up_trace), (*down_rate, down_trace)].map(|(rate, trace)| line(rate, trace.as_deref()));
+    let delays = [up_delay, down_delay].map(|delay| delay.unwrap_or(args.delay));
+    let one_bdp = QueueSpec::ONE_BDP;
+    let no_bdp = QueueSpec::DropTail(Size::Packets(1_000));
+    let queue = args
+        .queue
+        .unwrap_or(if delays == [Duration::ZERO; 2] { no_bdp } else { one_bdp });
+    let link = |way: Way, line: LineSpec, queue: QueueSpec, loss: LossModel| {
         // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token bucket has a rate
         // of its own.
         let never_fills = matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
         LinkConfig {
             line,
-            delay: args.delay,
+            delay: delays[way as usize],
             jitter: args.jitter,
             reorder: args.reorder,
             queue: if never_fills { QueueSpec::UNLIMITED } else { queue },
-            loss: args.loss,
-            seed,
+            loss,
+            // Each its own stream, or the two directions would lose the same packets.
+            seed: args.seed.wrapping_add(way as u64),
         }
     };
+    let [up, down] = [up?, down?].map(|own| own.unwrap_or_else(|| both.clone()));
     Ok(Config {
-        forward: link(up, args.seed),
-        // Another stream, or the two directions would lose the same packets.
-        reverse: link(down, args.seed.wrapping_add(1)),
+        forward: link(
+            Way::Forward,
+            up,
+            up_queue.unwrap_or(queue),
+            up_loss.unwrap_or(args.loss),
+        ),
+        reverse: link(
+            Way::Reverse,
+            down,
+            down_queue.unwrap_or(queue),
+            down_loss.unwrap_or(args.loss),
+        ),
         timing: match args.timing {
             TimingArg::Balanced => Timing::Balanced,
             TimingArg::Precise => Timing::Precise,
@@ -198,6 +284,7 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
             GsoArg::On => Gso::On,
             GsoArg::Off => Gso::Off,
         },
+        capture: args.log.clone(),
         ..Config::default()
     })
 }
@@ -272,6 +359,9 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
                 "ok": audit.ok, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
                 "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.own_drops, "tun_drops": audit.tun_drops,
             },
+            "log": report.capture.as_ref().map(|log| serde_json::json!({
+                "packets": log.packets, "missed": log.missed, "error": log.error,
+            })),
         });
         writeln!(stderr, "{object}")
     } else {
@@ -296,8 +386,20 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
             },
         )
     };
+    let lost = report
+        .capture
+        .as_ref()
+        .filter(|log| log.missed > 0 || log.error.is_some());
+    let lost = lost.filter(|_| !json).map(|log| {
+        let why = log.error.as_deref().unwrap_or("the disk was too slow");
+        writeln!(
+            stderr,
+            "packet log: {} packets are in it, {} are not: {why}",
+            log.packets, log.missed
+        )
+    });
     // The command's own outcome matters more than a closed stderr.
-    let _ = done;
+    let _ = (done, lost);
 }
 
 #[cfg(test)]

@@ -20,6 +20,12 @@ impl Clock {
         Time::from_nanos(monotonic_ns().saturating_sub(self.epoch))
     }
 
+    /// What the wall clock said at the start, since 1970.
+    pub(crate) fn began(&self) -> Duration {
+        let since = monotonic_ns().saturating_sub(self.epoch);
+        Duration::from_nanos(read(ClockId::CLOCK_REALTIME).saturating_sub(since))
+    }
+
     /// CLOCK_MONOTONIC at the start.
     pub(crate) fn epoch(&self) -> Duration {
         Duration::from_nanos(self.epoch)
@@ -37,6 +43,6 @@ fn monotonic_ns() -> u64 {
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the emulator's driver")]
 fn read(clock: ClockId) -> u64 {
-    // Both clocks exist on every Linux, and count up from zero.
+    // These clocks exist on every Linux, and are not before zero.
     clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }

@@ -1,5 +1,8 @@
 //! What to emulate.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec, Shape};
 use ccplane_units::Duration;
 
@@ -20,6 +23,8 @@ pub struct Config {
     pub mtu: u32,
     /// Most packets per direction to keep in the log, 24 bytes each.
     pub log_records: usize,
+    /// Where to write a packet log, a pcapng file; one that is there is replaced.
+    pub capture: Option<PathBuf>,
     /// Most memory per direction for packets under way. Beyond it packets are dropped, and the audit says so.
     pub memory_bytes: u64,
     /// What the audit accepts.
@@ -36,6 +41,7 @@ impl Default for Config {
             gso: Gso::Auto,
             mtu: 1_500,
             log_records: 4_000_000,
+            capture: None,
             memory_bytes: 1 << 30,
             bounds: Bounds::default(),
         }
@@ -74,6 +80,26 @@ impl LinkConfig {
             shape: Shape::Uniform,
             reorder: self.reorder,
         }
+    }
+}
+
+impl fmt::Display for LinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            LineSpec::Constant(rate) => write!(f, "rate {rate}"),
+            LineSpec::Trace(trace) => write!(f, "trace of {} on average", trace.mean_rate()),
+            LineSpec::Piecewise(line) => write!(f, "rate in pieces of at most {}", line.mean_rate()),
+            LineSpec::Unlimited => f.write_str("rate unlimited"),
+        }?;
+        let reorder = if self.reorder { " reorder" } else { "" };
+        let LinkConfig {
+            delay,
+            jitter,
+            queue,
+            loss,
+            ..
+        } = self;
+        write!(f, " delay {delay} jitter {jitter}{reorder} queue {queue} loss {loss}")
     }
 }
 

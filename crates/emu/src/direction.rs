@@ -11,6 +11,8 @@ use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, L
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
+use crate::capture::Sight;
+use crate::control::Way;
 use crate::link::Link;
 use crate::log::{Fate, LinkLog, Record};
 
@@ -33,6 +35,18 @@ pub(crate) struct Direction {
 struct Kept {
     store: Store,
     log: LinkLog,
+    watch: Option<Watch>,
+}
+
+/// What a packet log wants to know.
+#[derive(Debug)]
+struct Watch {
+    way: Way,
+    now: Time,
+    /// Bytes in the queue.
+    backlog: u64,
+    /// Packets that have left the queue since they were asked for.
+    seen: Vec<Sight>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +66,28 @@ impl Direction {
             delay: Delay::with_model(config.delay_model(), config.seed),
             leaving: VecDeque::with_capacity(4_096),
             window,
-            kept: Kept { store, log },
+            kept: Kept {
+                store,
+                log,
+                watch: None,
+            },
         }
+    }
+
+    /// Keeps what a packet log wants of every packet that leaves the queue, until it is [asked for](Direction::seen).
+    pub(crate) fn watched(mut self, way: Way) -> Direction {
+        self.kept.watch = Some(Watch {
+            way,
+            now: Time::ZERO,
+            backlog: 0,
+            seen: Vec::new(),
+        });
+        self
+    }
+
+    /// What has left the queue since the last call; the caller takes it out.
+    pub(crate) fn seen(&mut self) -> Option<&mut Vec<Sight>> {
+        self.kept.watch.as_mut().map(|watch| &mut watch.seen)
     }
 
     /// Memory to put the next frame in, of at most `bytes`; then say how long it was with
@@ -77,6 +111,7 @@ impl Direction {
         for index in 0..frame.packets() {
             let packet = Packet::new(place, index, frame.bytes(index), &headers);
             self.kept.log.arrived += 1;
+            self.look(now);
             if !self.up || self.loss.next_is_lost() {
                 self.kept.dropped(packet, DropReason::Lost);
             } else {
@@ -86,9 +121,20 @@ impl Direction {
         Ok(())
     }
 
+    /// Keeps for the packet log how things are at `now`.
+    fn look(&mut self, now: Time) {
+        if let Some(watch) = &mut self.kept.watch {
+            watch.now = now;
+            watch.backlog = self.link.inside().1;
+        }
+    }
+
     /// Moves on what has left the link by `now`.
     pub(crate) fn advance(&mut self, now: Time) {
+        self.look(now);
         while let Some((packet, departed)) = self.link.take(now, &mut self.kept) {
+            self.look(departed);
+            self.kept.see(&packet, None);
             let due = self.delay.arrives(departed);
             let leaving = Leaving { packet, departed, due };
             match self.leaving.back() {
@@ -210,8 +256,20 @@ impl Direction {
     }
 }
 
+impl Kept {
+    /// A packet leaves the queue.
+    fn see(&mut self, packet: &Packet, dropped: Option<DropReason>) {
+        if let Some(watch) = &mut self.watch {
+            let mut sight = Sight::of(&self.store, packet, watch.way, watch.now, watch.backlog);
+            sight.dropped = dropped;
+            watch.seen.push(sight);
+        }
+    }
+}
+
 impl Drops<Packet> for Kept {
     fn dropped(&mut self, packet: Packet, reason: DropReason) {
+        self.see(&packet, Some(reason));
         self.log.ecn_drops += u64::from(reason != DropReason::Lost && packet.ecn() != Ecn::NotEct);
         let record = Record::new(self.store.get(packet.frame), packet.bytes, Fate::Dropped(reason));
         self.log.add(record);

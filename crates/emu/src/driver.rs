@@ -9,6 +9,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::Error;
 use crate::audit::Lateness;
+use crate::capture::Tap;
 use crate::clock::{Clock, thread_time};
 use crate::control::{Change, Control, Progress, Way};
 use crate::direction::Direction;
@@ -31,6 +32,8 @@ pub(crate) struct Driver {
     /// By [`Way`].
     pub(crate) links: [Direction; 2],
     pub(crate) lateness: Lateness,
+    /// Where the packet log goes, if there is one.
+    pub(crate) tap: Option<Tap>,
     /// Packets dropped for want of memory or because a device refused them.
     pub(crate) own_drops: u64,
     /// What the thread has used of a processor, known at its end.
@@ -49,10 +52,12 @@ impl Driver {
             for way in Way::BOTH {
                 self.deliver(way);
             }
+            self.log_packets();
             for way in self.wait()? {
                 self.collect(way)?;
             }
         }
+        self.log_packets();
         self.processor = thread_time();
         Ok(self)
     }
@@ -76,8 +81,8 @@ impl Driver {
         let device = &self.devices[1 - way.index()];
         let mut head = Head::default();
         let mut now = self.clock.now();
+        let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
-        let mut handovers = 0;
         while handovers < BATCH
             && let Some((pieces, packets)) = link.next_run(now, &mut head)
         {
@@ -88,7 +93,7 @@ impl Driver {
             now = self.clock.now();
             handovers += 1;
         }
-        if handovers > 0 {
+        if handovers > 0 || link.log().queue_drops > drops {
             self.publish(way);
         }
     }
@@ -126,6 +131,19 @@ impl Driver {
         }
         self.publish(way);
         Ok(())
+    }
+
+    /// Passes on what the packet log is to have.
+    fn log_packets(&mut self) {
+        if let Some(tap) = &mut self.tap {
+            let now = self.clock.now();
+            for link in &mut self.links {
+                if let Some(seen) = link.seen() {
+                    tap.take(now, seen);
+                }
+            }
+            tap.pass_on(now);
+        }
     }
 
     fn publish(&self, way: Way) {

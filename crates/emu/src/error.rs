@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use std::io;
+use std::path::PathBuf;
 
 use ccplane_qdisc::QueueSpecError;
 
@@ -42,6 +43,22 @@ pub enum Error {
         program: String,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The packet log could not be opened.
+    #[error("the packet log {path}: {source}")]
+    Log {
+        /// Its file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file that is no packet log of an emulator.
+    #[error("{path}: {reason}")]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// Why it is none, and what is one.
+        reason: String,
     },
     /// A running emulation could not be asked, or refused.
     #[error("emulation {id}: {reason}")]

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod capture;
 mod clock;
 mod config;
 mod control;
@@ -40,12 +41,14 @@ mod emulator;
 mod error;
 mod link;
 mod log;
+mod names;
 mod path;
 pub mod remote;
 mod shell;
 mod wait;
 
 pub use audit::{Audit, Bounds};
+pub use capture::{CaptureReport, Captured, Logged, read as read_capture};
 pub use ccplane_qdisc as qdisc;
 pub use config::{Config, Gso, LinkConfig, Timing};
 pub use control::{Control, Progress, Way};
@@ -53,4 +56,4 @@ pub use emulator::{DEVICE, Emulator};
 pub use error::Error;
 pub use log::{Fate, LinkLog, Record};
 pub use path::EmuReport;
-pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, shell};
+pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, Surroundings, shell};

@@ -7,6 +7,7 @@ use ccplane_qdisc::Limit;
 use ccplane_units::{Duration, Time};
 
 use crate::audit::Lateness;
+use crate::capture::{self, CaptureReport};
 use crate::clock::Clock;
 use crate::control::{Control, Way};
 use crate::direction::Direction;
@@ -26,6 +27,8 @@ pub struct EmuReport {
     pub reverse: LinkLog,
     /// Whether packets travelled together; how often they did is in the logs.
     pub gso: Gso,
+    /// How the packet log ended, if there was one.
+    pub capture: Option<CaptureReport>,
     /// How the emulator waited.
     pub timing: Timing,
     /// Share of one processor that the emulator's thread used, the kernel's delivery to the receivers included.
@@ -111,6 +114,7 @@ impl Path {
         let [forward, reverse] = driver.links;
         Ok(EmuReport {
             audit: driver.lateness.audit(driver.own_drops, tun_drops, &self.bounds),
+            capture: driver.tap.map(capture::Tap::finish),
             forward: forward.finish(),
             reverse: reverse.finish(),
             gso: self.gso,
@@ -120,6 +124,22 @@ impl Path {
         })
     }
 
+    /// Waits until nothing is on its way in either direction, at most so long.
+    #[expect(clippy::disallowed_methods, reason = "packets arrive in real time")]
+    pub(crate) fn drain(&self, most: Duration) {
+        let empty = || {
+            [Way::Forward, Way::Reverse].into_iter().all(|way| {
+                let done = self.control.progress(way);
+                done.arrived <= done.delivered + done.queue_drops + done.losses
+            })
+        };
+        let (deadline, mut quiet) = (self.clock.now() + most, 0);
+        while quiet < QUIET && self.clock.now() < deadline {
+            thread::sleep(LOOK);
+            quiet = if empty() { quiet + 1 } else { 0 };
+        }
+    }
+
     fn join(&mut self) -> Result<Driver, Error> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -127,6 +147,11 @@ impl Path {
         }
     }
 }
+
+/// How often [`Path::drain`] looks, and how often in turn it has to see nothing: 10 ms are what a server may take to answer the last
+/// packet with its own last one.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
+const QUIET: u32 = 5;
 
 impl Drop for Path {
     fn drop(&mut self) {
@@ -180,7 +205,11 @@ fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) ->
         let log = LinkLog::new(config.log_records);
         let window = config.gso.window();
         let queue = Link::new(way, link, rtt, config.mtu)?;
-        Ok::<Direction, Error>(Direction::new(link, queue, window, store, log))
+        let direction = Direction::new(link, queue, window, store, log);
+        Ok::<Direction, Error>(match config.capture {
+            Some(_) => direction.watched(way),
+            None => direction,
+        })
     };
     Ok(Driver {
         clock,
@@ -196,6 +225,7 @@ fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) ->
             direction(Way::Reverse, &config.reverse)?,
         ],
         lateness: Lateness::new(),
+        tap: capture::wanted(config, clock.began())?,
         own_drops: 0,
         processor: Duration::ZERO,
     })

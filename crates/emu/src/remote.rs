@@ -17,8 +17,8 @@ use std::time::Duration;
 use ccplane_qdisc::{LineSpec, LossModel};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::Error;
 use crate::control::{Control, Way};
-use crate::{Error, LinkConfig};
 
 const DIRECTORY: &str = "/run/ccplane";
 /// A request is one short line; whoever sends more or nothing is cut off.
@@ -37,6 +37,7 @@ pub fn list() -> Vec<String> {
             match UnixStream::connect(path_of(id)) {
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
                     let _ = fs::remove_file(path_of(id));
+                    let _ = fs::remove_file(resolv_conf_of(id));
                     None
                 }
                 _ => Some(id.to_owned()),
@@ -126,6 +127,11 @@ fn path_of(id: &str) -> PathBuf {
     PathBuf::from(format!("{DIRECTORY}/emu-{id}.sock"))
 }
 
+/// What a command of this emulation finds as its resolv.conf, where names have to be relayed.
+pub(crate) fn resolv_conf_of(id: &str) -> PathBuf {
+    PathBuf::from(format!("{DIRECTORY}/emu-{id}.resolv.conf"))
+}
+
 /// Answers one request after the other until `stopped` closes.
 fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) {
     loop {
@@ -190,26 +196,9 @@ fn reason(error: impl std::error::Error) -> String {
 /// Both directions as they are, a line each.
 fn show(control: &Control) -> String {
     let line = |name, way| {
-        let LinkConfig {
-            line,
-            delay,
-            jitter,
-            reorder,
-            loss,
-            queue,
-            ..
-        } = control.link(way);
-        let line = match line {
-            LineSpec::Constant(rate) => format!("rate {rate}"),
-            LineSpec::Trace(trace) => format!("trace of {} on average", trace.mean_rate()),
-            LineSpec::Piecewise(line) => format!("rate in pieces of at most {}", line.mean_rate()),
-            LineSpec::Unlimited => "rate unlimited".into(),
-        };
-        let reorder = if reorder { " reorder" } else { "" };
-        let done = control.progress(way);
+        let (link, done) = (control.link(way), control.progress(way));
         format!(
-            "{name} {line} delay {delay} jitter {jitter}{reorder} queue {queue} loss {loss}; delivered {} packets, \
-             {} of them marked, dropped {}, lost {}; {} bytes wait",
+            "{name} {link}; delivered {} packets, {} of them marked, dropped {}, lost {}; {} bytes wait",
             done.delivered, done.marks, done.queue_drops, done.losses, done.backlog_bytes
         )
     };

@@ -8,8 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::thread;
 
-use ccplane_host::{Namespace, Tun};
+use ccplane_host::{Masquerade, Namespace, Tun};
 use ccplane_qdisc::Limit;
+use ccplane_units::Duration;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,12 +19,34 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use crate::emulator::DEVICE;
+use crate::names::Relay;
 use crate::path::{self, EmuReport, End, Path};
 use crate::remote::Remote;
 use crate::{Config, Error, Way};
 
 /// Where the command finds this host's address.
 pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
+
+/// What a command behind a link finds there, and what becomes of its last packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// How long packets that are on their way when the command ends have to arrive, so that the other end learns of the end. Less
+    /// than a round trip and the other end waits for what was lost; more only makes an end under load later.
+    pub drain: Duration,
+    /// Whether the command reaches what this host reaches: its packets leave with this host's address (IPv4), and names are
+    /// found as here.
+    pub nat: bool,
+}
+
+impl Default for Surroundings {
+    /// Two seconds to arrive, and no way beyond this host.
+    fn default() -> Surroundings {
+        Surroundings {
+            drain: Duration::from_secs(2),
+            nat: false,
+        }
+    }
+}
 
 /// What a person wants to know when the command starts.
 #[derive(Clone, Debug)]
@@ -58,13 +81,18 @@ impl ShellReport {
 }
 
 /// Runs `command` in a namespace of its own, where everything goes through the emulated link to this host, forward
-/// being from the command to the host. There is no way further: nothing is translated or forwarded. `ready` is called
-/// when the link is up and the command about to start.
+/// being from the command to the host. There is no way further unless `around` says so. `ready` is called when the link is up and
+/// the command about to start.
 ///
 /// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends. SIGTERM and SIGHUP
 /// are passed on to it. What it leaves in the background ends when it does. If this process is killed, so is the
 /// command, and the kernel removes the link.
-pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellInfo)) -> Result<ShellReport, Error> {
+pub fn shell(
+    config: &Config,
+    around: Surroundings,
+    command: &mut Command,
+    ready: impl FnOnce(&ShellInfo),
+) -> Result<ShellReport, Error> {
     path::limits(config)?;
     let signals = Signals::block()?;
     ccplane_host::sweep();
@@ -75,11 +103,11 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
     let offload = path::offload(config);
     let devices = [
         namespace.run(|| {
-            let tun = Tun::create(DEVICE, config.mtu, &[(inside, PREFIX)], offload)?;
-            ccplane_host::add_default_route(DEVICE, inside)?;
+            let tun = Tun::create(DEVICE, config.mtu, &[(inside.into(), PREFIX)], offload)?;
+            ccplane_host::add_default_route(DEVICE, inside.into())?;
             Ok::<Tun, ccplane_host::Error>(tun)
         })??,
-        Tun::create(&host_device, config.mtu, &[(host, PREFIX)], offload)?,
+        Tun::create(&host_device, config.mtu, &[(host.into(), PREFIX)], offload)?,
     ];
     let ends = [
         End {
@@ -91,22 +119,63 @@ pub fn shell(config: &Config, command: &mut Command, ready: impl FnOnce(&ShellIn
             device: host_device,
         },
     ];
+    // A link inside this one may want to get further by way of it.
+    namespace.set_sysctl("net/ipv4/ip_forward", "1")?;
+    let outside = match around.nat {
+        true => Some(Outside::open(&id, host)?),
+        false => None,
+    };
     let path = Path::start(config, ends, devices)?;
     let remote = Remote::serve(&id, path.control())?;
     ready(&ShellInfo {
         id,
         namespace: namespace.name().into(),
-        host,
-        command: inside,
+        host: host.into(),
+        command: inside.into(),
         limits: [path.limit(Way::Forward), path.limit(Way::Reverse)],
     });
     command.env(HOST_VARIABLE, host.to_string());
     namespace.confine(ccplane_host::die_with_parent(command))?;
+    if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
+        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref()).map_err(names)?;
+    }
     let status = run(command, &signals)?;
     drop(remote);
     namespace.end_processes(PATIENCE);
+    path.drain(around.drain);
+    drop(outside);
     let report = path.finish()?;
     Ok(ShellReport { status, report })
+}
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+fn names(source: io::Error) -> Error {
+    Error::System {
+        what: "give the command this host's name server (/etc/resolv.conf)",
+        source,
+    }
+}
+
+/// The way beyond this host.
+#[derive(Debug)]
+struct Outside {
+    names: Option<Relay>,
+    _translated: Masquerade,
+}
+
+impl Outside {
+    /// Opens it for the network that `host` is this host's address in.
+    fn open(id: &str, host: Ipv4Addr) -> Result<Outside, Error> {
+        let network = Ipv4Addr::from(u32::from(host) & !3);
+        let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX)?;
+        // A host without a resolver has no names to give.
+        let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+        Ok(Outside {
+            names: Relay::start(&settings, host, id).map_err(names)?,
+            _translated: translated,
+        })
+    }
 }
 
 /// Starts the command and waits for its end, passing signals on to it.
@@ -199,9 +268,9 @@ const PREFIX: u8 = 30;
 /// What the command left in the background gets this long to end by itself.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Two addresses out of 100.64.0.0/10 (RFC 6598) that this host does not use, beginning to look where `seed` says, so
+/// Two addresses, the command's and the host's, out of 100.64.0.0/10 (RFC 6598) that this host does not use, beginning to look where `seed` says, so
 /// that emulations started at the same time take different ones.
-fn free_addresses(seed: u32) -> Result<[IpAddr; 2], Error> {
+fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
     const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
     const PAIRS: u32 = 1 << 20;
     let listed = |source| Error::System {
@@ -216,5 +285,5 @@ fn free_addresses(seed: u32) -> Result<[IpAddr; 2], Error> {
         .map(|n| FIRST + 4 * (seed.wrapping_add(n) % PAIRS))
         .find(|base| used.iter().all(|address| address & !3 != *base))
         .ok_or_else(|| listed(io::ErrorKind::AddrInUse.into()))?;
-    Ok([pair + 2, pair + 1].map(|address| IpAddr::V4(Ipv4Addr::from(address))))
+    Ok([pair + 2, pair + 1].map(Ipv4Addr::from))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, LossModel, QueueSpec, Size, Trace};
-use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Way, remote, shell};
+use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Surroundings, Way, remote, shell};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
 use common::{emulate, may_run, rate, sockets};
@@ -391,7 +391,7 @@ fn a_command_runs_behind_the_link() {
         .expect("bound")
         .port();
     command.args(["-c", script]).env("PORT", port.to_string());
-    let report = shell(&config, &mut command, |info| {
+    let report = shell(&config, Surroundings::default(), &mut command, |info| {
         let socket = UdpSocket::bind((info.host, port)).expect("the host's end is up");
         let id = info.id.clone();
         host = Some(info.host);
@@ -424,7 +424,13 @@ fn a_command_runs_behind_the_link() {
     // Nothing is left.
     assert!(remote::list().is_empty() || !remote::list().contains(&std::process::id().to_string()));
     assert!(UdpSocket::bind((host.expect("ready was called"), 0)).is_err());
-    let missing = shell(&config, &mut Command::new("/no/such/command"), |_| {}).expect_err("no command");
+    let missing = shell(
+        &config,
+        Surroundings::default(),
+        &mut Command::new("/no/such/command"),
+        |_| {},
+    )
+    .expect_err("no command");
     assert!(missing.to_string().contains("cannot run `/no/such/command`"));
 }
 

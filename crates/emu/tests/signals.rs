@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_emu::{Config, remote, shell};
+use ccplane_emu::{Config, Surroundings, remote, shell};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -35,7 +35,10 @@ fn victim() {
     // Who runs tests in the background of a shell has them ignore interrupts.
     let sleep = "exec env --default-signal=INT sleep 60";
     command.args(["-c", &format!("setsid sleep 60 & echo $!; echo $$; {sleep}")]);
-    let report = shell(&Config::default(), &mut command, |info| println!("{}", info.namespace)).expect("it runs");
+    let report = shell(&Config::default(), Surroundings::default(), &mut command, |info| {
+        println!("{}", info.namespace)
+    })
+    .expect("it runs");
     println!("{}", report.exit_code());
 }
 

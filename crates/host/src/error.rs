@@ -37,6 +37,14 @@ pub enum Error {
         /// The interface.
         name: String,
     },
+    /// The kernel forwards nothing, so that translating addresses would not help.
+    #[error(
+        "this host does not forward packets (net.ipv4.ip_forward is 0); to let it: `sysctl -w net.ipv4.ip_forward=1`"
+    )]
+    NotForwarding,
+    /// Addresses are translated by nftables.
+    #[error("translating addresses needs the program nft, and there is none; install it: `apt-get install nftables`")]
+    NoNft,
     /// A name that cannot be an interface's or a namespace's.
     #[error("`{name}` is no name for {what}: {why}")]
     BadName {

@@ -56,6 +56,11 @@ pub(crate) fn set_sysctl(variable: &str, value: &str) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set {variable} to `{value}`"), e))
 }
 
+/// A variable below `/proc/sys/` in the calling thread's namespace.
+pub(crate) fn sysctl(variable: &str) -> Result<String, Error> {
+    fs::read_to_string(format!("/proc/sys/{variable}")).map_err(|e| Error::system(format!("read {variable}"), e))
+}
+
 /// Brings an interface up.
 pub(crate) fn up(name: &str) -> Result<(), Error> {
     let what = || format!("bring the interface {name} up");

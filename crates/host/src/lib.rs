@@ -1,4 +1,4 @@
-//! What touches the host's network: namespaces, TUN devices and their super-packets, routes, queues by `tc`. No other crate makes
+//! What touches the host's network: namespaces, TUN devices and their super-packets, routes, address translation, queues by `tc`. No other crate makes
 //! these; `linux` hangs its programs at devices that are there.
 //!
 //! What comes out of a device is a [`Frame`]: a packet, or a super-packet that stands for many. [`Store`] keeps frames while their
@@ -16,6 +16,7 @@ mod frame;
 mod interface;
 mod join;
 mod namespace;
+mod nat;
 mod packet;
 mod path;
 mod priority;
@@ -33,10 +34,11 @@ pub use frame::{Frame, Head, LONGEST_FRAME, Malformed, set_ecn};
 pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu};
 pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};
+pub use nat::Masquerade;
 pub use packet::{Headers, Packet};
 pub use path::path_mtu;
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
-pub use process::die_with_parent;
+pub use process::{die_with_parent, with_file_over};
 pub use route::{Route, add_default_route};
 pub use speed::link_speed;
 pub use store::{Store, Stored};

@@ -1,9 +1,14 @@
-//! Processes that do not outlive their owner.
+//! Processes that do not outlive their owner, and what they see of the file system.
 
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -17,4 +22,28 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     };
     // SAFETY: between fork and exec the closure makes two system calls, and neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) }
+}
+
+/// Makes `command` find one file in the place of another: its mounts are its own from then on, and nobody else sees this one.
+pub fn with_file_over<'a>(command: &'a mut Command, file: &Path, place: &Path) -> io::Result<&'a mut Command> {
+    // Whoever looks for a name follows its links, and so has the mount to.
+    let place = place.canonicalize()?;
+    let [file, place] = [file, &place].map(|path| CString::new(path.as_os_str().as_bytes()));
+    let (file, place) = (file?, place?);
+    let prepare = move || {
+        let nothing = None::<&str>;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(nothing, c"/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+        mount(
+            Some(file.as_c_str()),
+            place.as_c_str(),
+            nothing,
+            MsFlags::MS_BIND,
+            nothing,
+        )?;
+        Ok::<(), io::Error>(())
+    };
+    // SAFETY: between fork and exec the closure makes three system calls with strings that are made already, and neither
+    // allocates nor takes a lock.
+    Ok(unsafe { command.pre_exec(prepare) })
 }

@@ -80,7 +80,7 @@
     const [digitsX, digitsY] = numbers(box.dataset.digits), [unitX, unitY] = box.dataset.units.split(",");
     const [, , inside, tall] = numbers(plot.getAttribute("viewBox"));
     const [left, top, width, height] = ["x", "y", "width", "height"].map(name => +plot.getAttribute(name));
-    const paths = [...plot.querySelectorAll("path")];
+    const paths = [...plot.querySelectorAll("path.line")];
     const cursor = put(svg, "line", { class: "cursor", y1: top, y2: top + height, visibility: "hidden" });
     const selection = put(svg, "rect", { class: "selection", y: top, height, visibility: "hidden" });
     const saves = box.appendChild(document.createElement("button"));

@@ -229,6 +229,17 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
         joined = place.is_some();
         last = place.or(last);
     }
+    if let (true, Some(zero)) = (line.area, y.at(0.0)) {
+        for part in path.split('M').skip(1) {
+            let across = |at: Option<&str>| at.and_then(|at| at.split(' ').next()).unwrap_or_default().to_owned();
+            let (from, to) = (across(part.split('L').next()), across(part.rsplit('L').next()));
+            let _ = writeln!(
+                out,
+                "<path class=\"area f{colour}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
+                px(zero)
+            );
+        }
+    }
     for (at, from, to) in &line.errors {
         if let (Some(at), Some(from), Some(to)) = (x.at(*at), y.at(*from), y.at(*to)) {
             let _ = writeln!(

@@ -107,6 +107,11 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
             ("", one) | (one, "") => format!(" style=\"{one}\""),
             (dashes, shade) => format!(" style=\"{dashes}; {shade}\""),
         };
+        if line.area {
+            areas(out, line, of.as_str(), |at, value| {
+                Some((fine(x.at(at)?, left), fine(y.at(value)?, above)))
+            });
+        }
         let thin = if line.thin { " thin" } else { "" };
         let places = line.points.iter().map(|(at, value)| {
             let (x, y) = x.at(*at).zip(value.and_then(|value| y.at(value)))?;
@@ -121,6 +126,25 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         );
     }
     *out += "</svg>\n";
+}
+
+/// What lies between each unbroken part of a line and zero.
+fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Option<(i64, i64)>) {
+    for part in line.points.split(|(_, value)| value.is_none()) {
+        let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
+            continue;
+        };
+        let along = part.iter().map(|(at, value)| place(*at, (*value)?));
+        let around = std::iter::once(place(*first, 0.0))
+            .chain(along)
+            .chain([place(*last, 0.0)]);
+        let around = path(around.filter(Option::is_some));
+        let _ = writeln!(
+            out,
+            "<path class=\"area f{}\"{of} d=\"{around}z\"/>",
+            line.colour % COLOURS
+        );
+    }
 }
 
 /// Steps from one place to the next: half the letters of places, and exact, as places are whole numbers.

@@ -88,6 +88,8 @@ pub struct Line {
     pub points: Vec<(f64, Option<f64>)>,
     /// Which of the palette's colours; they repeat after [`COLOURS`].
     pub colour: usize,
+    /// Filled down to zero, lightly: for what the other lines fill or leave.
+    pub area: bool,
     /// For references, beside what is looked at.
     pub dashed: bool,
     /// A dot at every point, for a few measured values that the line only connects.
@@ -134,6 +136,37 @@ impl Line {
         }
     }
 
+    /// A continuous line of a live picture, with a name for its reading and in no key.
+    pub fn named(name: impl Into<String>, colour: usize, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
+        Line {
+            name: name.into(),
+            ..Line::new("", colour, points)
+        }
+    }
+
+    /// Events: an upright stroke of this height above zero at each of these places, which ascend. Those nearer to each other than
+    /// `apart` are one.
+    pub fn strokes(name: impl Into<String>, colour: usize, at: &[f64], apart: f64, height: f64) -> Line {
+        let mut points = Vec::new();
+        let mut last = f64::NEG_INFINITY;
+        for &at in at {
+            if at - last >= apart {
+                points.extend([(at, Some(0.0)), (at, Some(height)), (at, None)]);
+                last = at;
+            }
+        }
+        Line {
+            points,
+            ..Line::named(name, colour, [])
+        }
+    }
+
+    /// The same, filled down to zero.
+    #[must_use]
+    pub fn area(self) -> Line {
+        Line { area: true, ..self }
+    }
+
     /// The same, dashed.
     #[must_use]
     pub fn dashed(self) -> Line {
@@ -177,6 +210,7 @@ svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; s
 svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } svg.chart .dashed { stroke-dasharray: 6 4; }
 svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } svg.chart .c2 { stroke: var(--c2); }
 svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } svg.chart .c5 { stroke: var(--c5); }
+svg.chart .area { stroke: none; opacity: 0.16; }
 svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } svg.chart .f2 { fill: var(--c2); }
 svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart .f5 { fill: var(--c5); }
 ";

@@ -1,0 +1,234 @@
+//! `ccplane emu graph`: a packet log as a page.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ccplane_emu::{Captured, Logged, Way, read_capture};
+use ccplane_qdisc::DropReason;
+use ccplane_report::chart::{Axis, Chart, Line, Live, live};
+use ccplane_report::{Page, Table};
+
+use crate::exit::{Failure, Kind};
+
+/// Points along a line: more than a page has pixels across shows nothing more.
+const POINTS: u64 = 600;
+/// The narrowest bin: a few packets at 10 Mbit/s.
+const NARROWEST_NS: u64 = 10_000_000;
+
+/// Draws the log into a file and says where it is.
+pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
+    let captured = read_capture(log).map_err(|e| Failure::new(Kind::Usage, e))?;
+    let out = out.map_or_else(|| log.with_extension("html"), Path::to_path_buf);
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    let ways = [Way::Forward, Way::Reverse].map(|way| Told::of(&captured, way));
+    std::fs::write(&out, page(&name, &captured, &ways)).map_err(|e| {
+        Failure::text(
+            Kind::Failed,
+            format!("the page {} cannot be written: {e}", out.display()),
+        )
+    })?;
+    if json {
+        println!("{}", object(&out, &ways));
+    } else {
+        println!("{}", out.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One direction of the log.
+struct Told {
+    name: &'static str,
+    way: Way,
+    delivered: u64,
+    delivered_bytes: u64,
+    queue_drops: u64,
+    losses: u64,
+    /// Of packets that were delivered, ms, in ascending order.
+    queued_ms: Vec<f64>,
+}
+
+impl Told {
+    fn of(captured: &Captured, way: Way) -> Told {
+        let packets = || captured.packets.iter().filter(move |packet| packet.way == way);
+        let delivered = || packets().filter(|packet| packet.dropped.is_none());
+        let count = |lost: bool| {
+            let dropped = packets().filter_map(|packet| packet.dropped);
+            dropped.filter(|reason| (*reason == DropReason::Lost) == lost).count() as u64
+        };
+        let mut queued_ms: Vec<f64> = delivered().map(|packet| packet.queued.as_secs_f64() * 1e3).collect();
+        queued_ms.sort_by(f64::total_cmp);
+        Told {
+            name: match way {
+                Way::Forward => "up",
+                Way::Reverse => "down",
+            },
+            way,
+            delivered: delivered().count() as u64,
+            delivered_bytes: delivered().map(|packet| u64::from(packet.bytes)).sum(),
+            queue_drops: count(false),
+            losses: count(true),
+            queued_ms,
+        }
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let last = self.queued_ms.len().saturating_sub(1);
+        self.queued_ms
+            .get((share * last as f64).round() as usize)
+            .copied()
+            .unwrap_or(0.0)
+    }
+}
+
+fn object(out: &Path, ways: &[Told; 2]) -> serde_json::Value {
+    let way = |told: &Told| {
+        serde_json::json!({
+            "delivered": told.delivered, "delivered_bytes": told.delivered_bytes, "queue_drops": told.queue_drops, "losses": told.losses,
+            "queued_p50_ms": told.quantile(0.5), "queued_p95_ms": told.quantile(0.95), "queued_max_ms": told.quantile(1.0),
+        })
+    };
+    serde_json::json!({ "page": PathBuf::from(out), "up": way(&ways[0]), "down": way(&ways[1]) })
+}
+
+fn page(name: &str, captured: &Captured, ways: &[Told; 2]) -> String {
+    let mut page = Page::new(
+        &format!("ccplane emu: {name}"),
+        "What a link did to every packet. Up is from the command to the host, down from the host to the command.",
+    );
+    page.live();
+    let end_ns = captured
+        .packets
+        .iter()
+        .map(|packet| packet.at.as_nanos())
+        .max()
+        .unwrap_or(0);
+    let seconds = (end_ns as f64 / 1e9).max(1e-3);
+    let bin_ns = (end_ns / POINTS).max(NARROWEST_NS);
+    page.section("Both directions", &table(captured, ways, seconds).html());
+    for told in ways
+        .iter()
+        .filter(|told| told.delivered + told.queue_drops + told.losses > 0)
+    {
+        let link = &captured.links[told.way as usize];
+        let drawn = Drawn::of(captured, told.way, bin_ns, end_ns);
+        page.section(
+            &format!("{}: {link}", told.name),
+            &(format!(
+                "<p class=\"note\">Bins of {} ms. Of the packets that left the queue in each: their bits, and the longest time in queue and \
+                 line. Strokes at the bottom: drops.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>",
+                bin_ns / 1_000_000
+            ) + &drawn.pictures(told.name, captured.rates[told.way as usize], seconds)),
+        );
+    }
+    page.finish("Written by <code>ccplane emu graph</code>.")
+}
+
+fn table(captured: &Captured, ways: &[Told; 2], seconds: f64) -> Table {
+    let headings = [
+        "direction",
+        "packets",
+        "throughput\nMbit/s",
+        "dropped by the queue",
+        "lost at random",
+        "p50\nms",
+        "p95\nms",
+        "max\nms",
+    ];
+    let row = |told: &Told| {
+        vec![
+            format!("{}: {}", told.name, captured.links[told.way as usize]),
+            told.delivered.to_string(),
+            format!("{:.2}", told.delivered_bytes as f64 * 8.0 / 1e6 / seconds),
+            told.queue_drops.to_string(),
+            told.losses.to_string(),
+            format!("{:.2}", told.quantile(0.5)),
+            format!("{:.2}", told.quantile(0.95)),
+            format!("{:.2}", told.quantile(1.0)),
+        ]
+    };
+    Table::new(headings, ways.iter().map(row).collect())
+}
+
+/// A direction over time.
+struct Drawn {
+    bin_s: f64,
+    mbit: Vec<f64>,
+    /// The longest in each bin, ms; none where nothing left.
+    queued_ms: Vec<Option<f64>>,
+    /// When packets were dropped by the queue, and lost at random, s.
+    dropped: [Vec<f64>; 2],
+}
+
+impl Drawn {
+    fn of(captured: &Captured, way: Way, bin_ns: u64, end_ns: u64) -> Drawn {
+        let bins = (end_ns / bin_ns + 1) as usize;
+        let mut drawn = Drawn {
+            bin_s: bin_ns as f64 / 1e9,
+            mbit: vec![0.0; bins],
+            queued_ms: vec![None; bins],
+            dropped: [Vec::new(), Vec::new()],
+        };
+        for packet in captured.packets.iter().filter(|packet| packet.way == way) {
+            let Logged { at, queued, bytes, .. } = packet;
+            match packet.dropped {
+                Some(reason) => drawn.dropped[usize::from(reason == DropReason::Lost)].push(at.as_secs_f64()),
+                None => {
+                    let bin = (at.as_nanos() / bin_ns) as usize;
+                    if let (Some(mbit), Some(longest)) = (drawn.mbit.get_mut(bin), drawn.queued_ms.get_mut(bin)) {
+                        *mbit += f64::from(*bytes) * 8.0 / 1e6 / drawn.bin_s;
+                        let ms = queued.as_secs_f64() * 1e3;
+                        *longest = Some(longest.map_or(ms, |other: f64| other.max(ms)));
+                    }
+                }
+            }
+        }
+        drawn
+    }
+
+    fn pictures(&self, name: &str, rate: Option<ccplane_units::Rate>, seconds: f64) -> String {
+        let middle = |bin: usize| (bin as f64 + 0.5) * self.bin_s;
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max).max(1e-3) * 1.05;
+        let rate = rate.map(|rate| rate.bits_per_sec() as f64 / 1e6);
+        let mbit = self.mbit.iter().enumerate().map(|(bin, mbit)| (middle(bin), *mbit));
+        let top = most(&mut self.mbit.iter().copied().chain(rate));
+        let throughput = Chart {
+            title: format!("{name}: throughput, Mbit/s"),
+            x: Axis::linear("time, s").from_to(0.0, seconds),
+            y: Axis::linear("").from_to(0.0, top),
+            lines: vec![Line::named("throughput", 0, mbit)],
+            guides: rate.map(|rate| (rate, "link".to_owned())).into_iter().collect(),
+        };
+        let top = most(&mut self.queued_ms.iter().flatten().copied());
+        let queued = self.queued_ms.iter().enumerate().map(|(bin, ms)| (middle(bin), *ms));
+        let mut lines = vec![Line {
+            points: queued.collect(),
+            ..Line::named("queueing delay", 1, [])
+        }];
+        let kinds = [("dropped by the queue", 3), ("lost at random", 2)];
+        for (at, (what, colour)) in self.dropped.iter().zip(kinds) {
+            if !at.is_empty() {
+                // More strokes than pixels are one stroke.
+                let apart = seconds / POINTS as f64 / 2.0;
+                lines.push(Line::strokes(what, colour, at, apart, top * 0.06));
+            }
+        }
+        let delay = Chart {
+            title: format!("{name}: queueing delay, ms"),
+            x: Axis::linear("time, s").from_to(0.0, seconds),
+            y: Axis::linear("").from_to(0.0, top),
+            lines,
+            guides: Vec::new(),
+        };
+        let reading = |unit: &'static str| Live {
+            digits: (3, 2),
+            units: ("s", unit),
+            along: "time",
+            ..Live::default()
+        };
+        format!(
+            "<div class=\"row\">{}</div><div class=\"row\">{}</div>",
+            live(&throughput, &reading("Mbit/s")),
+            live(&delay, &reading("ms"))
+        )
+    }
+}

@@ -1,0 +1,272 @@
+//! `ccplane emu` as a person runs it: what arrives after the command's end, packet logs, ways of their own, and the way beyond the host.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_host::{Namespace, with_file_over};
+
+use common::{PATIENCE, eventually};
+
+/// Whether namespaces and devices can be made; says so where they cannot.
+fn may_run(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let skipped = format!("SKIPPED: {test}: it makes namespaces, as root");
+    assert!(
+        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+        "{skipped}"
+    );
+    eprintln!("{skipped}");
+    false
+}
+
+/// `ccplane emu OPTIONS -- bash -c SCRIPT`.
+fn emu(options: &str, script: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.arg("emu").args(options.split_whitespace());
+    command.args(["--", "bash", "-c", script]);
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes))
+        .concat()
+}
+
+/// A file of this test that goes with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("ccplane-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(self.0.with_extension("html"));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_when_the_command_ends_arrives() {
+    if !may_run("what_is_on_its_way_when_the_command_ends_arrives") {
+        return;
+    }
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
+    socket
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .expect("a time");
+    let port = socket.local_addr().expect("bound").port();
+    let script = format!("echo last >/dev/udp/$CCPLANE_HOST/{port}");
+    assert!(run(&mut emu("--delay 300ms", &script)).status.success());
+    assert_eq!(socket.recv(&mut [0; 16]).expect("it was delivered"), 5);
+    let began = Instant::now();
+    assert!(run(&mut emu("--delay 30s", &script)).status.success());
+    assert!(began.elapsed() < Duration::from_secs(10), "two seconds are the most");
+    assert!(run(&mut emu("--delay 300ms --no-drain", &script)).status.success());
+    assert!(socket.recv(&mut [0; 16]).is_err(), "it was to be lost");
+}
+
+#[test]
+fn a_packet_log_has_every_packet_and_becomes_a_page() {
+    if !may_run("a_packet_log_has_every_packet_and_becomes_a_page") {
+        return;
+    }
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
+    let port = socket.local_addr().expect("bound").port();
+    let log = Scratch::new("log.pcapng");
+    let path = log.0.to_str().expect("plain");
+    // One is on the line, five wait, and the other fourteen find the queue full.
+    let options = format!("--up-rate 100kbit --up-queue droptail:5p --down-delay 20ms --log {path} --json");
+    let script = format!("exec 3>/dev/udp/$CCPLANE_HOST/{port}; for n in {{1..20}}; do printf '%1000d' $n >&3; done");
+    let output = run(&mut emu(&options, &script));
+    assert!(output.status.success(), "{}", said(&output));
+    let last = said(&output);
+    let report: serde_json::Value = serde_json::from_str(last.lines().last().expect("a line")).expect("an object");
+    assert_eq!(
+        report["log"],
+        serde_json::json!({ "packets": 20, "missed": 0, "error": null }),
+        "{report}"
+    );
+
+    let mut graph = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    let output = run(graph.args(["emu", "graph", path, "--json"]));
+    assert!(output.status.success(), "{}", said(&output));
+    let drawn: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+    let up = &drawn["up"];
+    assert_eq!(
+        (&up["delivered"], &up["queue_drops"]),
+        (&6.into(), &14.into()),
+        "{drawn}"
+    );
+    // Six packets of 1,028 bytes at 100 kbit/s: the last has waited for all of them.
+    let longest = up["queued_max_ms"].as_f64().expect("a number");
+    assert!((470.0..494.0).contains(&longest), "{drawn}");
+    let page = std::fs::read_to_string(log.0.with_extension("html")).expect("the page");
+    assert!(
+        page.contains("up: rate 100 kbit/s") || page.contains("up: rate 100kbit"),
+        "{page}"
+    );
+    assert!(page.contains("data-name=\"dropped by the queue\""));
+
+    let mut graph = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    let refused = run(graph.args(["emu", "graph", env!("CARGO_BIN_EXE_ccplane")]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("no pcapng file"), "{}", said(&refused));
+}
+
+#[test]
+fn a_link_inside_a_link_adds_up() {
+    if !may_run("a_link_inside_a_link_adds_up") {
+        return;
+    }
+    let server = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = server.local_addr().expect("bound").port();
+    let taken = thread::spawn(move || server.accept().expect("a connection").1);
+    let inner = env!("CARGO_BIN_EXE_ccplane");
+    // Two round trips, of 40 and of 60 ms, and the inner one is translated to get any further than the outer command.
+    let script = format!(
+        "export OUTER=$CCPLANE_HOST; {inner} emu --nat --delay 30ms -- bash -c \
+         'began=$(date +%s%N); exec 3<>/dev/tcp/$OUTER/{port}; echo took $((($(date +%s%N) - began) / 1000000))'"
+    );
+    let output = run(&mut emu("--delay 20ms", &script));
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    let ms: u64 = said
+        .lines()
+        .find_map(|line| line.strip_prefix("took "))
+        .and_then(|ms| ms.parse().ok())
+        .expect("how long it took");
+    assert!((100..1_000).contains(&ms), "{said}");
+    let from = taken.join().expect("it was taken");
+    assert!(said.contains("behind the link") && !from.ip().is_loopback(), "{said}");
+}
+
+/// A host that is a namespace, and beyond it what it reaches, at 198.51.100.2 (RFC 5737).
+struct Beyond {
+    host: Namespace,
+    net: Namespace,
+}
+
+impl Beyond {
+    fn new(test: &str) -> Beyond {
+        let name = |part: &str| format!("ccplane-{}-{test}-{part}", std::process::id());
+        let host = Namespace::create(&name("host")).expect("a namespace");
+        let net = Namespace::create(&name("net")).expect("a namespace");
+        let net_name = net.name().to_owned();
+        let script = format!(
+            "ip link add out0 type veth peer name in0 netns {net_name} && ip address add 198.51.100.1/24 dev out0 && ip link set out0 up \
+             && ip netns exec {net_name} sh -c 'ip address add 198.51.100.2/24 dev in0 && ip link set in0 up'"
+        );
+        let beyond = Beyond { host, net };
+        let made = run(beyond
+            .host
+            .confine(Command::new("sh").args(["-c", &script]))
+            .expect("a descriptor"));
+        assert!(made.status.success(), "{}", said(&made));
+        beyond
+    }
+
+    /// What nft knows of in the host.
+    fn tables(&self) -> String {
+        let listed = run(self
+            .host
+            .confine(Command::new("nft").args(["list", "tables"]))
+            .expect("a descriptor"));
+        assert!(listed.status.success(), "{}", said(&listed));
+        said(&listed)
+    }
+}
+
+#[test]
+fn with_translation_the_command_reaches_what_the_host_reaches() {
+    if !may_run("with_translation_the_command_reaches_what_the_host_reaches") {
+        return;
+    }
+    let beyond = Beyond::new("nat");
+    let server = beyond
+        .net
+        .run(|| TcpListener::bind("198.51.100.2:0"))
+        .expect("inside")
+        .expect("a port");
+    let port = server.local_addr().expect("bound").port();
+    // The host's stub resolver.
+    let stub = beyond
+        .host
+        .run(|| UdpSocket::bind("127.0.0.53:53"))
+        .expect("inside")
+        .expect("its port");
+    stub.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let settings = Scratch::new("resolv.conf");
+    std::fs::write(&settings.0, "search example.org\nnameserver 127.0.0.53\n").expect("a temporary file");
+
+    let script = format!(
+        "server=$(sed -n 's/^nameserver //p' /etc/resolv.conf); exec 4<>/dev/udp/$server/53; echo who >&4; head -c 4 <&4; \
+         exec 3<>/dev/tcp/198.51.100.2/{port}; echo hello >&3"
+    );
+    let start = || {
+        let mut command = emu("--nat --delay 5ms", &script);
+        beyond.host.confine(&mut command).expect("a descriptor");
+        with_file_over(&mut command, &settings.0, "/etc/resolv.conf".as_ref()).expect("paths");
+        command
+    };
+    let refused = run(&mut start());
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("sysctl -w net.ipv4.ip_forward=1"),
+        "{}",
+        said(&refused)
+    );
+
+    beyond.host.set_sysctl("net/ipv4/ip_forward", "1").expect("its own");
+    let answered = thread::spawn(move || {
+        let mut room = [0; 16];
+        let (length, from) = stub.recv_from(&mut room).expect("the question");
+        assert_eq!(&room[..length], b"who\n");
+        stub.send_to(b"you\n", from).expect("the answer");
+    });
+    let taken = thread::spawn(move || {
+        let (mut connection, from) = server.accept().expect("a connection");
+        let mut text = String::new();
+        connection.read_to_string(&mut text).expect("its end arrives");
+        (from, text)
+    });
+    let output = run(&mut start());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("you"), "{}", said(&output));
+    answered.join().expect("it was asked");
+    let (from, text) = taken.join().expect("it was taken");
+    assert_eq!(
+        (from.ip().to_string().as_str(), text.as_str()),
+        ("198.51.100.1", "hello\n")
+    );
+    assert_eq!(beyond.tables(), "", "the table goes with the command");
+
+    // Also when the emulator is killed.
+    let mut command = emu("--nat", "sleep 60");
+    let mut killed = beyond
+        .host
+        .confine(&mut command)
+        .expect("a descriptor")
+        .spawn()
+        .expect("it starts");
+    eventually("the table is there", || beyond.tables().contains("ccplane-"));
+    killed.kill().expect("it runs");
+    killed.wait().expect("our child");
+    eventually("the table goes", || beyond.tables().is_empty());
+}

@@ -1,0 +1,86 @@
+//! The file of a packet log: pcapng (draft-ietf-opsawg-pcapng) with one interface for each direction.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use ccplane_units::Duration;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, Endianness, PcapError};
+
+use super::read::Words;
+use super::{KEPT, Sight};
+use crate::Config;
+use crate::control::Way;
+
+/// Time stamps count 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
+const NANOSECONDS: u8 = 9;
+
+/// Names of the directions, those of `emu set`.
+pub(super) const NAMES: [&str; 2] = ["up", "down"];
+
+/// Writes packets one after the other.
+pub(super) struct Writer<W: Write> {
+    file: PcapNgWriter<W>,
+    began: std::time::Duration,
+    words: String,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes what the directions are.
+    pub(super) fn new(file: W, config: &Config, began: Duration) -> io::Result<Writer<W>> {
+        let section = SectionHeaderBlock {
+            endianness: Endianness::Little,
+            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed("ccplane emu"))],
+            ..SectionHeaderBlock::default()
+        };
+        let mut file = PcapNgWriter::with_section_header(file, section).map_err(reason)?;
+        for way in Way::BOTH {
+            let link = [&config.forward, &config.reverse][way.index()];
+            let mut options = vec![
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(NAMES[way.index()])),
+                InterfaceDescriptionOption::IfDescription(Cow::Owned(link.to_string())),
+                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+            ];
+            let rate = link.line.mean_rate();
+            options.extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
+            let interface = InterfaceDescriptionBlock {
+                // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
+                linktype: DataLink::IPV4,
+                snaplen: KEPT as u32,
+                options,
+            };
+            file.write_pcapng_block(interface).map_err(reason)?;
+        }
+        let began = began.to_std();
+        let words = String::new();
+        Ok(Writer { file, began, words })
+    }
+
+    /// Appends a packet.
+    pub(super) fn write(&mut self, sight: &Sight) -> io::Result<()> {
+        Words::of(sight).write(&mut self.words);
+        let packet = EnhancedPacketBlock {
+            interface_id: sight.way.index() as u32,
+            timestamp: self.began + sight.at.since(ccplane_units::Time::ZERO).to_std(),
+            original_len: sight.bytes.into(),
+            data: Cow::Borrowed(sight.head()),
+            options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(&self.words))],
+        };
+        self.file.write_pcapng_block(packet).map_err(reason).map(|_| ())
+    }
+
+    /// All is in the file.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.file.into_inner().flush()
+    }
+}
+
+fn reason(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(e) => e,
+        other => io::Error::other(other.to_string()),
+    }
+}

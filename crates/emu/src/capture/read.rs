@@ -1,0 +1,220 @@
+//! Reading a packet log.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+
+use ccplane_host::Headers;
+use ccplane_qdisc::DropReason;
+use ccplane_units::{Duration, Rate, Time};
+use pcap_file::PcapError;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::{Block, PcapNgReader};
+
+use super::Sight;
+use super::file::NAMES;
+use crate::Error;
+use crate::control::Way;
+
+/// A packet log as it was read.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// By direction, forward first: what the link was, as people write it.
+    pub links: [String; 2],
+    /// By direction: its mean rate, if it had one.
+    pub rates: [Option<Rate>; 2],
+    /// In the order of the file.
+    pub packets: Vec<Logged>,
+}
+
+/// A packet of a log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logged {
+    /// Which way it went.
+    pub way: Way,
+    /// When it left the queue or was dropped, since the first packet of the log.
+    pub at: Time,
+    /// How long it was in the queue and on the line.
+    pub queued: Duration,
+    /// Bytes in the queue without it.
+    pub backlog: u64,
+    /// Why it was dropped, if it was.
+    pub dropped: Option<DropReason>,
+    /// Its length, IP header included.
+    pub bytes: u32,
+    /// Of sender and receiver, 0 if it is neither TCP nor UDP.
+    pub ports: [u16; 2],
+}
+
+/// What a comment says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Words {
+    queued: Duration,
+    backlog: u64,
+    dropped: Option<DropReason>,
+}
+
+/// Drops as they are called in a log.
+const REASONS: [(DropReason, &str); 6] = [
+    (DropReason::Full, "full"),
+    (DropReason::PushedOut, "pushed-out"),
+    (DropReason::TooLarge, "too-large"),
+    (DropReason::Aqm, "aqm"),
+    (DropReason::Policed, "policed"),
+    (DropReason::Lost, "lost"),
+];
+
+impl Words {
+    pub(super) fn of(sight: &Sight) -> Words {
+        Words {
+            queued: sight.queued,
+            backlog: sight.backlog,
+            dropped: sight.dropped,
+        }
+    }
+
+    pub(super) fn write(&self, to: &mut String) {
+        to.clear();
+        let named = |dropped| REASONS.iter().find(|(reason, _)| *reason == dropped);
+        if let Some((_, name)) = self.dropped.and_then(named) {
+            let _ = write!(to, "dropped={name} ");
+        }
+        let (queued, backlog) = (self.queued.as_nanos() as f64 / 1e3, self.backlog);
+        let _ = write!(to, "queued_us={queued} backlog_bytes={backlog}");
+    }
+
+    fn read(text: &str) -> Option<Words> {
+        let mut words = Words {
+            queued: Duration::ZERO,
+            backlog: 0,
+            dropped: None,
+        };
+        let mut seen = 0;
+        for word in text.split_ascii_whitespace() {
+            match word.split_once('=')? {
+                ("queued_us", us) => {
+                    let us = us.parse::<f64>().ok().filter(|us| (0.0..1e12).contains(us))?;
+                    words.queued = Duration::from_nanos((us * 1e3).round() as u64);
+                    seen += 1;
+                }
+                ("backlog_bytes", bytes) => {
+                    words.backlog = bytes.parse().ok()?;
+                    seen += 1;
+                }
+                ("dropped", name) => words.dropped = Some(REASONS.iter().find(|(_, other)| *other == name)?.0),
+                _ => return None,
+            }
+        }
+        (seen == 2).then_some(words)
+    }
+}
+
+/// Reads a packet log. A file that is none is an error with the number of the packet; one whose end is missing, since the
+/// emulator was killed, is read as far as it goes.
+pub fn read(path: &Path) -> Result<Captured, Error> {
+    let wrong = |reason: String| Error::NoLog {
+        path: path.into(),
+        reason,
+    };
+    let file = File::open(path).map_err(|source| Error::Log {
+        path: path.into(),
+        source,
+    })?;
+    let not_ours = "`ccplane emu --log FILE` writes packet logs";
+    let mut reader = PcapNgReader::new(std::io::BufReader::new(file))
+        .map_err(|e| wrong(format!("it is no pcapng file ({e}); {not_ours}")))?;
+    let mut captured = Captured::default();
+    let mut ways = Vec::new();
+    let mut first = None;
+    while let Some(block) = reader.next_block() {
+        let number = captured.packets.len() + 1;
+        let packet = match block {
+            Ok(Block::EnhancedPacket(packet)) => packet,
+            Ok(Block::InterfaceDescription(interface)) => {
+                ways.push(described(&interface, &mut captured));
+                continue;
+            }
+            Ok(_) => continue,
+            Err(PcapError::IncompleteBuffer) => break,
+            Err(PcapError::IoError(e)) if e.kind() == std::io::ErrorKind::UnexpectedEof => break,
+            Err(e) => return Err(wrong(format!("packet {number}: {e}"))),
+        };
+        let comment = packet.options.iter().find_map(|option| match option {
+            EnhancedPacketOption::Comment(text) => Some(text),
+            _ => None,
+        });
+        let words = comment.and_then(|text| Words::read(text));
+        let way = ways.get(packet.interface_id as usize).copied().flatten();
+        let (Some(words), Some(way)) = (words, way) else {
+            return Err(wrong(format!(
+                "packet {number} has no comment on how long it was queued, so this is a log of something else; {not_ours}"
+            )));
+        };
+        let first = *first.get_or_insert(packet.timestamp);
+        captured.packets.push(Logged {
+            way,
+            at: Time::ZERO + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
+            queued: words.queued,
+            backlog: words.backlog,
+            dropped: words.dropped,
+            bytes: packet.original_len,
+            ports: Headers::of(&packet.data).ports,
+        });
+    }
+    Ok(captured)
+}
+
+/// Which direction an interface stands for; what it says of the link is kept.
+fn described(interface: &InterfaceDescriptionBlock<'_>, captured: &mut Captured) -> Option<Way> {
+    let name = interface.options.iter().find_map(|option| match option {
+        InterfaceDescriptionOption::IfName(name) => Some(name.as_ref()),
+        _ => None,
+    })?;
+    let way = Way::BOTH.into_iter().find(|way| NAMES[way.index()] == name)?;
+    for option in &interface.options {
+        match option {
+            InterfaceDescriptionOption::IfDescription(text) => captured.links[way.index()] = text.to_string(),
+            InterfaceDescriptionOption::IfSpeed(bits) => {
+                captured.rates[way.index()] = Some(Rate::from_bits_per_sec(*bits));
+            }
+            _ => {}
+        }
+    }
+    Some(way)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(ns in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+            let queued = Duration::from_nanos(ns);
+            let words = Words { queued, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
+            let mut text = String::from("what was there before");
+            words.write(&mut text);
+            prop_assert_eq!(Words::read(&text), Some(words), "{}", text);
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in ".{0,60}") {
+            let _ = Words::read(&text);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_is_refused_with_the_reason() {
+        let path = std::env::temp_dir().join(format!("ccplane-{}-no-log", std::process::id()));
+        std::fs::write(&path, "no packets at all").expect("a temporary file");
+        let refused = read(&path).expect_err("no pcapng").to_string();
+        std::fs::remove_file(&path).expect("it is there");
+        assert!(
+            refused.contains("no pcapng file") && refused.contains("emu --log"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Network address translation for a network behind this host, by nftables.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::{Error, die_with_parent, interface};
+
+/// Whatever a network of this host's sends elsewhere leaves with this host's address, and the answers come back.
+///
+/// The table belongs to a process that lives as long as this value, so that the kernel removes it whatever happens to its
+/// owner.
+#[derive(Debug)]
+pub struct Masquerade {
+    nft: Child,
+    /// The process ends when this closes.
+    commands: Option<ChildStdin>,
+}
+
+/// The kernel forwards packets of IPv4 between interfaces where this is 1.
+const FORWARDING: &str = "net/ipv4/ip_forward";
+
+impl Masquerade {
+    /// Translates what comes from this network, in the calling process's namespace. `table` names the table in
+    /// `nft list tables`.
+    pub fn start(table: &str, network: Ipv4Addr, prefix: u8) -> Result<Masquerade, Error> {
+        let forwards = interface::sysctl(FORWARDING)?;
+        if forwards.trim() != "1" {
+            return Err(Error::NotForwarding);
+        }
+        let mut nft = die_with_parent(&mut Command::new("nft"))
+            .arg("--interactive")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Error::NoNft,
+                _ => Error::system("run nft", e),
+            })?;
+        let commands = nft.stdin.take();
+        let mut masquerade = Masquerade { nft, commands };
+        let text = format!(
+            "add table ip {table} {{ flags owner; }}\n\
+             add chain ip {table} out {{ type nat hook postrouting priority srcnat; }}\n\
+             add rule ip {table} out ip saddr {network}/{prefix} ip daddr != {network}/{prefix} masquerade\n"
+        );
+        let stdin = masquerade.commands.as_mut().ok_or(io::ErrorKind::BrokenPipe);
+        let written = stdin
+            .map_err(io::Error::from)
+            .and_then(|stdin| stdin.write_all(text.as_bytes()));
+        if written.is_err() || !in_force(table) {
+            return Err(masquerade.refused());
+        }
+        Ok(masquerade)
+    }
+
+    /// What nft said.
+    fn refused(mut self) -> Error {
+        self.commands = None;
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.nft.stderr {
+            // Without its words there is still the error.
+            let _ = stderr.take(2_000).read_to_string(&mut said);
+        }
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        Error::system("translate addresses by nft", io::Error::other(said))
+    }
+}
+
+/// Waits until the kernel has the table's rule.
+#[expect(clippy::disallowed_methods, reason = "another process works in real time")]
+fn in_force(table: &str) -> bool {
+    (0..100).any(|_| {
+        let listed = Command::new("nft").args(["list", "table", "ip", table]).output();
+        let there = listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains("masquerade"));
+        if !there {
+            thread::sleep(Duration::from_millis(20));
+        }
+        there
+    })
+}
+
+impl Drop for Masquerade {
+    fn drop(&mut self) {
+        self.commands = None;
+        // Its table goes with it.
+        let _ = self.nft.wait();
+    }
+}
