@@ -15,6 +15,7 @@ mod detach;
 mod doctor;
 mod emu;
 mod evaluate;
+mod examples;
 mod exit;
 mod flows;
 mod gateway;
@@ -43,7 +44,7 @@ pub use ccplane_units as units;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A congestion-control plane: algorithms run outside the datapath and steer real traffic.
 #[derive(Parser)]
@@ -146,9 +147,15 @@ fn build() -> ccplane_report::provenance::Build {
     }
 }
 
+/// The command line as it is read.
+fn command() -> clap::Command {
+    examples::with_examples(Cli::command())
+}
+
 /// Runs the command line of this process, with these algorithms.
 pub fn main_with(registry: Registry) -> ExitCode {
-    let cli = Cli::parse();
+    let given = command().get_matches();
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
     let level = match cli.verbose {
         0 => "warn",
         1 => "info",
@@ -191,10 +198,10 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
         Command::Completions(args) => {
-            manual::completions(&args, Cli::command());
+            manual::completions(&args, command());
             Ok(())
         }
-        Command::Man(args) => manual::man(&args, Cli::command(), json),
+        Command::Man(args) => manual::man(&args, command(), json),
     };
     output::end(match outcome {
         Ok(()) => ExitCode::SUCCESS,

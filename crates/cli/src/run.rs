@@ -11,7 +11,7 @@ use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, RemoteAgent, Sim, Udp, files};
-use ccplane_qdisc::{LossModel, QueueSpec};
+use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
@@ -306,33 +306,51 @@ fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }
-    let usage = |e: &dyn std::error::Error| Failure::text(Kind::Usage, e.to_string());
-    // What is wrong with an option is said of the option, not of a file that nobody wrote.
-    let _: QueueSpec = args.queue.parse().map_err(|e| usage(&e))?;
     let quoted = |text: &dyn std::fmt::Display| serde_json::Value::String(text.to_string()).to_string();
     let contenders: Vec<String> = args.alg.iter().chain(&args.vs).map(|c: &Contender| quoted(c)).collect();
     let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
+    // Which option each line comes from.
+    let mut options: Vec<(usize, String)> = Vec::new();
+    let mut line = |option: &str, given: &dyn std::fmt::Display, name: &str, value: &str| {
         let _ = writeln!(text, "{name} = {value}");
+        options.push((text.lines().count(), format!("{option} {given}")));
     };
-    line("contenders", &format!("[{}]", contenders.join(", ")));
-    line("duration", &quoted(&args.duration));
-    line("sample", &quoted(&args.sample));
-    line("\n[topology.dumbbell]\nrtt", &quoted(&args.rtt));
+    let algorithms = match (args.alg.as_slice(), args.vs.as_slice()) {
+        (_, []) => "--alg",
+        ([], _) => "--vs",
+        _ => "--alg and --vs",
+    };
+    line(algorithms, &"", "contenders", &format!("[{}]", contenders.join(", ")));
+    line("--duration", &args.duration, "duration", &quoted(&args.duration));
+    line("--sample", &args.sample, "sample", &quoted(&args.sample));
+    line("--rtt", &args.rtt, "\n[topology.dumbbell]\nrtt", &quoted(&args.rtt));
     match &args.trace {
-        Some(file) => line(
-            "trace",
-            &quoted(&std::path::absolute(file).unwrap_or(file.clone()).display()),
-        ),
-        None => line("rate", &quoted(&args.rate)),
+        Some(file) => {
+            let whole = std::path::absolute(file).unwrap_or(file.clone());
+            line("--trace", &file.display(), "trace", &quoted(&whole.display()));
+        }
+        None => line("--rate", &args.rate, "rate", &quoted(&args.rate)),
     }
-    line("queue", &quoted(&args.queue));
-    line("loss", &quoted(&args.loss));
-    line("\n[[workload]]\nbulk", &format!("{{ flows = {} }}", args.flows));
+    line("--queue", &args.queue, "queue", &quoted(&args.queue));
+    line("--loss", &args.loss, "loss", &quoted(&args.loss));
+    let flows = format!("{{ flows = {} }}", args.flows);
+    line("--flows", &args.flows, "\n[[workload]]\nbulk", &flows);
     if args.transport == TransportArg::Rc3 {
-        line("\n[transport]\nrc3", "true");
+        line("--transport", &"rc3", "\n[transport]\nrc3", "true");
     }
-    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| failure(Error::Scenario(problem)))
+    // What is wrong with an option is said of the option, not of a file that nobody wrote.
+    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| {
+        match options.iter().find(|(line, _)| *line == problem.line()) {
+            Some((_, option)) => {
+                let failure = Failure::text(Kind::Usage, format!("{}: {}", option.trim_end(), problem.message()));
+                match problem.fix() {
+                    Some(fix) => failure.hint(fix),
+                    None => failure,
+                }
+            }
+            None => failure(Error::Scenario(problem)),
+        }
+    })
 }
 
 /// The command without its seeds, to which others can be added.

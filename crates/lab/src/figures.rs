@@ -81,6 +81,20 @@ pub(crate) fn could_carry<'l>(
     bytes
 }
 
+/// What a link could carry over a run, Mbit/s in each bin, where `could` says how many bytes between two times; empty where that
+/// is the same in all.
+pub(crate) fn capacity_course(bin: Duration, span: Duration, could: impl Fn(Duration, Duration) -> f64) -> Vec<f64> {
+    let (width, bins) = (bin.as_nanos().max(1), span.as_nanos() / bin.as_nanos().max(1));
+    let at = |bin: u64| Duration::from_nanos(bin * width);
+    let mbit = |n: u64| could(at(n), at(n + 1)) * 8e3 / width as f64;
+    let course: Vec<f64> = (0..bins).map(mbit).collect();
+    let (low, high) = course.iter().fold((f64::MAX, 0.0_f64), |(low, high), mbit| {
+        (low.min(*mbit), high.max(*mbit))
+    });
+    // Sums of parts of a packet are not exact.
+    if high - low > high * 1e-6 { course } else { Vec::new() }
+}
+
 /// Bytes that the line could carry in `[begin, begin + span)` of its course.
 fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     match line {
@@ -225,6 +239,13 @@ mod tests {
         let pieces = LineSpec::Piecewise(Piecewise::new(&pieces, None).unwrap().into());
         let late = could_carry(&pieces, std::iter::empty(), ms(500), ms(1_000));
         assert!((late - 1.5e6).abs() < 3_000.0, "{late}");
+        let course = capacity_course(ms(100), ms(1_000), |from, to| could_carry(&slow, changes(), from, to));
+        let (low, high) = (8.0, 32.0);
+        assert_eq!(course, [low, low, high, high, high, 0.0, 0.0, high, high, high]);
+        let steady = capacity_course(ms(100), ms(1_000), |from, to| {
+            could_carry(&slow, std::iter::empty(), from, to)
+        });
+        assert!(steady.is_empty(), "a line of one rate needs no course");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::contender::{Contender, read, suggestions};
 use crate::cpu::Reading;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::figures::{audit, link, mishaps};
+use crate::figures::{audit, capacity_course, link, mishaps};
 use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
@@ -372,8 +372,9 @@ impl<'s> Path<'s> {
         heard: Option<Heard>,
     ) -> ContenderResult {
         let link = self.link(plan, &recorded, report);
+        let (bin, span) = (self.rtt.max(NARROWEST_BIN), Duration::from_nanos(recorded.elapsed_ns));
         let record = Record {
-            span: Duration::from_nanos(recorded.elapsed_ns),
+            span,
             warm: plan.warm,
             started_ns: recorded.started_ns,
             link,
@@ -385,7 +386,11 @@ impl<'s> Path<'s> {
             algorithms,
             mut series,
             complaints,
-        } = record.told(self.rtt.max(NARROWEST_BIN), &self.scenario.report.size_classes);
+        } = record.told(bin, &self.scenario.report.size_classes);
+        let line = &self.layout.forward().line;
+        series.capacity_mbit = capacity_course(bin, span, |from, to| {
+            could_carry(line, Way::Forward, &plan.events, from, to)
+        });
         series.heard = heard.unwrap_or_default().in_order_of(&recorded.senders);
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
         audit.own.extend(complaints);

@@ -397,6 +397,9 @@ pub struct Series {
     pub bin_ns: u64,
     /// Delivered by the link in each bin.
     pub throughput_mbit: Vec<f64>,
+    /// What the link could have carried in each bin, Mbit/s; empty where that never changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity_mbit: Vec<f64>,
     /// Mean queueing delay of the packets delivered in each bin; `None` when there was none.
     pub delay_ms: Vec<Option<f64>>,
     /// The samples of the flows that are compared, one list a flow.

@@ -169,6 +169,18 @@
     one.svg.addEventListener("dblclick", () => all("whole"));
   }
 
+  // Pictures that stand still are saved as they are.
+  for (const svg of document.querySelectorAll("svg.chart")) {
+    if (svg.closest(".live")) continue;
+    const box = document.createElement("div"), saves = document.createElement("button");
+    box.className = "still";
+    saves.className = "save";
+    saves.textContent = "Save SVG";
+    saves.onclick = () => save(svg);
+    svg.replaceWith(box);
+    box.append(svg, saves);
+  }
+
   const keys = [...document.querySelectorAll(".keys button")];
   keys.forEach((key, n) => {
     key.onclick = () => {

@@ -5,7 +5,7 @@ use ccplane_report::chart::{Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, 
 use super::MAX_FLOWS;
 use super::looks::{Looks, shade};
 use super::plane::Spot;
-use super::points::{MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, throughput};
+use super::points::{MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput};
 use crate::metrics::{Distribution, smooth};
 use crate::result::{Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries};
 
@@ -25,7 +25,18 @@ struct Strand {
     thin: bool,
     shade: Option<u8>,
     points: Points,
+    /// Events of it, which stand below it as strokes: what, the colour, and when, s.
+    events: Vec<(&'static str, usize, Vec<f64>)>,
 }
+
+/// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them hides a stroke.
+const LOSSES: usize = 3;
+const MARKS: usize = 2;
+/// How high strokes stand, of the vertical axis, and how many there are at most in a picture: more are not told apart.
+const STROKE: f64 = 0.05;
+const STROKES: f64 = 1_500.0;
+/// What the link could carry, behind everything else.
+const BEHIND: usize = 5;
 
 /// The run's pictures, in rows.
 pub(super) struct Charts<'a> {
@@ -43,6 +54,8 @@ struct Row {
     top: f64,
     digits: usize,
     guides: Vec<(f64, String)>,
+    /// What lies behind the lines, filled down to zero.
+    behind: Option<(&'static str, Points)>,
     /// A picture an algorithm, although lines of several could be told apart.
     by_algorithm: bool,
     /// A picture a contender, where each has workloads beside it.
@@ -79,14 +92,19 @@ impl<'a> Charts<'a> {
             thin: false,
             shade: None,
             points,
+            events: Vec::new(),
         }
     }
 
-    /// The first flows of every contender, each as `points` draws it.
-    fn flows(&self, points: impl Fn(&[Sample]) -> Points) -> Vec<Vec<Strand>> {
+    /// The first flows of every contender, each as `points` draws it, with the events that `events` finds.
+    fn flows(
+        &self,
+        points: impl Fn(&[Sample]) -> Points,
+        events: impl Fn(&[Sample]) -> Vec<(&'static str, usize, Vec<f64>)>,
+    ) -> Vec<Vec<Strand>> {
         let of = |at: usize, c: &ContenderResult| -> Vec<Strand> {
             if !c.workloads.is_empty() {
-                return self.workload_flows(at, c, &points);
+                return self.workload_flows(at, c, &points, &events);
             }
             let flows = c.series.flows.iter().take(MAX_FLOWS);
             let several = flows.len() > 1;
@@ -97,6 +115,7 @@ impl<'a> Charts<'a> {
                     c.label.clone()
                 },
                 thin: several,
+                events: events(samples),
                 ..self.of_contender(at, c, points(samples))
             };
             flows.enumerate().map(strand).collect()
@@ -105,7 +124,13 @@ impl<'a> Charts<'a> {
     }
 
     /// Flows in shades of their workloads' colours.
-    fn workload_flows(&self, at: usize, c: &ContenderResult, points: &impl Fn(&[Sample]) -> Points) -> Vec<Strand> {
+    fn workload_flows(
+        &self,
+        at: usize,
+        c: &ContenderResult,
+        points: &impl Fn(&[Sample]) -> Points,
+        events: &impl Fn(&[Sample]) -> Vec<(&'static str, usize, Vec<f64>)>,
+    ) -> Vec<Strand> {
         let mut strands = Vec::new();
         for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
             let shown = series.flows.len().min(MAX_FLOWS);
@@ -118,6 +143,7 @@ impl<'a> Charts<'a> {
                     thin: shown > 1,
                     shade: shade(n, shown),
                     points: points(c.series.flow(*place)),
+                    events: events(c.series.flow(*place)),
                 });
             }
         }
@@ -127,10 +153,11 @@ impl<'a> Charts<'a> {
     /// Each flow's window.
     pub fn windows(&self) -> String {
         let setup = &self.result.setup;
-        let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
-        let step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
-        let points = (setup.duration_s / step).ceil() as usize + 1;
-        let series = self.flows(|flow| on_grid(flow, step, points));
+        let (step, points) = self.grid();
+        let series = self.flows(
+            |flow| on_grid(flow, step, points, |sample| f64::from(sample.tcp.cwnd)),
+            |_| Vec::new(),
+        );
         let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
         let full = setup.queue_bytes.map(|queue| segments(setup.bdp_bytes + queue));
         let bdp = segments(setup.bdp_bytes);
@@ -141,6 +168,43 @@ impl<'a> Charts<'a> {
             top: head(most(&series).max(bdp)),
             digits: 0,
             guides,
+            behind: None,
+            by_algorithm: setup.flows > 1,
+            by_contender: self.result.several_workloads(),
+        };
+        self.over_time(&row, &series)
+    }
+
+    /// Step, s, and number of points of what is read of samples.
+    fn grid(&self) -> (f64, usize) {
+        let setup = &self.result.setup;
+        let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
+        let step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
+        (step, (setup.duration_s / step).ceil() as usize + 1)
+    }
+
+    /// Each flow's smoothed round-trip time, with what it lost and what was marked.
+    pub fn round_trips(&self) -> String {
+        let (step, points) = self.grid();
+        let series = self.flows(
+            |flow| {
+                let ms = on_grid(flow, step, points, |sample| f64::from(sample.tcp.srtt_us) / 1e3);
+                // Zero is "not known yet".
+                ms.into_iter().filter(|(_, ms)| *ms > 0.0).collect()
+            },
+            |flow| {
+                let losses = rises(flow, |sample| sample.tcp.retrans);
+                let marks = rises(flow, |sample| sample.tcp.delivered_ce);
+                vec![("lost", LOSSES, losses), ("marked", MARKS, marks)]
+            },
+        );
+        let setup = &self.result.setup;
+        let row = Row {
+            what: "round-trip time, ms",
+            top: head(most(&series).max(setup.rtt_ms)),
+            digits: 2,
+            guides: vec![(setup.rtt_ms, "without a queue".to_owned())],
+            behind: None,
             by_algorithm: setup.flows > 1,
             by_contender: self.result.several_workloads(),
         };
@@ -153,13 +217,14 @@ impl<'a> Charts<'a> {
         let width = flow_bin_s(setup);
         let bins = (setup.duration_s / width) as usize;
         let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
-        let series = self.flows(rate);
+        let series = self.flows(rate, |_| Vec::new());
         let share = setup.rate_mbit / setup.flows.max(1) as f64;
         let row = Row {
             what: "goodput, Mbit/s",
             top: head(most(&series)),
             digits: 2,
             guides: vec![(share, "fair share".to_owned())],
+            behind: None,
             by_algorithm: true,
             by_contender: false,
         };
@@ -175,7 +240,7 @@ impl<'a> Charts<'a> {
         let series = self.each(|at, c| {
             // A lone flow is its workload.
             let flows = self
-                .workload_flows(at, c, &rate)
+                .workload_flows(at, c, &rate, &|_| Vec::new())
                 .into_iter()
                 .filter(|strand| strand.thin);
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
@@ -186,6 +251,7 @@ impl<'a> Charts<'a> {
                 thin: false,
                 shade: None,
                 points: rates(series.course.iter().copied(), width, bins),
+                events: Vec::new(),
             });
             workloads.chain(flows).collect()
         });
@@ -194,6 +260,7 @@ impl<'a> Charts<'a> {
             top: head(most(&series)),
             digits: 2,
             guides: Vec::new(),
+            behind: None,
             by_algorithm: true,
             by_contender: true,
         };
@@ -263,11 +330,29 @@ impl<'a> Charts<'a> {
             vec![self.of_contender(at, c, self.in_bins(smoothed.into_iter().map(Some)))]
         });
         let rate = self.result.setup.rate_mbit;
+        let course = self
+            .result
+            .contenders
+            .first()
+            .map_or(&[][..], |c| &c.series.capacity_mbit);
+        let behind = (!course.is_empty()).then(|| {
+            let smoothed = smooth(course, SMOOTH_REACH);
+            ("link", self.in_bins(smoothed.into_iter().map(Some)))
+        });
+        let most_of_link = behind
+            .iter()
+            .flat_map(|(_, points)| points)
+            .map(|(_, mbit)| *mbit)
+            .fold(rate, f64::max);
         let row = Row {
             what: "throughput, Mbit/s",
-            top: head(most(&series).max(rate)),
+            top: head(most(&series).max(most_of_link)),
             digits: 2,
-            guides: vec![(rate, "link".to_owned())],
+            guides: match behind {
+                Some(_) => Vec::new(),
+                None => vec![(rate, "link".to_owned())],
+            },
+            behind,
             by_algorithm: false,
             by_contender: false,
         };
@@ -288,6 +373,7 @@ impl<'a> Charts<'a> {
             top: head(full.filter(|full| *full < 2.0 * most).unwrap_or(0.0).max(most)),
             digits: 2,
             guides: full.map(|full| (full, "full queue".to_owned())).into_iter().collect(),
+            behind: None,
             by_algorithm: false,
             by_contender: false,
         };
@@ -361,6 +447,7 @@ impl<'a> Charts<'a> {
                 thin: false,
                 shade: None,
                 points: points(&series.completed),
+                events: Vec::new(),
             };
             ended.map(strand).collect()
         });
@@ -436,8 +523,25 @@ impl<'a> Charts<'a> {
         };
         let width = if facets.len() > 1 { Width::Half } else { Width::Whole };
         let pictures = facets.into_iter().map(|(title, members)| {
-            let strands = members.iter().filter_map(|at| series.get(*at)).flatten();
-            let lines = strands.map(|strand| Line {
+            let strands = || members.iter().filter_map(|at| series.get(*at)).flatten();
+            let behind = about.behind.iter();
+            let behind = behind.map(|(name, points)| Line::named(*name, BEHIND, points.iter().copied()).area());
+            let apart = self.result.setup.duration_s / STROKES;
+            let events = strands().flat_map(|strand| {
+                let of = |(what, colour, at): &(&str, usize, Vec<f64>)| Line {
+                    of: Some(strand.key),
+                    thin: true,
+                    ..Line::strokes(
+                        format!("{} {what}", strand.name),
+                        *colour,
+                        at,
+                        apart,
+                        about.top * STROKE,
+                    )
+                };
+                strand.events.iter().filter(|(.., at)| !at.is_empty()).map(of)
+            });
+            let lines = strands().map(|strand| Line {
                 name: strand.name.clone(),
                 of: Some(strand.key),
                 thin: strand.thin,
@@ -447,7 +551,7 @@ impl<'a> Charts<'a> {
             let chart = self.timed(
                 format!("{title}: {}", about.what),
                 about.top,
-                lines.collect(),
+                behind.chain(lines).chain(events).collect(),
                 about.guides.clone(),
             );
             live(&chart, &along_time(width, about.digits))

@@ -140,6 +140,13 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
                 charts.windows()
             ),
         );
+        page.section(
+            "Round-trip time",
+            &(note(
+                "Each flow's smoothed round-trip time as its socket had it. Strokes at the bottom: between two looks it sent again what \
+                 was lost, or learned of marks. Guide: the path without a queue.",
+            ) + &charts.round_trips()),
+        );
     }
     // Where there are several workloads they are drawn with their flows.
     if setup.flows >= 2 && !result.several_workloads() {
@@ -150,8 +157,16 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         page.section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
     }
     let about = format!(
-        "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. Guide: the link's rate.",
-        2 * SMOOTH_REACH + 1
+        "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. {}",
+        2 * SMOOTH_REACH + 1,
+        match result
+            .contenders
+            .first()
+            .is_some_and(|c| !c.series.capacity_mbit.is_empty())
+        {
+            true => "Shaded: what the link could carry.",
+            false => "Guide: the link's rate.",
+        }
     );
     page.section("Throughput", &(note(&about) + &charts.throughputs()));
     let about = format!(

@@ -45,8 +45,8 @@ pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: u
         .collect()
 }
 
-/// The windows on a grid of `step` seconds: the latest sample at or before each point, nothing before the first.
-pub(super) fn on_grid(flow: &[Sample], step: f64, points: usize) -> Points {
+/// What `of` reads of samples on a grid of `step` seconds: of the latest sample at or before each point, nothing before the first.
+pub(super) fn on_grid(flow: &[Sample], step: f64, points: usize, of: impl Fn(&Sample) -> f64) -> Points {
     let mut at = 0;
     (0..points)
         .filter_map(|i| {
@@ -55,9 +55,16 @@ pub(super) fn on_grid(flow: &[Sample], step: f64, points: usize) -> Points {
                 at += 1;
             }
             let sample = at.checked_sub(1).and_then(|last| flow.get(last))?;
-            Some((i as f64 * step, f64::from(sample.tcp.cwnd)))
+            Some((i as f64 * step, of(sample)))
         })
         .collect()
+}
+
+/// When a counter of a flow's socket had risen since the sample before, s.
+pub(super) fn rises(flow: &[Sample], of: impl Fn(&Sample) -> u32) -> Vec<f64> {
+    let pairs = flow.iter().zip(flow.iter().skip(1));
+    let rose = pairs.filter(|(before, after)| of(after) > of(before));
+    rose.map(|(_, after)| after.at_ns as f64 / 1e9).collect()
 }
 
 pub(super) fn throughput(c: &ContenderResult) -> Distribution {

@@ -20,7 +20,7 @@ use super::plan::Plan;
 use super::put_stamps;
 use crate::contender::Contender;
 use crate::error::Error;
-use crate::figures::{Carrying, could_carry};
+use crate::figures::{Carrying, capacity_course, could_carry};
 use crate::heard::{self, Heard};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
@@ -229,6 +229,7 @@ impl Job<'_> {
             complaints,
         } = record.told(self.bin, &self.scenario.report.size_classes);
         series.waited_mean_us = waited_mean_us;
+        series.capacity_mbit = capacity_course(self.bin, span, |from, to| self.could_carry(self.plan.main, from, to));
         series.dropped_anywhere = Some(sim.counters().dropped);
         series.timeouts = Some(timeouts(sim, parts));
         figures.links = self.links(sim, span);

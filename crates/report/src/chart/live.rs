@@ -221,6 +221,32 @@ mod tests {
     }
 
     #[test]
+    fn an_area_reaches_down_to_zero_and_is_no_line_of_its_own() {
+        let mut filled = chart();
+        filled.lines[0] = filled.lines[0].clone().area();
+        let html = live(&filled, &Live::default());
+        let area = "<path class=\"area f3\" data-of=\"1\" d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
+        assert!(html.contains(area), "{html}");
+        assert_eq!(html.matches("class=\"line c3\"").count(), 1, "{html}");
+    }
+
+    #[test]
+    fn strokes_that_would_lie_on_each_other_are_one() {
+        let line = Line::strokes("lost", 3, &[1.0, 1.1, 1.6, 9.0], 0.5, 10.0);
+        let at: Vec<f64> = line
+            .points
+            .iter()
+            .filter(|(_, top)| *top == Some(10.0))
+            .map(|(at, _)| *at)
+            .collect();
+        assert_eq!(at, [1.0, 1.6, 9.0]);
+        let mut strokes = chart();
+        strokes.lines.push(line);
+        let html = live(&strokes, &Live::default());
+        assert!(html.contains("data-name=\"lost\" d=\"M8720 23000l0 -2300M"), "{html}");
+    }
+
+    #[test]
     fn a_shade_is_mixed_with_the_page() {
         let mut shaded = chart();
         shaded.lines[0].shade = Some(60);

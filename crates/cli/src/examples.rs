@@ -1,0 +1,262 @@
+//! The examples at the end of every `--help` and man page. A test reads each as the command line does.
+
+use clap::Command;
+
+/// By command, and for one inside another with both names: what it does, in a few words, and how.
+const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "run",
+        &[
+            (
+                "ccplane's Cubic beside the kernel's, on this kernel",
+                "ccplane run --alg cubic --vs native:cubic --rate 96mbit --rtt 20ms",
+            ),
+            (
+                "three algorithms on a trace, simulated with twenty seeds",
+                "ccplane run --alg copa,bbr,cubic --trace down.trace --rtt 40ms --datapath sim --seeds 1..20",
+            ),
+            (
+                "a scenario that comes with ccplane",
+                "ccplane run 21-mixed --datapath linux --repeats 5",
+            ),
+        ],
+    ),
+    (
+        "compare",
+        &[(
+            "the same set-up before and after a change",
+            "ccplane compare ccplane-results/run-1 ccplane-results/run-2 --out both.html",
+        )],
+    ),
+    (
+        "check",
+        &[
+            ("everything about a program", "ccplane check fold.ccp"),
+            (
+                "in a build: warnings are errors",
+                "ccplane check --strict --quiet fold.ccp",
+            ),
+        ],
+    ),
+    ("new", &[("a crate in ./mine", "ccplane new mine")]),
+    (
+        "attach",
+        &[
+            (
+                "Cubic for what one cgroup's processes send",
+                "ccplane attach --alg cubic --cgroup /sys/fs/cgroup/web.slice",
+            ),
+            (
+                "Copa for a tenth of the connections to a network, with metrics",
+                "ccplane attach --alg copa --to 198.51.100.0/24 --percent 10 --metrics 127.0.0.1:9464",
+            ),
+        ],
+    ),
+    ("detach", &[("everything that `attach` left", "ccplane detach")]),
+    (
+        "flows",
+        &[
+            ("the live flows, again and again", "ccplane flows --watch"),
+            ("what each algorithm has done", "ccplane flows --totals --json"),
+        ],
+    ),
+    (
+        "agent",
+        &[
+            (
+                "for `attach --agent` and `send --agent`",
+                "ccplane agent --alg copa --unix /run/ccplane.sock",
+            ),
+            (
+                "for datapaths that speak CCP",
+                "ccplane agent --alg reno --ccp /tmp/ccp/portus",
+            ),
+        ],
+    ),
+    (
+        "algorithms",
+        &[("names and parameters, for a program", "ccplane algorithms --json")],
+    ),
+    (
+        "emu",
+        &[
+            (
+                "a shell behind 96 Mbit/s and 20 ms",
+                "ccplane emu --rate 96mbit --delay 10ms --queue droptail:1bdp -- bash",
+            ),
+            (
+                "what the host reaches, at a phone's rates, with a packet log",
+                "ccplane emu --nat --down-trace down.trace --up-rate 5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
+            ),
+            ("that log as a page", "ccplane emu graph link.pcapng"),
+        ],
+    ),
+    ("emu list", &[("", "ccplane emu list")]),
+    (
+        "emu set",
+        &[(
+            "half the rate from now on, towards the command",
+            "ccplane emu set 4711 down rate 48mbit",
+        )],
+    ),
+    ("emu show", &[("", "ccplane emu show 4711")]),
+    ("emu graph", &[("into link.html", "ccplane emu graph link.pcapng")]),
+    (
+        "send",
+        &[
+            ("a file", "ccplane send 198.51.100.2:4790 backup.tar --key shared.key"),
+            (
+                "with DX, and at most half of a gigabit",
+                "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit",
+            ),
+        ],
+    ),
+    (
+        "recv",
+        &[(
+            "into a folder, until Ctrl-C",
+            "ccplane recv --out incoming/ --key shared.key",
+        )],
+    ),
+    (
+        "qdisc setup",
+        &[(
+            "the low classes wait, on a device that is not the bottleneck by itself",
+            "ccplane qdisc setup --dev eth0 --rate 100mbit",
+        )],
+    ),
+    ("qdisc remove", &[("", "ccplane qdisc remove --dev eth0")]),
+    (
+        "measure",
+        &[
+            ("on one host", "ccplane measure --serve"),
+            (
+                "and on the other",
+                "ccplane measure 198.51.100.2 --rate 2000 --html delay.html",
+            ),
+        ],
+    ),
+    ("gateway keys", &[("", "ccplane gateway keys site-a.key")]),
+    ("gateway check", &[("", "ccplane gateway check site-a.toml")]),
+    (
+        "gateway run",
+        &[(
+            "measure, and limit nothing",
+            "ccplane gateway run site-a.toml --observe",
+        )],
+    ),
+    ("gateway status", &[("", "ccplane gateway status --json")]),
+    (
+        "gateway events",
+        &[("as they happen", "ccplane gateway events --follow")],
+    ),
+    ("gateway pass", &[("", "ccplane gateway pass site-b")]),
+    ("gateway control", &[("", "ccplane gateway control site-b")]),
+    ("bench datapath", &[("", "ccplane bench datapath --json")]),
+    ("bench control-loop", &[("", "ccplane bench control-loop")]),
+    ("bench agent", &[("", "ccplane bench agent")]),
+    ("bench kernel", &[("", "ccplane bench kernel")]),
+    ("bench dx", &[("", "ccplane bench dx")]),
+    ("bench transport", &[("", "ccplane bench transport")]),
+    ("bench sim", &[("", "ccplane bench sim")]),
+    ("bench emu", &[("", "ccplane bench emu")]),
+    ("bench gateway", &[("", "ccplane bench gateway")]),
+    (
+        "paper",
+        &[
+            ("the names", "ccplane paper list"),
+            ("one of them, in short", "ccplane paper ccp-fidelity --quick"),
+            (
+                "one of your own",
+                "ccplane paper mine.toml --datapath linux --repeats 5",
+            ),
+        ],
+    ),
+    (
+        "evaluate",
+        &[
+            ("a first answer", "ccplane evaluate --alg copa --quick"),
+            (
+                "some of the questions, for a parameter",
+                "ccplane evaluate --alg cubic:report=20ms --only fairness",
+            ),
+        ],
+    ),
+    ("doctor", &[("for a program", "ccplane doctor --json")]),
+    ("completions", &[("for this shell", "ccplane completions bash")]),
+    ("man", &[("for everybody", "ccplane man /usr/local/share/man/man1")]),
+];
+
+/// The command with them.
+pub fn with_examples(command: Command) -> Command {
+    EXAMPLES.iter().fold(command, |command, (path, examples)| {
+        let text = text(examples);
+        match path.split_once(' ') {
+            None => command.mut_subcommand(path, |of| of.after_help(text)),
+            Some((outer, inner)) => {
+                command.mut_subcommand(outer, |of| of.mut_subcommand(inner, |of| of.after_help(text)))
+            }
+        }
+    })
+}
+
+fn text(examples: &[(&str, &str)]) -> String {
+    let heading = if examples.len() == 1 { "Example:" } else { "Examples:" };
+    examples
+        .iter()
+        .fold(heading.to_owned(), |text, (what, how)| match *what {
+            "" => format!("{text}\n  {how}"),
+            what => format!("{text}\n  # {what}\n  {how}"),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    /// Every command that can be given, by its path.
+    fn commands(command: &Command, path: &str, found: &mut Vec<String>) {
+        let inner = || {
+            command
+                .get_subcommands()
+                .filter(|one| !one.is_hide_set() && one.get_name() != "help")
+        };
+        if !path.is_empty() && (inner().next().is_none() || !command.is_subcommand_required_set()) {
+            found.push(path.to_owned());
+        }
+        for one in inner() {
+            commands(one, format!("{path} {}", one.get_name()).trim(), found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_it_understands() {
+        let mut all = Vec::new();
+        commands(&Cli::command(), "", &mut all);
+        let mut known: Vec<String> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        all.sort();
+        known.sort();
+        assert_eq!(known, all);
+        for (path, examples) in EXAMPLES {
+            assert!(!examples.is_empty(), "{path}");
+            for (_, how) in *examples {
+                let words: Vec<&str> = how.split_whitespace().collect();
+                assert!(
+                    how.starts_with(&format!("ccplane {path} "))
+                        || *how == format!("ccplane {path}")
+                        || path.starts_with("emu"),
+                    "{how}"
+                );
+                let read = with_examples(Cli::command()).try_get_matches_from(words);
+                assert!(
+                    read.is_ok(),
+                    "{how}: {}",
+                    read.err().map(|e| e.to_string()).unwrap_or_default()
+                );
+            }
+        }
+    }
+}
