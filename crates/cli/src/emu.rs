@@ -9,14 +9,14 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use ccplane_emu::{
-    Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way, remote, shell,
+    Between, Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way, remote, shell,
 };
-use ccplane_qdisc::{LineSpec, LossModel, Piecewise, QueueSpec, Size, Trace};
+use ccplane_qdisc::{Limit, LineSpec, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::doctor;
 use crate::exit::{Failure, Kind};
+use crate::{doctor, interrupt};
 
 /// The link, and what runs behind it.
 #[derive(Args)]
@@ -73,8 +73,12 @@ pub struct EmuArgs {
     /// Whether packets of one flow may be handed over together.
     #[arg(long, value_enum, default_value = "auto")]
     gso: GsoArg,
+    /// Join two interfaces of this host by the link instead, until Ctrl-C: what comes in on A leaves by B, which is up, and down the other
+    /// way round.
+    #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat", "no_drain"])]
+    between: Option<Pair>,
     /// The command and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(last = true, required_unless_present = "between")]
     command: Vec<OsString>,
 }
 
@@ -111,6 +115,21 @@ struct Ways {
     /// Random loss from the host to the command.
     #[arg(long, value_name = "LOSS")]
     down_loss: Option<LossModel>,
+}
+
+/// Two interfaces.
+#[derive(Clone, Debug)]
+struct Pair([String; 2]);
+
+impl std::str::FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pair, String> {
+        match text.split_once(',') {
+            Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => Ok(Pair([a.into(), b.into()])),
+            _ => Err("two names of interfaces with a comma between, as in `eth1,eth2`".into()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -187,6 +206,9 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     let config = config(args)?;
     doctor::require(&[doctor::Need::Emulator])?;
+    if let Some(Pair([a, b])) = &args.between {
+        return between(&config, [a, b], json);
+    }
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments);
@@ -204,13 +226,33 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
             "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
             info.id, info.host
         );
-        let [up, down] = info.limits.map(|limit| limit.describe(config.mtu));
-        eprintln!("queues: up {up}, down {down}");
+        queues(info.limits, config.mtu);
     })
     .map_err(fail)?;
     let code = report.exit_code();
     tell(&report.report, code, json);
     Ok(ExitCode::from(code))
+}
+
+fn queues(limits: [Limit; 2], mtu: u32) {
+    let [up, down] = limits.map(|limit| limit.describe(mtu));
+    eprintln!("queues: up {up}, down {down}");
+}
+
+/// Joins two interfaces until somebody wants it to end.
+#[expect(clippy::disallowed_methods, reason = "it ends when a person says so")]
+fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<ExitCode, Failure> {
+    let ended = interrupt::flag()?;
+    let link = Between::start(config, interfaces).map_err(|e| Failure::new(Kind::Failed, e))?;
+    let [a, b] = interfaces;
+    eprintln!("ccplane emu {}: up is from {a} to {b}; Ctrl-C ends it", link.id());
+    queues([Way::Forward, Way::Reverse].map(|way| link.limit(way)), config.mtu);
+    while !interrupt::raised(&ended) {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let report = link.finish().map_err(|e| Failure::new(Kind::Failed, e))?;
+    tell(&report, 0, json);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn answer(text: &str, json: bool) {

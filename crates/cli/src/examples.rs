@@ -89,6 +89,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane emu --nat --down-trace down.trace --up-rate 5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
             ),
             ("that log as a page", "ccplane emu graph link.pcapng"),
+            (
+                "between two machines, on a third with a card to each",
+                "ccplane emu --between eth1,eth2 --rate 50mbit --delay 20ms",
+            ),
         ],
     ),
     ("emu list", &[("", "ccplane emu list")]),

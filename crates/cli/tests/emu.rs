@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -155,6 +155,98 @@ fn a_link_inside_a_link_adds_up() {
     assert!((100..1_000).contains(&ms), "{said}");
     let from = taken.join().expect("it was taken");
     assert!(said.contains("behind the link") && !from.ip().is_loopback(), "{said}");
+}
+
+/// Two machines, with a third between them whose two interfaces have no address: all three are namespaces.
+#[test]
+fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
+    if !may_run("two_interfaces_are_joined_with_super_packets_and_neighbours") {
+        return;
+    }
+    let name = |part: &str| format!("ccplane-{}-between-{part}", std::process::id());
+    let [left, middle, right] =
+        ["left", "middle", "right"].map(|part| Namespace::create(&name(part)).expect("a namespace"));
+    for (end, port, address) in [(&left, "l", "198.51.100.1"), (&right, "r", "198.51.100.2")] {
+        let middle = middle.name();
+        let script = format!(
+            "ip link add {port}0 type veth peer name {port}1 netns {middle} && ip address add {address}/24 dev {port}0 && \
+             ip link set {port}0 up && ip netns exec {middle} ip link set {port}1 up"
+        );
+        let made = run(end
+            .confine(Command::new("sh").args(["-c", &script]))
+            .expect("a descriptor"));
+        assert!(made.status.success(), "{}", said(&made));
+    }
+    let joined = |interfaces: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let link = "--rate 200mbit --delay 10ms --queue droptail:2bdp --json".split_whitespace();
+        command.args(["emu", "--between", interfaces]).args(link);
+        middle.confine(&mut command).expect("a descriptor");
+        command.stderr(Stdio::piped());
+        command
+    };
+    // Without the box that is drawn around an error.
+    let refused = |interfaces: &str| {
+        let said = said(&run(&mut joined(interfaces)));
+        said.split(|c: char| c.is_whitespace() || c == '│')
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert!(refused("l1,l1").contains("both are l1"));
+    assert!(refused("l1,absent").contains("absent"));
+    assert!(refused("l1,lo").contains("not Ethernet"));
+    let route = |verb: &'static str| {
+        let ip = middle.run(|| {
+            Command::new("ip")
+                .args(["route", verb, "default", "dev", "l1"])
+                .status()
+        });
+        assert!(ip.expect("inside").expect("ip").success());
+    };
+    route("add");
+    assert!(refused("l1,r1").contains("carries a default route"));
+    route("del");
+
+    let emulator = joined("l1,r1").spawn().expect("it starts");
+    let server = right
+        .run(|| TcpListener::bind("198.51.100.2:0"))
+        .expect("inside")
+        .expect("a port");
+    let address = server.local_addr().expect("bound");
+    const BYTES: usize = 4_000_000;
+    let received = thread::spawn(move || {
+        let (mut connection, _) = server.accept().expect("a connection");
+        let mut all = Vec::new();
+        connection.read_to_end(&mut all).expect("its end arrives");
+        all
+    });
+    // ARP has to cross as well, whenever the emulator is there.
+    let mut connection = None;
+    eventually("they reach each other", || {
+        let limit = Duration::from_millis(500);
+        let tried = left
+            .run(|| std::net::TcpStream::connect_timeout(&address, limit))
+            .expect("inside");
+        connection = tried.ok();
+        connection.is_some()
+    });
+    let mut connection = connection.expect("they do");
+    let sent: Vec<u8> = (0..BYTES).map(|at| ((at * 31) >> 5) as u8).collect();
+    let began = Instant::now();
+    connection.write_all(&sent).expect("it is taken");
+    drop(connection);
+    assert!(received.join().expect("no panic") == sent, "every byte, in order");
+    let rate = BYTES as f64 * 8.0 / began.elapsed().as_secs_f64();
+    assert!(rate < 200e6, "{rate} bit/s is beyond the link");
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(emulator.id()).expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("it runs");
+    let output = emulator.wait_with_output().expect("it ends");
+    let last = said(&output);
+    let report: serde_json::Value = serde_json::from_str(last.lines().last().expect("a line")).expect("an object");
+    let delivered = report["up"]["delivered"].as_u64().expect("a number");
+    assert!(output.status.success() && delivered >= (BYTES / 1_448) as u64, "{last}");
+    assert_eq!(report["audit"]["own_drops"], 0, "{last}");
 }
 
 /// A host that is a namespace, and beyond it what it reaches, at 198.51.100.2 (RFC 5737).

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Head, Packet, Store};
+use ccplane_host::{Head, LINK_HEADER, Packet, Stored};
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
@@ -22,8 +22,10 @@ use crate::{Config, Error};
 
 pub use read::{Captured, Logged, read};
 
-/// Bytes kept of each packet: headers of IPv4 and TCP with all their options take 120.
-pub(crate) const KEPT: usize = 128;
+/// Bytes kept of each packet: headers of Ethernet, IPv4 and TCP with all their options take 134.
+pub(crate) const KEPT: usize = 144;
+/// Of them the header of Ethernet, where there is one.
+const ETHERNET: usize = 14;
 
 /// Packets that go to the writer at once. Fewer would wake it more often; more would be lost together when the process is killed.
 const BATCH: usize = 256;
@@ -53,17 +55,16 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
-    /// What is to be logged of a packet whose frame is still in the store.
-    pub(crate) fn of(store: &Store, packet: &Packet, way: Way, at: Time, backlog: u64) -> Sight {
-        let stored = store.get(packet.frame);
+    /// What is to be logged of a packet, whose frame is what the link has in front and the rest.
+    pub(crate) fn of(stored: &Stored, (lead, frame): (&[u8], &[u8]), packet: &Packet, way: Way, at: Time) -> Sight {
         let mut room = Head::default();
-        let pieces = stored
-            .frame
-            .completed(store.bytes(packet.frame), packet.index, packet.marked, &mut room);
+        let pieces = stored.frame.completed(frame, packet.index, packet.marked, &mut room);
         let mut head = [0; KEPT];
         let mut kept = 0;
         // What cannot be cut off is logged by its length alone.
-        for piece in pieces.unwrap_or([&[], &[]]) {
+        let [first, rest] = pieces.unwrap_or([&[], &[]]);
+        let link = &lead[..lead.len().saturating_sub(LINK_HEADER - ETHERNET)];
+        for piece in [link, first, rest] {
             let take = piece.len().min(KEPT - kept);
             head[kept..kept + take].copy_from_slice(&piece[..take]);
             kept += take;
@@ -72,15 +73,15 @@ impl Sight {
             way,
             at,
             queued: at.since(stored.arrived),
-            backlog,
+            backlog: 0,
             dropped: None,
-            bytes: packet.bytes,
+            bytes: packet.bytes + link.len() as u16,
             kept: kept as u8,
             head,
         }
     }
 
-    /// Its first bytes, from the IP header on.
+    /// Its first bytes.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..usize::from(self.kept)]
     }
@@ -109,14 +110,15 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at time zero, since 1970.
-    pub(crate) fn start(path: &Path, config: &Config, began: Duration) -> Result<Tap, Error> {
+    /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at time zero, since 1970; `lead` is what
+    /// the link has in front of each frame.
+    pub(crate) fn start(path: &Path, config: &Config, began: Duration, lead: usize) -> Result<Tap, Error> {
         let failed = |source| Error::Log {
             path: path.into(),
             source,
         };
         let file = File::create(path).map_err(failed)?;
-        let mut file = file::Writer::new(io::BufWriter::new(file), config, began).map_err(failed)?;
+        let mut file = file::Writer::new(io::BufWriter::new(file), config, began, lead > 0).map_err(failed)?;
         let (full, filled) = sync_channel::<Vec<Sight>>(BATCHES);
         let (emptied, empty) = channel();
         let writer = thread::Builder::new()
@@ -201,8 +203,8 @@ impl Tap {
     }
 }
 
-/// Where a configuration wants its packet log.
-pub(crate) fn wanted(config: &Config, began: Duration) -> Result<Option<Tap>, Error> {
-    let start = |path: &PathBuf| Tap::start(path, config, began);
+/// Where a configuration wants its packet log; `lead` is what the link has in front of each frame.
+pub(crate) fn wanted(config: &Config, began: Duration, lead: usize) -> Result<Option<Tap>, Error> {
+    let start = |path: &PathBuf| Tap::start(path, config, began, lead);
     config.capture.as_ref().map(start).transpose()
 }

@@ -34,6 +34,8 @@ pub(crate) struct Direction {
 #[derive(Debug)]
 struct Kept {
     store: Store,
+    /// Bytes in front of each frame that are the link's.
+    lead: usize,
     log: LinkLog,
     watch: Option<Watch>,
 }
@@ -68,10 +70,17 @@ impl Direction {
             window,
             kept: Kept {
                 store,
+                lead: 0,
                 log,
                 watch: None,
             },
         }
+    }
+
+    /// For frames that come with so many bytes of the link's in front, which the other end gets back.
+    pub(crate) fn behind(mut self, lead: usize) -> Direction {
+        self.kept.lead = lead;
+        self
     }
 
     /// Keeps what a packet log wants of every packet that leaves the queue, until it is [asked for](Direction::seen).
@@ -100,10 +109,11 @@ impl Direction {
     pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), Malformed> {
         self.advance(now);
         let bytes = self.kept.store.arrived(length);
+        let bytes = bytes.get(self.kept.lead..).unwrap_or_default();
         let frame = Frame::of(bytes)?;
         let packet = Frame::packet(bytes);
         // What the kernel says to its neighbours on a link of its own would only disturb the count of packets.
-        if is_multicast_v6(packet) {
+        if self.kept.lead == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
         let headers = Headers::of(packet);
@@ -173,8 +183,9 @@ impl Direction {
         last.due.since(first.due) <= self.window
     }
 
-    /// The next packets to be handed over at or before `now`, in two pieces as one frame, and how many they are.
-    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<([&'a [u8]; 2], u16)> {
+    /// The next packets to be handed over at or before `now`: what the link has in front of them, they themselves in two pieces as one
+    /// frame, and how many they are.
+    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<(&'a [u8], [&'a [u8]; 2], u16)> {
         if self.next_run_due()? > now {
             return None;
         }
@@ -192,7 +203,8 @@ impl Direction {
         } = first.packet;
         let store = &self.kept.store;
         let run = index..index + count;
-        Some((store.get(frame).frame.run(store.bytes(frame), run, marked, head), count))
+        let (lead, bytes) = self.kept.bytes(frame);
+        Some((lead, store.get(frame).frame.run(bytes, run, marked, head), count))
     }
 
     /// The next `count` packets have been handed over; `late` gets each one's lateness at `now`.
@@ -257,12 +269,21 @@ impl Direction {
 }
 
 impl Kept {
+    /// A frame: what the link has in front of it, and it itself.
+    fn bytes(&self, frame: u32) -> (&[u8], &[u8]) {
+        let bytes = self.store.bytes(frame);
+        bytes.split_at_checked(self.lead).unwrap_or((&[], bytes))
+    }
+
     /// A packet leaves the queue.
     fn see(&mut self, packet: &Packet, dropped: Option<DropReason>) {
-        if let Some(watch) = &mut self.watch {
-            let mut sight = Sight::of(&self.store, packet, watch.way, watch.now, watch.backlog);
-            sight.dropped = dropped;
-            watch.seen.push(sight);
+        if let Some(watch) = &self.watch {
+            let (stored, bytes) = (self.store.get(packet.frame), self.bytes(packet.frame));
+            let mut sight = Sight::of(stored, bytes, packet, watch.way, watch.now);
+            (sight.dropped, sight.backlog) = (dropped, watch.backlog);
+            if let Some(watch) = &mut self.watch {
+                watch.seen.push(sight);
+            }
         }
     }
 }
@@ -369,7 +390,7 @@ mod tests {
     fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
         link.advance(now);
         let mut head = Head::default();
-        while let Some((pieces, count)) = link.next_run(now, &mut head) {
+        while let Some((_, pieces, count)) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
             assert_eq!(frame.packets(), count, "what is written is what was counted");
@@ -472,7 +493,7 @@ mod tests {
             let mut head = Head::default();
             while let Some(due) = link.next_due() {
                 link.advance(due);
-                while let Some((_, count)) = link.next_run(due, &mut head) {
+                while let Some((_, _, count)) = link.next_run(due, &mut head) {
                     times.push((due.as_nanos() / 1_000 - 5_000, count));
                     link.delivered(due, count, |_| {});
                 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ccplane_host::{Head, Tun};
+use ccplane_host::Head;
 use ccplane_units::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -12,6 +12,7 @@ use crate::audit::Lateness;
 use crate::capture::Tap;
 use crate::clock::{Clock, thread_time};
 use crate::control::{Change, Control, Progress, Way};
+use crate::device::Device;
 use crate::direction::Direction;
 use crate::wait::Waiter;
 
@@ -28,7 +29,7 @@ pub(crate) struct Driver {
     pub(crate) longest: usize,
     pub(crate) control: Control,
     /// By [`Way`]: the device at the end where the direction begins.
-    pub(crate) devices: [Tun; 2],
+    pub(crate) devices: [Device; 2],
     /// By [`Way`].
     pub(crate) links: [Direction; 2],
     pub(crate) lateness: Lateness,
@@ -84,9 +85,9 @@ impl Driver {
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
         while handovers < BATCH
-            && let Some((pieces, packets)) = link.next_run(now, &mut head)
+            && let Some((lead, pieces, packets)) = link.next_run(now, &mut head)
         {
-            if device.write(pieces).is_err() {
+            if device.write(lead, pieces).is_err() {
                 self.own_drops += u64::from(packets);
             }
             link.delivered(now, packets, |late| self.lateness.record(late));
@@ -101,7 +102,7 @@ impl Driver {
     /// Takes in what its sender has sent. What was changed before a packet was sent holds for it.
     fn collect(&mut self, way: Way) -> Result<(), Error> {
         let failed = |source| Error::System {
-            what: "read from a TUN device",
+            what: "read from a device",
             source,
         };
         let mut bytes = 0;

@@ -44,6 +44,12 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// A link between an interface and itself.
+    #[error("a link joins two interfaces, and both are {name}")]
+    OneInterface {
+        /// The interface.
+        name: String,
+    },
     /// The packet log could not be opened.
     #[error("the packet log {path}: {source}")]
     Log {

@@ -3,7 +3,8 @@
 //! [`Emulator`] joins two network namespaces by a pair of TUN devices and carries every packet between them through a
 //! queue, a line and a delay of your choice. It audits itself: every packet's lateness against its plan, its own
 //! drops and the kernel's are in the [`EmuReport`], and a run beyond the stated [`Bounds`] is not [`Audit::ok`].
-//! [`shell`] runs any command behind such a path to this host, [`remote`] changes it from another process.
+//! [`shell`] runs any command behind such a path to this host, [`Between`] joins two interfaces by one, [`remote`] changes one from
+//! another process.
 //!
 //! ```no_run
 //! use ccplane_emu::qdisc::{LineSpec, QueueSpec};
@@ -31,10 +32,12 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod between;
 mod capture;
 mod clock;
 mod config;
 mod control;
+mod device;
 mod direction;
 mod driver;
 mod emulator;
@@ -48,6 +51,7 @@ mod shell;
 mod wait;
 
 pub use audit::{Audit, Bounds};
+pub use between::Between;
 pub use capture::{CaptureReport, Captured, Logged, read as read_capture};
 pub use ccplane_qdisc as qdisc;
 pub use config::{Config, Gso, LinkConfig, Timing};

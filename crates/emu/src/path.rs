@@ -2,7 +2,7 @@
 
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, Tun, interface_stats};
+use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, interface_stats};
 use ccplane_qdisc::Limit;
 use ccplane_units::{Duration, Time};
 
@@ -10,6 +10,7 @@ use crate::audit::Lateness;
 use crate::capture::{self, CaptureReport};
 use crate::clock::Clock;
 use crate::control::{Control, Way};
+use crate::device::Device;
 use crate::direction::Direction;
 use crate::driver::Driver;
 use crate::link::Link;
@@ -62,12 +63,12 @@ pub(crate) struct Path {
 
 impl Path {
     /// Starts the thread; the forward direction goes from the first device to the second.
-    pub(crate) fn start(config: &Config, ends: [End; 2], devices: [Tun; 2]) -> Result<Path, Error> {
+    pub(crate) fn start(config: &Config, ends: [End; 2], devices: [impl Into<Device>; 2]) -> Result<Path, Error> {
         let limits = limits(config)?;
         let before = [ends[0].stats()?, ends[1].stats()?];
         let control = Control::new([&config.forward, &config.reverse])?;
         let clock = Clock::start();
-        let driver = driver(config, clock, control.clone(), devices)?;
+        let driver = driver(config, clock, control.clone(), devices.map(Into::into))?;
         let thread = thread::Builder::new()
             .name("ccplane-emu".into())
             .spawn(move || driver.run())
@@ -198,14 +199,15 @@ pub(crate) fn offload(config: &Config) -> Offload {
 }
 
 /// The thread's state before it starts.
-fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) -> Result<Driver, Error> {
+fn driver(config: &Config, clock: Clock, control: Control, devices: [Device; 2]) -> Result<Driver, Error> {
     let rtt = config.forward.delay + config.reverse.delay;
+    let lead = devices[0].lead();
     let direction = |way, link: &LinkConfig| {
         let store = Store::new(config.memory_bytes);
         let log = LinkLog::new(config.log_records);
         let window = config.gso.window();
         let queue = Link::new(way, link, rtt, config.mtu)?;
-        let direction = Direction::new(link, queue, window, store, log);
+        let direction = Direction::new(link, queue, window, store, log).behind(lead);
         Ok::<Direction, Error>(match config.capture {
             Some(_) => direction.watched(way),
             None => direction,
@@ -214,10 +216,12 @@ fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) ->
     Ok(Driver {
         clock,
         waiter: Waiter::new(config.timing),
-        longest: match offload(config) {
-            Offload::None => Frame::longest(config.mtu),
-            Offload::Segmentation => LONGEST_FRAME,
-        },
+        longest: lead
+            + match (offload(config), lead) {
+                (Offload::None, 0) => Frame::longest(config.mtu),
+                // Who sends on a wire is not asked.
+                (Offload::Segmentation, _) | (_, 1..) => LONGEST_FRAME,
+            },
         control,
         devices,
         links: [
@@ -225,7 +229,7 @@ fn driver(config: &Config, clock: Clock, control: Control, devices: [Tun; 2]) ->
             direction(Way::Reverse, &config.reverse)?,
         ],
         lateness: Lateness::new(),
-        tap: capture::wanted(config, clock.began())?,
+        tap: capture::wanted(config, clock.began(), lead)?,
         own_drops: 0,
         processor: Duration::ZERO,
     })

@@ -37,6 +37,20 @@ pub enum Error {
         /// The interface.
         name: String,
     },
+    /// An interface that this host's own traffic depends on.
+    #[error(
+        "the interface {name} carries a default route: taking it over would cut this host off; use one that does not"
+    )]
+    CarriesDefaultRoute {
+        /// The interface.
+        name: String,
+    },
+    /// A wire is Ethernet's.
+    #[error("the interface {name} is not Ethernet, which alone can be joined to another; `ip link` says what it is")]
+    NotEthernet {
+        /// The interface.
+        name: String,
+    },
     /// The kernel forwards nothing, so that translating addresses would not help.
     #[error(
         "this host does not forward packets (net.ipv4.ip_forward is 0); to let it: `sysctl -w net.ipv4.ip_forward=1`"

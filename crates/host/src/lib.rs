@@ -1,4 +1,4 @@
-//! What touches the host's network: namespaces, TUN devices and their super-packets, routes, address translation, queues by `tc`. No other crate makes
+//! What touches the host's network: namespaces, TUN devices and wires with their super-packets, routes, address translation, queues by `tc`. No other crate makes
 //! these; `linux` hangs its programs at devices that are there.
 //!
 //! What comes out of a device is a [`Frame`]: a packet, or a super-packet that stands for many. [`Store`] keeps frames while their
@@ -27,6 +27,7 @@ mod speed;
 mod store;
 mod timestamping;
 mod unsent;
+mod wire;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
@@ -44,3 +45,4 @@ pub use speed::link_speed;
 pub use store::{Store, Stored};
 pub use timestamping::{Timestamping, addresses, interface_of, timestamping};
 pub use unsent::unsent_bytes;
+pub use wire::{LINK_HEADER, Wire};

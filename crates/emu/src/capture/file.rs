@@ -30,7 +30,7 @@ pub(super) struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Writes what the directions are.
-    pub(super) fn new(file: W, config: &Config, began: Duration) -> io::Result<Writer<W>> {
+    pub(super) fn new(file: W, config: &Config, began: Duration, ethernet: bool) -> io::Result<Writer<W>> {
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed("ccplane emu"))],
@@ -48,7 +48,7 @@ impl<W: Write> Writer<W> {
             options.extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
             let interface = InterfaceDescriptionBlock {
                 // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
-                linktype: DataLink::IPV4,
+                linktype: if ethernet { DataLink::ETHERNET } else { DataLink::IPV4 },
                 snaplen: KEPT as u32,
                 options,
             };

@@ -7,13 +7,13 @@ use std::path::Path;
 use ccplane_host::Headers;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Rate, Time};
-use pcap_file::PcapError;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::{DataLink, PcapError};
 
-use super::Sight;
 use super::file::NAMES;
+use super::{ETHERNET, Sight};
 use crate::Error;
 use crate::control::Way;
 
@@ -146,7 +146,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
         });
         let words = comment.and_then(|text| Words::read(text));
         let way = ways.get(packet.interface_id as usize).copied().flatten();
-        let (Some(words), Some(way)) = (words, way) else {
+        let (Some(words), Some((way, lead))) = (words, way) else {
             return Err(wrong(format!(
                 "packet {number} has no comment on how long it was queued, so this is a log of something else; {not_ours}"
             )));
@@ -159,14 +159,14 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
             backlog: words.backlog,
             dropped: words.dropped,
             bytes: packet.original_len,
-            ports: Headers::of(&packet.data).ports,
+            ports: Headers::of(packet.data.get(lead..).unwrap_or_default()).ports,
         });
     }
     Ok(captured)
 }
 
-/// Which direction an interface stands for; what it says of the link is kept.
-fn described(interface: &InterfaceDescriptionBlock<'_>, captured: &mut Captured) -> Option<Way> {
+/// Which direction an interface stands for, and what its packets have in front of IP; what it says of the link is kept.
+fn described(interface: &InterfaceDescriptionBlock<'_>, captured: &mut Captured) -> Option<(Way, usize)> {
     let name = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfName(name) => Some(name.as_ref()),
         _ => None,
@@ -181,7 +181,12 @@ fn described(interface: &InterfaceDescriptionBlock<'_>, captured: &mut Captured)
             _ => {}
         }
     }
-    Some(way)
+    let lead = if interface.linktype == DataLink::ETHERNET {
+        ETHERNET
+    } else {
+        0
+    };
+    Some((way, lead))
 }
 
 #[cfg(test)]

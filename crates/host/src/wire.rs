@@ -1,0 +1,194 @@
+//! The wire end of an Ethernet interface: what its network sends is read here, and what is written here goes out on it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{fs, mem};
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::uio::{readv, writev};
+
+use crate::frame::{NEEDS_CHECKSUM, VNET};
+use crate::{Error, interface};
+
+/// What stands in front of a frame that came by Ethernet: its header, and two bytes that make the rest even.
+pub const LINK_HEADER: usize = 16;
+
+/// Addresses and type.
+const ETHERNET: usize = 14;
+
+/// Options of packet sockets that the libc crate lacks, linux/if_packet.h.
+const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const PACKET_MR_PROMISC: libc::c_ushort = 1;
+
+/// `struct packet_mreq`.
+#[repr(C)]
+struct Membership {
+    interface: libc::c_int,
+    kind: libc::c_ushort,
+    address_length: libc::c_ushort,
+    address: [u8; 8],
+}
+
+/// An interface that is taken over as a wire: all that comes in on it is read, whoever it is for, and nothing of what goes out.
+///
+/// Frames are as those of a [`Tun`](crate::Tun) with [segmentation](crate::Offload::Segmentation), behind the header of Ethernet.
+#[derive(Debug)]
+pub struct Wire {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl Wire {
+    /// Opens an interface of the calling thread's namespace and brings it up. One that carries a default route is refused: whoever works on
+    /// this host from elsewhere would be cut off.
+    pub fn open(name: &str) -> Result<Wire, Error> {
+        let what = || format!("open the interface {name} as a wire");
+        if !interface::exists(name)? {
+            return Err(Error::system(what(), io::Error::from(io::ErrorKind::NotFound)));
+        }
+        if carries_default_route(name) {
+            return Err(Error::CarriesDefaultRoute { name: name.into() });
+        }
+        let mut request = interface::request(name)?;
+        interface::control(AddressFamily::Inet, libc::SIOCGIFHWADDR, &mut request)
+            .map_err(|e| Error::system(what(), e))?;
+        // SAFETY: SIOCGIFHWADDR wrote this field of the union.
+        let kind = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family;
+        if kind != libc::ARPHRD_ETHER {
+            return Err(Error::NotEthernet { name: name.into() });
+        }
+        let index = interface::index(name)? as libc::c_int;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        // Of no protocol so far: nothing comes before it is bound to one interface.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|e| Error::system(what(), e))?;
+        let wire = Wire {
+            socket,
+            name: name.into(),
+        };
+        let on: libc::c_int = 1;
+        let everything = Membership {
+            interface: index,
+            kind: PACKET_MR_PROMISC,
+            address_length: 0,
+            address: [0; 8],
+        };
+        wire.set(PACKET_VNET_HDR, &on)
+            .and_then(|()| wire.set(PACKET_IGNORE_OUTGOING, &on))
+            .and_then(|()| wire.set(PACKET_ADD_MEMBERSHIP, &everything))
+            .and_then(|()| wire.bind(index))
+            .map_err(|e| Error::system(what(), e))?;
+        interface::up(name)?;
+        Ok(wire)
+    }
+
+    fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        let length = mem::size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel reads `length` bytes of a value that outlives the call.
+        let result = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                option,
+                std::ptr::from_ref(value).cast(),
+                length,
+            )
+        };
+        Errno::result(result)?;
+        Ok(())
+    }
+
+    fn bind(&self, index: libc::c_int) -> io::Result<()> {
+        // SAFETY: a sockaddr_ll of zeros is valid: numbers only.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as libc::c_ushort;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index;
+        let length = mem::size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel reads `length` bytes of an address that outlives the call.
+        let result = unsafe { libc::bind(self.socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) };
+        Errno::result(result)?;
+        Ok(())
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads one frame, with [`LINK_HEADER`] bytes in front; `None` when there is none. What does not fit in the buffer is cut off.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER) else {
+            return Ok(Some(0));
+        };
+        let Some((header, packet)) = frame.split_at_mut_checked(VNET) else {
+            return Ok(Some(0));
+        };
+        let read = loop {
+            let mut pieces = [&mut header[..], &mut link[..ETHERNET], &mut packet[..]].map(IoSliceMut::new);
+            match readv(&self.socket, &mut pieces) {
+                Ok(read) => break read,
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        };
+        shift(header, |at| at.saturating_sub(ETHERNET as u16));
+        Ok(Some(read + LINK_HEADER - ETHERNET))
+    }
+
+    /// Sends one frame, made of these pieces, with the header that it came with.
+    pub fn write(&self, link: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
+        let [first, rest] = pieces;
+        let (Some((header, packet)), Some(link)) = (first.split_first_chunk::<VNET>(), link.get(..ETHERNET)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut header = *header;
+        shift(&mut header, |at| at.saturating_add(ETHERNET as u16));
+        writev(&self.socket, &[&header[..], link, packet, rest].map(IoSlice::new))?;
+        Ok(())
+    }
+}
+
+/// Moves what a virtio-net header says of places in the packet: how long its headers are, and where the checksum begins.
+fn shift(header: &mut [u8], by: impl Fn(u16) -> u16) {
+    let partial = header[0] & NEEDS_CHECKSUM != 0;
+    for (at, moves) in [(2, header[1] != 0), (6, partial)] {
+        if moves {
+            let moved = by(u16::from_ne_bytes([header[at], header[at + 1]]));
+            header[at..at + 2].copy_from_slice(&moved.to_ne_bytes());
+        }
+    }
+}
+
+/// Whether what has no better route leaves by this interface, of the calling thread's namespace.
+fn carries_default_route(name: &str) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (v4, v6) = (
+        read("/proc/thread-self/net/route"),
+        read("/proc/thread-self/net/ipv6_route"),
+    );
+    // Interface, destination, gateway, flags, counts, metric, mask.
+    let v4 = v4
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut v4 = v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
+    // Destination, its prefix's length, source and its, next router, metric, counts, flags, interface.
+    let v6 = v6.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut v6 = v6.filter(|words| {
+        let flags = words.get(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        // The kernel's own says that there is no way.
+        let leads = flags.is_some_and(|flags| flags & u32::from(libc::RTF_REJECT) == 0);
+        leads && words.get(1) == Some(&"00") && words.first().is_some_and(|to| to.bytes().all(|b| b == b'0'))
+    });
+    v4.any(|words| words.first() == Some(&name)) || v6.any(|words| words.last() == Some(&name))
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
