@@ -17,7 +17,6 @@ build:
 # Also: the shipped BPF objects come from their sources, and the programs load and run on Debian's 6.1 kernel.
 test:
 	@scripts/setup test
-	cargo build --release --locked
 	cargo test --workspace --locked
 	crates/linux/bpf/build.sh --check
 	scripts/qemu
