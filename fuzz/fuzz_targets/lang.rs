@@ -1,7 +1,8 @@
-//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to itself.
+//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to itself. So it is with whole algorithms, whose
+//! program is their text without its header.
 #![no_main]
 
-use ccplane_lang::{Limits, compile};
+use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -10,18 +11,25 @@ fuzz_target!(|text: &str| {
             let printed = program.tree().to_string();
             let again = compile(&printed, &Limits::default()).expect("what is printed compiles");
             assert_eq!(again.code(), program.code(), "{printed}");
-            let warned = program.warnings();
-            for problem in warned.iter().flat_map(|warned| warned.problems()) {
-                let (start, end) = (problem.span().start as usize, problem.span().end as usize);
-                assert!(text.get(start..end).is_some(), "{start}..{end}: {problem}");
+            if let Some(warned) = program.warnings() {
+                placed(&warned, text);
             }
         }
-        Err(why) => {
-            assert!(!why.problems().is_empty());
-            for problem in why.problems() {
-                let (start, end) = (problem.span().start as usize, problem.span().end as usize);
-                assert!(text.get(start..end).is_some(), "{start}..{end}: {problem}");
-            }
+        Err(why) => placed(&why, text),
+    }
+    match TextAlgorithm::read(text) {
+        Ok(algorithm) => {
+            let program = algorithm.program(&[]).expect("defaults are values");
+            assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
         }
+        Err(why) => placed(&why, text),
     }
 });
+
+fn placed(why: &Diagnostics, text: &str) {
+    assert!(!why.problems().is_empty());
+    for problem in why.problems() {
+        let (start, end) = (problem.span().start as usize, problem.span().end as usize);
+        assert!(text.get(start..end).is_some(), "{start}..{end}: {problem}");
+    }
+}

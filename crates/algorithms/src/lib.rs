@@ -24,6 +24,7 @@ mod reno;
 mod repair;
 mod slow_start;
 mod swift;
+mod text;
 mod timely;
 mod vegas;
 mod vivace;

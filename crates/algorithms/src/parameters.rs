@@ -77,6 +77,11 @@ impl Parameters {
         Parameters::default()
     }
 
+    /// Names and values.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// One more, or another value for the same.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Parameters {

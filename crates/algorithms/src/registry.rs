@@ -1,14 +1,31 @@
 //! Which algorithms there are: the built-in ones, and those that a user's own program adds.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use ccplane_agent::DynAlgorithm;
+use ccplane_lang::TextAlgorithm;
 
 use crate::{
     BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp, dx, ledbat, nimbus,
-    reno, swift, timely, vegas, vivace,
+    reno, swift, text, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
-pub struct Registry(Vec<Entry>);
+pub struct Registry {
+    entries: Vec<Entry>,
+    files: Option<Files>,
+}
+
+/// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has begun.
+struct Files {
+    read: Box<dyn Fn(&str) -> io::Result<String> + Send + Sync>,
+    known: Mutex<BTreeMap<String, Arc<TextAlgorithm>>>,
+}
+
+/// How the path of a text ends.
+const TEXT: &str = ".ccp";
 
 struct Entry {
     doc: AlgorithmDoc,
@@ -42,6 +59,9 @@ pub enum UnknownAlgorithm {
         /// What there is.
         known: Vec<String>,
     },
+    /// A text that is none, or cannot be read: a line for each thing wrong with it.
+    #[error("{0}")]
+    Text(String),
     /// The algorithm is there, a parameter is not right.
     #[error(transparent)]
     Parameter(#[from] BadParameter),
@@ -56,7 +76,10 @@ impl Default for Registry {
 impl Registry {
     /// No algorithms.
     pub fn empty() -> Registry {
-        Registry(Vec::new())
+        Registry {
+            entries: Vec::new(),
+            files: None,
+        }
     }
 
     /// Those of this crate.
@@ -87,42 +110,54 @@ impl Registry {
         doc: AlgorithmDoc,
         make: impl Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> + Send + Sync + 'static,
     ) -> Registry {
-        self.0.retain(|entry| entry.doc.name != doc.name);
-        self.0.push(Entry {
+        self.entries.retain(|entry| entry.doc.name != doc.name);
+        self.entries.push(Entry {
             doc,
             make: Box::new(make),
         });
         self
     }
 
+    /// And texts: a name that ends in `.ccp` is the path of one, which `read` gets.
+    #[must_use]
+    pub fn with_files(self, read: impl Fn(&str) -> io::Result<String> + Send + Sync + 'static) -> Registry {
+        let files = Files {
+            read: Box::new(read),
+            known: Mutex::default(),
+        };
+        Registry {
+            files: Some(files),
+            ..self
+        }
+    }
+
     /// Makes an algorithm. A parameter that it does not have is an error that lists those it has.
     pub fn by_name(&self, name: &str, parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
-        let Some(entry) = self.0.iter().find(|entry| entry.doc.name == name) else {
+        if let Some(files) = self.files.as_ref().filter(|_| name.ends_with(TEXT)) {
+            let text = files.text(name)?;
+            let known = text.parameters().iter().map(|p| p.name.as_str());
+            no_strays(name, parameters, known)?;
+            return Ok(text::make(name, &text, parameters)?);
+        }
+        let Some(entry) = self.entries.iter().find(|entry| entry.doc.name == name) else {
             return Err(UnknownAlgorithm::Name {
                 name: name.to_owned(),
                 closest: self.closest(name),
                 known: self.names().map(str::to_owned).collect(),
             });
         };
-        let known = || entry.doc.parameters.iter().map(|p| p.name);
-        if let Some(stray) = parameters.names().find(|given| known().all(|name| name != *given)) {
-            return Err(UnknownAlgorithm::Parameter(BadParameter::Unknown {
-                algorithm: name.to_owned(),
-                name: stray.to_owned(),
-                known: known().map(str::to_owned).collect(),
-            }));
-        }
+        no_strays(name, parameters, entry.doc.parameters.iter().map(|p| p.name))?;
         Ok((entry.make)(parameters)?)
     }
 
     /// All names, in order of addition.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|entry| entry.doc.name)
+        self.entries.iter().map(|entry| entry.doc.name)
     }
 
     /// What there is, for a person.
     pub fn docs(&self) -> impl Iterator<Item = &AlgorithmDoc> {
-        self.0.iter().map(|entry| &entry.doc)
+        self.entries.iter().map(|entry| &entry.doc)
     }
 
     /// The name at the smallest edit distance, if that is at most 2.
@@ -132,6 +167,41 @@ impl Registry {
             .map(|known| (strsim::levenshtein(known, name), known))
             .min()?;
         (distance <= 2).then(|| closest.to_owned())
+    }
+}
+
+/// Parameters that the algorithm does not have are an error.
+fn no_strays<'k>(
+    algorithm: &str,
+    parameters: &Parameters,
+    known: impl Iterator<Item = &'k str> + Clone,
+) -> Result<(), BadParameter> {
+    match parameters
+        .names()
+        .find(|given| known.clone().all(|name| name != *given))
+    {
+        None => Ok(()),
+        Some(stray) => Err(BadParameter::Unknown {
+            algorithm: algorithm.to_owned(),
+            name: stray.to_owned(),
+            known: known.map(str::to_owned).collect(),
+        }),
+    }
+}
+
+impl Files {
+    fn text(&self, path: &str) -> Result<Arc<TextAlgorithm>, UnknownAlgorithm> {
+        // Nothing panics while it holds the lock.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = known.get(path) {
+            return Ok(text.clone());
+        }
+        let source = (self.read)(path).map_err(|e| UnknownAlgorithm::Text(format!("{path} cannot be read: {e}")))?;
+        let text = TextAlgorithm::read(&source)
+            .map_err(|problems| UnknownAlgorithm::Text(format!("{:#}", problems.named(path))))?;
+        let text = Arc::new(text);
+        known.insert(path.to_owned(), text.clone());
+        Ok(text)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowId, FlowInfo, Options};
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, DynAlgorithm, FlowId, FlowInfo, Options};
 use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Signals, Target, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
@@ -61,10 +61,19 @@ impl Script {
     /// The same where the datapath can do only so much; `None` where the algorithm refuses it.
     pub fn on(capabilities: Capabilities, algorithm: &str, parameters: &str) -> Option<Script> {
         let parameters: Parameters = parameters.parse().expect("well-formed");
+        let made = Registry::builtin().by_name(algorithm, &parameters);
+        Script::with(capabilities, made.unwrap_or_else(|why| panic!("{why}")))
+    }
+
+    /// A fresh flow of this algorithm, on a datapath that can do everything.
+    pub fn of(algorithm: Box<dyn DynAlgorithm>) -> Option<Script> {
+        Script::with(everything(), algorithm)
+    }
+
+    fn with(capabilities: Capabilities, algorithm: Box<dyn DynAlgorithm>) -> Option<Script> {
+        let name = algorithm.name().to_owned();
         let mut agent = Agent::new(Options::default());
-        agent
-            .add_boxed(Registry::builtin().by_name(algorithm, &parameters).expect("valid"))
-            .expect("it compiles");
+        agent.add_boxed(algorithm).expect("it compiles");
         let limits = Limits {
             max_cwnd: 1 << 40,
             fallback_after: Duration::from_secs(1 << 30),

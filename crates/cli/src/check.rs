@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use ccplane_lang::{Diagnostics, Limits, Problem, compile};
+use ccplane_lang::{Diagnostics, Limits, Problem, TextAlgorithm, compile};
 use ccplane_linux::codegen;
 use clap::Args;
 
@@ -14,7 +14,7 @@ use crate::version1;
 /// Which program to look at.
 #[derive(Args)]
 pub struct CheckArgs {
-    /// The file with the program's text; `-` reads standard input.
+    /// The file with the program's text, or with a whole algorithm; `-` reads standard input.
     program: PathBuf,
     /// Leave out the typed tree, the bytecode and the eBPF listing.
     #[arg(long, short)]
@@ -37,6 +37,15 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         text
     } else {
         std::fs::read_to_string(&args.program).map_err(unreadable)?
+    };
+    // A file that is a whole algorithm has its program behind a header.
+    let source = match TextAlgorithm::is(&source) {
+        false => source,
+        true => {
+            let text = TextAlgorithm::read(&source)
+                .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
+            text.program(&[]).map_err(|bad| Failure::new(Kind::Failed, bad))?
+        }
     };
     let program = compile(&source, &Limits::default())
         .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;

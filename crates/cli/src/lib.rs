@@ -152,8 +152,9 @@ fn command() -> clap::Command {
     examples::with_examples(Cli::command())
 }
 
-/// Runs the command line of this process, with these algorithms.
+/// Runs the command line of this process, with these algorithms, and with those that are texts in files.
 pub fn main_with(registry: Registry) -> ExitCode {
+    let registry = registry.with_files(|path| std::fs::read_to_string(path));
     let given = command().get_matches();
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
     let level = match cli.verbose {

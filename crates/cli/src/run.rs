@@ -135,8 +135,8 @@ impl From<TimingArg> for Timing {
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
-    let scenario = match &args.scenario {
-        Some(file) => from_file(file, &args)?,
+    let (scenario, blamed) = match &args.scenario {
+        Some(file) => (from_file(file, &args)?, Blamed::default()),
         None => of_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath)?;
@@ -177,8 +177,8 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         kept: AtomicU64::new(0),
         unwritten: AtomicBool::new(false),
     };
-    let result =
-        ccplane_lab::run(&*place, &scenario, registry, &options, &shown).map_err(|error| shown.ended(error))?;
+    let result = ccplane_lab::run(&*place, &scenario, registry, &options, &shown)
+        .map_err(|error| shown.ended(error, &blamed))?;
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!("the results of single seeds could not be written to {}", out.display());
@@ -302,7 +302,7 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
 }
 
 /// The options as the file that says the same: it is kept with the results, to go on from.
-fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
+fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }
@@ -338,19 +338,31 @@ fn of_options(args: &RunArgs) -> Result<Scenario, Failure> {
     if args.transport == TransportArg::Rc3 {
         line("--transport", &"rc3", "\n[transport]\nrc3", "true");
     }
-    // What is wrong with an option is said of the option, not of a file that nobody wrote.
-    Scenario::parse("options", &text, Path::new(".")).map_err(|problem| {
-        match options.iter().find(|(line, _)| *line == problem.line()) {
-            Some((_, option)) => {
-                let failure = Failure::text(Kind::Usage, format!("{}: {}", option.trim_end(), problem.message()));
-                match problem.fix() {
-                    Some(fix) => failure.hint(fix),
-                    None => failure,
-                }
-            }
-            None => failure(Error::Scenario(problem)),
+    match Scenario::parse("options", &text, Path::new(".")) {
+        Ok(scenario) => Ok((scenario, Blamed(options))),
+        Err(problem) => Err(Blamed(options).failure(Error::Scenario(problem))),
+    }
+}
+
+/// Which option each line of the file comes from that says the same as the options. What is wrong with an option is said of the option,
+/// not of a file that nobody wrote.
+#[derive(Default)]
+struct Blamed(Vec<(usize, String)>);
+
+impl Blamed {
+    fn failure(&self, error: Error) -> Failure {
+        let Error::Scenario(problem) = &error else {
+            return failure(error);
+        };
+        let Some((_, option)) = self.0.iter().rev().find(|(line, _)| *line <= problem.line()) else {
+            return failure(error);
+        };
+        let told = Failure::text(Kind::Usage, format!("{}: {}", option.trim_end(), problem.message()));
+        match problem.fix() {
+            Some(fix) => told.hint(fix),
+            None => told,
         }
-    })
+    }
 }
 
 /// The command without its seeds, to which others can be added.
@@ -458,9 +470,9 @@ struct Shown<'a> {
 
 impl Shown<'_> {
     /// A run that did not end, and what is kept of it.
-    fn ended(&self, error: Error) -> Failure {
+    fn ended(&self, error: Error, blamed: &Blamed) -> Failure {
         let interrupted = matches!(error, Error::Interrupted);
-        let failure = failure(error);
+        let failure = blamed.failure(error);
         match self.kept.load(Ordering::Relaxed) {
             _ if !interrupted => failure,
             0 => failure.hint("nothing was kept"),

@@ -57,6 +57,28 @@ const FLAGS: [&str; 14] = [
 ];
 
 #[test]
+fn a_bad_option_is_blamed_on_the_option() {
+    for (options, expected) in [
+        ("--alg cubic --queue fifo", "--queue fifo: "),
+        ("--alg cubic --flows 0", "--flows 0: "),
+        ("--alg cubic,absent", "there is no algorithm `absent`"),
+        ("--alg ./absent.ccp", "./absent.ccp cannot be read"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["run", "--datapath", "sim"])
+            .args(options.split_whitespace())
+            .output()
+            .expect("the binary under test starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options}: {said}");
+        assert!(
+            said.contains(expected) && !said.contains("options:"),
+            "{options}: {said}"
+        );
+    }
+}
+
+#[test]
 fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
     let (path, out) = folder("sim-flags");
     let mut arguments: Vec<&str> = FLAGS.to_vec();

@@ -180,6 +180,29 @@ impl Capabilities {
         (Self::ONE_WAY_DELAY, "one-way delay"),
     ];
 
+    /// Their words, by which a program's header asks for them, in the order of their bits.
+    const WORDS: [&str; 8] = [
+        "cwnd",
+        "pacing",
+        "rtt",
+        "delivery_rate",
+        "ecn",
+        "timers",
+        "recovery",
+        "one_way_delay",
+    ];
+
+    /// The one of this word.
+    pub fn by_word(word: &str) -> Option<Capabilities> {
+        let bit = Self::WORDS.iter().position(|known| *known == word)?;
+        Some(Capabilities(1 << bit))
+    }
+
+    /// All words.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        Self::WORDS.into_iter()
+    }
+
     /// Both sets.
     #[must_use]
     pub const fn with(self, other: Capabilities) -> Capabilities {

@@ -163,6 +163,13 @@ impl Problem {
         self.help.as_deref()
     }
 
+    /// The same about another text, in which each place is where `to` says.
+    pub(crate) fn moved(mut self, to: impl Fn(Span) -> Span) -> Problem {
+        self.span = to(self.span);
+        self.also = self.also.map(|(span, label)| (to(span), label));
+        self
+    }
+
     fn locate(&mut self, source: &str) {
         let before = &source[..(self.span.start as usize).min(source.len())];
         self.line = before.matches('\n').count() + 1;

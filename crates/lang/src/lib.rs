@@ -23,6 +23,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod check;
 mod def;
 mod diagnostics;
@@ -40,6 +41,7 @@ mod warn;
 
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 
+pub use algorithm::{BadValue, TextAlgorithm, TextParameter};
 pub use diagnostics::{Code, Diagnostics, Problem, Span};
 pub use print::{Bytecode, TreeView};
 pub use program::{Cost, Program};

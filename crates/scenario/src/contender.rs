@@ -79,11 +79,14 @@ pub struct BadContender(String);
 impl FromStr for Contender {
     type Err = BadContender;
 
-    /// `reno`, `reno:report=acks:start=agent`, `native:cubic`.
+    /// `reno`, `reno:report=acks:start=agent`, `./mine.ccp:back=0.7`, `native:cubic`.
     fn from_str(text: &str) -> Result<Contender, BadContender> {
         let bad = || BadContender(text.to_owned());
         let is_name =
             |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
+        // The path of an algorithm that is a text. Lists of contenders are divided by commas, parameters by colons.
+        let is_text =
+            |name: &str| name.ends_with(".ccp") && !name.contains([',', ':']) && !name.contains(char::is_control);
         let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
         if name == "native" {
             return is_name(rest)
@@ -96,7 +99,7 @@ impl FromStr for Contender {
         };
         let parameters: Option<Vec<_>> = rest.split(':').filter(|part| !part.is_empty()).map(pair).collect();
         match parameters {
-            Some(parameters) if is_name(name) => Ok(Contender::Ccplane {
+            Some(parameters) if is_name(name) || is_text(name) => Ok(Contender::Ccplane {
                 name: name.to_owned(),
                 parameters,
             }),
@@ -112,7 +115,12 @@ mod tests {
 
     #[test]
     fn contenders_are_read_and_printed_the_same_way() {
-        for text in ["reno", "native:cubic", "reno:report=acks:start=agent"] {
+        for text in [
+            "reno",
+            "native:cubic",
+            "reno:report=acks:start=agent",
+            "../my files/mine.ccp:back=0.7",
+        ] {
             assert_eq!(text.parse::<Contender>().unwrap().to_string(), text);
         }
         for bad in ["", "native:", "native", "re no", "reno:acks", ":x=1", "native:a b"] {

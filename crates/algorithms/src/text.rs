@@ -1,0 +1,126 @@
+//! Algorithms that are text files: the datapath's program decides everything, and nothing waits for an agent.
+
+use std::sync::Arc;
+
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_datapath::Capabilities;
+use ccplane_lang::{Limits, TextAlgorithm, compile};
+
+use crate::{BadParameter, Parameters};
+
+/// The name of the only program.
+const PROGRAM: &str = "text";
+
+/// The algorithm of a text that flows choose by its path, with these values of its parameters.
+pub(crate) fn make(
+    path: &str,
+    text: &Arc<TextAlgorithm>,
+    parameters: &Parameters,
+) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let given: Vec<(&str, &str)> = parameters.all().collect();
+    let program = text.program(&given).map_err(|bad| BadParameter::Value {
+        name: bad.name,
+        value: bad.value,
+        expected: bad.expected,
+    })?;
+    // It compiled with its defaults; a value of the same kind changes no more than a number, which folding may find too large.
+    let compiled = compile(&program, &Limits::default()).map_err(|why| {
+        let (name, value) = given.first().copied().unwrap_or_default();
+        BadParameter::value(name, value, format!("with it the program does not compile: {why}"))
+    })?;
+    Ok(boxed(Text {
+        path: path.to_owned(),
+        text: text.clone(),
+        needs: text.needs().with(compiled.code().needs()),
+        program,
+    }))
+}
+
+/// What an agent has of it: a program to install, and nothing to decide.
+struct Text {
+    path: String,
+    text: Arc<TextAlgorithm>,
+    program: String,
+    needs: Capabilities,
+}
+
+impl Algorithm for Text {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        &self.path
+    }
+
+    fn kernel_name(&self) -> String {
+        format!("ccp_{}", self.text.name())
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with(PROGRAM, self.program.clone())
+    }
+
+    fn needs(&self) -> Capabilities {
+        self.needs
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
+        // A flow that is taken over has begun already: its window is the path's, and not to begin again.
+        let begun = (TextAlgorithm::BEGUN, u64::from(info.live));
+        let set = [begun];
+        control.program(PROGRAM, if self.text.begins() { &set } else { &[] });
+    }
+
+    fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_units::Duration;
+
+    use super::*;
+    use crate::script::{MSS, Script};
+    use crate::{Registry, UnknownAlgorithm};
+
+    const MINE: &str = "(algorithm mine (needs cwnd) (param step 2 1 9) (init Cwnd (* 20 Flow.mss)))
+(def (grown 0))
+(when (> Ack.packets_acked 0) (:= Cwnd (+ Cwnd (* step Flow.mss))) (:= grown (+ grown 1)))";
+
+    fn registry() -> Registry {
+        Registry::empty().with_files(|path| match path {
+            "./mine.ccp" => Ok(MINE.to_owned()),
+            "bad.ccp" => Ok("(algorithm bad) (def) (when true (:= Cwnd mss))".to_owned()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    fn refused(name: &str, parameters: &str) -> String {
+        let parameters = parameters.parse().expect("well-formed");
+        match registry().by_name(name, &parameters) {
+            Ok(_) => panic!("{name} was accepted"),
+            Err(why) => why.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_path_names_the_text_in_its_file() {
+        let made = registry().by_name("./mine.ccp", &Parameters::new().with("step", "3"));
+        let mine = made.unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((mine.name(), mine.kernel_name().as_str()), ("./mine.ccp", "ccp_mine"));
+        let mut script = Script::of(mine).expect("it needs a window only");
+        script.ack(Duration::from_millis(1), |_| {});
+        assert_eq!(script.transport.cwnd, 23 * MSS, "twenty to begin with, and three");
+        script.ack(Duration::from_millis(1), |_| {});
+        assert_eq!(script.transport.cwnd, 26 * MSS);
+    }
+
+    #[test]
+    fn what_is_wrong_names_the_file() {
+        assert!(refused("./absent.ccp", "").contains("./absent.ccp"));
+        let why = refused("bad.ccp", "");
+        assert!(why.contains("bad.ccp:1:43") && why.contains("`mss`"), "{why}");
+        assert!(refused("./mine.ccp", "step=10").contains("between 1 and 9"));
+        assert!(refused("./mine.ccp", "stop=1").contains("`./mine.ccp` has no parameter `stop`; it has step"));
+        let without = Registry::empty().by_name("./mine.ccp", &Parameters::new());
+        assert!(matches!(without, Err(UnknownAlgorithm::Name { .. })));
+    }
+}

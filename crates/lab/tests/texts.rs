@@ -1,0 +1,105 @@
+//! The shipped algorithms that are texts, beside those of the same law that an agent steers: the same goodput and the same queue.
+
+use std::path::Path;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::result::Figures;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::{Options, Quiet, Sim, run};
+use ccplane_lang::{Limits, TextAlgorithm, compile};
+
+/// Goodput and delay may differ by so much: the agent's answers are of the last report, the text's of this ACK.
+const MARGIN: f64 = 0.03;
+/// Of a queue of few packets, one more or less is all the same: the time of one at 24 Mbit/s, ms. Vegas rests wherever in its band it comes to.
+const PACKET_MS: f64 = 0.5;
+
+/// Each contender's figures, on this link.
+fn figures(contenders: [&str; 2], link: &str) -> Vec<Figures> {
+    let registry = Registry::builtin().with_files(|path| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../algorithms/text");
+        std::fs::read_to_string(folder.join(path))
+    });
+    let text = format!(
+        "contenders = [\"{}\", \"{}\"]\nduration = \"40s\"\n[topology.dumbbell]\n{link}\n[[workload]]\nbulk = {{ flows = 1 }}\n",
+        contenders[0], contenders[1]
+    );
+    let scenario = Scenario::parse("texts", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
+    let options = Options {
+        seeds: scenario.seeds,
+        threads: 1,
+        command: String::new(),
+        repeat: String::new(),
+    };
+    let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_or_else(|why| panic!("{why}"));
+    result
+        .contenders
+        .into_iter()
+        .map(|contender| contender.figures)
+        .collect()
+}
+
+fn alike(contenders: [&str; 2], link: &str) {
+    let figures = figures(contenders, link);
+    let [text, rust] = figures.as_slice() else {
+        panic!("two contenders");
+    };
+    let apart = |one: f64, other: f64| (one - other).abs() / other.abs().max(1e-9);
+    let goodput = apart(text.goodput_mbit, rust.goodput_mbit);
+    let delay = apart(text.delay_mean_ms, rust.delay_mean_ms);
+    let a_packet = (text.delay_mean_ms - rust.delay_mean_ms).abs() <= PACKET_MS;
+    assert!(
+        goodput <= MARGIN && (delay <= MARGIN || a_packet),
+        "{contenders:?} at {link}: {} and {} Mbit/s, {} and {} ms",
+        text.goodput_mbit,
+        rust.goodput_mbit,
+        text.delay_mean_ms,
+        rust.delay_mean_ms
+    );
+}
+
+const CLEAN: &str = "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"";
+const FAST: &str = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"";
+const LOSSY: &str = "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"\nloss = \"0.05%\"";
+
+#[test]
+fn reno() {
+    for link in [CLEAN, FAST, LOSSY] {
+        alike(["reno.ccp", "reno"], link);
+    }
+}
+
+#[test]
+fn vegas() {
+    for link in [CLEAN, FAST, LOSSY] {
+        alike(["vegas.ccp", "vegas"], link);
+    }
+    alike(["vegas.ccp:alpha=10:beta=20", "vegas:alpha=10:beta=20"], CLEAN);
+}
+
+#[test]
+fn every_text_that_is_shipped_or_shown_is_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = std::fs::read_dir(root.join("crates/algorithms/text")).expect("the folder is there");
+    let mut texts: Vec<String> = folder
+        .map(|entry| std::fs::read_to_string(entry.expect("it is there").path()).expect("text"))
+        .collect();
+    let page = std::fs::read_to_string(root.join("docs/text-algorithms.md")).expect("the page is there");
+    texts.extend(
+        page.split("```ccp\n")
+            .skip(1)
+            .filter_map(|block| Some(block.split_once("```")?.0.to_owned())),
+    );
+    assert!(texts.len() >= 3);
+    for text in texts {
+        assert!(TextAlgorithm::is(&text));
+        let read = TextAlgorithm::read(&text).unwrap_or_else(|problems| panic!("{problems:#}"));
+        let program = read.program(&[]).expect("defaults are values");
+        let compiled = compile(&program, &Limits::default()).expect("it has compiled before");
+        let warned = compiled.warnings().map(|warnings| warnings.to_string());
+        assert!(!read.about().is_empty(), "{} says nothing of itself", read.name());
+        assert!(
+            warned.as_deref().is_none_or(|text| text.contains("report")),
+            "{warned:?}"
+        );
+    }
+}

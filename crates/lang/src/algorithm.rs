@@ -1,0 +1,611 @@
+//! A whole algorithm as one text: a header that names it, its parameters and its needs, and the program that decides everything.
+//!
+//! ```
+//! let text = "
+//!     (algorithm mine
+//!         (about \"a fifth less at a loss\")
+//!         (needs cwnd recovery)
+//!         (param back 0.8 0.1 0.95)
+//!         (init Cwnd (* 10 Flow.mss)))
+//!     (def)
+//!     (when (> Ack.lost_pkts_sample 0) (:= Ssthresh (* Cwnd back)))
+//!     (when true (:= Cwnd (+ Cwnd (/ (* Flow.mss Flow.mss) Cwnd))))";
+//! let mine = ccplane_lang::TextAlgorithm::read(text)?;
+//! assert_eq!((mine.name(), mine.parameters()[0].name.as_str()), ("mine", "back"));
+//! let program = mine.program(&[("back", "0.7")]).expect("it is between 0.1 and 0.95");
+//! assert!(program.contains("(const back 0.7)"));
+//! # Ok::<(), ccplane_lang::Diagnostics>(())
+//! ```
+
+use ccplane_datapath::Capabilities;
+
+use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
+use crate::literal::{self, Literal};
+use crate::reader::{Form, Forms, Kind};
+use crate::tree::Ratio;
+use crate::{Limits, Program, compile};
+
+/// The longest name: with `ccp_` in front it is the name of a congestion control of the kernel's, 15 characters.
+const LONGEST_NAME: usize = 11;
+
+/// Whether the header's `(init …)` has been done. No name of a text can be the same: it has a point, and no dot-name but a report's
+/// and a signal's is declared.
+const BEGUN: &str = "ccplane.begun";
+
+/// An algorithm of one text. It has compiled with its defaults.
+#[derive(Clone, Debug)]
+pub struct TextAlgorithm {
+    source: String,
+    name: String,
+    about: String,
+    needs: Capabilities,
+    parameters: Vec<TextParameter>,
+    /// What is set once, when a flow begins: the variable, and its value as it was written.
+    init: Vec<(String, Span)>,
+    header: Span,
+    /// Where its constants go: behind the word `def`.
+    constants_at: u32,
+    /// Where `init` goes: behind the whole of it.
+    init_at: u32,
+}
+
+/// A parameter of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextParameter {
+    /// Its name.
+    pub name: String,
+    /// Its value when it is not given, as it was written.
+    pub default: String,
+    /// The least that it may be, as it was written.
+    pub least: String,
+    /// The most that it may be, as it was written.
+    pub most: String,
+    span: Span,
+}
+
+/// A value that a parameter cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is no value for `{name}`: {expected}")]
+pub struct BadValue {
+    /// The parameter.
+    pub name: String,
+    /// What was given.
+    pub value: String,
+    /// What it may be.
+    pub expected: String,
+}
+
+impl TextAlgorithm {
+    /// Reads a text, and compiles its program with the defaults of its parameters.
+    pub fn read(source: &str) -> Result<TextAlgorithm, Diagnostics> {
+        let mut problems = Problems::default();
+        let masked = mask(source, &mut problems);
+        let forms = Forms::read(&masked, &mut problems);
+        if !problems.is_empty() {
+            return Err(problems.into_diagnostics(source));
+        }
+        let mut reader = Reader {
+            source,
+            forms: &forms,
+            problems: &mut problems,
+        };
+        let Some(read) = reader.text() else {
+            return Err(problems.into_diagnostics(source));
+        };
+        if !problems.is_empty() {
+            return Err(problems.into_diagnostics(source));
+        }
+        let program = read.compiled(&[])?;
+        let sets = program.code().needs();
+        let steers =
+            Capabilities::CWND.missing_from(sets).is_empty() || Capabilities::PACING.missing_from(sets).is_empty();
+        if !steers && read.init.is_empty() {
+            let what = "this algorithm never sets a window or a rate";
+            problems.push(
+                Problem::new(Code::Value, read.header, what, "nothing in its program does")
+                    .help("set one, as in (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
+            );
+            return Err(problems.into_diagnostics(source));
+        }
+        Ok(read)
+    }
+
+    /// Whether a text begins with a header, right or wrong; without one it may be a program for an agent.
+    pub fn is(source: &str) -> bool {
+        let lines = source.lines().map(str::trim_start);
+        let first = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).take(1);
+        let mut opened = first.filter_map(|line| line.strip_prefix('('));
+        opened.any(|line| line.trim_start().starts_with("algorithm"))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it says of itself; empty where it says nothing.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// What it says that it needs.
+    pub fn needs(&self) -> Capabilities {
+        self.needs
+    }
+
+    /// Its parameters, in the order of the text.
+    pub fn parameters(&self) -> &[TextParameter] {
+        &self.parameters
+    }
+
+    /// Whether it sets something once, when a flow begins; then `ccplane.begun` is a variable of its program, which says that this is
+    /// done.
+    pub fn begins(&self) -> bool {
+        !self.init.is_empty()
+    }
+
+    /// The variable that says whether what is set once has been set.
+    pub const BEGUN: &str = BEGUN;
+
+    /// The program's text with these values of its parameters, and the defaults of the others.
+    pub fn program(&self, given: &[(&str, &str)]) -> Result<String, BadValue> {
+        let mut values = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            let value = given.iter().rev().find(|(name, _)| *name == parameter.name);
+            values.push(match value {
+                Some((_, value)) => parameter.checked(value)?,
+                None => &parameter.default,
+            });
+        }
+        Ok(self.woven(&values).text)
+    }
+
+    /// The program compiled; what is wrong is said of the text as it was written.
+    fn compiled(&self, given: &[&str]) -> Result<Program, Diagnostics> {
+        let values: Vec<&str> = match given {
+            [] => self
+                .parameters
+                .iter()
+                .map(|parameter| parameter.default.as_str())
+                .collect(),
+            given => given.to_vec(),
+        };
+        let woven = self.woven(&values);
+        compile(&woven.text, &Limits::default()).map_err(|found| {
+            let mut problems = Problems::default();
+            for problem in found.problems() {
+                problems.push(problem.clone().moved(|span| woven.back(span)));
+            }
+            problems.into_diagnostics(&self.source)
+        })
+    }
+
+    /// Blanks in the place of the header, so that lines and columns stay, and what the header says where a program has it.
+    fn woven(&self, values: &[&str]) -> Woven {
+        let (constants_at, init_at) = (self.constants_at as usize, self.init_at as usize);
+        let mut woven = Woven {
+            text: String::with_capacity(self.source.len() + 256),
+            parts: Vec::new(),
+        };
+        let header = self.header.start as usize..self.header.end as usize;
+        woven.text += &self.source[..header.start];
+        woven.text.extend(
+            self.source[header.clone()]
+                .bytes()
+                .map(|byte| if byte == b'\n' { '\n' } else { ' ' }),
+        );
+        woven.text += &self.source[header.end..constants_at];
+        for (parameter, value) in self.parameters.iter().zip(values) {
+            woven.add(&format!(" (const {} {value})", parameter.name), parameter.span);
+        }
+        if self.begins() {
+            woven.add(&format!(" ({BEGUN} false)"), self.header);
+        }
+        woven.text += &self.source[constants_at..init_at];
+        if self.begins() {
+            woven.add(&format!(" (when (! {BEGUN}) (:= {BEGUN} true)"), self.header);
+            for (variable, value) in &self.init {
+                let text = &self.source[value.start as usize..value.end as usize];
+                // A comment at its end would hide what follows.
+                woven.add(&format!(" (:= {variable} {text}\n)"), *value);
+            }
+            woven.add(" (fallthrough))", self.header);
+        }
+        woven.text += &self.source[init_at..];
+        woven
+    }
+}
+
+/// A text with parts in it that stand for others.
+struct Woven {
+    text: String,
+    /// Where a part is, and what it stands for.
+    parts: Vec<(Span, Span)>,
+}
+
+impl Woven {
+    fn add(&mut self, part: &str, stands_for: Span) {
+        let start = self.text.len();
+        self.text += part;
+        self.parts.push((Span::new(start, self.text.len()), stands_for));
+    }
+
+    /// The place in the original.
+    fn back(&self, span: Span) -> Span {
+        let mut before = 0;
+        for (part, stands_for) in &self.parts {
+            if span.start >= part.end {
+                before += part.end - part.start;
+            } else if span.end > part.start {
+                return *stands_for;
+            }
+        }
+        Span {
+            start: span.start - before,
+            end: span.end - before,
+        }
+    }
+}
+
+impl TextParameter {
+    /// The value, if it is one.
+    fn checked<'v>(&self, value: &'v str) -> Result<&'v str, BadValue> {
+        let bad = |expected: String| BadValue {
+            name: self.name.clone(),
+            value: value.to_owned(),
+            expected,
+        };
+        let range = format!("it is between {} and {}", self.least, self.most);
+        let given = magnitude(value).map_err(|why| bad(format!("{why}; {range}")))?;
+        let same = literal::measure(value) == literal::measure(&self.default);
+        let inside = [&self.least, &self.most].map(|bound| magnitude(bound));
+        match inside {
+            [Ok(least), Ok(most)] if same && at_most(least, given) && at_most(given, most) => Ok(value),
+            _ => Err(bad(range)),
+        }
+    }
+}
+
+/// A literal as a fraction.
+fn magnitude(word: &str) -> Result<(u128, u128), &'static str> {
+    match literal::parse(word) {
+        Some(Ok(Literal::Num(n))) => Ok((n.into(), 1)),
+        Some(Ok(Literal::Ratio(Ratio { num, den }))) => Ok((num.into(), den.into())),
+        Some(Err(why)) => Err(why.what),
+        Some(Ok(Literal::Bool(_))) | None => Err("it is no number"),
+    }
+}
+
+fn at_most((a, under_a): (u128, u128), (b, under_b): (u128, u128)) -> bool {
+    // 64 bits times 32 bits.
+    a * under_b <= b * under_a
+}
+
+/// The text with words in the place of its quoted strings, which only a header has: `"it is"` becomes `_it_is_`.
+fn mask(source: &str, problems: &mut Problems) -> String {
+    let mut out = String::with_capacity(source.len());
+    let (mut quoted, mut comment) = (None, false);
+    for (at, c) in source.char_indices() {
+        match c {
+            '\n' => {
+                comment = false;
+                out.push('\n');
+            }
+            _ if comment => out.push(c),
+            '#' if quoted.is_none() => {
+                comment = true;
+                out.push('#');
+            }
+            '"' => {
+                quoted = match quoted {
+                    None => Some(at),
+                    Some(_) => None,
+                };
+                out.push('_');
+            }
+            _ if quoted.is_some() => out.extend(std::iter::repeat_n('_', c.len_utf8())),
+            _ => out.push(c),
+        }
+    }
+    if let Some(at) = quoted {
+        let what = "a quoted text without its end";
+        problems
+            .push(Problem::new(Code::Syntax, Span::new(at, at + 1), what, "it begins here").help("close it with \""));
+    }
+    out
+}
+
+struct Reader<'a, 's> {
+    source: &'s str,
+    forms: &'a Forms<'a>,
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_, '_> {
+    fn text(&mut self) -> Option<TextAlgorithm> {
+        let mut top = self.forms.top();
+        let head = |at: u32| self.forms.children(at).next().map(|word| self.forms.get(word));
+        let header = top
+            .next()
+            .filter(|at| head(*at).is_some_and(|word| self.forms.text(word) == "algorithm"));
+        let Some(header) = header else {
+            let first = self.forms.at(0).map_or(Span::new(0, 0), |form| form.span);
+            let what = "a file that is an algorithm begins with its header";
+            let first = Span {
+                end: first.start + u32::from(first.end > first.start),
+                ..first
+            };
+            self.problems.push(
+                Problem::new(Code::Syntax, first, what, "here")
+                    .help("write (algorithm NAME (needs cwnd)) before the program"),
+            );
+            return None;
+        };
+        let span = self.forms.get(header).span;
+        let def = top
+            .next()
+            .filter(|at| head(*at).is_some_and(|word| self.forms.text(word) == "def"));
+        let Some(def) = def else {
+            let what = "after the header comes the program, which begins with (def …)";
+            self.problems.push(
+                Problem::new(Code::Syntax, span, what, "nothing like it follows")
+                    .help("write (def) if it has no variables"),
+            );
+            return None;
+        };
+        let word = head(def)?;
+        let mut read = TextAlgorithm {
+            source: self.source.to_owned(),
+            name: String::new(),
+            about: String::new(),
+            needs: Capabilities::default(),
+            parameters: Vec::new(),
+            init: Vec::new(),
+            header: span,
+            constants_at: word.span.end,
+            init_at: self.forms.get(def).span.end,
+        };
+        let mut parts = self.forms.children(header).skip(1);
+        match parts.next().map(|name| self.forms.get(name)) {
+            Some(name) if self.is_name(name) => self.forms.text(name).clone_into(&mut read.name),
+            other => {
+                let at = other.map_or(span, |form| form.span);
+                let help = format!("a name has at most {LONGEST_NAME} of a-z, 0-9 and _, as in (algorithm mine …)");
+                self.problems
+                    .push(Problem::new(Code::Name, at, "the algorithm has no name", "here").help(help));
+            }
+        }
+        for part in parts {
+            self.part(part, &mut read);
+        }
+        Some(read)
+    }
+
+    fn is_name(&self, form: Form) -> bool {
+        let text = self.forms.text(form);
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        form.kind == Kind::Word
+            && text.len() <= LONGEST_NAME
+            && text.chars().all(allowed)
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+    }
+
+    fn part(&mut self, at: u32, read: &mut TextAlgorithm) {
+        let form = self.forms.get(at);
+        let words: Vec<Form> = self.forms.children(at).map(|word| self.forms.get(word)).collect();
+        let texts: Vec<&str> = words.iter().map(|word| self.forms.text(*word)).collect();
+        let span = form.span;
+        match texts.as_slice() {
+            ["about", text] if text.starts_with('_') && text.len() >= 2 => {
+                let inside = words[1].span.start as usize + 1..words[1].span.end as usize - 1;
+                self.source[inside].clone_into(&mut read.about);
+            }
+            ["needs", names @ ..] if !names.is_empty() => {
+                for (name, word) in names.iter().zip(&words[1..]) {
+                    match Capabilities::by_word(name) {
+                        Some(one) => read.needs = read.needs.with(one),
+                        None => {
+                            let known: Vec<&str> = Capabilities::words().collect();
+                            let help = format!("there are {}", known.join(", "));
+                            self.problems.push(
+                                Problem::new(
+                                    Code::UnknownName,
+                                    word.span,
+                                    format!("no datapath has `{name}`"),
+                                    "unknown",
+                                )
+                                .help(help),
+                            );
+                        }
+                    }
+                }
+            }
+            ["param", name, default, least, most] => {
+                let parameter = TextParameter {
+                    name: (*name).to_owned(),
+                    default: (*default).to_owned(),
+                    least: (*least).to_owned(),
+                    most: (*most).to_owned(),
+                    span,
+                };
+                if let Err(bad) = parameter.checked(default) {
+                    self.problems.push(
+                        Problem::new(
+                            Code::Value,
+                            words[2].span,
+                            format!("the default of `{name}` is none of its values"),
+                            "here",
+                        )
+                        .help(bad.expected),
+                    );
+                }
+                if read.parameters.iter().any(|other| other.name == *name) {
+                    self.problems.push(Problem::new(
+                        Code::Name,
+                        words[1].span,
+                        format!("`{name}` is a parameter already"),
+                        "here",
+                    ));
+                }
+                read.parameters.push(parameter);
+            }
+            ["init", variable @ ("Cwnd" | "Rate" | "Ssthresh"), _, ..] if words.len() >= 3 => {
+                let value = self.forms.children(at).nth(2);
+                let value = value.map_or(span, |value| self.forms.get(value).span);
+                if self.forms.children(at).count() == 3 {
+                    read.init.push(((*variable).to_owned(), value));
+                } else {
+                    self.problems.push(Problem::new(
+                        Code::Syntax,
+                        span,
+                        "one variable and one value",
+                        "more than that",
+                    ));
+                }
+            }
+            _ => {
+                let help =
+                    "a header has (about \"…\"), (needs cwnd …), (param NAME DEFAULT LEAST MOST) and (init Cwnd VALUE)";
+                self.problems
+                    .push(Problem::new(Code::Syntax, span, "this is nothing that a header has", "here").help(help));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINE: &str = "# AIMD with a fifth back
+(algorithm mine
+    (about \"AIMD: a fifth back, (sic) # and no more\")
+    (needs cwnd recovery)
+    (param back 0.8 0.1 0.95)
+    (param wait 10ms 1ms 1s)
+    (init Cwnd (* 10 Flow.mss)))
+(def (Report (volatile acked 0)))
+(when (> Ack.lost_pkts_sample 0)
+    (:= Ssthresh (* Cwnd back)))
+(when (> Micros wait)
+    (:= Cwnd (+ Cwnd Flow.mss))
+    (:= Micros 0))
+";
+
+    fn refused(text: &str) -> String {
+        let problems = TextAlgorithm::read(text).expect_err("it is wrong");
+        format!("{:#}", problems.named("mine.ccp"))
+    }
+
+    #[test]
+    fn a_header_says_what_there_is() {
+        let mine = TextAlgorithm::read(MINE).expect("well formed");
+        assert_eq!(
+            (mine.name(), mine.about()),
+            ("mine", "AIMD: a fifth back, (sic) # and no more")
+        );
+        assert_eq!(mine.needs(), Capabilities::CWND.with(Capabilities::RECOVERY));
+        let names: Vec<&str> = mine
+            .parameters()
+            .iter()
+            .map(|parameter| parameter.name.as_str())
+            .collect();
+        assert_eq!(names, ["back", "wait"]);
+        let program = mine
+            .program(&[("wait", "20ms"), ("back", "1/2")])
+            .expect("both are values");
+        assert!(
+            program.contains("(const back 1/2) (const wait 20ms) (ccplane.begun false)"),
+            "{program}"
+        );
+        assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
+        assert_eq!(
+            program.lines().count(),
+            MINE.lines().count() + 1,
+            "lines stay where they were"
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_are_told_with_the_range() {
+        let mine = TextAlgorithm::read(MINE).expect("well formed");
+        for (name, value) in [
+            ("back", "0.96"),
+            ("back", "10ms"),
+            ("wait", "0"),
+            ("wait", "2s"),
+            ("back", "much"),
+            ("wait", "10mbit"),
+        ] {
+            let why = mine.program(&[(name, value)]).expect_err("out of range").to_string();
+            assert!(
+                why.contains(&format!("`{value}` is no value for `{name}`")) && why.contains("between"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
+        for (before, after, expected) in [
+            (
+                "(algorithm mine",
+                "(algorithm",
+                "mine.ccp:3:5: the algorithm has no name",
+            ),
+            ("(algorithm mine", "(algorithm Mine", "at most 11 of a-z"),
+            ("cwnd recovery", "cwnd luck", "mine.ccp:4:17: no datapath has `luck`"),
+            (
+                "0.8 0.1 0.95",
+                "0.8 0.9 0.95",
+                "mine.ccp:5:17: the default of `back` is none of its values; it is between 0.9 and 0.95",
+            ),
+            ("(* 10 Flow.mss)", "(* 10 Flow.mms)", "mine.ccp:7:16: "),
+            ("(* Cwnd back)", "(* Cwnd bakc)", "mine.ccp:10:26: "),
+            ("(param wait", "(param acked", "mine.ccp:12:18: "),
+            (
+                "(needs cwnd recovery)",
+                "(need cwnd)",
+                "this is nothing that a header has",
+            ),
+            ("no more\"", "no more", "a quoted text without its end"),
+            (
+                "(def (Report (volatile acked 0)))",
+                "",
+                "after the header comes the program",
+            ),
+        ] {
+            assert!(MINE.contains(before));
+            let why = refused(&MINE.replacen(before, after, 1));
+            assert!(why.contains(expected), "{expected}: {why}");
+        }
+        assert!(TextAlgorithm::is(MINE) && !TextAlgorithm::is("# (algorithm\n(def)") && !TextAlgorithm::is(""));
+        assert!(refused("(def) (when true (report))").contains("begins with its header"));
+        assert!(refused("").contains("begins with its header"));
+        let idle =
+            "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";
+        assert!(refused(idle).contains("never sets a window or a rate"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_strange(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
+            let _ = TextAlgorithm::read(&text);
+            let _ = TextAlgorithm::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
+        }
+
+        #[test]
+        fn a_place_in_the_program_is_one_in_the_text(at in 0..MINE.len()) {
+            let mine = TextAlgorithm::read(MINE).expect("well formed");
+            let woven = mine.woven(&["0.8", "10ms"]);
+            // Behind the header every byte is found again, wherever it went.
+            if at > mine.header.end as usize {
+                let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
+                let moved = moved.expect("it is there");
+                prop_assert_eq!(&woven.text[moved..moved + 1], &MINE[at..at + 1]);
+            }
+        }
+    }
+}
