@@ -69,6 +69,13 @@ fn reno() {
 }
 
 #[test]
+fn cubic() {
+    for link in [CLEAN, FAST, LOSSY] {
+        alike(["cubic.ccp", "cubic:hystart=off"], link);
+    }
+}
+
+#[test]
 fn vegas() {
     for link in [CLEAN, FAST, LOSSY] {
         alike(["vegas.ccp", "vegas"], link);
