@@ -186,6 +186,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    (
+        "arena",
+        &[
+            ("a text beside Cubic, BBR and Copa", "ccplane arena ./mine.ccp"),
+            (
+                "many, for a program, on links that they have not seen",
+                "ccplane arena ./a.ccp ./b.ccp --held-out 7 --json",
+            ),
+        ],
+    ),
     ("doctor", &[("for a program", "ccplane doctor --json")]),
     ("completions", &[("for this shell", "ccplane completions bash")]),
     ("man", &[("for everybody", "ccplane man /usr/local/share/man/man1")]),

@@ -7,6 +7,7 @@ mod output;
 
 mod agent_command;
 mod algorithms;
+mod arena;
 mod attach;
 mod bench;
 mod check;
@@ -110,6 +111,8 @@ enum Command {
     Echo,
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),
+    /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made of.
+    Arena(arena::ArenaArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
     /// Print what completes words of this command, for bash, zsh or fish.
@@ -197,6 +200,10 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Paper(args) => paper::run(&args, &registry, json),
         Command::Echo => paper::echo(),
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
+        Command::Arena(args) => match arena::run(&args, &registry, json) {
+            Ok(code) => return output::end(code),
+            Err(failure) => Err(failure),
+        },
         Command::Doctor => doctor::run(json),
         Command::Completions(args) => {
             manual::completions(&args, command());

@@ -4,6 +4,7 @@
 //! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
+pub mod arena;
 pub mod behaviour;
 mod burner;
 pub mod compare;

@@ -32,7 +32,7 @@ pub struct Measured {
 
 impl Measured {
     /// The first contender's.
-    pub(super) fn of(result: RunResult) -> Measured {
+    pub(crate) fn of(result: RunResult) -> Measured {
         let setup = result.setup;
         let Some(contender) = result.contenders.into_iter().next() else {
             return Measured::default();
@@ -68,12 +68,12 @@ impl Measured {
     }
 
     /// Goodput of a flow between two shares of the run's time, Mbit/s.
-    pub(super) fn goodput(&self, flow: usize, from: f64, to: f64) -> f64 {
+    pub(crate) fn goodput(&self, flow: usize, from: f64, to: f64) -> f64 {
         self.flows.get(flow).map_or(0.0, |bins| mean(window(bins, from, to)))
     }
 
     /// What the link delivered between two shares of the run's time, of its rate.
-    pub(super) fn utilisation(&self, from: f64, to: f64) -> f64 {
+    pub(crate) fn utilisation(&self, from: f64, to: f64) -> f64 {
         if self.rate_mbit > 0.0 {
             mean(window(&self.throughput, from, to)) / self.rate_mbit
         } else {
@@ -88,7 +88,7 @@ impl Measured {
     }
 
     /// Packets that the queue dropped, of all that came to it.
-    pub(super) fn dropped(&self) -> f64 {
+    pub(crate) fn dropped(&self) -> f64 {
         let drops = self.figures.queue_drops as f64;
         if drops > 0.0 {
             drops / (drops + self.delivered)
@@ -111,7 +111,7 @@ impl Measured {
 
     /// The first share of the time from which on a flow's or the link's `bins` were at least `level` over `width` bins on
     /// average, after `after`.
-    pub(super) fn reached(bins: &[f64], level: f64, width: usize, after: f64) -> Option<f64> {
+    pub(crate) fn reached(bins: &[f64], level: f64, width: usize, after: f64) -> Option<f64> {
         let first = (after * bins.len() as f64) as usize;
         bins.windows(width.max(1))
             .enumerate()

@@ -31,6 +31,7 @@ use crate::scenario::Scenario;
 pub use measured::Measured;
 pub use page::page;
 pub use run::{Datapath, Options, run};
+pub(crate) use sketch::Sketch;
 
 /// What is asked.
 #[derive(Debug)]
@@ -111,10 +112,10 @@ enum Plan {
 }
 
 /// One run.
-struct Run {
+pub(crate) struct Run {
     /// How its judge finds it; also the name of its file of a run that was interrupted.
-    key: String,
-    scenario: Scenario,
+    pub(crate) key: String,
+    pub(crate) scenario: Scenario,
 }
 
 /// What became of a question's runs.

@@ -16,7 +16,7 @@ pub(super) const LOOKS: u64 = 300;
 
 /// A scenario under construction. Unless it says otherwise: a dumbbell of the standard link, 30 s.
 #[derive(Clone, Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     seconds: f64,
     contender: Option<String>,
     network: String,
@@ -26,7 +26,7 @@ pub(super) struct Sketch {
 
 impl Sketch {
     /// A dumbbell with a pair of hosts for each flow that may need one.
-    pub(super) fn dumbbell(rate: impl Display, rtt: impl Display, queue: impl Display) -> Sketch {
+    pub(crate) fn dumbbell(rate: impl Display, rtt: impl Display, queue: impl Display) -> Sketch {
         Sketch::network(format!(
             "[topology.dumbbell]\npairs = 2\nrate = \"{rate}\"\nrtt = \"{rtt}\"\nqueue = \"{queue}\"\n"
         ))
@@ -58,18 +58,18 @@ impl Sketch {
     }
 
     /// A setting of the dumbbell: `loss = "1%"`.
-    pub(super) fn with(mut self, setting: impl Display) -> Sketch {
+    pub(crate) fn with(mut self, setting: impl Display) -> Sketch {
         let _ = writeln!(self.network, "{setting}");
         self
     }
 
     /// How long it runs.
-    pub(super) fn seconds(self, seconds: f64) -> Sketch {
+    pub(crate) fn seconds(self, seconds: f64) -> Sketch {
         Sketch { seconds, ..self }
     }
 
     /// The workload `kind` (`bulk = {}`) under this algorithm. `places` says where: `from = "left1"`, `start = "5s"`.
-    pub(super) fn flow(mut self, algorithm: impl Display, kind: &str, places: &str) -> Sketch {
+    pub(crate) fn flow(mut self, algorithm: impl Display, kind: &str, places: &str) -> Sketch {
         let _ = writeln!(self.rest, "[[workload]]\nalgorithm = \"{algorithm}\"\n{places}\n{kind}");
         self
     }
@@ -82,7 +82,7 @@ impl Sketch {
     }
 
     /// A change: `at`, the link, and what (`rate = "24mbit"`).
-    pub(super) fn event(mut self, at: f64, link: &str, what: &str) -> Sketch {
+    pub(crate) fn event(mut self, at: f64, link: &str, what: &str) -> Sketch {
         let _ = writeln!(self.rest, "[[event]]\nat = \"{at:.3}s\"\nlink = \"{link}\"\n{what}");
         self
     }
@@ -102,7 +102,7 @@ impl Sketch {
     }
 
     /// The run.
-    pub(super) fn run(self, key: impl Into<String>) -> Run {
+    pub(crate) fn run(self, key: impl Into<String>) -> Run {
         let contenders = self
             .contender
             .map_or(String::new(), |c| format!("contenders = [\"{c}\"]\n"));

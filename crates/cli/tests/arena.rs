@@ -1,0 +1,123 @@
+//! `ccplane arena` as a program that searches uses it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn ccplane(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments).output().expect("the binary under test starts")
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn who_fails_has_a_reason_and_the_score_nought() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena");
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let stuck = folder.join("stuck.ccp");
+    fs::write(&stuck, "(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))").expect("a file");
+    let (stuck, vegas) = (
+        stuck.display().to_string(),
+        root().join("crates/algorithms/text/vegas.ccp"),
+    );
+    let vegas = vegas.display().to_string();
+    let output = ccplane(&[
+        "arena",
+        &stuck,
+        &vegas,
+        "--against",
+        "cubic",
+        "--json",
+        "--threads",
+        "1",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = object(&output);
+    let [failed, passed] = [0, 1].map(|n| &told["candidates"][n]);
+    assert_eq!(
+        (&failed["score"], &failed["gate_passed"]),
+        (&0.0.into(), &false.into()),
+        "{failed}"
+    );
+    assert!(
+        failed["reasons"][0].as_str().is_some_and(|why| why.contains("%")),
+        "{failed}"
+    );
+    assert_eq!(passed["gate_passed"], true, "{passed}");
+    assert!(
+        passed["parts"]["delay"].as_f64().is_some_and(|part| part > 1.0),
+        "Vegas waits less than Cubic: {passed}"
+    );
+    assert_eq!(passed["links"].as_array().map(Vec::len), Some(6));
+    let again = ccplane(&[
+        "arena",
+        &stuck,
+        &vegas,
+        "--against",
+        "cubic",
+        "--json",
+        "--threads",
+        "2",
+    ]);
+    assert_eq!(again.stdout, output.stdout, "threads change nothing");
+
+    // The worst link is a file that runs.
+    let scenario = folder.join("worst.toml");
+    fs::write(&scenario, passed["links"][0]["scenario"].as_str().expect("a text")).expect("a file");
+    let out = folder.join("out").display().to_string();
+    let ran = ccplane(&[
+        "run",
+        &scenario.display().to_string(),
+        "--out",
+        &out,
+        "--force",
+        "--json",
+    ]);
+    assert!(ran.status.success(), "{ran:?}");
+
+    let gate = ccplane(&["arena", &vegas, "--suite", "gate"]);
+    let said = String::from_utf8_lossy(&gate.stdout);
+    assert!(
+        gate.status.success() && said.contains("passed") && !said.contains("score"),
+        "{said}"
+    );
+    let unknown = ccplane(&["arena", &vegas, "--against", "cubik"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
+fn a_search_without_a_model_finds_its_way_through_it() {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evolved");
+    let text = root().join("crates/algorithms/text/reno.ccp");
+    let output = Command::new("python3")
+        .arg(root().join("examples/evolve.py"))
+        .arg(&text)
+        .args([
+            "--minutes",
+            "0.01",
+            "--children",
+            "4",
+            "--ccplane",
+            env!("CARGO_BIN_EXE_ccplane"),
+        ])
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .expect("python3 is there, as for other tests");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        said.contains("generation 1: best 0.") && said.contains("has not seen"),
+        "{said}"
+    );
+    assert!(out.join("best.ccp").exists());
+}

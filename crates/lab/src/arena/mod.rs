@@ -1,0 +1,284 @@
+//! A score for an algorithm in seconds: for those who search for better ones, people and programs.
+//!
+//! First the **gate**: short runs in places where an algorithm must not fail, whatever it is good at. Then the **score**: on links
+//! that are drawn from ranges, alone, two of its own and beside Cubic; each figure is set beside the best of the baselines on the same link.
+//! The same seed gives the same links and the same bytes. Whoever tunes on the published links is told by `held_out` ones what that is worth.
+
+mod gate;
+mod score;
+
+use serde::Serialize;
+
+use ccplane_algorithms::Registry;
+
+use crate::contender::{self, Contender};
+use crate::error::Error;
+use crate::evaluate::{Measured, Run};
+use crate::jobs;
+use crate::progress::{Pieces, Progress};
+use crate::run::{self as runner};
+use crate::sim::{self, Sim};
+
+pub use gate::Check;
+pub use score::{LinkScore, Parts, Score, WEIGHTS};
+
+/// How thoroughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Only whether it may be let on a network: under a second of a processor.
+    Gate,
+    /// The gate, and a score on six links: some seconds.
+    Quick,
+    /// The same on twenty links, and for three times as long.
+    Full,
+}
+
+impl Suite {
+    fn links(self) -> usize {
+        match self {
+            Suite::Gate => 0,
+            Suite::Quick => 6,
+            Suite::Full => 20,
+        }
+    }
+}
+
+/// Whom to score, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The candidates.
+    pub candidates: Vec<Contender>,
+    /// Each figure is set beside the best of these.
+    pub against: Vec<Contender>,
+    /// How thoroughly.
+    pub suite: Suite,
+    /// The links are drawn from this, instead of the published ones.
+    pub held_out: Option<u64>,
+    /// Threads of the simulator.
+    pub threads: usize,
+}
+
+/// How a candidate did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// The algorithm with its parameters.
+    pub candidate: String,
+    /// 0 to 1, or a little more where it is better than every baseline; 0 for what fails the gate. Absent where only the gate was asked for.
+    pub score: Option<f64>,
+    /// Whether it passed.
+    pub gate_passed: bool,
+    /// Why it did not, a sentence each.
+    pub reasons: Vec<String>,
+    /// The checks.
+    pub gate: Vec<Check>,
+    /// What the score is made of; absent where there is none.
+    #[serde(flatten)]
+    pub parts: Option<Score>,
+}
+
+/// Everybody's standing, in the order of the candidates. One that cannot be made, or that panics, fails the gate; what else goes wrong is
+/// an error.
+pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Standing>, Error> {
+    for known in &options.against {
+        usable(known, registry)?;
+    }
+    let mut standings: Vec<Standing> = options
+        .candidates
+        .iter()
+        .map(|candidate| made(candidate, registry))
+        .collect();
+    let able = |standings: &[Standing]| -> Vec<Contender> {
+        let pairs = options.candidates.iter().zip(standings);
+        pairs
+            .filter(|(_, standing)| standing.gate_passed)
+            .map(|(candidate, _)| candidate.clone())
+            .collect()
+    };
+
+    // What everybody is held to here is Reno's and Cubic's.
+    let mut runs = gate::runs(&able(&standings));
+    let outcomes = all(&runs, options, registry, progress)?;
+    for (candidate, standing) in options.candidates.iter().zip(&mut standings) {
+        if standing.gate_passed {
+            gate::judge(candidate, &outcomes, standing);
+        }
+    }
+    if options.suite == Suite::Gate {
+        return Ok(standings);
+    }
+
+    let links = score::links(options.held_out, options.suite.links());
+    let mut scored = able(&standings);
+    scored.extend(
+        options
+            .against
+            .iter()
+            .filter(|known| !scored.contains(known))
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
+    runs = score::runs(&scored, &links, options.suite == Suite::Full);
+    let outcomes = all(&runs, options, registry, progress)?;
+    for (candidate, standing) in options.candidates.iter().zip(&mut standings) {
+        standing.score = Some(0.0);
+        if standing.gate_passed {
+            match score::judge(candidate, &options.against, &links, &outcomes) {
+                Ok(score) => {
+                    standing.score = Some(score.mean());
+                    standing.parts = Some(score);
+                }
+                Err(why) => {
+                    standing.gate_passed = false;
+                    standing.reasons.push(why);
+                }
+            }
+        }
+    }
+    Ok(standings)
+}
+
+/// The standing of a candidate before it has run.
+fn made(candidate: &Contender, registry: &Registry) -> Standing {
+    let why = usable(candidate, registry).err();
+    Standing {
+        candidate: candidate.to_string(),
+        score: None,
+        gate_passed: why.is_none(),
+        reasons: why.map(|why| why.to_string()).into_iter().collect(),
+        gate: Vec::new(),
+        parts: None,
+    }
+}
+
+fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
+    match known {
+        Contender::Native { name } => sim::known_control(name),
+        Contender::Ccplane { name, parameters } => {
+            registry.by_name(name, &contender::read(parameters))?;
+            Ok(())
+        }
+    }
+}
+
+/// What came of runs, by their keys: figures, or how the algorithm broke.
+struct Outcomes(Vec<(String, Result<Measured, String>)>);
+
+impl Outcomes {
+    /// The run of that key, or a sentence on what became of it.
+    fn of(&self, key: &str) -> Result<&Measured, String> {
+        let found = self.0.iter().find(|(known, _)| known == key);
+        match found {
+            Some((_, Ok(measured))) => Ok(measured),
+            Some((_, Err(why))) => Err(why.clone()),
+            None => Err(format!("the run {key} is missing")),
+        }
+    }
+}
+
+fn all(runs: &[Run], options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcomes, Error> {
+    let order: Vec<usize> = (0..runs.len()).collect();
+    let pieces = Pieces::new(progress, runs.len() as u64);
+    let mut results: Vec<Option<Result<Measured, String>>> = runs.iter().map(|_| None).collect();
+    let work = |at: usize| {
+        let this = runs.get(at).ok_or(Error::Interrupted)?;
+        let piece = pieces.piece(1, &this.key);
+        let once = runner::Options::once(1, "");
+        let outcome = match runner::run(&Sim::default(), &this.scenario, registry, &once, &piece) {
+            Ok(result) => Ok(Measured::of(result)),
+            Err(Error::Broken { what, .. }) => Err(what),
+            Err(error) => {
+                pieces.stop();
+                return Err(error);
+            }
+        };
+        piece.finish();
+        Ok(outcome)
+    };
+    jobs::each(&order, options.threads, work, |at, outcome| {
+        if let Some(place) = results.get_mut(at) {
+            *place = Some(outcome);
+        }
+        Ok(())
+    })?;
+    let results = results.into_iter().map(|outcome| outcome.ok_or(Error::Interrupted));
+    let keyed = runs
+        .iter()
+        .zip(results)
+        .map(|(run, outcome)| Ok((run.key.clone(), outcome?)));
+    keyed.collect::<Result<_, Error>>().map(Outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Quiet;
+
+    fn standings(candidates: &[&str], suite: Suite, held_out: Option<u64>) -> Vec<Standing> {
+        let registry = Registry::builtin().with_files(|path| match path {
+            // It never gives back anything.
+            "greedy.ccp" => Ok("(algorithm greedy) (def) (when true (:= Ssthresh 1GiB) (:= Cwnd 1MB))".to_owned()),
+            "stuck.ccp" => Ok("(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))".to_owned()),
+            "broken.ccp" => Ok("(algorithm broken) (def) (when true (:= Cwnd (+ Cwnd mms)))".to_owned()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        });
+        let options = Options {
+            candidates: candidates.iter().map(|name| name.parse().expect("a name")).collect(),
+            against: vec![Contender::ccplane("cubic"), Contender::ccplane("copa")],
+            suite,
+            held_out,
+            threads: 2,
+        };
+        run(&options, &registry, &Quiet).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    #[test]
+    fn what_is_in_use_passes_the_gate_and_what_harms_does_not() {
+        let all = [
+            "reno",
+            "cubic",
+            "copa",
+            "greedy.ccp",
+            "stuck.ccp",
+            "broken.ccp",
+            "absent.ccp",
+        ];
+        let standings = standings(&all, Suite::Gate, None);
+        for standing in &standings[..3] {
+            assert!(standing.gate_passed, "{}: {:?}", standing.candidate, standing.reasons);
+        }
+        let reasons = |at: usize| standings[at].reasons.join("; ");
+        assert!(reasons(3).contains("Cubic"), "{}", reasons(3));
+        assert!(reasons(4).contains("of the link"), "{}", reasons(4));
+        assert!(reasons(5).contains("broken.ccp:1:54"), "{}", reasons(5));
+        assert!(reasons(6).contains("cannot be read"), "{}", reasons(6));
+        assert!(
+            standings[3..]
+                .iter()
+                .all(|standing| !standing.gate_passed && standing.score.is_none())
+        );
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_score_and_another_one_other_links() {
+        let [first, again, held_out] =
+            [None, None, Some(7)].map(|seed| standings(&["vegas", "stuck.ccp"], Suite::Quick, seed));
+        let text = |standings: &[Standing]| serde_json::to_string(standings).expect("an object");
+        assert_eq!(text(&first), text(&again));
+        assert_ne!(text(&first), text(&held_out));
+        let score = first[0].score.expect("it passed");
+        assert!((0.2..1.2).contains(&score), "{score}");
+        assert_eq!((first[1].score, first[1].gate_passed), (Some(0.0), false));
+        let parts = first[0].parts.as_ref().expect("it was scored");
+        assert_eq!(parts.links.len(), 6);
+        let worst = parts.worst();
+        assert!(parts.links.iter().all(|link| link.score >= worst.score));
+    }
+
+    #[test]
+    fn a_baseline_alone_is_as_good_as_the_best() {
+        let standing = standings(&["cubic"], Suite::Quick, None).remove(0);
+        let parts = standing.parts.expect("it was scored");
+        // Copa has less delay and Cubic no less of anything else that they are measured by, or the other way round.
+        assert!(parts.parts.delay < 0.9 && parts.parts.throughput > 0.97, "{parts:?}");
+    }
+}
