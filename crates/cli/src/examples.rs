@@ -50,6 +50,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Copa for a tenth of the connections to a network, with metrics",
                 "ccplane attach --alg copa --to 198.51.100.0/24 --percent 10 --metrics 127.0.0.1:9464",
             ),
+            (
+                "a text while it is being written",
+                "ccplane attach --alg ./mine.ccp --watch --cgroup /sys/fs/cgroup/lab.slice",
+            ),
         ],
     ),
     ("detach", &[("everything that `attach` left", "ccplane detach")]),

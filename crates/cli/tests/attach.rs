@@ -457,3 +457,71 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     let inside = namespace.run(|| ccplane_linux::stamp::detach(None)).expect("inside");
     assert_eq!(inside.expect("it is found"), [DX]);
 }
+
+/// The window of a socket, segments, as `ss` has it.
+fn window(stream: &TcpStream) -> u32 {
+    let port = stream.local_addr().expect("bound").port();
+    let mut ss = Command::new("ss");
+    let output = ss.args(["-tinH", &format!("sport = :{port}")]).output().expect("iproute2 is there");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let window = said.split_whitespace().find_map(|word| word.strip_prefix("cwnd:"));
+    window.and_then(|segments| segments.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
+    if !can_run("a_text_that_changes_comes_into_force_and_a_wrong_one_does_not") {
+        return;
+    }
+    const TEXT: &str = "ccp_watched";
+    let _host = lock_host();
+    let file = std::env::temp_dir().join(format!("ccplane-{}-watched.ccp", std::process::id()));
+    let write = |segments: u32| {
+        let text = format!("(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* {segments} Flow.mss)))");
+        fs::write(&file, text).expect("a temporary file");
+    };
+    write(20);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(["attach", "--watch", "--alg"]).arg(&file);
+    let mut process = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    eventually("it attaches", || Observed::open(TEXT).is_ok());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(TEXT)).expect("it is registered");
+    let (mut accepted, _) = listener.accept().expect("it is connected");
+    let mut exchange = || {
+        let mut back = [0; 3_000];
+        stream.write_all(&back).expect("it is connected");
+        accepted.read_exact(&mut back).expect("it is connected");
+        std::thread::sleep(Duration::from_millis(5));
+        window(&stream)
+    };
+    eventually("the text sets the window", || exchange() == 20);
+    write(33);
+    eventually("the changed one does", || exchange() == 33);
+    fs::write(&file, "(algorithm watched (def").expect("a temporary file");
+    let later = std::time::Instant::now() + Duration::from_millis(500);
+    while std::time::Instant::now() < later {
+        assert_eq!(exchange(), 33, "what is in force goes on");
+    }
+    drop((stream, accepted));
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).expect("it runs");
+    let mut said = String::new();
+    process
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut said)
+        .expect("text");
+    assert!(process.wait().expect("it ends").success(), "{said}");
+    assert!(
+        said.contains("comes into force") && said.contains("missing at the end of the text"),
+        "{said}"
+    );
+    let _ = fs::remove_file(&file);
+    assert!(Observed::open(TEXT).is_err(), "nothing is left");
+}

@@ -5,6 +5,7 @@
 //! capability, and asks this thread for the figures.
 
 mod options;
+mod reload;
 pub mod remote;
 mod watch;
 
@@ -29,6 +30,9 @@ use watch::{Message, serve};
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     args.places.choose();
+    if args.watch {
+        return reload::run(args);
+    }
     let limits = limits(args)?;
     let selection = selection(args)?;
     let steered = match &args.agent {

@@ -69,6 +69,10 @@ pub struct AttachArgs {
     /// Leave the registration when this process ends, for the next `attach`; in between, flows run on the fallback.
     #[arg(long)]
     pub(super) keep: bool,
+    /// Watch the files of `--alg ./mine.ccp`: one that has changed comes into force for live flows too, one that has become wrong changes
+    /// nothing.
+    #[arg(long, conflicts_with = "agent")]
+    pub(super) watch: bool,
 }
 
 pub(super) fn limits(args: &AttachArgs) -> Result<Limits, Failure> {
