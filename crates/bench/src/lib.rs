@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod arena;
 pub mod control_loop;
 pub mod datapath;
 pub mod dx;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
-use ccplane_bench::{Error, Figures, agent, control_loop, datapath, dx, emu, gateway, kernel, sim, transport};
+use ccplane_bench::{Error, Figures, agent, arena, control_loop, datapath, dx, emu, gateway, kernel, sim, transport};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_report::Provenance;
@@ -41,6 +41,8 @@ pub enum BenchCommand {
     Emu,
     /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a bundle's memory, outages.
     Gateway(GatewayArgs),
+    /// The arena: CPU time of a candidate, and how many a search has in an hour.
+    Arena,
     /// The other end of `control-loop` and `agent`.
     #[command(hide = true)]
     Peer(PeerArgs),
@@ -180,6 +182,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             doctor::require(&[Need::Emulator])?;
             with_bar(|step| gateway::run(&gateway::Options { run, rounds }, step))?
         }
+        BenchCommand::Arena => arena::run(registry).map_err(failure)?,
         BenchCommand::Peer(args) => return peer(args),
     };
     if json {

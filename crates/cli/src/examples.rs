@@ -169,6 +169,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("bench sim", &[("", "ccplane bench sim")]),
     ("bench emu", &[("", "ccplane bench emu")]),
     ("bench gateway", &[("", "ccplane bench gateway")]),
+    ("bench arena", &[("", "ccplane bench arena --json")]),
     (
         "paper",
         &[

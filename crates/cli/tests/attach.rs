@@ -462,7 +462,10 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
 fn window(stream: &TcpStream) -> u32 {
     let port = stream.local_addr().expect("bound").port();
     let mut ss = Command::new("ss");
-    let output = ss.args(["-tinH", &format!("sport = :{port}")]).output().expect("iproute2 is there");
+    let output = ss
+        .args(["-tinH", &format!("sport = :{port}")])
+        .output()
+        .expect("iproute2 is there");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let window = said.split_whitespace().find_map(|word| word.strip_prefix("cwnd:"));
     window.and_then(|segments| segments.parse().ok()).unwrap_or(0)
