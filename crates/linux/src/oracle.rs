@@ -70,12 +70,17 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
 /// A register file with values that programs meet and such that they should not. Made from one seed, since a tree of
 /// strategies for every register would take most of a test's time.
 pub fn registers() -> impl Strategy<Value = Registers> {
-    any::<u64>().prop_map(|mut seed| {
+    registers_of(VARS)
+}
+
+/// The same with so many variables.
+pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
+    any::<u64>().prop_map(move |mut seed| {
         let mut regs = [0; 128];
         // Signals, then built-in state, then variables.
         for register in (0..16)
             .chain(reg::MICROS..reg::SHOULD_REPORT)
-            .chain(reg::VARS..reg::VARS + VARS)
+            .chain(reg::VARS..reg::VARS + vars)
         {
             let [kind, value] = [(); 2].map(|()| split_mix(&mut seed));
             regs[usize::from(register)] = match kind % 8 {

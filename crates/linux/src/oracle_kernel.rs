@@ -119,6 +119,52 @@ fn kernel_does_what_the_reference_does() {
     }
 }
 
+/// Algorithms that are texts decide everything in here: ten thousand states of each, four ACKs on from each.
+#[test]
+fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
+    if let Some(missing) = testing::cannot_load() {
+        return testing::skip("shipped_texts_do_in_the_kernel_what_the_reference_does", &missing);
+    }
+    const BATCHES: usize = 10_000_usize.div_ceil(PROBES);
+    let mut runner = TestRunner::deterministic();
+    for text in [
+        include_str!("../../algorithms/text/reno.ccp"),
+        include_str!("../../algorithms/text/cubic.ccp"),
+        include_str!("../../algorithms/text/vegas.ccp"),
+    ] {
+        let text = ccplane_lang::TextAlgorithm::read(text).unwrap_or_else(|why| panic!("{why}"));
+        let program = text.program(&[]).expect("defaults are values");
+        let compiled = ccplane_lang::compile(&program, &Default::default()).unwrap_or_else(|why| panic!("{why}"));
+        let program = compiled.code().with_uid(1);
+        let object = load(&program);
+        let vars = u8::try_from(program.vars().len()).expect("at most 64");
+        for _ in 0..BATCHES {
+            let mut before: Vec<Registers> =
+                std::iter::repeat_with(|| oracle::registers_of(vars).new_tree(&mut runner))
+                    .take(PROBES)
+                    .map(|tree| tree.expect("registers").current())
+                    .collect();
+            for ack in 0..4 {
+                let mut expected = before.clone();
+                let outcomes: Vec<Outcome> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
+                for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
+                    let mut actual = before.clone();
+                    assert_eq!(run(&object, number, &mut actual), outcomes, "{what} of {}", text.name());
+                    for (actual, expected) in actual.iter().zip(&expected) {
+                        assert_eq!(
+                            oracle::visible(actual),
+                            oracle::visible(expected),
+                            "{what} of {}, ACK {ack}",
+                            text.name()
+                        );
+                    }
+                }
+                before = expected;
+            }
+        }
+    }
+}
+
 /// The verifier follows both arms of every branch: were they not alike where they join, the work would double with each.
 #[test]
 fn the_fullest_pad_passes_the_verifier() {
