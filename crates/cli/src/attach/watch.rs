@@ -152,7 +152,7 @@ fn watch(
                 // A scraper that went away is not our fault.
                 let _ = answer.send(
                     stats()
-                        .map(|all| metrics::of_algorithms(&all))
+                        .map(|all| metrics::of_algorithms(&all, &agents(observed, fallback_after)))
                         .map_err(|failure| failure.to_string()),
                 );
             }
@@ -176,6 +176,19 @@ fn watch(
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     detached
+}
+
+/// How each agent is, also one that runs elsewhere.
+fn agents(observed: &[Observed], fallback_after: Duration) -> Vec<metrics::AgentStats> {
+    let one = |observed: &Observed| {
+        let silence = Duration::from_nanos(observed.silence().as_nanos());
+        metrics::AgentStats {
+            algorithm: observed.name().to_owned(),
+            heartbeat_age_s: silence.as_secs_f64(),
+            up: silence <= fallback_after,
+        }
+    };
+    observed.iter().map(one).collect()
 }
 
 /// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's limit of silence.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
+pub use algorithms::{AgentStats, AlgorithmStats, StampStats, registry as of_algorithms};
 pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 
