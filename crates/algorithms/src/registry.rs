@@ -20,9 +20,11 @@ pub struct Registry {
 
 /// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has begun.
 struct Files {
-    read: Box<dyn Fn(&str) -> io::Result<String> + Send + Sync>,
+    read: Box<Read>,
     known: Mutex<BTreeMap<String, Arc<TextAlgorithm>>>,
 }
+
+type Read = dyn Fn(&str) -> io::Result<String> + Send + Sync;
 
 /// How the path of a text ends.
 const TEXT: &str = ".ccp";

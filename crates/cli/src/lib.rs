@@ -88,7 +88,7 @@ enum Command {
     /// List the algorithms and their parameters.
     Algorithms,
     /// Run a command behind an emulated link.
-    Emu(emu::EmuArgs),
+    Emu(Box<emu::EmuArgs>),
     /// Send a file to a `ccplane recv` on another host, over UDP, steered by an algorithm.
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.

@@ -1,4 +1,5 @@
 //! What `contrib/` has for Prometheus and Grafana speaks of figures that there are, and Prometheus' own tool takes it.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

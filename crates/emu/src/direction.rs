@@ -58,6 +58,16 @@ struct Leaving {
     due: Time,
 }
 
+/// Packets that leave together.
+pub(crate) struct Run<'a> {
+    /// What the link has in front of them.
+    pub(crate) lead: &'a [u8],
+    /// They themselves, as one frame in two pieces.
+    pub(crate) pieces: [&'a [u8]; 2],
+    /// How many they are.
+    pub(crate) count: u16,
+}
+
 impl Direction {
     /// An empty link.
     pub(crate) fn new(config: &LinkConfig, link: Link, window: Duration, store: Store, log: LinkLog) -> Direction {
@@ -183,9 +193,8 @@ impl Direction {
         last.due.since(first.due) <= self.window
     }
 
-    /// The next packets to be handed over at or before `now`: what the link has in front of them, they themselves in two pieces as one
-    /// frame, and how many they are.
-    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<(&'a [u8], [&'a [u8]; 2], u16)> {
+    /// The next packets to be handed over at or before `now`.
+    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<Run<'a>> {
         if self.next_run_due()? > now {
             return None;
         }
@@ -204,7 +213,11 @@ impl Direction {
         let store = &self.kept.store;
         let run = index..index + count;
         let (lead, bytes) = self.kept.bytes(frame);
-        Some((lead, store.get(frame).frame.run(bytes, run, marked, head), count))
+        Some(Run {
+            lead,
+            pieces: store.get(frame).frame.run(bytes, run, marked, head),
+            count,
+        })
     }
 
     /// The next `count` packets have been handed over; `late` gets each one's lateness at `now`.
@@ -390,7 +403,7 @@ mod tests {
     fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
         link.advance(now);
         let mut head = Head::default();
-        while let Some((_, pieces, count)) = link.next_run(now, &mut head) {
+        while let Some(Run { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
             assert_eq!(frame.packets(), count, "what is written is what was counted");
@@ -493,7 +506,7 @@ mod tests {
             let mut head = Head::default();
             while let Some(due) = link.next_due() {
                 link.advance(due);
-                while let Some((_, _, count)) = link.next_run(due, &mut head) {
+                while let Some(Run { count, .. }) = link.next_run(due, &mut head) {
                     times.push((due.as_nanos() / 1_000 - 5_000, count));
                     link.delivered(due, count, |_| {});
                 }

@@ -13,7 +13,7 @@ use crate::capture::Tap;
 use crate::clock::{Clock, thread_time};
 use crate::control::{Change, Control, Progress, Way};
 use crate::device::Device;
-use crate::direction::Direction;
+use crate::direction::{Direction, Run};
 use crate::wait::Waiter;
 
 /// Frames read from one device before the other gets its turn, and due packets are delivered.
@@ -85,12 +85,12 @@ impl Driver {
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
         while handovers < BATCH
-            && let Some((lead, pieces, packets)) = link.next_run(now, &mut head)
+            && let Some(Run { lead, pieces, count }) = link.next_run(now, &mut head)
         {
             if device.write(lead, pieces).is_err() {
-                self.own_drops += u64::from(packets);
+                self.own_drops += u64::from(count);
             }
-            link.delivered(now, packets, |late| self.lateness.record(late));
+            link.delivered(now, count, |late| self.lateness.record(late));
             now = self.clock.now();
             handovers += 1;
         }

@@ -261,6 +261,7 @@ impl Evaluation {
             })
         };
         json!({
+            "schema": crate::files::SCHEMA,
             "version": env!("CARGO_PKG_VERSION"),
             "algorithm": self.algorithm,
             "datapath": self.datapath,
