@@ -71,7 +71,6 @@ impl Script {
     }
 
     fn with(capabilities: Capabilities, algorithm: Box<dyn DynAlgorithm>) -> Option<Script> {
-        let name = algorithm.name().to_owned();
         let mut agent = Agent::new(Options::default());
         agent.add_boxed(algorithm).expect("it compiles");
         let limits = Limits {
