@@ -76,6 +76,14 @@ fn cubic() {
 }
 
 #[test]
+fn copa() {
+    for link in [CLEAN, FAST, LOSSY] {
+        alike(["copa.ccp", "copa:mode=default"], link);
+    }
+    alike(["copa.ccp:packets=10", "copa:mode=default:delta=0.1"], CLEAN);
+}
+
+#[test]
 fn vegas() {
     for link in [CLEAN, FAST, LOSSY] {
         alike(["vegas.ccp", "vegas"], link);

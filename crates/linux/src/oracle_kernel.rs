@@ -129,6 +129,7 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     let mut runner = TestRunner::deterministic();
     for text in [
         include_str!("../../algorithms/text/reno.ccp"),
+        include_str!("../../algorithms/text/copa.ccp"),
         include_str!("../../algorithms/text/cubic.ccp"),
         include_str!("../../algorithms/text/vegas.ccp"),
     ] {
