@@ -354,7 +354,8 @@ impl Blamed {
         let Error::Scenario(problem) = &error else {
             return failure(error);
         };
-        let Some((_, option)) = self.0.iter().rev().find(|(line, _)| *line <= problem.line()) else {
+        // The heading of a table is of the option behind it.
+        let Some((_, option)) = self.0.iter().find(|(line, _)| *line >= problem.line()) else {
             return failure(error);
         };
         let told = Failure::text(Kind::Usage, format!("{}: {}", option.trim_end(), problem.message()));

@@ -119,8 +119,8 @@ pub fn shell(
             device: host_device,
         },
     ];
-    // A link inside this one may want to get further by way of it.
-    namespace.set_sysctl("net/ipv4/ip_forward", "1")?;
+    // A link inside this one may want to get further by way of it. Where it may not be set, that one says so.
+    let _ = namespace.set_sysctl("net/ipv4/ip_forward", "1");
     let outside = match around.nat {
         true => Some(Outside::open(&id, host)?),
         false => None,

@@ -25,9 +25,12 @@ struct Strand {
     thin: bool,
     shade: Option<u8>,
     points: Points,
-    /// Events of it, which stand below it as strokes: what, the colour, and when, s.
-    events: Vec<(&'static str, usize, Vec<f64>)>,
+    /// What happened to it, which stands below it as strokes.
+    events: Vec<Events>,
 }
+
+/// Events of one kind: what they are called, the colour of their strokes, and when they were, s.
+type Events = (&'static str, usize, Vec<f64>);
 
 /// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them hides a stroke.
 const LOSSES: usize = 3;
@@ -100,7 +103,7 @@ impl<'a> Charts<'a> {
     fn flows(
         &self,
         points: impl Fn(&[Sample]) -> Points,
-        events: impl Fn(&[Sample]) -> Vec<(&'static str, usize, Vec<f64>)>,
+        events: impl Fn(&[Sample]) -> Vec<Events>,
     ) -> Vec<Vec<Strand>> {
         let of = |at: usize, c: &ContenderResult| -> Vec<Strand> {
             if !c.workloads.is_empty() {
@@ -129,7 +132,7 @@ impl<'a> Charts<'a> {
         at: usize,
         c: &ContenderResult,
         points: &impl Fn(&[Sample]) -> Points,
-        events: &impl Fn(&[Sample]) -> Vec<(&'static str, usize, Vec<f64>)>,
+        events: &impl Fn(&[Sample]) -> Vec<Events>,
     ) -> Vec<Strand> {
         let mut strands = Vec::new();
         for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
@@ -528,7 +531,7 @@ impl<'a> Charts<'a> {
             let behind = behind.map(|(name, points)| Line::named(*name, BEHIND, points.iter().copied()).area());
             let apart = self.result.setup.duration_s / STROKES;
             let events = strands().flat_map(|strand| {
-                let of = |(what, colour, at): &(&str, usize, Vec<f64>)| Line {
+                let of = |(what, colour, at): &Events| Line {
                     of: Some(strand.key),
                     thin: true,
                     ..Line::strokes(
