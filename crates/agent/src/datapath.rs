@@ -103,6 +103,11 @@ impl<W: Way> Datapath<W> {
         Some(self.shared.lend(flow, local))
     }
 
+    /// Whether a flow is on the fallback; nothing where it was not opened here.
+    pub fn in_fallback(&self, flow: u64) -> Option<bool> {
+        Some(self.flows.get(&flow)?.flow().in_fallback())
+    }
+
     /// Takes what the agent said, and sends what is to be sent.
     pub fn turn(&mut self, now: Time) {
         self.shared.way.look(now);

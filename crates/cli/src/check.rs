@@ -39,17 +39,21 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         std::fs::read_to_string(&args.program).map_err(unreadable)?
     };
     // A file that is a whole algorithm has its program behind a header.
-    let source = match TextAlgorithm::is(&source) {
-        false => source,
-        true => {
-            let text = TextAlgorithm::read(&source)
-                .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
-            text.program(&[]).map_err(|bad| Failure::new(Kind::Failed, bad))?
-        }
+    let told = |problems: Diagnostics| Failure::diagnostic(Kind::Failed, problems.named(&name));
+    let text = match TextAlgorithm::is(&source) {
+        true => Some(TextAlgorithm::read(&source).map_err(told)?),
+        false => None,
     };
-    let program = compile(&source, &Limits::default())
-        .map_err(|problems| Failure::diagnostic(Kind::Failed, problems.named(&name)))?;
-    let warnings = program.warnings().map(|warnings| warnings.named(&name));
+    let source = match &text {
+        Some(text) => text.program(&[]).map_err(|bad| Failure::new(Kind::Failed, bad))?,
+        None => source,
+    };
+    let program = compile(&source, &Limits::default()).map_err(told)?;
+    let warnings = match &text {
+        Some(text) => text.warnings(),
+        None => program.warnings(),
+    };
+    let warnings = warnings.map(|warnings| warnings.named(&name));
     let warned = warnings.as_ref().map_or(0, |warnings| warnings.problems().len());
     let outcome = match warned {
         0 => Ok(()),

@@ -95,7 +95,7 @@ impl TextAlgorithm {
         if !problems.is_empty() {
             return Err(problems.into_diagnostics(source));
         }
-        let program = read.compiled(&[])?;
+        let program = read.compiled()?;
         let sets = program.code().needs();
         let steers =
             Capabilities::CWND.missing_from(sets).is_empty() || Capabilities::PACING.missing_from(sets).is_empty();
@@ -160,24 +160,36 @@ impl TextAlgorithm {
         Ok(self.woven(&values).text)
     }
 
-    /// The program compiled; what is wrong is said of the text as it was written.
-    fn compiled(&self, given: &[&str]) -> Result<Program, Diagnostics> {
-        let values: Vec<&str> = match given {
-            [] => self
-                .parameters
-                .iter()
-                .map(|parameter| parameter.default.as_str())
-                .collect(),
-            given => given.to_vec(),
-        };
-        let woven = self.woven(&values);
-        compile(&woven.text, &Limits::default()).map_err(|found| {
-            let mut problems = Problems::default();
-            for problem in found.problems() {
-                problems.push(problem.clone().moved(|span| woven.back(span)));
-            }
-            problems.into_diagnostics(&self.source)
-        })
+    /// What a program may say and hardly means, said of the text as it was written. That nothing is reported is no such thing here: there is
+    /// no agent to hear it.
+    pub fn warnings(&self) -> Option<Diagnostics> {
+        let woven = self.woven(&self.defaults());
+        let found = compile(&woven.text, &Limits::default()).ok()?.warnings()?;
+        let meant = |problem: &&Problem| problem.code() != Code::NeverReports;
+        self.moved(&woven, found.problems().iter().filter(meant))
+    }
+
+    /// The program compiled with the defaults; what is wrong is said of the text as it was written.
+    fn compiled(&self) -> Result<Program, Diagnostics> {
+        let woven = self.woven(&self.defaults());
+        compile(&woven.text, &Limits::default())
+            .map_err(|found| self.moved(&woven, found.problems().iter()).unwrap_or(found))
+    }
+
+    fn defaults(&self) -> Vec<&str> {
+        self.parameters
+            .iter()
+            .map(|parameter| parameter.default.as_str())
+            .collect()
+    }
+
+    /// Problems of the program as those of the text; nothing where there are none.
+    fn moved<'p>(&self, woven: &Woven, found: impl Iterator<Item = &'p Problem>) -> Option<Diagnostics> {
+        let mut problems = Problems::default();
+        for problem in found {
+            problems.push(problem.clone().moved(|span| woven.back(span)));
+        }
+        (!problems.is_empty()).then(|| problems.into_diagnostics(&self.source))
     }
 
     /// Blanks in the place of the header, so that lines and columns stay, and what the header says where a program has it.
@@ -525,6 +537,26 @@ mod tests {
             program.lines().count(),
             MINE.lines().count() + 1,
             "lines stay where they were"
+        );
+    }
+
+    #[test]
+    fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
+        let mine = TextAlgorithm::read(MINE).expect("well formed");
+        assert!(mine.warnings().is_none(), "there is no agent to report to");
+        let odd = MINE.replace(
+            "(def (Report (volatile acked 0)))",
+            "(def (Report (volatile acked 0)))  (when (> Flow.srtt_us 96mbit) (:= Cwnd 1))",
+        );
+        let warned = TextAlgorithm::read(&odd)
+            .expect("well formed")
+            .warnings()
+            .expect("a time and a rate");
+        let only = &warned.problems()[0];
+        let (start, end) = (only.span().start as usize, only.span().end as usize);
+        assert!(
+            only.code() == Code::Unit && "(> Flow.srtt_us 96mbit)".contains(&odd[start..end]),
+            "{warned}"
         );
     }
 

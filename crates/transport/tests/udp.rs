@@ -6,11 +6,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ccplane_agent::datapath::{Brought, Way};
+use ccplane_datapath::Limits;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::endpoint::overhead;
 use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Socket, Stamping};
 use ccplane_transport::{Config, Failure, Native, State, Stats, Tail, TailStats, TailStop};
 use ccplane_units::{Duration, Rate, Time};
+use ccplane_wire::Event;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -392,6 +395,54 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
         );
         server.end();
     }
+}
+
+/// An agent that takes everything and says nothing.
+#[derive(Debug)]
+struct Mute;
+
+impl Way for Mute {
+    fn report(&mut self, _now: Time, _report: &Event<'_>) -> bool {
+        true
+    }
+
+    fn tell(&mut self, _now: Time, _event: Event<'static>) {}
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+#[test]
+fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
+    let server = Server::start(options(None));
+    let mut host = Host::bind(options(None)).unwrap();
+    let limits = Limits {
+        fallback_after: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    host.steer(Mute, limits);
+    let steered = host
+        .connect(server.address, Congestion::Steered("absent".to_owned()))
+        .unwrap();
+    let native = host.connect(server.address, cubic()).unwrap();
+    let mut at = 0;
+    for _ in 0..1_000 {
+        // Some bytes at a time, so that there are ACKs for longer than the agent may be silent.
+        let next = at + 20_000;
+        feed(&mut host, steered, &mut at, next);
+        host.turn(WAIT).unwrap();
+        if host.in_fallback(steered) == Some(true) {
+            break;
+        }
+    }
+    assert_eq!(host.in_fallback(steered), Some(true));
+    assert_eq!((host.in_fallback(native), host.in_fallback(7)), (None, None));
+    server.end();
 }
 
 #[test]

@@ -254,6 +254,13 @@ impl Loop<'_> {
     /// A last look, and every connection is gone: senders in the order of the result, samples by workload.
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
         self.sample(Time::from_nanos(elapsed_ns));
+        for live in &self.live {
+            let (place, id) = live.opener;
+            let fell_back = self.net.hosts.get(place).and_then(|host| host.in_fallback(id));
+            if let Some(flow) = self.account.flow_mut(live.flow) {
+                flow.fell_back = fell_back.unwrap_or(false);
+            }
+        }
         while !self.live.is_empty() {
             self.remove(self.live.len() - 1);
         }

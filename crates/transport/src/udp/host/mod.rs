@@ -307,6 +307,12 @@ impl Host {
         self.connection(id).map(Connection::stats)
     }
 
+    /// Whether a connection that an agent steers is on its datapath's fallback; `None` for one that none steers.
+    pub fn in_fallback(&self, id: u64) -> Option<bool> {
+        self.flows.get(&id)?;
+        self.steering.as_ref()?.in_fallback(id)
+    }
+
     /// Room for what is to be sent next, in one piece; empty while there is none. [`wrote`](Host::wrote) says how much was used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
         self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
