@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::scale::{Scale, px};
-use super::{COLOURS, Chart, DARK, LIGHT, Line, STYLE, live};
+use super::{AREA, COLOURS, Chart, DARK, LIGHT, Line, STYLE, live};
 use crate::html::escape;
 
 /// Of each panel: above, for title and key, and below, for the axis.
@@ -235,7 +235,7 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
             let (from, to) = (across(part.split('L').next()), across(part.rsplit('L').next()));
             let _ = writeln!(
                 out,
-                "<path class=\"area f{colour}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
+                "<path class=\"area f{colour}\" style=\"{AREA}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
                 px(zero)
             );
         }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::draw::{LEFT, Layout, RIGHT, class, panel};
 use super::scale::px;
-use super::{COLOURS, Chart, Line, Look};
+use super::{AREA, COLOURS, Chart, Line, Look};
 use crate::html::escape;
 
 /// What a page runs once for all its live pictures, its keys and its choice of light or dark.
@@ -141,7 +141,7 @@ fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Op
         let around = path(around.filter(Option::is_some));
         let _ = writeln!(
             out,
-            "<path class=\"area f{}\"{of} d=\"{around}z\"/>",
+            "<path class=\"area f{}\" style=\"{AREA}\"{of} d=\"{around}z\"/>",
             line.colour % COLOURS
         );
     }
@@ -225,7 +225,7 @@ mod tests {
         let mut filled = chart();
         filled.lines[0] = filled.lines[0].clone().area();
         let html = live(&filled, &Live::default());
-        let area = "<path class=\"area f3\" data-of=\"1\" d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
+        let area = "<path class=\"area f3\" style=\"stroke: none; opacity: 0.16\" data-of=\"1\" d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
         assert!(html.contains(area), "{html}");
         assert_eq!(html.matches("class=\"line c3\"").count(), 1, "{html}");
     }

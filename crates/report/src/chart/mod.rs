@@ -197,6 +197,9 @@ impl Line {
     }
 }
 
+/// How an area looks beside its colour. It is said at each, since few pictures have one.
+const AREA: &str = "stroke: none; opacity: 0.16";
+
 /// Colours of the palette: Okabe and Ito's, which the colour-blind can tell apart.
 pub const COLOURS: usize = 6;
 
@@ -210,7 +213,6 @@ svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; s
 svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } svg.chart .dashed { stroke-dasharray: 6 4; }
 svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } svg.chart .c2 { stroke: var(--c2); }
 svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } svg.chart .c5 { stroke: var(--c5); }
-svg.chart .area { stroke: none; opacity: 0.16; }
 svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } svg.chart .f2 { fill: var(--c2); }
 svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart .f5 { fill: var(--c5); }
 ";
