@@ -596,7 +596,7 @@ mod tests {
             ),
             ("(* 10 Flow.mss)", "(* 10 Flow.mms)", "mine.ccp:7:16: "),
             ("(* Cwnd back)", "(* Cwnd bakc)", "mine.ccp:10:26: "),
-            ("(param wait", "(param acked", "mine.ccp:12:18: "),
+            ("(param wait", "(param acked", "mine.ccp:11:17: "),
             (
                 "(needs cwnd recovery)",
                 "(need cwnd)",
