@@ -1,6 +1,7 @@
 //! The Prometheus endpoint: figures of algorithms (`attach`) or of a gateway, as text (OpenMetrics 1.0) over HTTP.
 
 mod algorithms;
+mod connections;
 mod gateway;
 mod server;
 
@@ -13,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
+pub use connections::{ConnectionStats, add as add_connections};
 pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 
