@@ -168,8 +168,8 @@ struct bpf_iter__tcp {
 };
 #pragma clang attribute pop
 
-/* Adds up what every watched connection did since the last look. An iterator of the storage would see these alone, but kernels
- * refuse to load one where they are hardened.
+/* Adds up what every watched connection did since the last look. An iterator of the storage would see these alone, but not
+ * every kernel loads one: Linux 6.18 on a virtual machine said EPERM.
  */
 SEC("iter/tcp")
 int look(struct bpf_iter__tcp *ctx)
