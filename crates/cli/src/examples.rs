@@ -56,6 +56,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    (
+        "config",
+        &[
+            ("before a reload", "ccplane config check /etc/ccplane/ccplane.toml"),
+            (
+                "what holds in the end, and who said it",
+                "ccplane config show --max-rate 200mbit",
+            ),
+        ],
+    ),
     ("detach", &[("everything that `attach` left", "ccplane detach")]),
     (
         "flows",

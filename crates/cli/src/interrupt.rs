@@ -10,13 +10,28 @@ use crate::exit::{Failure, Kind};
 /// A flag that the first Ctrl-C, SIGTERM or SIGHUP raises. A second one ends the process at once, for when the way
 /// out is stuck; what it leaves is found and removed by the next start.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
+    on(&[SIGINT, SIGTERM, SIGHUP])
+}
+
+/// The same without SIGHUP, which raises the second flag: whoever looks at it reads a configuration again, and lowers it.
+pub fn flag_and_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
+    let again = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&again)).map_err(uncaught)?;
+    Ok((on(&[SIGINT, SIGTERM])?, again))
+}
+
+fn on(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
     let raised = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for &signal in signals {
         let hooks = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&raised))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&raised)));
-        hooks.map_err(|e| Failure::text(Kind::Failed, format!("signals cannot be caught: {e}")))?;
+        hooks.map_err(uncaught)?;
     }
     Ok(raised)
+}
+
+fn uncaught(error: std::io::Error) -> Failure {
+    Failure::text(Kind::Failed, format!("signals cannot be caught: {error}"))
 }
 
 /// Whether it was raised.

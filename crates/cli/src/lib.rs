@@ -12,6 +12,7 @@ mod attach;
 mod bench;
 mod check;
 mod compare;
+mod config;
 mod detach;
 mod doctor;
 mod emu;
@@ -79,6 +80,9 @@ enum Command {
     New(new::NewArgs),
     /// Steer this host's own TCP with algorithms, until Ctrl-C.
     Attach(attach::AttachArgs),
+    /// Look at the configuration of `attach`.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Remove everything that `attach` left, also after a kill.
     Detach(detach::DetachArgs),
     /// Show the live flows of attached algorithms, and what each algorithm has done.
@@ -180,6 +184,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Check(args) => check::run(&args, json),
         Command::New(args) => new::run(&args, json),
         Command::Attach(args) => attach::run(&args, &registry, json),
+        Command::Config(command) => config::run(&command, &registry, json),
         Command::Detach(args) => detach::run(&args, json),
         Command::Flows(args) => flows::run(&args, json),
         Command::Agent(args) => agent_command::run(&args, &registry, json),

@@ -128,6 +128,8 @@ INLINE void show(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s, __u64 
 	shown->rate = f->rate;
 	shown->acked = tp->bytes_acked;
 	shown->lost = tp->lost;
+	if (f->ca_state)
+		shown->retransmits = tp->total_retrans;
 	shown->reports = f->reports;
 	shown->faults = f->ctx.faults;
 	shown->fallbacks = f->fallbacks;

@@ -2,7 +2,6 @@
 /* Another program on the same sockets, which asks to be called for every option and writes none. Only tests load it. */
 #include "sockops.h"
 
-static long (*set_flags)(void *socket, int flags) = (void *)59;
 
 #define PARSE_ALL_OPTIONS 16
 

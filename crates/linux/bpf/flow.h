@@ -93,6 +93,10 @@ INLINE struct ccp_counters *counters(void)
 {
 	return &plane.counters[cpu_id() & (CCP_CPUS - 1)];
 }
+INLINE struct ccp_totals *ended(void)
+{
+	return &plane.ended[cpu_id() & (CCP_CPUS - 1)];
+}
 #define COUNT(what, n) __sync_fetch_and_add(&counters()->what, n)
 
 INLINE struct ccp_slot *slot_of(struct flow *f)
@@ -220,6 +224,7 @@ static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 	s->shown.rate = 0;
 	s->shown.acked = 0;
 	s->shown.lost = 0;
+	s->shown.retransmits = tp->total_retrans;
 	s->shown.reports = 0;
 	s->shown.faults = 0;
 	s->shown.fallbacks = 0;

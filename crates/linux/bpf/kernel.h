@@ -123,6 +123,8 @@ struct tcp_sock {
 	__u32 delivered_ce;
 	__u32 lost;
 	__u32 lsndtime; /* jiffies */
+	__u32 rate_delivered; /* packets of the last delivery rate, within: */
+	__u32 rate_interval_us;
 	__u8 is_cwnd_limited : 1;
 	__u8 ecn_flags;
 	struct minmax rtt_min;

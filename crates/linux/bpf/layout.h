@@ -7,7 +7,9 @@
 #ifndef CCPLANE_LAYOUT_H
 #define CCPLANE_LAYOUT_H
 
-#define CCP_LAYOUT 4
+#include "totals.h"
+
+#define CCP_LAYOUT 5
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -156,7 +158,8 @@ struct ccp_shown {
 	__u64 fallback_us; /* when the last fallback began, CLOCK_MONOTONIC; 0: never */
 	__u64 last_us; /* the last call */
 	__u64 delivered_rate; /* bytes/s, the last sample */
-	__u64 pad[3];
+	__u64 retransmits; /* packets, as of the last ACK of a repair */
+	__u64 pad[2];
 };
 
 struct ccp_slot {
@@ -198,6 +201,7 @@ struct ccp_plane {
 	__u32 unused;
 	__u64 pad[6];
 	struct ccp_counters counters[CCP_CPUS];
+	struct ccp_totals ended[CCP_CPUS]; /* of flows that ended */
 };
 
 /* Records of the ring: this header, then for REC_REPORT the report variables, for REC_CLOSE a ccp_closing. */

@@ -70,12 +70,23 @@ INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 	return true;
 }
 
+/* Adds what a flow did to what those that ended did. */
+INLINE void add_up(struct tcp_sock *tp, struct ccp_slot *s)
+{
+	struct ccp_totals *t = ended();
+	__sync_fetch_and_add(&t->acked, tp->bytes_acked);
+	__sync_fetch_and_add(&t->retransmits, (__u64)tp->total_retrans);
+	__sync_fetch_and_add(&t->lost, (__u64)tp->lost);
+	sample(t, tp->srtt_us >> 3, s ? s->shown.delivered_rate : 0);
+}
+
 /* Tells of the end, and gives the slot back. */
 INLINE void close(struct tcp_sock *tp, struct flow *f)
 {
 	struct ccp_slot *s = slot_of(f);
 	__u32 slot = f->slot;
 	COUNT(closed, 1);
+	add_up(tp, s);
 	if (!s)
 		return;
 	struct ccp_closing c = {};

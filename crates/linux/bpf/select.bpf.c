@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
  * from one congestion control to another.
+ *
+ * Where a share is steered, `choose` has two arms watched: those that it steers, and as many others that keep their own
+ * congestion control. What both did is added up when they end, and by `look` whenever that is read.
  */
 #include "sockops.h"
+#include "totals.h"
 
 static __u32 (*random32)(void) = (void *)7;
 static void *(*to_tcp_sock)(void *socket) = (void *)137;
@@ -17,7 +21,83 @@ const volatile struct {
 	__u32 prefix[4];
 	__u32 mask[4]; /* all zero: any address */
 	__u32 percent; /* of the connections to the prefix */
+	__u32 first_port; /* the server's */
+	__u32 last_port;
+	__u32 arm; /* where the steered are added up, and behind it the others; NO_ARM: nowhere */
 } wanted;
+
+#define NO_ARM (~0U)
+#define ARMS 64
+#define TCP_CLOSE 7
+
+/* A connection that is watched: what of it was added up already. */
+struct watched {
+	__u32 arm;
+	__u32 ended;
+	__u64 acked;
+	__u64 retransmits;
+	__u64 lost;
+};
+
+struct {
+	MAP_UINT(type, SK_STORAGE_MAP);
+	MAP_UINT(map_flags, F_NO_PREALLOC);
+	MAP_TYPE(key, (int)0);
+	MAP_TYPE(value, (struct watched){});
+} watched SEC(".maps");
+
+struct {
+	MAP_UINT(type, ARRAY_MAP);
+	MAP_UINT(max_entries, ARMS);
+	MAP_TYPE(key, (__u32)0);
+	MAP_TYPE(value, (struct ccp_totals){});
+} arms SEC(".maps");
+
+/* Adds what a count grew by since it was last added. The looks and the end may run at once. */
+#define ADD_GROWTH(t, w, what, now)                                                                                    \
+	do {                                                                                                           \
+		__u64 new = now, old = __sync_lock_test_and_set(&(w)->what, new);                                      \
+		if (new > old)                                                                                         \
+			__sync_fetch_and_add(&(t)->what, new - old);                                                   \
+	} while (0)
+
+INLINE void add_up(struct tcp_sock *tp, struct watched *w)
+{
+	__u32 arm = w->arm;
+	struct ccp_totals *t = map_lookup(&arms, &arm);
+	if (!t)
+		return;
+	ADD_GROWTH(t, w, acked, tp->bytes_acked);
+	ADD_GROWTH(t, w, retransmits, tp->total_retrans);
+	ADD_GROWTH(t, w, lost, tp->lost);
+	__u64 packets = tp->rate_delivered, interval_us = tp->rate_interval_us;
+	sample(t, tp->srtt_us >> 3, interval_us ? packets * tp->mss_cache * 1000000 / interval_us : 0);
+}
+
+/* From now on it is watched. */
+INLINE void watch(struct sock_ops *socket, __u32 arm)
+{
+	void *sk = (void *)socket->sk;
+	if (!sk)
+		return;
+	struct watched *w = storage_get(&watched, sk, NULL, STORAGE_CREATE);
+	if (!w)
+		return;
+	w->arm = arm;
+	set_flags(socket, READ_ONCE(socket->flags) | STATE_CHANGES);
+}
+
+/* Its end. Every rule of a cgroup is called for it, so that one alone adds it up. */
+INLINE void ended(struct sock_ops *socket)
+{
+	void *sk = (void *)socket->sk;
+	struct watched *w = sk ? storage_get(&watched, sk, NULL, 0) : NULL;
+	if (!w || __sync_lock_test_and_set(&w->ended, 1))
+		return;
+	struct tcp_sock *tp = to_tcp_sock(sk);
+	if (tp)
+		add_up(tp, w);
+}
 
 #define V4_MAPPED __builtin_bswap32(0xffff)
 
@@ -30,6 +110,11 @@ SEC("sockops")
 int choose(struct sock_ops *socket)
 {
 	__u32 op = socket->op;
+	if (op == SOCK_OPS_STATE) {
+		if (socket->args[1] == TCP_CLOSE)
+			ended(socket);
+		return 1;
+	}
 	if (op != SOCK_OPS_TCP_CONNECT && op != SOCK_OPS_PASSIVE_ESTABLISHED)
 		return 1;
 	/* Both are read first: behind a branch the compiler would make one access at a computed offset of the two. */
@@ -45,16 +130,30 @@ int choose(struct sock_ops *socket)
 	for (int i = 0; i < 4; i++)
 		if ((remote[i] & wanted.mask[i]) != wanted.prefix[i])
 			return 1;
-	if (random32() % 100 >= wanted.percent)
+	/* The server's port: the other end's of a connection that is made here, this end's of one that was accepted. */
+	__u32 peer_port = __builtin_bswap32(READ_ONCE(socket->remote_port)), own_port = READ_ONCE(socket->local_port);
+	__u32 port = op == SOCK_OPS_TCP_CONNECT ? peer_port : own_port;
+	if (port < wanted.first_port || port > wanted.last_port)
 		return 1;
-	/* A socket that has chosen one of ours by itself, or was given one by a narrower cgroup, keeps it. */
+	/* One that an earlier rule has, or leaves as it is to compare with, stays as it is. */
+	void *sk = (void *)socket->sk;
+	if (sk && storage_get(&watched, sk, NULL, 0))
+		return 1;
+	/* So does a socket that has chosen one of ours by itself, or was given one by a narrower cgroup. */
 	union name name = {};
 	if (get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && is_ours(&name))
 		return 1;
+	__u32 drawn = random32() % 100;
+	if (drawn >= wanted.percent) {
+		if (wanted.arm != NO_ARM && drawn < 2 * wanted.percent)
+			watch(socket, wanted.arm + 1);
+		return 1;
+	}
 	name.words[0] = wanted.to.words[0];
 	name.words[1] = wanted.to.words[1];
 	/* If the name is not registered any more, the socket keeps what it has. */
-	set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME);
+	if (set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && wanted.arm != NO_ARM)
+		watch(socket, wanted.arm);
 	return 1;
 }
 
@@ -68,6 +167,22 @@ struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 };
 #pragma clang attribute pop
+
+/* Adds up what every watched connection did since the last look. An iterator of the storage would see these alone, but not
+ * every kernel loads one: Linux 6.18 on a virtual machine said EPERM.
+ */
+SEC("iter/tcp")
+int look(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	if (!common)
+		return 0;
+	struct tcp_sock *tp = to_tcp_sock(common);
+	struct watched *w = tp ? storage_get(&watched, tp, NULL, 0) : NULL;
+	if (w && !w->ended)
+		add_up(tp, w);
+	return 0;
+}
 
 /* Puts out one byte for each socket that it moved. */
 SEC("iter/tcp")

@@ -11,10 +11,12 @@
 #define SOCK_OPS_TCP_CONNECT 3
 #define SOCK_OPS_ACTIVE_ESTABLISHED 4
 #define SOCK_OPS_PASSIVE_ESTABLISHED 5
+#define SOCK_OPS_STATE 10
 #define SOCK_OPS_TCP_LISTEN 11
 #define SOCK_OPS_PARSE_HDR_OPT 13
 #define SOCK_OPS_HDR_OPT_LEN 14
 #define SOCK_OPS_WRITE_HDR_OPT 15
+#define STATE_CHANGES 4
 #define PARSE_UNKNOWN_OPTIONS 32
 #define WRITE_OPTIONS 64
 #define OPTION_OF_THE_SYN 1
@@ -63,6 +65,7 @@ struct sock_ops {
 	__u32 segment_flags; /* TCP_FLAG_* */
 };
 
+static long (*set_flags)(void *socket, int flags) = (void *)59;
 static long (*set_option)(void *socket, int level, int option, void *value, int length) = (void *)49;
 static long (*get_option)(void *socket, int level, int option, void *value, int length) = (void *)57;
 

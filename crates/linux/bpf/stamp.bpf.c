@@ -24,7 +24,6 @@ struct packet {
 
 static long (*replace_checksum)(void *packet, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)11;
 static long (*pull_data)(void *packet, __u32 bytes) = (void *)39;
-static long (*set_flags)(void *socket, int flags) = (void *)59;
 static __u64 (*netns_cookie)(void *context) = (void *)122;
 static long (*load_option)(void *socket, void *option, __u32 bytes, __u64 flags) = (void *)142;
 static long (*store_option)(void *socket, const void *option, __u32 bytes, __u64 flags) = (void *)143;

@@ -329,6 +329,11 @@ impl Kernel {
         algorithms.flat_map(|(index, algorithm)| algorithm.memory.table.flows(index, &algorithm.spec.kernel_name))
     }
 
+    /// The mapped tables of its algorithms.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::table::Table> {
+        self.algorithms.iter().map(|algorithm| &algorithm.memory.table)
+    }
+
     /// The same for another thread.
     pub fn watch(&self) -> Flows {
         let table = |algorithm: &Registered| (algorithm.spec.kernel_name.clone(), algorithm.memory.table.clone());

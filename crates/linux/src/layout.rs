@@ -4,8 +4,10 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+use crate::totals::BUCKETS;
+
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.
@@ -94,7 +96,8 @@ pub struct Shown {
     pub fallback_us: AtomicU64,
     pub last_us: AtomicU64,
     pub delivered_rate: AtomicU64,
-    pad: [u64; 3],
+    pub retransmits: AtomicU64,
+    pad: [u64; 2],
 }
 
 /// `struct ccp_slot`
@@ -137,6 +140,20 @@ pub struct Plane {
     unused: u32,
     pad: [u64; 6],
     pub counters: [CpuCounters; 64],
+    pub ended: [CpuTotals; 64],
+}
+
+/// `struct ccp_totals`
+#[repr(C)]
+pub struct CpuTotals {
+    pub acked: AtomicU64,
+    pub retransmits: AtomicU64,
+    pub lost: AtomicU64,
+    pub rtt_sum: AtomicU64,
+    pub rate_sum: AtomicU64,
+    pub rtt: [AtomicU64; BUCKETS],
+    pub rate: [AtomicU64; BUCKETS],
+    unused: [u64; 3],
 }
 
 /// `struct ccp_program`, its code as words

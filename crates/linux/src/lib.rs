@@ -8,6 +8,7 @@
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
+mod arms;
 pub mod asm;
 pub mod bench;
 mod clock;
@@ -30,6 +31,7 @@ mod oracle;
 mod oracle_kernel;
 #[cfg(test)]
 mod oracle_stamps;
+mod owner;
 pub mod pad;
 mod pin;
 mod places;
@@ -45,12 +47,15 @@ pub mod stamp;
 mod table;
 #[cfg(test)]
 mod testing;
+mod totals;
 
+pub use arms::{Arm, Arms};
 pub use drive::{Observer, run_agent, run_agent_unprivileged};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
 pub use lock::abandon_name;
+pub use owner::Owner;
 pub use pin::{Observed, Presence, attached, detach, observe, presence};
 pub use places::{Places, choose_places};
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
@@ -58,3 +63,4 @@ pub use relay::{run_relay, run_relay_unprivileged};
 pub use remote::{RemoteError, remote_algorithms};
 pub use socket::wake_reader_at;
 pub use table::{FlowView, Flows};
+pub use totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};

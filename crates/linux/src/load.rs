@@ -432,6 +432,12 @@ pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
     plane
         .fallback_after_ns
         .store(limits.fallback_after.as_nanos().min(i64::MAX as u64), Relaxed);
+    set_window_and_rate(plane, limits);
+}
+
+/// Those that may change while an agent runs.
+pub(crate) fn set_window_and_rate(plane: &Plane, limits: &Limits) {
+    use std::sync::atomic::Ordering::Relaxed;
     plane.min_cwnd.store(limits.min_cwnd, Relaxed);
     plane.max_cwnd.store(limits.max_cwnd, Relaxed);
     plane.max_rate.store(limits.max_rate, Relaxed);

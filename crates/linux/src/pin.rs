@@ -165,6 +165,11 @@ impl Observed {
         crate::counters::of(&self.memory)
     }
 
+    /// What its flows did that ended.
+    pub fn ended(&self) -> crate::Totals {
+        crate::totals::of(self.memory.plane())
+    }
+
     /// How long its agent has given no sign of life.
     pub fn silence(&self) -> ccplane_units::Duration {
         crate::clock::now().since(self.heartbeat())

@@ -3,17 +3,21 @@
 //! New connections get their congestion control from a `sock_ops` program on a cgroup, when they connect or are
 //! accepted. It is pinned, so that the choice outlives the process that made it; removing the pin ends it at once and
 //! for good. A socket that chose a `ccp_*` by itself keeps it. Live connections are moved by a socket iterator.
+//!
+//! Several choices may hold at once ([`replace`]): the first that takes a connection has it.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
+use crate::arms::{Arms, NO_ARM};
 use crate::error::LoadError;
 use crate::log::{Listener, verifier_reason};
 use crate::namespace;
@@ -22,7 +26,7 @@ use crate::pin::{mount_bpffs, remove_link};
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 
-/// Where choices are pinned, by the congestion control chosen.
+/// Where choices are pinned, as `NAME-NUMBER` by the congestion control chosen. Names of congestion controls have no `-`.
 fn pins() -> PathBuf {
     crate::places::bpffs().join("ccplane/select")
 }
@@ -34,7 +38,9 @@ pub struct Selection {
     pub cgroup: Option<PathBuf>,
     /// The peer's address.
     pub to: Option<Prefix>,
-    /// Said for the whole system where neither of the above narrows it.
+    /// The server's port: the peer's of a connection that is made here, this host's of one that is accepted.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Said for the whole system where none of the above narrows it.
     pub system: bool,
     /// This share of them, chosen at random for each connection, 1 to 100.
     pub percent: u8,
@@ -48,6 +54,11 @@ impl fmt::Display for Selection {
         }
         if let Some(to) = &self.to {
             write!(f, ", to {to}")?;
+        }
+        match self.ports.as_ref().map(|ports| (ports.start(), ports.end())) {
+            None => {}
+            Some((first, last)) if first == last => write!(f, ", port {first}")?,
+            Some((first, last)) => write!(f, ", ports {first}-{last}")?,
         }
         match self.percent {
             100 => Ok(()),
@@ -184,19 +195,24 @@ pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> S
 
 /// What the BPF programs look for: `wanted` in `bpf/select.bpf.c`.
 #[derive(Default)]
-struct Wanted {
+pub(crate) struct Wanted {
     from: [u8; 16],
     to: [u8; 16],
     prefix: u128,
     mask: u128,
     percent: u32,
+    /// From the first to the last.
+    ports: [u32; 2],
+    /// Where those that are steered are added up.
+    arm: u32,
 }
 
 impl Wanted {
     /// Addresses go in network order.
     fn to_bytes(&self) -> Vec<u8> {
         let (prefix, mask) = (self.prefix.to_be_bytes(), self.mask.to_be_bytes());
-        [&self.from, &self.to, &prefix, &mask, &self.percent.to_ne_bytes()[..]].concat()
+        let numbers = [self.percent, self.ports[0], self.ports[1], self.arm].map(u32::to_ne_bytes);
+        [&self.from, &self.to, &prefix, &mask, &numbers.concat()[..]].concat()
     }
 }
 
@@ -213,40 +229,110 @@ fn place(selection: &Selection) -> Result<PathBuf, SelectError> {
     cgroup(selection.cgroup.as_deref())
 }
 
+/// New connections that get one congestion control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The congestion control, as the kernel knows it.
+    pub kernel_name: String,
+    /// The connections.
+    pub selection: Selection,
+}
+
 /// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
 /// until [`detach`]. An earlier choice of the same congestion control is replaced.
 pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
-    let to = padded(kernel_name)?;
+    let kernel_name = kernel_name.to_owned();
+    let selection = selection.clone();
+    replace(
+        std::slice::from_ref(&kernel_name.clone()),
+        &[Choice { kernel_name, selection }],
+        None,
+    )
+}
+
+/// From now on `choices` hold, in place of all earlier ones of the congestion controls `names`, also after this process ended,
+/// until [`detach`]. A connection goes to the first choice that takes it; choices of a narrower cgroup come before those of a
+/// wider one. With `arms`, choices of a share have as many connections watched as they steer. An error: the earlier choices hold as before, and none of the new ones does.
+pub fn replace(names: &[String], choices: &[Choice], arms: Option<&Arms>) -> Result<(), SelectError> {
+    for choice in choices {
+        padded(&choice.kernel_name)?;
+        place(&choice.selection)?;
+        registered(&choice.kernel_name)?;
+    }
+    let earlier: Vec<(PathBuf, String)> = pinned().filter(|(_, name)| names.contains(name)).collect();
+    if !choices.is_empty() {
+        mount_bpffs()?;
+        std::fs::create_dir_all(pins()).map_err(LoadError::io(format!("making {}", pins().display())))?;
+    }
+    let mut links = choices
+        .iter()
+        .map(|choice| link(choice, arms))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut made = Vec::new();
+    for (link, choice) in links.iter_mut().zip(choices) {
+        let pin = vacant(&choice.kernel_name);
+        if let Err(source) = link.pin(&pin) {
+            made.iter().for_each(|pin: &PathBuf| remove_link(pin));
+            return Err(bpf(format!("pinning {}", pin.display()))(source));
+        }
+        made.push(pin);
+    }
+    // The new choices hold by now, so that no connection is missed while the old ones go.
+    earlier.iter().for_each(|(pin, _)| remove_link(pin));
+    Ok(())
+}
+
+/// Has one choice hold for as long as the link is there.
+fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
+    let selection = &choice.selection;
     let path = place(selection)?;
     let (prefix, mask) = selection.to.as_ref().map(Prefix::words).unwrap_or_default();
+    let ports = selection.ports.clone().unwrap_or(0..=u16::MAX);
     let wanted = Wanted {
-        to,
+        to: padded(&choice.kernel_name)?,
         prefix,
         mask,
         percent: selection.percent.into(),
+        ports: [*ports.start(), *ports.end()].map(u32::from),
+        arm: match (arms, selection.percent) {
+            (Some(arms), 1..100) => arms.entry(&choice.kernel_name),
+            _ => NO_ARM,
+        },
         ..Wanted::default()
     };
-    registered(kernel_name)?;
     let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
-    mount_bpffs()?;
-    std::fs::create_dir_all(pins()).map_err(LoadError::io(format!("making {}", pins().display())))?;
-
-    let object = load("choose", &wanted)?;
-    let program = program(&object, "choose")?;
-    let mut link = program
+    let object = load("choose", &wanted, arms)?;
+    program(&object, "choose")?
         .attach_cgroup(cgroup.as_raw_fd())
-        .map_err(bpf(format!("attaching to {}", path.display())))?;
-    let pin = pins().join(kernel_name);
-    // The new choice holds by now, so that none is missed while the old one goes.
-    remove_link(&pin);
-    link.pin(&pin).map_err(bpf(format!("pinning {}", pin.display())))
+        .map_err(bpf(format!("attaching to {}", path.display())))
 }
 
-/// Ends every choice, or that of the congestion control `only`, also when the process that made it was killed. The names
+/// A pin for one more choice of this congestion control.
+fn vacant(kernel_name: &str) -> PathBuf {
+    let pin = |number: u32| pins().join(format!("{kernel_name}-{number}"));
+    (0..).map(pin).find(|pin| !pin.exists()).unwrap_or_else(|| pin(0))
+}
+
+/// Every pinned choice, with the congestion control chosen.
+fn pinned() -> impl Iterator<Item = (PathBuf, String)> {
+    let entries = std::fs::read_dir(pins()).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let file = entry.file_name().into_string().ok()?;
+        let name = file.split_once('-').map_or(file.as_str(), |(name, _)| name);
+        Some((entry.path(), name.to_owned()))
+    })
+}
+
+/// Ends every choice, or those of the congestion control `only`, also when the process that made them was killed. The names
 /// of the congestion controls that were chosen.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
-    let chosen = chosen().into_iter().filter(|name| only.is_none_or(|only| only == name));
-    let removed: Vec<String> = chosen.inspect(|name| remove_link(&pins().join(name))).collect();
+    let mut removed: Vec<String> = pinned()
+        .filter(|(_, name)| only.is_none_or(|only| only == name))
+        .inspect(|(pin, _)| remove_link(pin))
+        .map(|(_, name)| name)
+        .collect();
+    removed.sort();
+    removed.dedup();
     for directory in pins().ancestors().take(2) {
         // Fails, as it should, where something else is still pinned there.
         let _ = std::fs::remove_dir(directory);
@@ -256,10 +342,10 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
 
 /// The congestion controls that are chosen for some connections.
 pub fn chosen() -> Vec<String> {
-    let entries = std::fs::read_dir(pins()).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    let mut names: Vec<String> = pinned().map(|(_, name)| name).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Gives live connections, in every network namespace of this host, the congestion control `to`: those that run `only`,
@@ -271,7 +357,7 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
         ..Wanted::default()
     };
     registered(to)?;
-    let object = load("move", &wanted)?;
+    let object = load("move", &wanted, None)?;
     let link = program(&object, "move")?
         .attach()
         .map_err(bpf("attaching the socket iterator"))?;
@@ -345,8 +431,8 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     Ok(found)
 }
 
-/// Loads one program of the object.
-fn load(name: &str, wanted: &Wanted) -> Result<Object, SelectError> {
+/// Loads one program of the object, with the maps of `arms` for its own.
+pub(crate) fn load(name: &str, wanted: &Wanted, arms: Option<&Arms>) -> Result<Object, SelectError> {
     let missing = crate::privilege::missing();
     if !missing.is_empty() {
         return Err(LoadError::NotPermitted { missing }.into());
@@ -359,6 +445,9 @@ fn load(name: &str, wanted: &Wanted) -> Result<Object, SelectError> {
             program.set_autoload(this);
         }
         for mut map in open.maps_mut() {
+            if let Some(shared) = arms.and_then(|arms| arms.map(map.name())) {
+                map.reuse_fd(shared.as_fd())?;
+            }
             if let Some(value) = map.initial_value_mut() {
                 let bytes = wanted.to_bytes();
                 value[..bytes.len()].copy_from_slice(&bytes);
@@ -375,7 +464,7 @@ fn load(name: &str, wanted: &Wanted) -> Result<Object, SelectError> {
     })
 }
 
-fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, SelectError> {
+pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, SelectError> {
     let found = object.progs_mut().find(|program| program.name() == name);
     found.ok_or_else(|| LoadError::Mismatch(format!("it has no program {name}")).into())
 }
@@ -435,6 +524,7 @@ mod tests {
         let mut selection = Selection {
             cgroup: None,
             to: None,
+            ports: None,
             system: true,
             percent: 100,
         };
@@ -443,6 +533,8 @@ mod tests {
         selection.cgroup = Some("/web".into());
         selection.percent = 5;
         assert_eq!(selection.to_string(), "cgroup /web, to 10.0.0.0/8, 5 %");
+        selection.ports = Some(443..=443);
+        assert_eq!(selection.to_string(), "cgroup /web, to 10.0.0.0/8, port 443, 5 %");
     }
 
     #[test]
@@ -450,6 +542,7 @@ mod tests {
         let selection = Selection {
             cgroup: None,
             to: None,
+            ports: None,
             system: true,
             percent: 0,
         };

@@ -44,6 +44,8 @@ pub struct FlowView {
     pub acked: Bytes,
     /// Packets marked lost.
     pub lost: u64,
+    /// Packets sent again, as of its last ACK of a repair.
+    pub retransmits: u64,
     /// Reports made.
     pub reports: u64,
     /// Faults that its programs met.
@@ -157,6 +159,7 @@ impl Slot {
             mss: Bytes::new(shown.mss.load(Relaxed).into()),
             acked: Bytes::new(shown.acked.load(Relaxed)),
             lost: shown.lost.load(Relaxed),
+            retransmits: shown.retransmits.load(Relaxed),
             reports: shown.reports.load(Relaxed),
             faults: shown.faults.load(Relaxed),
             fallbacks: shown.fallbacks.load(Relaxed),

@@ -57,6 +57,7 @@ impl Cgroup {
         Selection {
             cgroup: Some(self.0.clone()),
             to: None,
+            ports: None,
             system: false,
             percent: 100,
         }

@@ -7,50 +7,58 @@
 mod options;
 mod reload;
 pub mod remote;
+mod rules;
+mod samples;
+mod texts;
 mod watch;
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use ccplane_agent::link::Remote;
 use ccplane_agent::{Agent, Options as AgentOptions};
-use ccplane_datapath::{Capabilities, Limits};
+use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_linux::select;
 use ccplane_linux::stamp::{self, Stamps};
-use ccplane_linux::{AlgorithmSpec, Kernel, LoadError, Options};
+use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, Options};
 
+use crate::config::{self, Settings};
 use crate::exit::{Failure, Kind};
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
 pub use options::AttachArgs;
-use options::{limits, selection};
-use watch::{Message, serve};
+use reload::Reload;
+use samples::{Callbacks, Samples};
+use watch::{Message, Watch, serve};
 
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     args.places.choose();
+    let config = config::read(args, registry)?;
+    let settings = Settings::of(args, config.as_ref())?;
+    config::require_algorithms(&settings, args)?;
     if args.watch {
-        return reload::run(args);
+        return texts::run(&settings);
     }
-    let limits = limits(args)?;
-    let selection = selection(args)?;
     let steered = match &args.agent {
-        None => agents(&args.alg, registry)?,
-        Some(address) => remote::steered(args, address)?,
+        None => agents(&settings.algorithms.value, registry)?,
+        Some(address) => remote::steered(args, &settings, address)?,
     };
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
-    if let Some(selection) = &selection {
-        select::check(selection).map_err(|e| Failure::new(Kind::Usage, e))?;
-    }
+    let known: Vec<AlgorithmSpec> = steered.iter().flat_map(|one| one.specs.iter().cloned()).collect();
+    let choices = rules::choices(&settings, config.as_ref(), &known)?;
     // Before there are threads, which inherit it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
-    let stop = interrupt::flag()?;
+    let (stop, again) = match &config {
+        Some(_) => interrupt::flag_and_reload()?,
+        None => (interrupt::flag()?, Default::default()),
+    };
 
     let mut attached = Attached {
         names: Vec::new(),
-        keep: args.keep,
+        keep: settings.keep.value,
     };
     let mut kernels = Vec::new();
     for one in &steered {
@@ -58,7 +66,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .iter()
             .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
         let stamped = wants.filter(|_| !args.dev.is_empty());
-        let (kernel, adopted) = register(&one.specs, &limits, args, stamped.map(String::as_str))?;
+        let (kernel, adopted) = register(&one.specs, &settings, args, stamped.map(String::as_str))?;
         for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
             attached.names.push(name.to_owned());
             let how = if adopted {
@@ -79,24 +87,43 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         }
         kernels.push(kernel);
     }
-    if let (Some(selection), Some(name)) = (&selection, attached.names.first()) {
-        select::attach(name, selection).map_err(|e| Failure::new(Kind::Failed, e))?;
-        say(json, name, &format!("chosen for {selection}"));
+    let arms = settings.metrics.value.and_then(|_| arms(&attached.names));
+    select::replace(&attached.names, &choices, arms.as_ref()).map_err(failed)?;
+    for choice in &choices {
+        say(json, &choice.kernel_name, &format!("chosen for {}", choice.selection));
     }
     keep_capabilities(args, true)?;
     let (sender, inbox) = mpsc::channel();
-    if let Some(address) = args.metrics {
+    if let Some(address) = settings.metrics.value {
         let to = sender.clone();
         // Where this thread is gone the answer is dropped, and the scrape is told so.
         let address = metrics::serve(address, move |answer| drop(to.send(Message::Figures(answer))))?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
+    let fallback_after = settings.fallback_after.value;
+    let samples = settings
+        .metrics
+        .value
+        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after));
+    let reload = Reload {
+        again,
+        args,
+        registry,
+        settings,
+        known,
+        owners: kernels.iter().map(Kernel::owner).collect(),
+        names: attached.names.clone(),
+    };
     serve(
         steered,
         kernels,
         &mut attached,
-        std::time::Duration::from_nanos(limits.fallback_after.as_nanos()),
-        &stop,
+        Watch {
+            stop: &stop,
+            fallback_after: fallback_after.to_std(),
+            reload,
+            samples,
+        },
         (sender, inbox),
         || keep_capabilities(args, false),
     )?;
@@ -119,8 +146,30 @@ struct Steered {
 
 /// Who runs the callbacks.
 enum By {
-    Agent(Box<Agent>),
+    Agent(Box<Agent>, Arc<Callbacks>),
     Remote(Box<dyn Remote>),
+}
+
+/// Where the times of callbacks are counted, by congestion control.
+fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
+    steered.iter().flat_map(|one| {
+        let here = match &one.by {
+            By::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
+            By::Remote(_) => None,
+        };
+        one.specs
+            .iter()
+            .map(move |spec| (spec.kernel_name.clone(), here.clone()))
+    })
+}
+
+/// What watches connections of rules with a share, where this kernel takes it.
+fn arms(names: &[String]) -> Option<Arms> {
+    let arms = Arms::new(names);
+    if let Err(error) = &arms {
+        tracing::warn!("shares are steered, but not compared with others in the metrics: {error}");
+    }
+    arms.ok()
 }
 
 /// Drops what loading needed and the rest does not, with `scheduling` but for what the agents' threads need to take their place.
@@ -156,7 +205,7 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
         add(&mut agent, contender, registry)?;
         Ok(Steered {
             specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
-            by: By::Agent(Box::new(agent)),
+            by: By::Agent(Box::new(agent), Arc::default()),
         })
     };
     wanted.iter().map(one).collect()
@@ -237,20 +286,21 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
 /// Takes over what an earlier process left under this name, or registers anew; with time stamps where they are wanted.
 fn register(
     specs: &[AlgorithmSpec],
-    limits: &Limits,
+    settings: &Settings,
     args: &AttachArgs,
     stamped: Option<&str>,
 ) -> Result<(Kernel, bool), Failure> {
     let fail = |e| Failure::new(Kind::Failed, e);
-    match Kernel::adopt(specs, limits) {
+    let limits = settings.limits();
+    match Kernel::adopt(specs, &limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
             let stamps = stamped.map(|name| attach_stamps(name, args)).transpose()?;
             let options = Options {
-                limits: *limits,
+                limits,
                 pin: true,
-                flows: args.max_flows,
-                unrestricted: args.any_user,
+                flows: settings.max_flows.value,
+                unrestricted: settings.any_user.value,
                 stamps: stamps.as_ref().map(Stamps::storage).transpose().map_err(fail)?,
                 ..Options::default()
             };

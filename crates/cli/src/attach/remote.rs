@@ -6,13 +6,14 @@ use ccplane_linux::{AlgorithmSpec, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
 use super::{AttachArgs, By, Steered};
+use crate::config::Settings;
 use crate::exit::{Failure, Kind};
 
 /// What is to be registered for the agent there, with a connection of its own for each algorithm.
-pub(super) fn steered(args: &AttachArgs, address: &AgentAddress) -> Result<Vec<Steered>, Failure> {
+pub(super) fn steered(args: &AttachArgs, settings: &Settings, address: &AgentAddress) -> Result<Vec<Steered>, Failure> {
     may_be_silent(address, args.silence)?;
-    let names = names(&args.alg, address)?;
-    let algorithms = ask(address, &names, args.fallback_after)?;
+    let names = names(&settings.algorithms.value, address)?;
+    let algorithms = ask(address, &names, settings.fallback_after.value)?;
     let steered = algorithms.into_iter().map(|one| Steered {
         by: By::Remote(address.remote(&one.name, args.silence)),
         specs: vec![one],

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ccplane_linux::{Kernel, Observed, Presence};
 
-use super::{Attached, By, Steered};
+use super::samples::{Counting, Samples};
+use super::{Attached, By, Reload, Steered};
 use crate::exit::{Failure, Kind};
 use crate::flows::stats;
 use crate::metrics;
@@ -29,6 +30,17 @@ pub(super) enum Message {
     Figures(metrics::Answer),
 }
 
+/// What the thread that watches works with.
+pub(super) struct Watch<'a> {
+    /// Ends all.
+    pub stop: &'a AtomicBool,
+    /// The owner's limit of silence.
+    pub fallback_after: Duration,
+    pub reload: Reload<'a>,
+    /// What the metrics tell, where they are served.
+    pub samples: Option<Samples>,
+}
+
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
 /// kernels stay this thread's: what ends with them may need its capabilities.
 ///
@@ -37,17 +49,17 @@ pub(super) fn serve(
     steered: Vec<Steered>,
     mut kernels: Vec<Kernel>,
     attached: &mut Attached,
-    fallback_after: Duration,
-    stop: &AtomicBool,
+    mut watching: Watch<'_>,
     (sender, inbox): (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let stop = watching.stop;
     let open = |name: &String| Observed::open(name).map_err(|e| Failure::new(Kind::Failed, e));
     let observed: Vec<Observed> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
     // An agent elsewhere may be silent: its flows are on the fallback then, and this process is well.
     let here: Vec<String> = steered
         .iter()
-        .filter(|one| matches!(one.by, By::Agent(_)))
+        .filter(|one| matches!(one.by, By::Agent(..)))
         .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
     let (detached, asked, ends, kept) = thread::scope(|scope| {
@@ -57,7 +69,9 @@ pub(super) fn serve(
             let run = move || {
                 let _ended = ended;
                 match one.by {
-                    By::Agent(mut agent) => ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut ()),
+                    By::Agent(mut agent, callbacks) => {
+                        ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut Counting(callbacks))
+                    }
                     By::Remote(mut remote) => {
                         ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
                     }
@@ -71,7 +85,7 @@ pub(super) fn serve(
         let kept = started();
         let running = threads.is_ok() && kept.is_ok();
         let detached = running
-            .then(|| watch(&observed, &here, fallback_after, stop, &inbox))
+            .then(|| watch(&observed, &here, &mut watching, &inbox))
             .flatten();
         // Before the end of the scope, which waits for the threads.
         let asked = stop.swap(true, Ordering::Relaxed);
@@ -137,10 +151,10 @@ fn leave(attached: &mut Attached) -> ! {
 fn watch(
     observed: &[Observed],
     here: &[String],
-    fallback_after: Duration,
-    stop: &AtomicBool,
+    watching: &mut Watch<'_>,
     inbox: &mpsc::Receiver<Message>,
 ) -> Option<String> {
+    let (stop, fallback_after) = (watching.stop, watching.fallback_after);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let watchdog = sd_notify::watchdog_enabled().unwrap_or(Duration::from_secs(10)) / 3;
     let mut pins = Pins::default();
@@ -150,11 +164,7 @@ fn watch(
         match inbox.recv_timeout(watchdog.min(Duration::from_millis(100))) {
             Ok(Message::Figures(answer)) => {
                 // A scraper that went away is not our fault.
-                let _ = answer.send(
-                    stats()
-                        .map(|all| metrics::of_algorithms(&all, &agents(observed, fallback_after)))
-                        .map_err(|failure| failure.to_string()),
-                );
+                let _ = answer.send(figures(observed, watching.samples.as_mut()));
             }
             Ok(Message::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -163,8 +173,13 @@ fn watch(
             told = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
+        let arms = watching.samples.as_ref().and_then(Samples::arms);
+        watching.reload.if_asked(arms);
         if looked.elapsed() >= LOOK_EVERY {
             looked = Instant::now();
+            if let Some(samples) = &mut watching.samples {
+                samples.look(observed);
+            }
             detached = observed
                 .iter()
                 .find(|o| pins.gone(looked, o.name(), ccplane_linux::presence(o.name())))
@@ -178,17 +193,17 @@ fn watch(
     detached
 }
 
-/// How each agent is, also one that runs elsewhere.
-fn agents(observed: &[Observed], fallback_after: Duration) -> Vec<metrics::AgentStats> {
-    let one = |observed: &Observed| {
-        let silence = Duration::from_nanos(observed.silence().as_nanos());
-        metrics::AgentStats {
-            algorithm: observed.name().to_owned(),
-            heartbeat_age_s: silence.as_secs_f64(),
-            up: silence <= fallback_after,
-        }
-    };
-    observed.iter().map(one).collect()
+/// What a scrape is answered.
+fn figures(
+    observed: &[Observed],
+    samples: Option<&mut Samples>,
+) -> Result<prometheus_client::registry::Registry, String> {
+    let all = stats().map_err(|failure| failure.to_string())?;
+    let mut registry = metrics::of_algorithms(&all);
+    if let Some(samples) = samples {
+        samples.add(observed, &mut registry)?;
+    }
+    Ok(registry)
 }
 
 /// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's limit of silence.

@@ -57,19 +57,8 @@ pub struct StampStats {
     pub no_room: u64,
 }
 
-/// An algorithm's agent, as its datapath sees it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AgentStats {
-    /// Name of the algorithm as the kernel knows it.
-    pub algorithm: String,
-    /// Since its last sign of life.
-    pub heartbeat_age_s: f64,
-    /// Whether that is within the owner's limit of silence; beyond it the flows are on the fallback.
-    pub up: bool,
-}
-
 /// These figures, by algorithm.
-pub fn registry(stats: &[AlgorithmStats], agents: &[AgentStats]) -> Registry {
+pub fn registry(stats: &[AlgorithmStats]) -> Registry {
     type Count = fn(&AlgorithmStats) -> u64;
     let labels = |s: &AlgorithmStats| -> Labels { vec![("algorithm", s.algorithm.clone())] };
     let gauges: [(&str, &str, Count); 3] = [
@@ -99,18 +88,6 @@ pub fn registry(stats: &[AlgorithmStats], agents: &[AgentStats]) -> Registry {
         }),
     ];
     let mut registry = Registry::with_prefix("ccplane");
-    let build = vec![
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("commit", env!("CCPLANE_COMMIT").to_owned()),
-    ];
-    gauge(&mut registry, "build_info", "Which ccplane this is", [(build, 1.0)]);
-    let of = |agent: &AgentStats| -> Labels { vec![("algorithm", agent.algorithm.clone())] };
-    let up = agents.iter().map(|agent| (of(agent), f64::from(u8::from(agent.up))));
-    let help = "Whether the agent gave a sign of life within the owner's limit of silence";
-    gauge(&mut registry, "agent_up", help, up);
-    let ages = agents.iter().map(|agent| (of(agent), agent.heartbeat_age_s));
-    let help = "Seconds since the agent's last sign of life";
-    gauge(&mut registry, "agent_heartbeat_age_seconds", help, ages);
     for (name, help, value) in gauges {
         gauge(
             &mut registry,
@@ -182,18 +159,7 @@ mod tests {
             reports: 12_345,
             ..AlgorithmStats::default()
         });
-        let agents = [AgentStats {
-            algorithm: "ccp_reno".into(),
-            heartbeat_age_s: 0.25,
-            up: true,
-        }];
-        let text = crate::metrics::text(registry(&stats, &agents), 0);
-        assert!(text.contains("ccplane_agent_up{algorithm=\"ccp_reno\"} 1.0"), "{text}");
-        assert!(
-            text.contains("ccplane_agent_heartbeat_age_seconds{algorithm=\"ccp_reno\"} 0.25"),
-            "{text}"
-        );
-        assert!(text.contains("ccplane_build_info{version=\""), "{text}");
+        let text = crate::metrics::text(registry(&stats), 0);
         assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
         assert!(
             text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),

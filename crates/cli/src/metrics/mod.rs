@@ -1,6 +1,7 @@
 //! The Prometheus endpoint: figures of algorithms (`attach`) or of a gateway, as text (OpenMetrics 1.0) over HTTP.
 
 mod algorithms;
+mod connections;
 mod gateway;
 mod server;
 
@@ -12,7 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub use algorithms::{AgentStats, AlgorithmStats, StampStats, registry as of_algorithms};
+pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
+pub use connections::{ConnectionStats, add as add_connections};
 pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 

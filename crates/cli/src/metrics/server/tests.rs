@@ -11,7 +11,6 @@ fn figures() -> Figures {
             fallbacks: 2,
             ..Default::default()
         }],
-        &[],
     ))
 }
 

@@ -1,0 +1,41 @@
+//! The rules of a configuration as choices of the kernel.
+
+use ccplane_linux::AlgorithmSpec;
+use ccplane_linux::select::{self, Choice};
+
+use crate::config::{Config, Settings};
+use crate::exit::{Failure, Kind};
+
+/// What the kernel is asked for, when `known` are attached. An error: a rule cannot be made on this host, or its algorithm is not
+/// there.
+pub(super) fn choices(
+    settings: &Settings,
+    config: Option<&Config>,
+    known: &[AlgorithmSpec],
+) -> Result<Vec<Choice>, Failure> {
+    let choice = |rule: &crate::config::Setting<crate::config::Rule>| {
+        let refuse = |why: String, fix: String| match rule.place(config) {
+            Some((config, span)) => Failure::diagnostic(Kind::Usage, config.problem(span, why, fix)),
+            None if fix.is_empty() => Failure::text(Kind::Usage, why),
+            None => Failure::text(Kind::Usage, why).hint(fix),
+        };
+        let spec = match &rule.value.algorithm {
+            None => known.first(),
+            Some(name) => known.iter().find(|spec| *spec.name == **name),
+        };
+        let spec = spec.ok_or_else(|| {
+            let name = rule.value.algorithm.as_deref().unwrap_or("an algorithm");
+            refuse(format!("{name} is not attached"), "the agent has to have it".to_owned())
+        })?;
+        select::check(&rule.value.selection).map_err(|why| {
+            let text = why.to_string();
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+            refuse(what.to_owned(), fix.to_owned())
+        })?;
+        Ok(Choice {
+            kernel_name: spec.kernel_name.clone(),
+            selection: rule.value.selection.clone(),
+        })
+    };
+    settings.rules.iter().map(choice).collect()
+}

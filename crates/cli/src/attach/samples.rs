@@ -1,0 +1,132 @@
+//! What connections did, for the metrics: looked at once a second, and added to what the kernel adds up at their end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ccplane_linux::{Arms, BUCKETS, Histogram, Observed, Observer, TIMES, Totals};
+use ccplane_units::Duration;
+
+use crate::metrics::{self, ConnectionStats};
+
+/// The figures of one process, for as long as it runs.
+pub(super) struct Samples {
+    algorithms: Vec<Algorithm>,
+    arms: Option<Arms>,
+    fallback_after: Duration,
+}
+
+struct Algorithm {
+    name: String,
+    /// Looks at flows that lived then.
+    looks: Totals,
+    /// What was told last: a flow that ends while it is read is in neither sum, and no count may fall.
+    told: Totals,
+    callbacks: Option<Arc<Callbacks>>,
+}
+
+impl Samples {
+    /// For these congestion controls, with the times of their callbacks where they run here.
+    pub fn new(
+        algorithms: impl Iterator<Item = (String, Option<Arc<Callbacks>>)>,
+        arms: Option<Arms>,
+        fallback_after: Duration,
+    ) -> Samples {
+        let algorithm = |(name, callbacks)| Algorithm {
+            name,
+            looks: Totals::default(),
+            told: Totals::default(),
+            callbacks,
+        };
+        Samples {
+            algorithms: algorithms.map(algorithm).collect(),
+            arms,
+            fallback_after,
+        }
+    }
+
+    /// What rules with a share are watched by.
+    pub fn arms(&self) -> Option<&Arms> {
+        self.arms.as_ref()
+    }
+
+    /// Looks at every flow once.
+    pub fn look(&mut self, observed: &[Observed]) {
+        for algorithm in &mut self.algorithms {
+            let flows = observed
+                .iter()
+                .filter(|o| o.name() == algorithm.name)
+                .flat_map(Observed::flows);
+            flows.for_each(|flow| algorithm.looks.sample(flow.srtt, flow.delivered_rate));
+        }
+        if let Some(Err(error)) = self.arms.as_ref().map(Arms::look) {
+            tracing::debug!("the watched connections were not looked at: {error}");
+        }
+    }
+
+    /// Adds the figures to a page.
+    pub fn add(
+        &mut self,
+        observed: &[Observed],
+        registry: &mut prometheus_client::registry::Registry,
+    ) -> Result<(), String> {
+        let (silence, mut stats) = (self.fallback_after, Vec::new());
+        for observed in observed {
+            if let Some(algorithm) = self.algorithms.iter_mut().find(|a| a.name == observed.name()) {
+                stats.push(algorithm.stats(observed, silence));
+            }
+        }
+        let arms = self.arms.as_ref().map(Arms::read).transpose();
+        let arms = arms.map_err(|error| error.to_string())?.unwrap_or_default();
+        metrics::add_connections(registry, &stats, &arms);
+        Ok(())
+    }
+}
+
+impl Algorithm {
+    fn stats(&mut self, observed: &Observed, limit: Duration) -> ConnectionStats {
+        // In this order: what ends in between is missed now and told the next time, never told twice.
+        let mut totals = observed.ended().with(&self.looks);
+        for flow in observed.flows() {
+            totals.count(flow.acked, flow.retransmits, flow.lost);
+        }
+        totals.acked = totals.acked.max(self.told.acked);
+        totals.retransmits = totals.retransmits.max(self.told.retransmits);
+        totals.lost = totals.lost.max(self.told.lost);
+        self.told = totals;
+        let silence = observed.silence();
+        ConnectionStats {
+            algorithm: self.name.clone(),
+            totals,
+            heartbeat_age: silence.to_std(),
+            up: silence <= limit,
+            callbacks: self.callbacks.as_ref().map(|callbacks| callbacks.read()),
+        }
+    }
+}
+
+/// How long an algorithm's callbacks took, counted by its thread and read by another.
+#[derive(Debug, Default)]
+pub(super) struct Callbacks {
+    counts: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+impl Callbacks {
+    fn read(&self) -> Histogram {
+        Histogram {
+            counts: std::array::from_fn(|i| self.counts[i].load(Relaxed)),
+            sum: self.sum_ns.load(Relaxed),
+        }
+    }
+}
+
+/// Counts them.
+pub(super) struct Counting(pub Arc<Callbacks>);
+
+impl Observer for Counting {
+    fn called(&mut self, took: Duration) {
+        let bucket = Histogram::bucket(TIMES, took.as_nanos());
+        self.0.counts[bucket].fetch_add(1, Relaxed);
+        self.0.sum_ns.fetch_add(took.as_nanos(), Relaxed);
+    }
+}

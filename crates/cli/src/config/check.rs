@@ -1,0 +1,222 @@
+//! Checks a configuration: every setting by itself, then all of them against each other.
+
+use std::ops::{Range, RangeInclusive};
+
+use ccplane_lab::Contender;
+use ccplane_linux::select::Selection;
+use ccplane_problem::{Problem, Source};
+use ccplane_units::{Bytes, Duration};
+use toml::Spanned;
+
+use super::file::{self, File, Q};
+use super::{Config, Knows, Rule};
+
+/// A pause of the scheduler is no dead agent.
+pub const LEAST_SILENCE: Duration = Duration::from_millis(10);
+/// What a table may hold: slots are numbered in 24 bits.
+pub const FLOWS: RangeInclusive<u32> = 1..=1 << 24;
+/// Rules are asked one after the other when a connection begins. The kernel takes 64 programs for a cgroup.
+const MOST_RULES: usize = 32;
+
+/// Checks a whole file.
+pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Result<Config, Problem> {
+    let context = Context { source, knows };
+    let algorithms = context.algorithms(file.algorithms.as_ref())?;
+    let limits = &file.limits;
+    context.limits(limits)?;
+    let flows = limits.max_flows.as_ref();
+    let max_flows = flows.map(|flows| context.number(flows, &FLOWS, "flows")).transpose()?;
+    if let Some(metrics) = &file.metrics
+        && metrics.get_ref().0.0.port() == 0
+    {
+        let fix = "give one, as 127.0.0.1:9464: who asks for them has to know it";
+        return Err(source.problem(metrics.span(), "no port", "here", fix));
+    }
+    Ok(Config {
+        file: source.file.to_owned(),
+        text: source.text.to_owned(),
+        rules: context.rules(&file.rule, algorithms.as_ref())?,
+        algorithms,
+        metrics: file
+            .metrics
+            .as_ref()
+            .map(|at| Spanned::new(at.span(), at.get_ref().0.0)),
+        keep: file.keep.clone(),
+        any_user: file.any_user.clone(),
+        min_cwnd: limits.min_cwnd.as_ref().map(plain),
+        max_cwnd: limits.max_cwnd.as_ref().map(plain),
+        max_rate: limits.max_rate.as_ref().map(plain),
+        fallback_after: limits.fallback_after.as_ref().map(plain),
+        max_flows,
+    })
+}
+
+/// A quantity by itself.
+fn plain<T: Copy>(written: &Q<T>) -> Spanned<T> {
+    Spanned::new(written.span(), written.get_ref().0)
+}
+
+struct Context<'a> {
+    source: Source<'a>,
+    knows: Knows<'a>,
+}
+
+impl Context<'_> {
+    /// What a type says of itself, as `reason; fix`.
+    fn said(&self, at: Range<usize>, text: &str) -> Problem {
+        let (what, fix) = text.split_once("; ").unwrap_or((text, ""));
+        self.source.problem(at, what, "here", fix)
+    }
+
+    fn algorithms(
+        &self,
+        written: Option<&Spanned<Vec<Q<Contender>>>>,
+    ) -> Result<Option<Spanned<Vec<Contender>>>, Problem> {
+        let Some(written) = written else { return Ok(None) };
+        let mut all: Vec<Contender> = Vec::new();
+        for one in written.get_ref() {
+            let contender = &one.get_ref().0;
+            if all.iter().any(|before| before.algorithm() == contender.algorithm()) {
+                let text = format!("`{}` is there twice", contender.algorithm());
+                let fix = "an algorithm has one set of parameters: remove one of them";
+                return Err(self.source.problem(one.span(), text, "again", fix));
+            }
+            (self.knows)(contender).map_err(|why| self.said(one.span(), &why))?;
+            all.push(contender.clone());
+        }
+        if all.is_empty() {
+            let fix = "name one, as algorithms = [\"cubic\"]; `ccplane algorithms` lists them";
+            return Err(self.source.problem(written.span(), "no algorithm", "empty", fix));
+        }
+        Ok(Some(Spanned::new(written.span(), all)))
+    }
+
+    fn limits(&self, limits: &file::Limits) -> Result<(), Problem> {
+        let default = ccplane_datapath::Limits::default();
+        let least = limits
+            .min_cwnd
+            .as_ref()
+            .map_or(default.min_cwnd, |q| q.get_ref().0.get());
+        let most = limits
+            .max_cwnd
+            .as_ref()
+            .map_or(default.max_cwnd, |q| q.get_ref().0.get());
+        if least > most {
+            let at = limits.min_cwnd.as_ref().or(limits.max_cwnd.as_ref());
+            let text = format!(
+                "min_cwnd, {}, is above max_cwnd, {}",
+                Bytes::new(least),
+                Bytes::new(most)
+            );
+            let fix = "no window satisfies both: lower one or raise the other";
+            return Err(self.source.problem(at.map_or(0..0, Spanned::span), text, "here", fix));
+        }
+        match &limits.fallback_after {
+            Some(time) if time.get_ref().0 < LEAST_SILENCE => {
+                let text = format!("fallback_after, {}, is too short", time.get_ref().0);
+                let fix = "a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least";
+                Err(self.source.problem(time.span(), text, "here", fix))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A number within a range.
+    fn number<T>(&self, written: &Spanned<i64>, range: &RangeInclusive<T>, what: &str) -> Result<Spanned<T>, Problem>
+    where
+        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+    {
+        let number = T::try_from(*written.get_ref())
+            .ok()
+            .filter(|number| range.contains(number));
+        number
+            .map(|number| Spanned::new(written.span(), number))
+            .ok_or_else(|| {
+                let text = format!("{} is no number of {what}", written.get_ref());
+                let fix = format!("write {} to {}", range.start(), range.end());
+                self.source.problem(written.span(), text, "here", fix)
+            })
+    }
+
+    fn rules(
+        &self,
+        written: &[Spanned<file::Rule>],
+        algorithms: Option<&Spanned<Vec<Contender>>>,
+    ) -> Result<Vec<Spanned<Rule>>, Problem> {
+        let known: Vec<&str> = algorithms
+            .iter()
+            .flat_map(|all| all.get_ref())
+            .map(Contender::algorithm)
+            .collect();
+        let mut all: Vec<Spanned<Rule>> = Vec::new();
+        for at in written {
+            // The reader marks the whole table; its first line is enough.
+            let table = self.source.text.get(at.span()).unwrap_or_default();
+            let line = at.span().start..at.span().start + table.find('\n').unwrap_or(table.len());
+            let rule = self.rule(at.get_ref(), line.clone(), &known)?;
+            if let Some(before) = all.iter().find(|before| takes_all(before.get_ref(), &rule)) {
+                let text = format!(
+                    "no connection comes to this rule: the one before, {}, takes all",
+                    before.get_ref()
+                );
+                let fix = "put the narrower rule first, or give the earlier one a `percent` below 100";
+                return Err(self.source.problem(line, text, "never reached", fix));
+            }
+            if all.len() == MOST_RULES {
+                let text = format!("more than {MOST_RULES} rules");
+                let fix = "join some: a port takes a range, a prefix can be shorter";
+                return Err(self.source.problem(line, text, "one too many", fix));
+            }
+            all.push(Spanned::new(line, rule));
+        }
+        Ok(all)
+    }
+
+    fn rule(&self, rule: &file::Rule, line: Range<usize>, known: &[&str]) -> Result<Rule, Problem> {
+        let name = &rule.algorithm;
+        if !known.contains(&name.get_ref().as_str()) {
+            let text = format!("no algorithm of this file is `{}`", name.get_ref().escape_debug());
+            let near = ccplane_problem::suggestions(name.get_ref(), known.iter().copied());
+            let fix = match (near.first(), name.get_ref().split_once(':')) {
+                (_, Some((alone, _))) => format!("write `{alone}` here, and its parameters under `algorithms`"),
+                (Some(near), None) => format!("did you mean `{near}`?"),
+                (None, None) => "name it under `algorithms` too".to_owned(),
+            };
+            return Err(self.source.problem(name.span(), text, "not listed", fix));
+        }
+        let narrowed = rule.cgroup.is_some() || rule.to.is_some() || rule.port.is_some();
+        if narrowed && rule.system {
+            let fix = "leave out `system`, or the conditions beside it";
+            return Err(self
+                .source
+                .problem(line, "`system` is for a rule without other conditions", "here", fix));
+        }
+        if !narrowed && !rule.system {
+            let fix = "give it `cgroup`, `to` or `port`, or say `system = true` for all connections of this host";
+            return Err(self.source.problem(line, "which connections?", "here", fix));
+        }
+        let percent = rule.percent.as_ref();
+        let percent = percent
+            .map(|percent| self.number(percent, &(1u8..=100), "percent"))
+            .transpose()?;
+        Ok(Rule {
+            algorithm: Some(name.get_ref().clone()),
+            selection: Selection {
+                cgroup: rule.cgroup.as_ref().map(|path| path.get_ref().clone()),
+                to: rule.to.as_ref().map(|to| to.get_ref().0),
+                ports: rule.port.as_ref().map(|ports| ports.get_ref().0.0.clone()),
+                system: rule.system,
+                percent: percent.map_or(100, Spanned::into_inner),
+            },
+        })
+    }
+}
+
+/// Whether everything that `later` asks for was taken by `earlier`. Prefixes and ports that overlap are not compared.
+fn takes_all(earlier: &Rule, later: &Rule) -> bool {
+    let (a, b) = (&earlier.selection, &later.selection);
+    a.percent == 100
+        && a.cgroup == b.cgroup
+        && (a.to.is_none() || a.to == b.to)
+        && (a.ports.is_none() || a.ports == b.ports)
+}

@@ -1,0 +1,111 @@
+//! `ccplane config`: what a configuration says, and what holds.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::{Config, PLACE, Settings, Unusable, known};
+use crate::Registry;
+use crate::attach::AttachArgs;
+use crate::exit::{Failure, Kind};
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// Say whether a configuration of `attach` can be used; or what is wrong with it, and where.
+    Check(CheckArgs),
+    /// Show what `attach` would do with the same options: file, environment and command line together, with every default.
+    Show(Box<AttachArgs>),
+}
+
+/// Which configuration.
+#[derive(Args)]
+pub struct CheckArgs {
+    /// The configuration, a TOML file. docs/attach.md explains it.
+    #[arg(default_value = PLACE)]
+    file: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(command: &ConfigCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check(args) => check(&args.file, registry, json),
+        ConfigCommand::Show(args) => show(args, registry, json),
+    }
+}
+
+fn check(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let config = Config::read(file, &|contender| known(contender, registry))?;
+    let rules = config.rules.iter().map(|rule| rule.get_ref());
+    let elsewhere: Vec<_> = rules
+        .clone()
+        .filter_map(|rule| rule.selection.cgroup.as_deref())
+        .filter(|cgroup| !cgroup.exists())
+        .collect();
+    if json {
+        let rules: Vec<_> = rules.map(ToString::to_string).collect();
+        println!(
+            "{}",
+            serde_json::json!({ "file": file, "rules": rules, "cgroups_not_here": elsewhere })
+        );
+        return Ok(());
+    }
+    println!("{}: no errors", file.display());
+    rules.for_each(|rule| println!("  {rule}"));
+    for cgroup in elsewhere {
+        println!(
+            "  {} is not on this host now; `attach` wants it there",
+            cgroup.display()
+        );
+    }
+    Ok(())
+}
+
+fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let config = read(args, registry)?;
+    let settings = Settings::of(args, config.as_ref())?;
+    if json {
+        let object = serde_json::json!({
+            "file": config.as_ref().map(|config| &config.file), "effective": settings.to_string(),
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    match &config {
+        Some(config) => println!("# {}, under environment and command line", config.file),
+        None => println!("# no configuration file: {PLACE} is not there"),
+    }
+    print!("{settings}");
+    Ok(())
+}
+
+/// The file that these options name, else the usual one if it is there.
+pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<Config>, Failure> {
+    let named = args.config.as_deref();
+    // An agent elsewhere has algorithms of its own, with its own parameters.
+    let read = match args.agent {
+        None => Config::read(path(args), &|contender| known(contender, registry)),
+        Some(_) => Config::read(path(args), &|_| Ok(())),
+    };
+    match read {
+        Ok(config) => Ok(Some(config)),
+        Err(Unusable::Read { why, .. }) if named.is_none() && why.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(unusable) => Err(unusable.into()),
+    }
+}
+
+/// Where that is.
+pub fn path(args: &AttachArgs) -> &Path {
+    args.config.as_deref().unwrap_or(Path::new(PLACE))
+}
+
+/// An error where nothing says what to attach.
+pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
+    if settings.algorithms.value.is_empty() && args.agent.is_none() {
+        return Err(Failure::text(Kind::Usage, "attach what?").hint(format!(
+            "--alg names algorithms, such as cubic; so does `algorithms` in {}",
+            path(args).display()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the reference.
+//!
+//! [`Config::parse`] gives a configuration in which everything fits together, or the first [`Problem`], with file, line, reason and
+//! fix. [`Settings`] are what holds in the end: the file, over it the environment, over that the command line.
+
+mod check;
+mod command;
+mod file;
+mod settings;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ccplane_lab::Contender;
+use ccplane_linux::select::Selection;
+use ccplane_problem::{Problem, Source};
+use ccplane_units::{Bytes, Duration, Rate};
+use toml::Spanned;
+
+use crate::exit::{Failure, Kind};
+use crate::{Parameters, Registry};
+
+pub use command::{ConfigCommand, path, read, require_algorithms, run};
+pub use settings::{Setting, Settings};
+
+/// Where `attach` looks for a configuration that nobody named.
+pub const PLACE: &str = "/etc/ccplane/ccplane.toml";
+const REFERENCE: &str = "docs/attach.md";
+
+/// A configuration as its file has it. `None`: the file says nothing of it.
+#[derive(Debug)]
+pub struct Config {
+    file: String,
+    text: String,
+    algorithms: Option<Spanned<Vec<Contender>>>,
+    metrics: Option<Spanned<SocketAddr>>,
+    keep: Option<Spanned<bool>>,
+    any_user: Option<Spanned<bool>>,
+    min_cwnd: Option<Spanned<Bytes>>,
+    max_cwnd: Option<Spanned<Bytes>>,
+    max_rate: Option<Spanned<Rate>>,
+    fallback_after: Option<Spanned<Duration>>,
+    max_flows: Option<Spanned<u32>>,
+    rules: Vec<Spanned<Rule>>,
+}
+
+/// Connections, and the algorithm that they get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name; `None`: the first of those attached.
+    pub algorithm: Option<String>,
+    /// The connections.
+    pub selection: Selection,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let algorithm = self.algorithm.as_deref().unwrap_or("the first algorithm");
+        write!(f, "{algorithm} for {}", self.selection)
+    }
+}
+
+/// Says whether there is such an algorithm; else why not, as `reason; fix`.
+type Knows<'a> = &'a dyn Fn(&Contender) -> Result<(), String>;
+
+/// Why a file gives no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It could not be read.
+    #[error("the configuration {} cannot be read: {why}", .path.display())]
+    Read {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// It cannot be meant.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+}
+
+impl From<Unusable> for Failure {
+    fn from(error: Unusable) -> Failure {
+        match error {
+            Unusable::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
+            read => Failure::new(Kind::Usage, read).hint("`--config` names another file"),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a text. `file` is its name in problems.
+    fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<Config, Problem> {
+        let source = Source { file, text };
+        let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
+        check::config(source, &written, knows)
+    }
+
+    /// Reads a file.
+    fn read(path: &Path, knows: Knows<'_>) -> Result<Config, Unusable> {
+        let text = std::fs::read_to_string(path).map_err(|why| Unusable::Read {
+            path: path.to_owned(),
+            why,
+        })?;
+        Ok(Config::parse(&path.display().to_string(), &text, knows)?)
+    }
+
+    /// A problem of this file.
+    pub fn problem(&self, span: std::ops::Range<usize>, message: impl Into<String>, fix: impl Into<String>) -> Problem {
+        let source = Source {
+            file: &self.file,
+            text: &self.text,
+        };
+        source.problem(span, message, "here", fix)
+    }
+}
+
+/// Whether this program has such an algorithm.
+fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
+    let Contender::Ccplane { name, parameters } = contender else {
+        return Err(format!(
+            "`{contender}` is the kernel's own; name one of ccplane's, such as cubic: `ccplane algorithms` lists them"
+        ));
+    };
+    let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+    registry
+        .by_name(name, &parameters)
+        .map(drop)
+        .map_err(|why| why.to_string())
+}

@@ -1,0 +1,329 @@
+//! What holds in the end: defaults, over them the file, over that the environment and the command line.
+
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use ccplane_datapath::Limits;
+use ccplane_lab::Contender;
+use ccplane_linux::select::{self, Selection};
+use ccplane_problem::Problem;
+use ccplane_units::{Bytes, Duration, Rate};
+use toml::Spanned;
+
+use super::check::LEAST_SILENCE;
+use super::{Config, Rule};
+use crate::attach::AttachArgs;
+use crate::exit::{Failure, Kind};
+
+/// A value, and who said it.
+#[derive(Clone, Debug)]
+pub struct Setting<T> {
+    /// The value.
+    pub value: T,
+    from: From,
+}
+
+/// Who said it.
+#[derive(Clone, Debug)]
+enum From {
+    Default,
+    /// These bytes of the file, at this line.
+    File(Range<usize>, usize),
+    /// The command line, or the environment.
+    Asked,
+}
+
+impl<T> Setting<T> {
+    /// Its place in the file, where it is from there.
+    pub fn place<'c>(&self, config: Option<&'c Config>) -> Option<(&'c Config, Range<usize>)> {
+        match &self.from {
+            From::File(span, _) => Some((config?, span.clone())),
+            From::Default | From::Asked => None,
+        }
+    }
+}
+
+/// All that `attach` can be told in a file.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is registered; empty: all that the agent elsewhere has.
+    pub algorithms: Setting<Vec<Contender>>,
+    /// Who gets what, in this order.
+    pub rules: Vec<Setting<Rule>>,
+    /// No window is smaller.
+    pub min_cwnd: Setting<Bytes>,
+    /// No window is larger.
+    pub max_cwnd: Setting<Bytes>,
+    /// No flow paces faster.
+    pub max_rate: Setting<Rate>,
+    /// The silence of an agent after which flows run on the datapath's own NewReno.
+    pub fallback_after: Setting<Duration>,
+    /// Flows that the table of each algorithm holds.
+    pub max_flows: Setting<u32>,
+    /// Where metrics are served.
+    pub metrics: Setting<Option<SocketAddr>>,
+    /// The registration outlives the process.
+    pub keep: Setting<bool>,
+    /// Processes of every user may choose.
+    pub any_user: Setting<bool>,
+}
+
+impl Settings {
+    /// Puts the two together. An error: they do not fit.
+    pub fn of(args: &AttachArgs, config: Option<&Config>) -> Result<Settings, Failure> {
+        let default = Limits::default();
+        let merge = Merge(config);
+        // The rules are for the file's algorithms: who names others means something else.
+        let alone = !args.alg.is_empty();
+        let asked = selection(args)?;
+        let rules = match (asked, config) {
+            (Some(selection), _) => vec![Setting {
+                value: Rule {
+                    algorithm: None,
+                    selection,
+                },
+                from: From::Asked,
+            }],
+            (None, Some(config)) if !alone => config.rules.iter().map(|rule| merge.written(rule)).collect(),
+            (None, _) => Vec::new(),
+        };
+        let settings = Settings {
+            algorithms: merge.choose(alone.then(|| args.alg.clone()), |c| c.algorithms.as_ref(), Vec::new()),
+            rules,
+            min_cwnd: merge.choose(args.min_cwnd, |c| c.min_cwnd.as_ref(), Bytes::new(default.min_cwnd)),
+            max_cwnd: merge.choose(args.max_cwnd, |c| c.max_cwnd.as_ref(), Bytes::new(default.max_cwnd)),
+            max_rate: merge.choose(
+                args.max_rate,
+                |c| c.max_rate.as_ref(),
+                Rate::from_bytes_per_sec(default.max_rate),
+            ),
+            fallback_after: merge.choose(
+                args.fallback_after,
+                |c| c.fallback_after.as_ref(),
+                default.fallback_after,
+            ),
+            max_flows: merge.choose(args.max_flows, |c| c.max_flows.as_ref(), ccplane_linux::most_flows()),
+            metrics: match (args.metrics, config.and_then(|c| c.metrics.as_ref())) {
+                (None, Some(file)) => {
+                    let Setting { value, from } = merge.written(file);
+                    Setting {
+                        value: Some(value),
+                        from,
+                    }
+                }
+                (asked, _) => Setting {
+                    value: asked,
+                    from: if asked.is_some() { From::Asked } else { From::Default },
+                },
+            },
+            keep: merge.choose(args.keep, |c| c.keep.as_ref(), false),
+            any_user: merge.choose(args.any_user, |c| c.any_user.as_ref(), false),
+        };
+        settings.fit()?;
+        Ok(settings)
+    }
+
+    /// Limits that contradict each other, of which each may come from elsewhere.
+    fn fit(&self) -> Result<(), Failure> {
+        if self.min_cwnd.value > self.max_cwnd.value {
+            let text = format!(
+                "--min-cwnd is above --max-cwnd: {}{}, {}{}",
+                self.min_cwnd.value, self.min_cwnd.from, self.max_cwnd.value, self.max_cwnd.from
+            );
+            return Err(Failure::text(Kind::Usage, text).hint("no window satisfies both"));
+        }
+        if self.fallback_after.value < LEAST_SILENCE {
+            let text = format!("--fallback-after {} is too short", self.fallback_after.value);
+            return Err(Failure::text(Kind::Usage, text)
+                .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
+        }
+        Ok(())
+    }
+
+    /// The owner's limits.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            min_cwnd: self.min_cwnd.value.get(),
+            max_cwnd: self.max_cwnd.value.get(),
+            max_rate: self.max_rate.value.bytes_per_sec(),
+            fallback_after: self.fallback_after.value,
+        }
+    }
+
+    /// What `later` differs in that cannot change while `attach` runs, at its place in `config`.
+    pub fn frozen(&self, later: &Settings, config: &Config) -> Option<Problem> {
+        let spans = [
+            (
+                "algorithms",
+                self.algorithms.value != later.algorithms.value,
+                config.algorithms.as_ref().map(Spanned::span),
+            ),
+            (
+                "fallback_after",
+                self.fallback_after.value != later.fallback_after.value,
+                config.fallback_after.as_ref().map(Spanned::span),
+            ),
+            (
+                "max_flows",
+                self.max_flows.value != later.max_flows.value,
+                config.max_flows.as_ref().map(Spanned::span),
+            ),
+            (
+                "metrics",
+                self.metrics.value != later.metrics.value,
+                config.metrics.as_ref().map(Spanned::span),
+            ),
+            (
+                "keep",
+                self.keep.value != later.keep.value,
+                config.keep.as_ref().map(Spanned::span),
+            ),
+            (
+                "any_user",
+                self.any_user.value != later.any_user.value,
+                config.any_user.as_ref().map(Spanned::span),
+            ),
+        ];
+        let (name, _, span) = spans.into_iter().find(|(_, differs, _)| *differs)?;
+        let text = format!("`{name}` cannot change while `ccplane attach` runs");
+        let fix = match span {
+            Some(_) => "put it back, or start `attach` anew: with --keep the flows only spend a moment on the fallback",
+            None => {
+                "write it again as it was, or start `attach` anew: with --keep the flows only spend a moment on the fallback"
+            }
+        };
+        Some(config.problem(span.unwrap_or(0..0), text, fix))
+    }
+}
+
+/// What a file says, unless another was asked for.
+struct Merge<'a>(Option<&'a Config>);
+
+impl<'a> Merge<'a> {
+    fn choose<T: Clone + 'a>(
+        &self,
+        asked: Option<T>,
+        of: impl FnOnce(&'a Config) -> Option<&'a Spanned<T>>,
+        default: T,
+    ) -> Setting<T> {
+        match (asked, self.0.and_then(of)) {
+            (Some(value), _) => Setting {
+                value,
+                from: From::Asked,
+            },
+            (None, Some(file)) => self.written(file),
+            (None, None) => Setting {
+                value: default,
+                from: From::Default,
+            },
+        }
+    }
+
+    fn written<T: Clone>(&self, at: &Spanned<T>) -> Setting<T> {
+        let text = self.0.map_or("", |config| config.text.as_str());
+        let before = text.get(..at.span().start).unwrap_or_default();
+        Setting {
+            value: at.get_ref().clone(),
+            from: From::File(at.span(), before.matches('\n').count() + 1),
+        }
+    }
+}
+
+/// The connections that the command line asks for, which replace the file's rules.
+fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
+    if args.cgroup.is_none() && args.to.is_none() && args.port.is_none() && !args.system {
+        if args.percent < 100 {
+            return Err(Failure::text(Kind::Usage, "--percent of what?")
+                .hint("it takes a share of what --cgroup, --to, --port or --system selects"));
+        }
+        return Ok(None);
+    }
+    let to = args.to.as_deref().map(str::parse).transpose();
+    let to = to.map_err(|e: select::BadPrefix| Failure::new(Kind::Usage, e))?;
+    Ok(Some(Selection {
+        cgroup: args.cgroup.clone(),
+        to,
+        ports: args.port.as_ref().map(|ports| ports.0.clone()),
+        system: args.system,
+        percent: args.percent,
+    }))
+}
+
+impl Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            From::Default => f.write_str(" # default"),
+            From::File(_, line) => write!(f, " # line {line}"),
+            From::Asked => f.write_str(" # command line or environment"),
+        }
+    }
+}
+
+/// As a file that says the same, with every default and where each setting comes from.
+impl Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.algorithms.value.iter().map(text).collect();
+        match names.as_slice() {
+            [] => writeln!(f, "# algorithms: none is named")?,
+            names => writeln!(f, "algorithms = [{}]{}", names.join(", "), self.algorithms.from)?,
+        }
+        match self.metrics.value {
+            Some(address) => writeln!(f, "metrics = {}{}", text(address), self.metrics.from)?,
+            None => writeln!(f, "# metrics: not served")?,
+        }
+        writeln!(f, "keep = {}{}", self.keep.value, self.keep.from)?;
+        writeln!(f, "any_user = {}{}", self.any_user.value, self.any_user.from)?;
+        writeln!(f, "\n[limits]")?;
+        writeln!(f, "min_cwnd = {}{}", text(self.min_cwnd.value), self.min_cwnd.from)?;
+        match self.max_cwnd.value.get() {
+            u64::MAX => writeln!(f, "# max_cwnd: no limit")?,
+            _ => writeln!(f, "max_cwnd = {}{}", text(self.max_cwnd.value), self.max_cwnd.from)?,
+        }
+        match self.max_rate.value.bytes_per_sec() {
+            u64::MAX => writeln!(f, "# max_rate: no limit")?,
+            _ => writeln!(f, "max_rate = {}{}", text(self.max_rate.value), self.max_rate.from)?,
+        }
+        writeln!(
+            f,
+            "fallback_after = {}{}",
+            text(self.fallback_after.value),
+            self.fallback_after.from
+        )?;
+        writeln!(f, "max_flows = {}{}", self.max_flows.value, self.max_flows.from)?;
+        self.rules.iter().try_for_each(|rule| self.rule(f, rule))
+    }
+}
+
+impl Settings {
+    fn rule(&self, f: &mut fmt::Formatter<'_>, Setting { value: rule, from }: &Setting<Rule>) -> fmt::Result {
+        let first = || self.algorithms.value.first().map(Contender::algorithm);
+        writeln!(f, "\n[[rule]]{from}")?;
+        match rule.algorithm.as_deref().or_else(first) {
+            Some(name) => writeln!(f, "algorithm = {}", text(name))?,
+            None => writeln!(f, "# algorithm: the first that the agent has")?,
+        }
+        if let Some(path) = &rule.selection.cgroup {
+            writeln!(f, "cgroup = {}", text(path.display()))?;
+        }
+        if let Some(to) = &rule.selection.to {
+            writeln!(f, "to = {}", text(to))?;
+        }
+        if let Some(ports) = &rule.selection.ports {
+            let ports = ccplane_bundle::gateway::config::Ports(ports.clone());
+            writeln!(f, "port = {}", text(ports))?;
+        }
+        if rule.selection.system {
+            writeln!(f, "system = true")?;
+        }
+        writeln!(f, "percent = {}", rule.selection.percent)
+    }
+}
+
+/// A TOML string.
+fn text(value: impl Display) -> String {
+    toml::Value::String(value.to_string()).to_string()
+}
+
+#[cfg(test)]
+mod tests;

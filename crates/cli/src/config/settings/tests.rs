@@ -1,0 +1,147 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    attach: AttachArgs,
+}
+
+const FILE: &str = r#"
+algorithms = ["cubic", "reno:report=acks"]
+metrics = "127.0.0.1:9464"
+
+[limits]
+min_cwnd = "2920b"
+max_rate = "1gbit"
+
+[[rule]]
+algorithm = "reno"
+to = "10.0.0.0/8"
+port = "443"
+percent = 5
+
+[[rule]]
+algorithm = "cubic"
+system = true
+"#;
+
+fn config(text: &str) -> Result<Config, Problem> {
+    Config::parse("test.toml", text, &|_| Ok(()))
+}
+
+fn settings(text: &str, line: &[&str]) -> Settings {
+    let line = Line::try_parse_from(std::iter::once(&"attach").chain(line)).expect("a command line");
+    let config = config(text).unwrap_or_else(|problem| panic!("{problem}"));
+    Settings::of(&line.attach, Some(&config)).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Line, message and fix of what is wrong.
+fn wrong(text: &str) -> (usize, String, String) {
+    let problem = config(text).expect_err("it is wrong");
+    let fix = problem.fix().unwrap_or_default().to_owned();
+    (problem.line(), problem.message().to_owned(), fix)
+}
+
+#[test]
+fn what_is_shown_reads_as_the_same() {
+    let shown = settings(FILE, &[]).to_string();
+    assert!(
+        shown.contains("min_cwnd = \"2.92KB\" # line 6") || shown.contains("# line 6"),
+        "{shown}"
+    );
+    assert!(shown.contains("fallback_after = \"500ms\" # default"), "{shown}");
+    let again = settings(&shown, &[]);
+    assert_eq!(again.limits(), settings(FILE, &[]).limits());
+    let rules = |settings: &Settings| settings.rules.iter().map(|rule| rule.value.clone()).collect::<Vec<_>>();
+    assert_eq!(rules(&again), rules(&settings(FILE, &[])));
+    assert_eq!(again.algorithms.value, settings(FILE, &[]).algorithms.value);
+}
+
+#[test]
+fn the_command_line_is_above_the_file() {
+    let settings = settings(FILE, &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"]);
+    assert_eq!(settings.min_cwnd.value, Bytes::new(3000));
+    assert_eq!(settings.max_rate.value, "1gbit".parse().expect("a rate"));
+    assert!(settings.keep.value);
+    assert_eq!(settings.metrics.value, "127.0.0.1:1".parse().ok());
+    assert_eq!(settings.rules.len(), 2);
+}
+
+#[test]
+fn other_algorithms_and_connections_replace_those_of_the_file() {
+    let other = settings(FILE, &["--alg", "copa"]);
+    assert_eq!(other.algorithms.value, [Contender::ccplane("copa")]);
+    assert!(other.rules.is_empty());
+    let other = settings(FILE, &["--to", "192.0.2.0/24", "--percent", "3"]);
+    assert_eq!(other.algorithms.value.len(), 2);
+    assert_eq!(other.rules.len(), 1);
+    assert_eq!(other.rules[0].value.selection.percent, 3);
+}
+
+#[test]
+fn limits_from_two_places_have_to_fit() {
+    let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
+    let config = config(FILE).expect("it is right");
+    let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
+    assert!(failure.to_string().contains("above"), "{failure}");
+}
+
+#[test]
+fn a_wrong_file_says_line_and_fix() {
+    let rule = |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
+    let cases = [
+        ("algorithm = [\"cubic\"]".to_owned(), 1, "algorithms"),
+        ("algorithms = []".to_owned(), 1, "name one"),
+        (
+            "algorithms = [\"cubic\", \"cubic:report=10ms\"]".to_owned(),
+            1,
+            "remove one",
+        ),
+        (
+            "[limits]\nmin_cwnd = \"3000b\"\nmax_cwnd = \"2000b\"".to_owned(),
+            2,
+            "lower one",
+        ),
+        ("[limits]\nmax_rate = 1000".to_owned(), 2, "mbit"),
+        ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, ""),
+        ("[limits]\nfallback_after = \"1ms\"".to_owned(), 2, "10ms"),
+        ("[limits]\nmax_flows = 0".to_owned(), 2, "write 1 to"),
+        ("metrics = \"9464\"".to_owned(), 1, "127.0.0.1:9464"),
+        (rule(""), 2, "system = true"),
+        (rule("system = true\nport = 443"), 2, "leave out"),
+        (rule("to = \"10.1.0.0/8\""), 4, ""),
+        (rule("port = 0"), 4, "443"),
+        (rule("port = 443\npercent = 0"), 5, "1 to 100"),
+        (rule("port = 443\ncgruop = \"/web\""), 5, "cgroup"),
+        (
+            rule("system = true").replace("algorithm = \"cubic\"", "algorithm = \"cubik\""),
+            3,
+            "cubic",
+        ),
+        (
+            rule("system = true\n[[rule]]\nalgorithm = \"cubic\"\nsystem = true"),
+            5,
+            "narrower rule first",
+        ),
+    ];
+    for (text, line, fix) in cases {
+        let (at, message, said) = wrong(&text);
+        assert_eq!(at, line, "{text}\n{message}; {said}");
+        assert!(said.contains(fix), "{text}\n{message}; {said}");
+    }
+}
+
+#[test]
+fn what_cannot_change_is_named_with_its_line() {
+    let before = settings(FILE, &[]);
+    let changed = |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
+    assert!(changed(&FILE.replace("percent = 5", "percent = 50")).is_none());
+    assert!(changed(&FILE.replace("1gbit", "2gbit")).is_none());
+    let problem = changed(&FILE.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
+    assert_eq!(problem.line(), 2);
+    let problem = changed(&format!("keep = true\n{FILE}")).expect("it cannot");
+    assert_eq!(problem.line(), 1);
+    assert!(problem.message().contains("keep"));
+}

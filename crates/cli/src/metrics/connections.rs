@@ -1,0 +1,202 @@
+//! What connections did, by algorithm and never by address, and whether the agents live.
+
+use std::fmt;
+use std::time::Duration;
+
+use ccplane_linux::{Arm, Histogram, RATES, RTTS, TIMES, Totals};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::{Labels, counter, gauge};
+
+/// What is told of one algorithm.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionStats {
+    /// Name as the kernel knows it, `ccp_<name>`.
+    pub algorithm: String,
+    /// What its flows did since it was registered.
+    pub totals: Totals,
+    /// How long ago its agent gave a sign of life.
+    pub heartbeat_age: Duration,
+    /// That is not longer than the owner's limit of silence.
+    pub up: bool,
+    /// The time that callbacks took, ns; `None` where they run in another process.
+    pub callbacks: Option<Histogram>,
+}
+
+/// Adds these figures, and those of the arms that are compared.
+pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
+    let named = |algorithm: &String| -> Labels { vec![("algorithm", algorithm.clone())] };
+    let all: Vec<_> = stats.iter().map(|s| (named(&s.algorithm), s.totals)).collect();
+    totals(registry, "", "of the algorithm's flows", &all);
+    // Only of algorithms that have arms.
+    let compared = arms
+        .iter()
+        .filter(|arm| arm.steered != Totals::default() || arm.control != Totals::default());
+    let arms: Vec<_> = compared
+        .flat_map(|arm| [("steered", arm.steered), ("control", arm.control)].map(|(name, sum)| (arm, name, sum)))
+        .map(|(arm, name, sum)| {
+            let mut labels = named(&arm.algorithm);
+            labels.push(("arm", name.to_owned()));
+            (labels, sum)
+        })
+        .collect();
+    if !arms.is_empty() {
+        totals(
+            registry,
+            "arm_",
+            "of connections that a share steers, and of as many others",
+            &arms,
+        );
+    }
+    gauge(
+        registry,
+        "agent_up",
+        "1 while the last heartbeat of the agent is younger than the limit of silence",
+        stats.iter().map(|s| (named(&s.algorithm), f64::from(u8::from(s.up)))),
+    );
+    gauge(
+        registry,
+        "agent_heartbeat_age_seconds",
+        "Time since the last heartbeat of the agent",
+        stats
+            .iter()
+            .map(|s| (named(&s.algorithm), s.heartbeat_age.as_secs_f64())),
+    );
+    let callbacks = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.callbacks?)));
+    let family = Histograms {
+        base: TIMES,
+        scale: 1e9,
+        series: callbacks.collect(),
+    };
+    let help = "Time that callbacks of the algorithm took for one batch of events, or for timers";
+    registry.register("callback_seconds", help, family);
+    gauge(
+        registry,
+        "build_info",
+        "The program that serves these figures",
+        [(
+            vec![
+                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("commit", env!("CCPLANE_COMMIT").to_owned()),
+            ],
+            1.0,
+        )],
+    );
+}
+
+/// The figures of one set of connections.
+fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Totals)]) {
+    type Count = fn(&Totals) -> u64;
+    let counters: [(&str, &str, Count); 3] = [
+        ("acked_bytes", "Bytes acknowledged", |t| t.acked),
+        ("retransmitted_packets", "Packets sent again", |t| t.retransmits),
+        ("lost_packets", "Packets marked lost", |t| t.lost),
+    ];
+    for (name, help, value) in counters {
+        let values = all.iter().map(|(labels, totals)| (labels.clone(), value(totals)));
+        counter(
+            registry,
+            &format!("{prefix}{name}"),
+            &format!("{help}, {whose}"),
+            values,
+        );
+    }
+    type Of = fn(&Totals) -> Histogram;
+    let histograms: [(&str, &str, u32, f64, Of); 2] = [
+        ("rtt_seconds", "Smoothed round-trip times", RTTS, 1e6, |t| t.rtt),
+        ("delivery_rate_bytes_per_second", "Delivery rates", RATES, 1.0, |t| {
+            t.rate
+        }),
+    ];
+    for (name, help, base, scale, of) in histograms {
+        let series = all
+            .iter()
+            .map(|(labels, totals)| (labels.clone(), of(totals)))
+            .collect();
+        let help = format!("{help}, {whose}, once a second and at the end");
+        registry.register(format!("{prefix}{name}"), help, Histograms { base, scale, series });
+    }
+}
+
+/// Histograms that were counted elsewhere, once for each series.
+#[derive(Debug)]
+struct Histograms {
+    /// Of the buckets.
+    base: u32,
+    /// What was counted, in one unit of the metric.
+    scale: f64,
+    series: Vec<(Labels, Histogram)>,
+}
+
+impl EncodeMetric for Histograms {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        for (labels, histogram) in &self.series {
+            let bounds = Histogram::bounds(self.base).map(|bound| bound as f64 / self.scale);
+            let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(histogram.counts).collect();
+            let count = histogram.counts.iter().sum();
+            let sum = histogram.sum as f64 / self.scale;
+            encoder
+                .encode_family(labels)?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_are_cumulative_and_end_with_all() {
+        let mut totals = Totals::default();
+        for us in [50, 100, 1 << 40] {
+            totals.rtt.add(RTTS, us);
+        }
+        let stats = ConnectionStats {
+            algorithm: "ccp_cubic".into(),
+            totals,
+            ..ConnectionStats::default()
+        };
+        let mut registry = Registry::with_prefix("ccplane");
+        add(&mut registry, &[stats], &[]);
+        let text = crate::metrics::text(registry, 0);
+        for line in [
+            "ccplane_rtt_seconds_bucket{le=\"0.000064\",algorithm=\"ccp_cubic\"} 1",
+            "ccplane_rtt_seconds_bucket{le=\"0.000128\",algorithm=\"ccp_cubic\"} 2",
+            "ccplane_rtt_seconds_bucket{le=\"+Inf\",algorithm=\"ccp_cubic\"} 3",
+            "ccplane_rtt_seconds_count{algorithm=\"ccp_cubic\"} 3",
+            "ccplane_acked_bytes_total{algorithm=\"ccp_cubic\"} 0",
+            "ccplane_agent_up{algorithm=\"ccp_cubic\"} 0.0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!text.contains("arm="), "nothing is compared: {text}");
+    }
+
+    #[test]
+    fn both_arms_of_an_algorithm_are_told() {
+        let steered = Totals {
+            acked: 7,
+            ..Totals::default()
+        };
+        let arm = Arm {
+            algorithm: "ccp_copa".into(),
+            steered,
+            control: Totals::default(),
+        };
+        let mut registry = Registry::with_prefix("ccplane");
+        add(&mut registry, &[], &[arm]);
+        let text = crate::metrics::text(registry, 0);
+        for (arm, bytes) in [("steered", 7), ("control", 0)] {
+            let line = format!("ccplane_arm_acked_bytes_total{{algorithm=\"ccp_copa\",arm=\"{arm}\"}} {bytes}");
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
+    }
+}

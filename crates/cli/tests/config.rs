@@ -1,0 +1,293 @@
+//! The configuration of `attach`: what `ccplane config` says of a file, and what a file does to real connections.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::Pid;
+
+use common::{can_run, eventually, lock_host};
+
+/// A file of the test's own; gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(text: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ccplane-config-{}-{number}.toml", std::process::id()));
+        fs::write(&path, text).expect("a free path");
+        Scratch(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.0).expect("it was written")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn ccplane(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments);
+    command
+}
+
+fn check(text: &str) -> (Output, String, String) {
+    let file = Scratch::new(text);
+    let output = ccplane(&["config", "check"])
+        .arg(file.path())
+        .output()
+        .expect("it runs");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (said(&output.stdout), said(&output.stderr));
+    (output, out, err)
+}
+
+#[test]
+fn a_right_file_is_explained() {
+    let (output, out, err) = check(
+        "algorithms = [\"cubic\", \"copa\"]\n[[rule]]\nalgorithm = \"copa\"\nto = \"10.0.0.0/8\"\npercent = 5\n\
+         [[rule]]\nalgorithm = \"cubic\"\ncgroup = \"/nonesuch\"\nport = \"8000-8999\"\n",
+    );
+    assert!(output.status.success(), "{err}");
+    assert!(out.contains("copa for the whole system, to 10.0.0.0/8, 5 %"), "{out}");
+    assert!(out.contains("cubic for cgroup /nonesuch, ports 8000-8999"), "{out}");
+    assert!(out.contains("/nonesuch is not on this host now"), "{out}");
+}
+
+#[test]
+fn a_wrong_file_says_line_reason_and_fix() {
+    for (text, parts) in [
+        ("algorithms = [\"cubik\"]", [":1:", "cubik", "cubic"]),
+        (
+            "algorithms = [\"native:cubic\"]",
+            [":1:", "kernel's own", "ccplane algorithms"],
+        ),
+        ("algorithms = [\"cubic:reprot=1\"]", [":1:", "reprot", "report"]),
+        (
+            "algorithms = [\"cubic\"]\n[limits]\nmax_rat = 1",
+            [":3:", "max_rat", "did you mean `max_rate`"],
+        ),
+        ("algorithms = [\"cubic\"", [":1:", "array", ""]),
+    ] {
+        let (output, out, err) = check(text);
+        assert_eq!(output.status.code(), Some(2), "{text}\n{out}{err}");
+        // miette wraps lines.
+        let plain = err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(parts.iter().all(|part| plain.contains(part)), "{text}\n{err}");
+    }
+}
+
+#[test]
+fn a_file_that_is_named_has_to_be_there() {
+    for arguments in [
+        ["config", "check", "/nonesuch.toml"],
+        ["config", "show", "--config=/nonesuch.toml"],
+    ] {
+        let output = ccplane(&arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(2) && said.contains("cannot be read"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_environment_is_above_the_file_and_the_command_line_above_both() {
+    let file =
+        Scratch::new("algorithms = [\"cubic\"]\nkeep = true\n[limits]\nmin_cwnd = \"3kB\"\nmax_rate = \"1gbit\"\n");
+    let show = |environment: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = ccplane(&["config", "show"]);
+        command.arg("--config").arg(file.path()).args(arguments);
+        let output = command.envs(environment.iter().copied()).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let lines = |shown: &str, name: &str| {
+        let found = shown.lines().find(|line| line.starts_with(name));
+        found.unwrap_or_else(|| panic!("{name}: {shown}")).to_owned()
+    };
+    let shown = show(&[], &[]);
+    assert!(
+        lines(&shown, "max_rate").contains("1gbit") && lines(&shown, "max_rate").ends_with("# line 5"),
+        "{shown}"
+    );
+    let shown = show(&[("CCPLANE_MAX_RATE", "2gbit"), ("CCPLANE_KEEP", "false")], &[]);
+    assert!(lines(&shown, "max_rate").contains("2gbit"), "{shown}");
+    assert!(lines(&shown, "keep").starts_with("keep = false"), "{shown}");
+    let shown = show(
+        &[("CCPLANE_MAX_RATE", "2gbit")],
+        &["--max-rate", "3gbit", "--port", "443"],
+    );
+    assert!(lines(&shown, "max_rate").contains("3gbit"), "{shown}");
+    assert!(
+        lines(&shown, "port").contains("443") && lines(&shown, "algorithm =").contains("cubic"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn nothing_to_attach_is_an_error() {
+    let file = Scratch::new("");
+    let output = ccplane(&["attach", "--config"])
+        .arg(file.path())
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && said.contains("attach what?"),
+        "{said}"
+    );
+}
+
+const NAMES: [&str; 2] = ["ccp_reno", "ccp_cubic"];
+
+/// `ccplane attach` by a file, and its end however the test ends.
+struct Attach {
+    child: Child,
+    said: Scratch,
+}
+
+impl Attach {
+    fn start(file: &Scratch, arguments: &[&str]) -> Attach {
+        let said = Scratch::new("");
+        let log = || Stdio::from(fs::File::options().append(true).open(said.path()).expect("it was made"));
+        let child = ccplane(&["attach", "--config"])
+            .arg(file.path())
+            .args(arguments)
+            .stdout(log())
+            .stderr(log())
+            .spawn()
+            .expect("it starts");
+        Attach { child, said }
+    }
+
+    /// Waits until it has said so, this many times.
+    fn says(&mut self, what: &str, times: usize) {
+        eventually(what, || {
+            let said = self.said.text();
+            assert!(
+                self.child.try_wait().expect("our child").is_none(),
+                "it goes on: {said}"
+            );
+            said.matches(what).count() >= times
+        });
+    }
+
+    fn reload(&self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).expect("it runs");
+    }
+}
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for name in NAMES {
+            let _ = ccplane_linux::select::detach(Some(name));
+            let _ = ccplane_linux::detach(Some(name));
+        }
+    }
+}
+
+/// What a new connection to this listener gets.
+fn control(listener: &TcpListener) -> String {
+    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let name = getsockopt(&stream, sockopt::TcpCongestion).expect("a TCP socket");
+    name.to_string_lossy().into_owned()
+}
+
+#[test]
+fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
+    if !can_run("several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing") {
+        return;
+    }
+    let _host = lock_host();
+    // Nobody else connects to these addresses.
+    let listener = || TcpListener::bind("127.7.7.7:0").expect("loopback");
+    let (web, other) = (listener(), listener());
+    let port = web.local_addr().expect("bound").port();
+    let file = Scratch::new(&format!(
+        "algorithms = [\"reno\", \"cubic\"]\n\
+         [limits]\nmin_cwnd = \"3kB\"\n\
+         [[rule]]\nalgorithm = \"cubic\"\nto = \"127.7.7.0/24\"\nport = {port}\n\
+         [[rule]]\nalgorithm = \"reno\"\nto = \"127.7.7.0/24\"\n"
+    ));
+    let first = file.text();
+    let mut attach = Attach::start(&file, &[]);
+    attach.says("ccp_reno: chosen for", 1);
+    assert_eq!(
+        (control(&web), control(&other)),
+        ("ccp_cubic".into(), "ccp_reno".into())
+    );
+
+    // A file that is wrong, and one that asks for what cannot change: line and fix are said, and all is as it was.
+    fs::write(file.path(), first.replace("3kB", "much")).expect("ours");
+    attach.reload();
+    attach.says("nothing changed", 1);
+    let moved = first.replace("\"reno\", \"cubic\"", "\"reno\", \"cubic\", \"copa\"");
+    fs::write(file.path(), moved.replace("port = ", "port = 1 #")).expect("ours");
+    attach.reload();
+    attach.says("nothing changed", 2);
+    let text = format!("{}:1: `algorithms` cannot change", file.path().display());
+    attach.says(&text, 1);
+    // A rule that this host cannot have keeps those before it from holding, too.
+    let impossible = first.replace("algorithm = \"cubic\"", "algorithm = \"reno\"");
+    fs::write(file.path(), format!("{impossible}cgroup = \"/nonesuch\"\n")).expect("ours");
+    attach.reload();
+    attach.says("nothing changed", 3);
+    attach.says("/nonesuch", 1);
+    assert_eq!(
+        (control(&web), control(&other)),
+        ("ccp_cubic".into(), "ccp_reno".into())
+    );
+
+    // The other way round.
+    let swapped = first
+        .replace("= \"cubic\"", "= \"x\"")
+        .replace("= \"reno\"", "= \"cubic\"");
+    fs::write(file.path(), swapped.replace("= \"x\"", "= \"reno\"")).expect("ours");
+    attach.reload();
+    attach.says("WARN", 1);
+    attach.says(&format!("reloaded {}", file.path().display()), 1);
+    assert_eq!(
+        (control(&web), control(&other)),
+        ("ccp_reno".into(), "ccp_cubic".into())
+    );
+
+    // Without rules nothing is chosen any more.
+    let alone: String = first.split("[[rule]]").take(1).collect();
+    fs::write(file.path(), alone).expect("ours");
+    attach.reload();
+    attach.says(&format!("reloaded {}", file.path().display()), 2);
+    assert!(!NAMES.contains(&control(&web).as_str()));
+
+    kill(Pid::from_raw(attach.child.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(
+        attach.child.wait().expect("our child").success(),
+        "{}",
+        attach.said.text()
+    );
+    assert!(
+        ccplane_linux::select::chosen()
+            .iter()
+            .all(|name| !NAMES.contains(&name.as_str()))
+    );
+}

@@ -1,0 +1,117 @@
+//! Two arms of connections, to compare: those that a rule steers, and as many others that keep their own congestion control.
+//! The maps are shared by the programs of all rules; whoever reads the figures has the watched connections looked at first.
+
+use std::cell::Cell;
+use std::io::{ErrorKind, Read};
+
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
+
+use crate::error::LoadError;
+use crate::select::{self, SelectError};
+use crate::totals::Totals;
+
+/// Entries of the map. `ARMS`.
+const ENTRIES: usize = 64;
+/// `NO_ARM`: a rule whose connections are not watched.
+pub(crate) const NO_ARM: u32 = u32::MAX;
+
+/// How connections of one algorithm's rules did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// The congestion control, as the kernel knows it.
+    pub algorithm: String,
+    /// Those that were steered.
+    pub steered: Totals,
+    /// Those that kept their own.
+    pub control: Totals,
+}
+
+/// What is watched, from when this was made.
+pub struct Arms {
+    names: Vec<String>,
+    watched: MapHandle,
+    arms: MapHandle,
+    look: Link,
+    /// A connection may be watched.
+    used: Cell<bool>,
+    _object: Object,
+}
+
+impl Arms {
+    /// For rules of these congestion controls. An error: the kernel does not take the program, or a capability is missing.
+    pub fn new(names: &[String]) -> Result<Arms, SelectError> {
+        let object = select::load("look", &select::Wanted::default(), None)?;
+        let handle = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?;
+            MapHandle::try_from(&map).map_err(select::bpf(format!("opening the map {name}")))
+        };
+        let (watched, arms) = (handle("watched")?, handle("arms")?);
+        let look = select::program(&object, "look")?
+            .attach()
+            .map_err(select::bpf("attaching the iterator of watched sockets"))?;
+        Ok(Arms {
+            names: names.to_vec(),
+            watched,
+            arms,
+            look,
+            used: Cell::new(false),
+            _object: object,
+        })
+    }
+
+    /// Looks at every watched connection of this thread's network namespace once: what it did since the last time is added, its RTT
+    /// and rate are counted. Those of other namespaces are added up at their end.
+    pub fn look(&self) -> Result<(), SelectError> {
+        if !self.used.get() {
+            return Ok(());
+        }
+        let mut sockets = Iter::new(&self.look).map_err(select::bpf("opening the iterator of watched sockets"))?;
+        let mut buffer = [0; 64];
+        loop {
+            match sockets.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) => (),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => (),
+                Err(error) => return Err(LoadError::io("looking at the watched sockets")(error).into()),
+            }
+        }
+    }
+
+    /// What they did.
+    pub fn read(&self) -> Result<Vec<Arm>, SelectError> {
+        let totals = |entry: usize| -> Result<Totals, SelectError> {
+            let value = self.arms.lookup(&(entry as u32).to_ne_bytes(), MapFlags::ANY);
+            let value = value.map_err(select::bpf("reading what watched connections did"))?;
+            let value = value.unwrap_or_default();
+            let words = value.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+            Ok(Totals::from_words(words))
+        };
+        let names = self.names.iter().take(ENTRIES / 2).enumerate();
+        names
+            .map(|(index, name)| {
+                Ok(Arm {
+                    algorithm: name.clone(),
+                    steered: totals(2 * index)?,
+                    control: totals(2 * index + 1)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Where connections of rules for this congestion control are added up.
+    pub(crate) fn entry(&self, name: &str) -> u32 {
+        self.used.set(true);
+        let index = self.names.iter().take(ENTRIES / 2).position(|known| known == name);
+        index.map_or(NO_ARM, |index| 2 * index as u32)
+    }
+
+    /// The map of this name, for another object.
+    pub(crate) fn map(&self, name: &std::ffi::OsStr) -> Option<&MapHandle> {
+        match name.to_str() {
+            Some("watched") => Some(&self.watched),
+            Some("arms") => Some(&self.arms),
+            _ => None,
+        }
+    }
+}
