@@ -57,14 +57,15 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "config",
-        &[
-            ("before a reload", "ccplane config check /etc/ccplane/ccplane.toml"),
-            (
-                "what holds in the end, and who said it",
-                "ccplane config show --max-rate 200mbit",
-            ),
-        ],
+        "config check",
+        &[("before a reload", "ccplane config check /etc/ccplane/ccplane.toml")],
+    ),
+    (
+        "config show",
+        &[(
+            "what holds in the end, and who said it",
+            "ccplane config show --max-rate 200mbit",
+        )],
     ),
     ("detach", &[("everything that `attach` left", "ccplane detach")]),
     (

@@ -35,7 +35,6 @@ mod recv;
 mod results;
 mod run;
 mod send;
-mod sink;
 mod transfer;
 mod version1;
 

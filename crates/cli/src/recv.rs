@@ -1,26 +1,30 @@
 //! `ccplane recv`: takes what `ccplane send` sends.
 
+mod incoming;
+mod place;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_transport::endpoint::Limits;
 use ccplane_transport::udp::Host;
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_units::{Bytes, Duration};
 use clap::Args;
-use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
-use crate::send::bar;
-use crate::sink::{Sink, Target};
-use crate::transfer::{HASH, HEAD, Head, Receipt, TransferArgs, failed, hex, warn_without_key};
+use crate::transfer::{TransferArgs, failed, hex, warn_without_key};
+use incoming::{Done, Incoming};
+use place::Target;
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long a sender has to take its receipt, once everything is stored. One that is gone has what it wanted.
-const RECEIPT_TAKEN_WITHIN: Duration = Duration::from_secs(3);
+/// The same while a file is being written down or read beside it.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+/// A sender that lives may say nothing new for so many times --timeout, as its own source may pause.
+const PAUSES: u64 = 3;
 /// Transfers at a time. With fewer, many small senders wait for each other; with more, windows are small.
 const MOST: usize = 64;
 /// How many of them one address may have, where no key tells friends from strangers.
@@ -34,10 +38,11 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4790")]
     listen: SocketAddr,
-    /// A file, which takes one transfer; a folder, which takes many; `-` for standard output; or a device such as `/dev/null`.
+    /// A folder, which takes files and folders under their names; a file, which takes one; `-` for standard output; or a device such as
+    /// `/dev/null`.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// End after one transfer. A file and standard output take no more than one anyway.
+    /// End after one transfer, of however many files. A file and standard output take no more than one anyway.
     #[arg(long)]
     once: bool,
     /// Replace the file if it exists.
@@ -89,37 +94,33 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         eprintln!("listening on {}", host.local());
     }
 
-    let mut transfers: BTreeMap<u64, Transfer> = BTreeMap::new();
+    let mut transfers: BTreeMap<u64, Incoming> = BTreeMap::new();
     let mut count = 0;
     loop {
         if interrupt::raised(&stop) {
-            let mut incomplete = once && transfers.is_empty();
-            for (id, transfer) in transfers {
+            let mut incomplete = (once && transfers.is_empty()).then(|| Failure::text(Kind::Failed, "interrupted"));
+            for (id, mut transfer) in transfers {
                 host.abort(id).map_err(failed)?;
+                transfer.interrupt();
                 match transfer.outcome() {
                     Ok(done) => print(&done, json, &target),
-                    Err(_) => incomplete = true,
+                    Err(why) => incomplete = Some(why),
                 }
             }
-            if !incomplete {
-                return Ok(());
-            }
-            return Err(Failure::text(
-                Kind::Failed,
-                "interrupted: nothing was kept of what was not complete",
-            ));
+            return incomplete.map_or(Ok(()), Err);
         }
-        host.turn(LOOK_EVERY).map_err(failed)?;
+        let busy = transfers.values().any(Incoming::is_busy);
+        host.turn(if busy { LOOK_SOON } else { LOOK_EVERY }).map_err(failed)?;
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
-            transfers.insert(id, Transfer::new(peer, count, host.now()));
+            transfers.insert(id, Incoming::new(peer, count, args.transfer.key.is_some(), host.now()));
         }
         let mut over = Vec::new();
         for (id, transfer) in &mut transfers {
             if transfer.step(*id, &mut host, &target) {
                 over.push(*id);
-            } else if transfer.gives_way(host.now(), args.transfer.timeout) {
+            } else if transfer.gives_way(host.now(), args.transfer.timeout * PAUSES) {
                 host.abort(*id).map_err(failed)?;
                 over.push(*id);
             }
@@ -146,204 +147,35 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// One transfer, from its first byte to the moment when the sender has its receipt.
-struct Transfer {
-    peer: SocketAddr,
-    number: u64,
-    begun: Time,
-    head: Vec<u8>,
-    bytes: u64,
-    sink: Option<Sink>,
-    name: String,
-    received: u64,
-    /// When the last of its bytes came, in order.
-    progress: Time,
-    hasher: blake3::Hasher,
-    /// The sender's.
-    hash: Vec<u8>,
-    receipt: Option<(Receipt, Time)>,
-    bar: ProgressBar,
-    failed: Option<String>,
-}
-
-/// A transfer that succeeded.
-struct Done {
-    peer: SocketAddr,
-    name: String,
-    bytes: u64,
-    seconds: f64,
-    hash: [u8; HASH],
-}
-
-impl Transfer {
-    fn new(peer: SocketAddr, number: u64, now: Time) -> Transfer {
-        Transfer {
-            peer,
-            number,
-            begun: now,
-            head: Vec::with_capacity(HEAD),
-            bytes: 0,
-            sink: None,
-            name: String::new(),
-            received: 0,
-            progress: now,
-            hasher: blake3::Hasher::new(),
-            hash: Vec::with_capacity(HASH),
-            receipt: None,
-            bar: ProgressBar::hidden(),
-            failed: None,
-        }
-    }
-
-    /// Takes what has arrived; true when there is nothing more to do.
-    fn step(&mut self, id: u64, host: &mut Host, target: &Target) -> bool {
-        let now = host.now();
-        if self.receipt.is_none() {
-            let (first, second) = host.arrived(id);
-            let taken = first.len() + second.len();
-            if taken > 0 {
-                self.progress = now;
-            }
-            let outcome = self.take(first, target).and_then(|()| self.take(second, target));
-            host.take(id, taken);
-            if let Err(why) = outcome.and_then(|()| self.complete(now)) {
-                self.sink = None;
-                self.receipt = Some((Receipt::Failed(why), now));
-            }
-            if let Some((receipt, _)) = &self.receipt {
-                let bytes = receipt.write();
-                let room = host.room(id);
-                let written = bytes.len().min(room.len());
-                room[..written].copy_from_slice(&bytes[..written]);
-                host.wrote(id, written);
-                host.finish(id);
-            }
-        } else {
-            // A sender that is told early that its bytes cannot be stored may have some under way.
-            let (first, second) = host.arrived(id);
-            let taken = first.len() + second.len();
-            host.take(id, taken);
-        }
-        let Some(connection) = host.connection(id) else {
-            return true;
-        };
-        if let Some(why) = connection.failure() {
-            if self.receipt.is_none() {
-                self.failed = Some(why.to_string());
-            }
-            return true;
-        }
-        match &self.receipt {
-            Some((_, since)) => connection.sent_all() || now.since(*since) > RECEIPT_TAKEN_WITHIN,
-            None => false,
-        }
-    }
-
-    /// Takes bytes of the sender's stream.
-    fn take(&mut self, mut bytes: &[u8], target: &Target) -> Result<(), String> {
-        if self.head.len() < HEAD {
-            let part = bytes.len().min(HEAD - self.head.len());
-            self.head.extend_from_slice(&bytes[..part]);
-            bytes = &bytes[part..];
-            let Ok(head) = self.head.as_slice().try_into() else {
-                return Ok(());
-            };
-            let head = Head::read(head).ok_or("the sender is no `ccplane send`, or one of another version")?;
-            let sink = target.open(self.number)?;
-            self.name = sink.name().to_owned();
-            (self.bytes, self.sink) = (head.bytes, Some(sink));
-            self.bar = bar(head.bytes);
-        }
-        let body = usize::try_from(self.bytes - self.received)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len());
-        let (body, rest) = bytes.split_at(body);
-        if let Some(sink) = &mut self.sink
-            && !body.is_empty()
-        {
-            sink.write(body)?;
-            self.hasher.update(body);
-            self.received += body.len() as u64;
-            self.bar.set_position(self.received);
-        }
-        if self.hash.len() + rest.len() > HASH {
-            return Err("more bytes than the sender announced".to_owned());
-        }
-        self.hash.extend_from_slice(rest);
-        Ok(())
-    }
-
-    /// Whether it has its place for nothing: its peer may be heard, but nothing comes that continues the stream.
-    fn gives_way(&mut self, now: Time, within: Duration) -> bool {
-        let idle = self.receipt.is_none() && now.since(self.progress) > within;
-        if idle {
-            self.failed = Some(format!("nothing new came for {within}"));
-        }
-        idle
-    }
-
-    /// Judges and stores, when everything is here.
-    fn complete(&mut self, now: Time) -> Result<(), String> {
-        let Ok(theirs) = <[u8; HASH]>::try_from(self.hash.as_slice()) else {
-            return Ok(());
-        };
-        let ours = *self.hasher.finalize().as_bytes();
-        self.bar.finish_and_clear();
-        let receipt = if ours == theirs {
-            if let Some(sink) = self.sink.take() {
-                self.name = sink.finish()?;
-            }
-            Receipt::Stored(ours)
-        } else {
-            self.sink = None;
-            Receipt::Differs(ours)
-        };
-        self.receipt = Some((receipt, now));
-        Ok(())
-    }
-
-    fn outcome(self) -> Result<Done, Failure> {
-        let from = format!("the transfer from {}", self.peer);
-        let failed = |text| Failure::text(Kind::Failed, text);
-        match self.receipt {
-            Some((Receipt::Stored(hash), at)) => Ok(Done {
-                peer: self.peer,
-                name: self.name,
-                bytes: self.bytes,
-                seconds: at.since(self.begun).as_secs_f64(),
-                hash,
-            }),
-            Some((Receipt::Differs(ours), _)) => Err(failed(format!(
-                "{from} arrived as something else: its hash is {}, the sender's {}; nothing was kept",
-                hex(&ours),
-                self.hash.iter().map(|b| format!("{b:02x}")).collect::<String>()
-            ))
-            .hint("the network, or a machine, changes data; with --key such datagrams are thrown away and sent again")),
-            Some((Receipt::Failed(why), _)) => Err(failed(format!("{from} was given up: {why}"))),
-            None => Err(failed(format!(
-                "{from} ended after {} of {} bytes: {}; nothing was kept",
-                self.received,
-                self.bytes,
-                self.failed.as_deref().unwrap_or("the sender is gone")
-            ))),
-        }
-    }
-}
-
 fn print(done: &Done, json: bool, target: &Target) {
-    let mbit = done.bytes as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
+    let sent = done.bytes - done.had;
+    let mbit = sent as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
     let text = if json {
         let object = json!({
-            "from": done.peer.to_string(), "out": done.name, "bytes": done.bytes, "blake3": hex(&done.hash),
-            "duration_s": done.seconds, "goodput_mbit": mbit,
+            "from": done.peer.to_string(), "out": done.name, "files": done.files, "bytes": done.bytes, "resumed_bytes": done.had,
+            "blake3": hex(&done.hash), "duration_s": done.seconds, "goodput_mbit": mbit, "renamed": done.renamed,
         });
         object.to_string()
     } else {
         let hash = &hex(&done.hash)[..16];
-        format!(
-            "{}: {} bytes from {}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
+        let files = if done.files == 1 {
+            String::new()
+        } else {
+            format!("{} files, ", done.files)
+        };
+        let had = if done.had == 0 {
+            String::new()
+        } else {
+            format!(" ({} were here)", done.had)
+        };
+        let mut text = format!(
+            "{}: {files}{} bytes from {}{had}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
             done.name, done.bytes, done.peer, done.seconds
-        )
+        );
+        for (wanted, name) in &done.renamed {
+            text.push_str(&format!("\n{wanted} was there already: the new one is {name}"));
+        }
+        text
     };
     if matches!(target, Target::Stdout) {
         eprintln!("{text}");

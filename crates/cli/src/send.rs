@@ -1,7 +1,8 @@
-//! `ccplane send`: a file, or a number of bytes, to a `ccplane recv` on another host.
+//! `ccplane send`: files, folders, standard input or a pattern, to a `ccplane recv` on another host.
 #![expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
 
-mod source;
+mod gather;
+mod stream;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,6 +14,9 @@ use ccplane_agent::datapath::{Here, There};
 use ccplane_agent::link::AgentAddress;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::{Capabilities, Limits};
+use ccplane_files::Hash;
+use ccplane_files::liveness::{Liveness, Verdict};
+use ccplane_files::wire::{Answer, Answers};
 use ccplane_lab::Contender;
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::crypto::Key;
@@ -20,30 +24,34 @@ use ccplane_transport::udp::{Congestion, Delays, Host};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::attach::add;
 use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, Kind};
-use crate::transfer::{HASH, HEAD, Receipt, TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
+use crate::transfer::{TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
 use crate::{Registry, interrupt};
-use source::Source;
+use gather::{Item, gather};
+use stream::{Filled, Stream};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How soon a source that pauses is looked at again, at first.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
 /// Between two updates of the progress bar.
 const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What to send, where to, and how.
 #[derive(Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "make_key"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["files", "bytes", "make_key"])))]
 pub struct SendArgs {
     /// The receiver, HOST:PORT.
     #[arg(value_name = "HOST:PORT", required_unless_present = "make_key")]
     to: Option<String>,
-    /// The file to send.
-    file: Option<PathBuf>,
+    /// Files and folders to send, under their names; `-` for standard input. What an interrupted attempt brought over is not sent again.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Send so many bytes of a pattern instead: `1GB`.
     #[arg(long, value_name = "N")]
     bytes: Option<Bytes>,
@@ -102,21 +110,24 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         return Err(Failure::text(Kind::Usage, text)
             .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
-    let source = Source::open(args.file.as_deref(), args.bytes)?;
+    let items = gather(&args.files, args.bytes, args.transfer.key.is_some())?;
     let to = resolve(args.to.as_deref().unwrap_or_default())?;
     warn_without_key(args.transfer.key.as_ref(), to);
     let stop = interrupt::flag()?;
-    let done = transfer(args, registry, source, to, &stop)?;
+    let done = transfer(args, registry, items, to, &stop)?;
     print(args, to, &done, json);
     Ok(())
 }
 
 /// A transfer that succeeded.
 struct Done {
+    files: usize,
     bytes: u64,
+    /// Of these, what the receiver had already.
+    had: u64,
     seconds: f64,
     cpu_s: f64,
-    hash: [u8; HASH],
+    hash: Hash,
     stats: Stats,
     mss: u64,
     /// One-way queueing delays, where packets were stamped.
@@ -130,7 +141,7 @@ struct Done {
 fn transfer(
     args: &SendArgs,
     registry: &Registry,
-    mut source: Source,
+    items: Vec<Item>,
     to: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<Done, Failure> {
@@ -155,49 +166,79 @@ fn transfer(
     let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(args, registry, &mut host)?;
-    let bar = bar(source.bytes);
+    let mut stream = Stream::new(items, args.rc3, host.now())?;
+    let total = stream.total();
+    let bar = bar(total);
 
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, congestion).map_err(failed)?;
-    let mut shown = begun.0;
-    let mut receipt = Vec::new();
+    let (mut shown, mut nap) = (begun.0, SHORTEST_NAP);
+    let (mut answers, mut receipt) = (Answers::default(), None);
+    let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
     if args.rc3 {
         // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
-        source.read_ahead(&mut host, id, LOOK_EVERY)?;
+        stream.read_ahead(&mut host, id, LOOK_EVERY)?;
     }
     loop {
         if interrupt::raised(stop) {
             host.abort(id).map_err(failed)?;
-            return Err(Failure::text(Kind::Failed, "interrupted: the receiver keeps nothing"));
+            return Err(
+                Failure::text(Kind::Failed, "interrupted").hint("the same command goes on from what has arrived")
+            );
         }
-        source.fill(&mut host, id)?;
-        host.turn(LOOK_EVERY).map_err(failed)?;
+        // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
+        nap = match stream.fill(&mut host, id) {
+            Ok(Filled::Quiet) => (nap * 2).min(LOOK_EVERY),
+            Ok(Filled::More | Filled::Waits) => SHORTEST_NAP,
+            Err(why) => {
+                host.abort(id).map_err(failed)?;
+                return Err(why);
+            }
+        };
+        let quiet = nap > SHORTEST_NAP;
+        host.turn(if quiet { nap } else { LOOK_EVERY }).map_err(failed)?;
 
+        let wrong = |why| Failure::new(Kind::Failed, why).hint(format!("is `ccplane recv` running at {to}?"));
         let (first, second) = host.arrived(id);
-        receipt.extend_from_slice(first);
-        receipt.extend_from_slice(second);
         let taken = first.len() + second.len();
+        for mut piece in [first, second] {
+            while let Some(answer) = answers.next(&mut piece).map_err(wrong)? {
+                match answer {
+                    Answer::Offer(offers) => stream.offered(offers),
+                    Answer::Block(entry, hash) => stream.block(entry, hash),
+                    last => receipt = Some(last),
+                }
+            }
+        }
         host.take(id, taken);
         let Some(connection) = host.connection(id) else {
             unreachable!("nobody else removes it")
         };
-        if connection.received_all() || receipt.len() > Receipt::MOST {
+        if receipt.is_some() || connection.received_all() {
             break;
         }
         if let Some(why) = connection.failure() {
-            return Err(ended(why, &host, id, to, keyed, &source));
+            return Err(ended(why, &host, to, keyed, &stream));
         }
-        // The host with that address says that nobody listens: as TCP does, it is believed only before anything else is heard.
-        if connection.srtt() == Duration::ZERO
-            && let Some(why) = host
+        if connection.srtt() == Duration::ZERO {
+            // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
+            if let Some(why) = host
                 .trouble()
                 .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused)
-        {
-            return Err(why_no_answer(to, keyed, Some(why)));
+            {
+                return Err(why_no_answer(to, keyed, Some(why)));
+            }
+        } else {
+            match liveness.look(host.now(), connection.heard(), host.refusals()) {
+                Verdict::Wait => {}
+                Verdict::Ask => host.probe(id),
+                Verdict::Silent => return Err(gone(to, &stream, "it does not answer any more")),
+                Verdict::Refused => return Err(gone(to, &stream, "its host says that nobody is there any more")),
+            }
         }
         if shown.elapsed() >= SHOW_EVERY {
             shown = Instant::now();
-            bar.set_position(connection.stats().acked.saturating_sub(HEAD as u64).min(source.bytes));
+            bar.set_position(arrived(&host, id, &stream));
         }
     }
     let elapsed = begun.0.elapsed();
@@ -214,12 +255,14 @@ fn transfer(
     // The acknowledgement of the receipt leaves.
     host.turn(Duration::ZERO).map_err(failed)?;
     host.remove(id);
-    judge(&receipt, to, &source)?;
+    judge(receipt, to, &stream)?;
     Ok(Done {
-        bytes: source.bytes,
+        files: stream.files(),
+        bytes: total.unwrap_or(stream.read),
+        had: stream.had,
         seconds: elapsed.as_secs_f64(),
         cpu_s: cpu - begun.1,
-        hash: source.hash(),
+        hash: stream.hash(),
         stats,
         mss,
         delays,
@@ -228,44 +271,61 @@ fn transfer(
     })
 }
 
+/// About how much the receiver has: what it had, and what was acknowledged.
+fn arrived(host: &Host, id: u64, stream: &Stream) -> u64 {
+    let acked = host.stats(id).map_or(0, |stats| stats.acked);
+    (stream.had + acked).min(stream.read)
+}
+
 /// Whether the receiver has what was sent.
-fn judge(receipt: &[u8], to: SocketAddr, source: &Source) -> Result<(), Failure> {
-    let ours = source.hash();
+fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
+    let ours = stream.hash();
     let failed = |text| Failure::text(Kind::Failed, text);
-    match Receipt::read(receipt) {
-        Some(Receipt::Stored(theirs)) if theirs == ours => Ok(()),
-        Some(Receipt::Stored(theirs) | Receipt::Differs(theirs)) => Err(failed(format!(
+    let changes = "the network, or a machine, changes data; with --key such datagrams are thrown away and sent again";
+    match receipt {
+        Some(Answer::Stored(theirs)) if theirs == ours => Ok(()),
+        Some(Answer::Stored(theirs)) => Err(failed(format!(
             "{to} has received something else than was sent: its hash is {}, ours {}",
             hex(&theirs),
             hex(&ours)
         ))
-        .hint("the network, or a machine, changes data; with --key such datagrams are thrown away and sent again")),
-        Some(Receipt::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {why}"))),
-        None => Err(failed(format!(
-            "{to} answers with something that is no receipt of `ccplane recv`"
-        ))),
+        .hint(changes)),
+        Some(Answer::Differs(entry, theirs)) => {
+            let name = Some(stream.name(entry)).filter(|name| !name.is_empty());
+            Err(failed(format!(
+                "{} arrived at {to} as something else than was sent: its hash there is {}",
+                name.unwrap_or_else(|| "what was sent".to_owned()),
+                hex(&theirs)
+            ))
+            .hint(changes))
+        }
+        Some(Answer::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {why}"))),
+        _ => {
+            Err(failed(format!("the receiver at {to} ended without a receipt")).hint("it says why on its own terminal"))
+        }
     }
 }
 
 /// Why the connection ended early, for a person.
-fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, keyed: bool, source: &Source) -> Failure {
-    let acked = host.stats(id).map_or(0, |stats| stats.acked);
-    let at = format!(
-        "after {} of {} bytes",
-        acked.saturating_sub(HEAD as u64).min(source.bytes),
-        source.bytes
-    );
+fn ended(why: Ended, host: &Host, to: SocketAddr, keyed: bool, stream: &Stream) -> Failure {
     match why {
         Ended::NoAnswer(_) => why_no_answer(to, keyed, host.trouble()),
-        Ended::TimedOut(_) | Ended::Silent => Failure::text(
-            Kind::Failed,
-            format!("the receiver at {to} was not heard any more {at}: {why}"),
-        )
-        .hint("it vanished, or the path to it did; --timeout says how long to hope"),
-        Ended::Reset => Failure::text(Kind::Failed, format!("the receiver at {to} gave up {at}"))
-            .hint("it says why on its own terminal"),
-        why => Failure::text(Kind::Failed, format!("the connection to {to} ended {at}: {why}")),
+        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, "it does not answer any more"),
+        Ended::Reset => gone(to, stream, "it gave up, and says why on its own terminal"),
+        why => gone(to, stream, &why.to_string()),
     }
+}
+
+/// The other side was there, and is no more.
+fn gone(to: SocketAddr, stream: &Stream, why: &str) -> Failure {
+    let of = stream
+        .total()
+        .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
+    let text = format!(
+        "the transfer to {to} ended after {}{of}: {why}",
+        HumanBytes(stream.read)
+    );
+    Failure::text(Kind::Failed, text).hint("the same command goes on from what has arrived")
 }
 
 /// Who decides the window; an agent is begun, or found.
@@ -315,17 +375,24 @@ fn resolve(to: &str) -> Result<SocketAddr, Failure> {
     found.next().ok_or_else(|| bad(&"the name has no address"))
 }
 
-/// A bar on a terminal, nothing in a pipe.
-pub fn bar(bytes: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg}[{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left");
-    ProgressBar::new(bytes).with_style(style.expect("a constant template is valid").progress_chars("=> "))
+/// A bar on a terminal, nothing in a pipe. Without a length it counts.
+pub fn bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{msg}[{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
+        ),
+        None => (ProgressBar::no_length(), "{msg}{bytes}  {bytes_per_sec}"),
+    };
+    let style = ProgressStyle::with_template(template).expect("a constant template is valid");
+    bar.with_style(style.progress_chars("=> "))
 }
 
 fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let Done {
         bytes, seconds, stats, ..
     } = done;
-    let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
+    let mbit = (bytes - done.had) as f64 * 8.0 / seconds.max(1e-9) / 1e6;
     let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
     let us = |share: f64| {
         let delay = done.delays.as_ref().and_then(|delays| delays.quantile(share));
@@ -333,7 +400,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     };
     if json {
         let object = json!({
-            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
+            "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
             "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
             "mss": done.mss, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
@@ -350,7 +417,17 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
         println!("{object}");
     } else {
         let hash = &hex(&done.hash)[..16];
-        println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        let files = if done.files == 1 {
+            String::new()
+        } else {
+            format!("{} files, ", done.files)
+        };
+        let had = if done.had == 0 {
+            String::new()
+        } else {
+            format!(" ({} it had)", done.had)
+        };
+        println!("{to} has {files}{bytes} bytes{had}, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
         let paced = match stats.pacing_rate {
             0 => String::new(),
             rate => format!(", paced at {}", Rate::from_bytes_per_sec(rate)),

@@ -1,13 +1,10 @@
-//! What `ccplane send` and `ccplane recv` say to each other over a connection, and the options that both take.
-//!
-//! The sender's stream: [`Head`], the bytes, their BLAKE3 hash. The receiver's stream: a [`Receipt`], when it has them all and
-//! has stored them, or when it cannot. The hash is of the whole stream as it was read and as it was stored: it finds what UDP's
-//! 16-bit checksum lets pass (which without a key is all that guards a datagram), and mistakes of either side.
+//! What `ccplane send` and `ccplane recv` both take, and both say.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ccplane_files::Hash;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native};
@@ -16,17 +13,6 @@ use clap::{Args, ValueEnum};
 
 use crate::exit::{Failure, Kind};
 use crate::link_rate::LinkRate;
-
-/// Begins the sender's stream; the number at its end is the protocol's version.
-const MAGIC: [u8; 8] = *b"ccpsend1";
-/// Begins the receiver's.
-const RECEIPT: [u8; 8] = *b"ccprecv1";
-/// Bytes of a hash.
-pub const HASH: usize = 32;
-/// Bytes of a [`Head`].
-pub const HEAD: usize = 16;
-/// Most bytes of a receipt's explanation.
-const MOST_TEXT: usize = 512;
 
 /// What both commands take.
 #[derive(Args)]
@@ -40,8 +26,9 @@ pub struct TransferArgs {
     /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
-    /// Give up when the other side was not heard for so long, or, as a receiver, when nothing new came from it.
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    /// Give up when the other side does not answer for so long, though it is asked at least 12 times; a receiver also when nothing new
+    /// comes for three times that.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: Duration,
     /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and answered by any receiver.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
@@ -144,85 +131,8 @@ pub fn warn_without_key(key: Option<&PathBuf>, address: SocketAddr) {
     }
 }
 
-/// Announces what comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Bytes that follow, without their hash.
-    pub bytes: u64,
-}
-
-impl Head {
-    /// As it is sent.
-    pub fn write(&self) -> [u8; HEAD] {
-        let mut out = [0; HEAD];
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..].copy_from_slice(&self.bytes.to_be_bytes());
-        out
-    }
-
-    /// From what was received; `None` where the other side speaks something else.
-    pub fn read(bytes: &[u8; HEAD]) -> Option<Head> {
-        let (magic, length) = bytes.split_first_chunk::<8>()?;
-        let bytes = u64::from_be_bytes(length.try_into().ok()?);
-        (*magic == MAGIC).then_some(Head { bytes })
-    }
-}
-
-/// What became of the bytes at the receiver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Receipt {
-    /// They have this hash and are stored.
-    Stored([u8; HASH]),
-    /// They do not have the hash that the sender said, but this one, and are not stored.
-    Differs([u8; HASH]),
-    /// They could not be stored.
-    Failed(String),
-}
-
-/// At most so many bytes of the text, whole characters only.
-fn first_bytes(text: &str, most: usize) -> &[u8] {
-    let end = text
-        .char_indices()
-        .map(|(at, c)| at + c.len_utf8())
-        .take_while(|end| *end <= most)
-        .last();
-    &text.as_bytes()[..end.unwrap_or(0)]
-}
-
-impl Receipt {
-    /// As it is sent.
-    pub fn write(&self) -> Vec<u8> {
-        let (kind, rest) = match self {
-            Receipt::Stored(hash) => (0, &hash[..]),
-            Receipt::Differs(hash) => (1, &hash[..]),
-            Receipt::Failed(text) => (2, first_bytes(text, MOST_TEXT)),
-        };
-        [&RECEIPT[..], &[kind], rest].concat()
-    }
-
-    /// From the whole of what was received.
-    pub fn read(bytes: &[u8]) -> Option<Receipt> {
-        let (&kind, rest) = bytes.strip_prefix(&RECEIPT)?.split_first()?;
-        match kind {
-            0 => Some(Receipt::Stored(rest.try_into().ok()?)),
-            1 => Some(Receipt::Differs(rest.try_into().ok()?)),
-            2 if rest.len() <= MOST_TEXT => Some(Receipt::Failed(printable(rest))),
-            _ => None,
-        }
-    }
-
-    /// Bytes that the longest takes.
-    pub const MOST: usize = 9 + MOST_TEXT;
-}
-
-/// Another host's words, for a terminal: without what could steer it.
-fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// A hash as people compare it.
-pub fn hex(hash: &[u8; HASH]) -> String {
+pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
@@ -245,44 +155,4 @@ pub fn why_no_answer(peer: SocketAddr, key: bool, trouble: Option<&io::Error>) -
     Failure::text(Kind::Failed, text).hint(format!(
         "is `ccplane recv` running there, {key}? does the path carry UDP in packets of --mtu?"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_and_receipts_are_read_as_they_were_written() {
-        let head = Head { bytes: 1 << 40 };
-        assert_eq!(Head::read(&head.write()), Some(head));
-        assert_eq!(Head::read(&[0x47; HEAD]), None);
-        let receipts = [
-            Receipt::Stored([1; HASH]),
-            Receipt::Differs([2; HASH]),
-            Receipt::Failed("cannot write x: No space left on device".to_owned()),
-        ];
-        for receipt in receipts {
-            let bytes = receipt.write();
-            assert!(bytes.len() <= Receipt::MOST);
-            assert_eq!(Receipt::read(&bytes), Some(receipt.clone()));
-        }
-        assert!(Receipt::Failed("ß".repeat(1000)).write().len() <= Receipt::MOST);
-    }
-
-    #[test]
-    fn a_receipt_that_is_none_or_steers_the_terminal_does_no_harm() {
-        let stored = Receipt::Stored([1; HASH]).write();
-        for bytes in [
-            &b""[..],
-            b"ccprecv1",
-            b"ccprecv1\x00short",
-            b"ccprecv1\x07",
-            &stored[1..],
-            &[&stored[..], b"x"].concat(),
-        ] {
-            assert_eq!(Receipt::read(bytes), None, "{bytes:?}");
-        }
-        let text = Receipt::read(b"ccprecv1\x02\x1b[2Jgone\xff");
-        assert_eq!(text, Some(Receipt::Failed(" [2Jgone\u{fffd}".to_owned())));
-    }
 }

@@ -255,7 +255,9 @@ fn contrib(file: &str) -> PathBuf {
 
 /// One of Prometheus' programs, as `scripts/setup test` unpacked it, or as it is installed.
 fn program(name: &str) -> Command {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/prometheus/usr/bin").join(name);
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/prometheus/usr/bin")
+        .join(name);
     Command::new(if unpacked.exists() { unpacked } else { name.into() })
 }
 

@@ -450,6 +450,19 @@ impl Connection {
         self.written - self.una_offset
     }
 
+    /// When the peer was heard last.
+    pub fn heard(&self) -> Time {
+        self.heard
+    }
+
+    /// Asks an open connection's peer for a sign of life: a segment without data, which it answers at once.
+    pub fn probe(&mut self) {
+        if matches!(self.state, State::Open | State::Draining) {
+            self.flags.window_probe = true;
+            self.stir();
+        }
+    }
+
     /// Smoothed RTT; zero before the first sample.
     #[inline(always)]
     pub fn srtt(&self) -> Duration {

@@ -5,13 +5,11 @@ use super::*;
 use crate::metrics::{AlgorithmStats, of_algorithms};
 
 fn figures() -> Figures {
-    Ok(of_algorithms(
-        &[AlgorithmStats {
-            algorithm: "ccp_x".into(),
-            fallbacks: 2,
-            ..Default::default()
-        }],
-    ))
+    Ok(of_algorithms(&[AlgorithmStats {
+        algorithm: "ccp_x".into(),
+        fallbacks: 2,
+        ..Default::default()
+    }]))
 }
 
 fn start(answer: impl Fn() -> Figures + Send + 'static) -> SocketAddr {

@@ -94,6 +94,7 @@ pub struct Host {
     /// The kernel has no room for the batch.
     blocked: bool,
     trouble: Option<io::Error>,
+    refusals: u64,
     warned: Vec<Dropped>,
     stamping: Stamping,
     link: Option<Rate>,
@@ -152,6 +153,7 @@ impl Host {
             drained: false,
             blocked: false,
             trouble: None,
+            refusals: 0,
             warned: Vec::new(),
             stamping: options.stamping,
             link: options.link,
@@ -295,6 +297,18 @@ impl Host {
     /// The last thing that the kernel said of a datagram that could not be delivered: why nobody answers, perhaps.
     pub fn trouble(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
+    }
+
+    /// How often a host has said that nobody listens where a datagram went.
+    pub fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// Asks a connection's peer for a sign of life.
+    pub fn probe(&mut self, id: u64) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.connection.probe();
+        }
     }
 
     /// The state machine of a connection.
@@ -506,8 +520,14 @@ impl Host {
             return Err(UdpError::Socket { what, why });
         }
         self.batch.limit(self.socket.batch());
-        self.trouble = Some(self.socket.unreachable().unwrap_or(why));
+        let why = self.socket.unreachable().unwrap_or(why);
+        self.note_trouble(why);
         Ok(())
+    }
+
+    fn note_trouble(&mut self, why: io::Error) {
+        self.refusals += u64::from(why.kind() == io::ErrorKind::ConnectionRefused);
+        self.trouble = Some(why);
     }
 
     /// Whether a connection is over, well or not.

@@ -56,7 +56,7 @@ impl Host {
                 .socket
                 .departures(|number, stamp| stamps.left(number, stamp, now, headers))
         {
-            self.trouble = Some(why);
+            self.note_trouble(why);
         }
         now
     }

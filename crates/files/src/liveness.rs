@@ -1,0 +1,161 @@
+//! Whether the other side still lives. A connection's own timeout doubles its patience at every try, and would ask six times in ten
+//! seconds. This asks often enough to tell loss from death: with 30 % lost each way half of the questions are answered, and of twelve
+//! one in four thousand times none.
+
+use ccplane_units::{Duration, Time};
+
+/// Questions that a silent side has to leave unanswered before it is given up.
+pub const QUESTIONS: u32 = 12;
+/// After a refusal the side is asked so soon again.
+const CONFIRM_EVERY: Duration = Duration::from_millis(200);
+/// So many questions have to be refused, with nothing heard in between. One refusal can be forged, or be of an earlier datagram.
+const REFUSALS: u64 = 3;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Wait,
+    /// Ask for a sign of life.
+    Ask,
+    /// It does not answer.
+    Silent,
+    /// Its host says that nobody is there any more.
+    Refused,
+}
+
+/// Watches one connection.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    patience: Duration,
+    /// Of the silence that is looked at.
+    since: Time,
+    asked: u32,
+    asked_at: Time,
+    /// Refusals when this silence began.
+    refusals: u64,
+    /// Of the last question, and how many of them were refused in a row.
+    seen: u64,
+    confirmed: u64,
+}
+
+impl Liveness {
+    /// From now on; `patience`: how long to ask before it is given up, 10 s for people who wait.
+    pub fn new(now: Time, patience: Duration) -> Liveness {
+        Liveness {
+            patience,
+            since: now,
+            asked: 0,
+            asked_at: now,
+            refusals: 0,
+            seen: 0,
+            confirmed: 0,
+        }
+    }
+
+    /// Looks at it: when something was last heard, and how often its host has refused a datagram so far.
+    pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> Verdict {
+        if heard > self.since {
+            *self = Liveness {
+                since: heard,
+                asked_at: heard,
+                refusals,
+                seen: refusals,
+                ..Liveness::new(heard, self.patience)
+            };
+        }
+        if self.asked >= QUESTIONS && now.since(self.since) >= self.patience {
+            return Verdict::Silent;
+        }
+        let refused = refusals > self.refusals;
+        let every = if refused {
+            CONFIRM_EVERY
+        } else {
+            self.patience / u64::from(QUESTIONS + 1)
+        };
+        if now.since(self.asked_at) < every {
+            return Verdict::Wait;
+        }
+        // A question that was asked before, and what came of it.
+        if refused && self.asked > 0 {
+            self.confirmed = if refusals > self.seen { self.confirmed + 1 } else { 0 };
+            if self.confirmed >= REFUSALS {
+                return Verdict::Refused;
+            }
+        }
+        self.seen = refusals;
+        self.asked += 1;
+        self.asked_at = now;
+        Verdict::Ask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const STEP: Duration = Duration::from_millis(50);
+
+    /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing. When it was given up and why, with the
+    /// number of questions.
+    fn run(seconds: u64, mut answers: impl FnMut(u32) -> (bool, bool)) -> (Option<(Duration, Verdict)>, u32) {
+        let (mut heard, mut refusals, mut asked) = (Time::ZERO, 0, 0);
+        let mut liveness = Liveness::new(Time::ZERO, PATIENCE);
+        let mut now = Time::ZERO;
+        while now < Time::ZERO + Duration::from_secs(seconds) {
+            now += STEP;
+            match liveness.look(now, heard, refusals) {
+                Verdict::Wait => {}
+                Verdict::Ask => {
+                    asked += 1;
+                    let (answered, refused) = answers(asked);
+                    heard = if answered { now } else { heard };
+                    refusals += u64::from(refused);
+                }
+                over => return (Some((now.since(Time::ZERO), over)), asked),
+            }
+        }
+        (None, asked)
+    }
+
+    #[test]
+    fn a_silent_side_is_given_up_after_ten_seconds_and_twelve_questions() {
+        let (over, asked) = run(60, |_| (false, false));
+        let (after, verdict) = over.unwrap();
+        assert_eq!(verdict, Verdict::Silent);
+        assert!(
+            after >= PATIENCE && after <= PATIENCE + Duration::from_secs(1),
+            "{after}"
+        );
+        assert!(asked >= QUESTIONS);
+    }
+
+    #[test]
+    fn a_refusal_is_believed_when_it_is_confirmed() {
+        let (over, _) = run(60, |_| (false, true));
+        let (after, verdict) = over.unwrap();
+        assert_eq!(verdict, Verdict::Refused);
+        assert!(after < Duration::from_secs(3), "{after}");
+        // One alone, of whoever: the side answers the next question.
+        let (over, _) = run(60, |n| (n % 2 == 0, n % 2 == 1));
+        assert_eq!(over, None);
+    }
+
+    #[test]
+    fn one_that_lives_is_asked_and_kept() {
+        let (over, asked) = run(120, |_| (true, false));
+        assert_eq!(over, None);
+        assert!(asked > 100, "{asked}");
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_answers_one_question_of_ten_is_kept(first in 1u32..10) {
+            let (over, _) = run(200, |n| (n % 10 == first % 10, false));
+            prop_assert_eq!(over, None);
+        }
+    }
+}
