@@ -218,7 +218,7 @@ fn transfer(
             break;
         }
         if let Some(why) = connection.failure() {
-            return Err(ended(why, &host, to, keyed, &stream));
+            return Err(ended(why, &host, to, keyed, &stream, arrived(&host, id, &stream)));
         }
         if connection.srtt() == Duration::ZERO {
             // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
@@ -232,8 +232,13 @@ fn transfer(
             match liveness.look(host.now(), connection.heard(), host.refusals()) {
                 Verdict::Wait => {}
                 Verdict::Ask => host.probe(id),
-                Verdict::Silent => return Err(gone(to, &stream, "it does not answer any more")),
-                Verdict::Refused => return Err(gone(to, &stream, "its host says that nobody is there any more")),
+                over => {
+                    let why = match over {
+                        Verdict::Refused => "its host says that nobody is there any more",
+                        _ => "it does not answer any more",
+                    };
+                    return Err(gone(to, &stream, arrived(&host, id, &stream), why));
+                }
             }
         }
         if shown.elapsed() >= SHOW_EVERY {
@@ -307,24 +312,21 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
 }
 
 /// Why the connection ended early, for a person.
-fn ended(why: Ended, host: &Host, to: SocketAddr, keyed: bool, stream: &Stream) -> Failure {
+fn ended(why: Ended, host: &Host, to: SocketAddr, keyed: bool, stream: &Stream, arrived: u64) -> Failure {
     match why {
         Ended::NoAnswer(_) => why_no_answer(to, keyed, host.trouble()),
-        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, "it does not answer any more"),
-        Ended::Reset => gone(to, stream, "it gave up, and says why on its own terminal"),
-        why => gone(to, stream, &why.to_string()),
+        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, "it does not answer any more"),
+        Ended::Reset => gone(to, stream, arrived, "it gave up, and says why on its own terminal"),
+        why => gone(to, stream, arrived, &why.to_string()),
     }
 }
 
 /// The other side was there, and is no more.
-fn gone(to: SocketAddr, stream: &Stream, why: &str) -> Failure {
+fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
     let of = stream
         .total()
         .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
-    let text = format!(
-        "the transfer to {to} ended after {}{of}: {why}",
-        HumanBytes(stream.read)
-    );
+    let text = format!("the transfer to {to} ended after {}{of}: {why}", HumanBytes(arrived));
     Failure::text(Kind::Failed, text).hint("the same command goes on from what has arrived")
 }
 

@@ -1,6 +1,8 @@
 //! `ccplane send` and `ccplane recv` over loopback, as a person runs them.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
+mod files;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -176,7 +178,7 @@ fn a_file_arrives_as_it_was_under_every_kind_of_control() {
             );
             assert_eq!(receiver.end().0, 0);
             assert_eq!(fs::read(source).unwrap(), fs::read(&out).unwrap(), "{options:?}");
-            assert!(folder.names().iter().all(|name| !name.ends_with(".part")));
+            assert!(folder.names().iter().all(|name| !name.ends_with(".ccpart")));
         }
     }
 }
@@ -261,10 +263,10 @@ fn bad_requests_are_usage_errors() {
     let file = folder.file("f", 10);
     let exposed = folder.file("exposed", 10);
     fs::set_permissions(&exposed, fs::Permissions::from_mode(0o644)).unwrap();
-    let folder_path = folder.0.display().to_string();
+    let hidden = folder.file(".hidden", 10);
     let cases: [(&[&str], &str); 9] = [
         (&["send", "nowhere", &file], "no address"),
-        (&["send", "127.0.0.1:1", &folder_path], "no regular file"),
+        (&["send", "127.0.0.1:1", &hidden], "--make-key"),
         (&["send", "127.0.0.1:1", &file, "--alg", "native:none"], "none"),
         (&["send", "127.0.0.1:1", &file, "--key", &exposed], "chmod 600"),
         (&["send", "127.0.0.1:1", &file, "--mtu", "100"], "--mtu"),
@@ -328,12 +330,15 @@ fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
     let output = sender.wait_with_output().unwrap();
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("not heard any more"),
+        output.status.code() == Some(1) && text.contains("does not answer any more"),
         "{text}"
     );
     stopped.signal("-CONT");
     let (code, text) = stopped.end();
-    assert!(code == 1 && text.contains("nothing was kept"), "{code} {text}");
+    assert!(
+        code == 1 && text.contains("too little had come to be kept"),
+        "{code} {text}"
+    );
     assert!(folder.names().is_empty());
 }
 
