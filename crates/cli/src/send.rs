@@ -130,6 +130,8 @@ struct Done {
     hash: Hash,
     stats: Stats,
     mss: u64,
+    /// The largest packet that the path carries.
+    packet: usize,
     /// One-way queueing delays, where packets were stamped.
     delays: Option<Delays>,
     /// Acknowledgements without a sample, as the departure of what they answer was not known.
@@ -256,6 +258,7 @@ fn transfer(
         let tail = host.connection(id).and_then(|connection| connection.tail_stats());
         tail.copied().unwrap_or_default()
     });
+    let packet = host.packet(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
     // The acknowledgement of the receipt leaves.
     host.turn(Duration::ZERO).map_err(failed)?;
@@ -270,6 +273,7 @@ fn transfer(
         hash: stream.hash(),
         stats,
         mss,
+        packet,
         delays,
         departures_missed,
         tail,
@@ -404,7 +408,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
         let object = json!({
             "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
             "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
-            "mss": done.mss, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
+            "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
             "queue_delay_samples": done.delays.as_ref().map_or(0, Delays::count),
@@ -441,6 +445,9 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             ms(stats.min_rtt),
             done.cpu_s,
         );
+        if done.packet < args.transfer.mtu as usize {
+            println!("the path carries packets of {} bytes", done.packet);
+        }
         if let (Some(delays), Some(median), Some(p99)) = (&done.delays, us(0.5), us(0.99)) {
             println!(
                 "queueing delay there, one way: median {median:.1} µs, 99th percentile {p99:.1} µs of {} packets",

@@ -20,9 +20,9 @@ pub struct TransferArgs {
     /// Encrypt with the key in this file, which the other side has too. `ccplane send --make-key FILE` makes one.
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Largest packet that the path carries, IP header included. Packets are never fragmented.
+    /// Largest packet, IP header included. Where the path carries only smaller ones, that is found out.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
-    mtu: u32,
+    pub mtu: u32,
     /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,

@@ -455,6 +455,20 @@ impl Connection {
         self.heard
     }
 
+    /// Timeouts in a row, without progress between them.
+    pub fn timeouts_in_row(&self) -> u8 {
+        self.backoff
+    }
+
+    /// From now on segments are cut no longer than this: the path has become narrower.
+    pub fn narrow(&mut self, mss: u16) {
+        if mss < self.mss {
+            self.mss = mss.max(1);
+            self.set_cwnd(self.cwnd);
+            self.stir();
+        }
+    }
+
     /// Asks an open connection's peer for a sign of life: a segment without data, which it answers at once.
     pub fn probe(&mut self) {
         if matches!(self.state, State::Open | State::Draining) {

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod files;
+mod path;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -1,6 +1,7 @@
 //! Connections of one address: opens them without trusting anybody, tells their datagrams apart, drops and counts the rest.
 //!
-//! A client's hello carries its random identifier and is padded to a full datagram. A listening endpoint answers it from
+//! A client's hello carries its random identifier and is padded to a full datagram. If nobody answers, further ones come in all sizes
+//! that paths have, and the largest that is answered is what this path carries. A listening endpoint answers it from
 //! nothing but a secret (see [`Cookies`]) and forgets it: the identifier that it answers with proves to have been received
 //! when the client's first data carries it, and only then is there any state. So a forged address costs a hash and draws
 //! fewer bytes than it sent. What has a connection's identifiers and, with a [`Key`], its seal, belongs to the connection;
@@ -15,7 +16,7 @@ mod shares;
 mod tests;
 
 pub use cookie::{Cookies, VALID};
-pub use session::{mss, overhead};
+pub use session::{BASE, mss, overhead, sizes};
 pub use shares::{LEAST_WINDOW, Limits};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -271,6 +272,8 @@ impl Endpoint {
         let local = listening.cookies.issue(now, address, source.id);
         let mut reply = Connection::accept(&self.config, now, &open).ok_or(Dropped::Unknown)?;
         let mut segment = reply.transmit(now, 0, &mut side).ok_or(Dropped::Unknown)?;
+        // Which of several hellos it is tells the client what the path carries.
+        (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         // Of two that are answered at once the second may get less; what it sends beyond that is dropped and comes again.
         segment.window = segment.window.min(u32::try_from(window).unwrap_or(u32::MAX));
         let number = listening.answers;
@@ -340,6 +343,11 @@ impl Endpoint {
     /// The address at the other end of a connection.
     pub fn address(&self, id: u64) -> Option<SocketAddr> {
         self.sessions.get(&id).map(|session| session.address)
+    }
+
+    /// Bytes of a datagram that the path of a connection carries.
+    pub fn size(&self, id: u64) -> Option<usize> {
+        self.sessions.get(&id).map(|session| session.size)
     }
 
     /// How many connections there are.

@@ -27,6 +27,19 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     (envelope + header + if sealed { TAG } else { 0 }) as u16
 }
 
+/// Datagrams that a path may carry where it does not carry full ones: over IPv4, packets of 28 bytes more. Jumbo frames, Ethernet, PPPoE
+/// (1492), tunnels inside one another, IPv6's least (1280, in IPv6 a datagram of 1232), and what IPv4 promises (576).
+const NARROWER: [usize; 17] = [
+    8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996, 548,
+];
+/// A path that has become narrower in the middle carries these, or little else works on it either.
+pub const BASE: usize = 1232;
+
+/// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones with it (RFC 8899, 5.3: a table).
+pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
+    std::iter::once(full).chain(NARROWER.into_iter().filter(move |size| *size < full))
+}
+
 /// What a datagram is written into and read from. See [`Endpoint`](super::Endpoint).
 pub(super) struct Session {
     pub address: SocketAddr,
@@ -36,8 +49,12 @@ pub(super) struct Session {
     pub remote: Option<u64>,
     /// Our MSS, for the peer to know.
     pub mss: u16,
-    /// Bytes of a datagram.
+    /// Bytes of a datagram that the path carries.
     pub size: usize,
+    /// Bytes of the largest that was tried.
+    full: usize,
+    /// Hellos of other sizes have left too.
+    searched: bool,
     pub seal: Option<Box<Seal>>,
 }
 
@@ -65,6 +82,8 @@ impl Session {
             remote: None,
             mss,
             size,
+            full: size,
+            searched: false,
             seal,
         }
     }
@@ -87,6 +106,8 @@ impl Session {
             remote: Some(remote),
             mss,
             size,
+            full: size,
+            searched: false,
             seal,
         }
     }
@@ -111,7 +132,8 @@ impl Session {
             }),
             number: self.seal.as_ref().map(|seal| seal.next),
         };
-        let size = self.size.min(out.len());
+        let size = if hello { self.hello(segment) } else { self.size };
+        let size = size.min(out.len());
         let text = size.checked_sub(if self.seal.is_some() { TAG } else { 0 })?;
         let payload = match segment.kind {
             Kind::Data => usize::from(segment.length),
@@ -134,6 +156,22 @@ impl Session {
                 Some(sealed)
             }
             None => Some(end),
+        }
+    }
+
+    /// The size of a hello: its transmission says which of [`sizes`] it is.
+    fn hello(&mut self, segment: &Segment) -> usize {
+        let step = usize::from(segment.transmission.saturating_sub(1));
+        self.searched |= step > 0;
+        sizes(self.full).nth(step).unwrap_or(self.full)
+    }
+
+    /// The size of the hello that is answered. A server of an earlier version does not say which it is.
+    fn answered(&self, segment: &Segment) -> usize {
+        match usize::from(segment.echo_transmission).checked_sub(1) {
+            Some(step) => sizes(self.full).nth(step).unwrap_or(self.full),
+            None if self.searched => sizes(self.full).last().unwrap_or(self.full),
+            None => self.full,
         }
     }
 
@@ -194,10 +232,14 @@ impl Session {
             head,
             datagram,
         )?;
-        let (segment, payload) = parse(datagram, head..end, side)?;
+        let (mut segment, payload) = parse(datagram, head..end, side)?;
         if segment.kind != Kind::OpenReply {
             return Err(Dropped::Unknown);
         }
+        self.size = self.answered(&segment);
+        self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
+        segment.length = segment.length.min(self.mss);
+        (segment.echo, segment.echo_transmission) = Default::default();
         self.remote = Some(server);
         if let Some(seal) = &mut self.seal {
             (seal.sealer, seal.opener) = Keys::connection(&seal.key, self.local, server).for_client();

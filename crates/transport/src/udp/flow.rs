@@ -20,6 +20,9 @@ pub enum Congestion {
 /// The datapath of the connections that an agent steers.
 pub(super) type Steering = Datapath<Box<dyn Way>>;
 
+/// Timeouts in a row after which a connection's peer is asked whether it is there. One more happens to every lossy path.
+const SUSPICIOUS: u8 = 2;
+
 pub(super) struct Flow {
     pub connection: Connection,
     /// `None`: steered.
@@ -35,6 +38,8 @@ pub(super) struct Flow {
     pub stamped: bool,
     /// The other end sends data in classes below the ordinary one.
     pub low: bool,
+    /// When its peer was asked for a sign of life between timeouts, and how many of those there had been in a row.
+    asked: Option<(Time, u8)>,
     /// Of what was sent, once its stamps tell.
     pub delays: Option<Box<Delays>>,
 }
@@ -65,6 +70,7 @@ impl Flow {
             taken: 0,
             stamped: false,
             low: false,
+            asked: None,
             delays: None,
         }
     }
@@ -138,6 +144,28 @@ impl Flow {
                 .connection
                 .on_control_deadline(now, control));
         }
+    }
+
+    /// Whether the peer answers small questions while full segments do not arrive, time after time: the path has become narrower, and no
+    /// router says so (RFC 8899, 4.3: a black hole).
+    pub fn is_stuck(&mut self, now: Time) -> bool {
+        let timeouts = self.connection.timeouts_in_row();
+        if timeouts < SUSPICIOUS || self.connection.outstanding() == 0 {
+            self.asked = None;
+            return false;
+        }
+        if let Some((at, then)) = self.asked {
+            if timeouts > then && self.connection.heard() > at {
+                self.asked = None;
+                return true;
+            }
+            if timeouts == then {
+                return false;
+            }
+        }
+        self.asked = Some((now, timeouts));
+        self.connection.probe();
+        false
     }
 
     /// When to look at this connection again, if nothing arrives.

@@ -18,7 +18,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
 use crate::crypto::Key;
-use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
+use crate::endpoint::{Arrival, BASE, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::udp::batch::Batch;
 use crate::udp::error::{UdpError, passes};
 use crate::udp::flow::{Congestion, Flow, Steering};
@@ -95,6 +95,8 @@ pub struct Host {
     blocked: bool,
     trouble: Option<io::Error>,
     refusals: u64,
+    /// The path has become narrower: see [`narrow`](Host::narrow).
+    fragments: bool,
     warned: Vec<Dropped>,
     stamping: Stamping,
     link: Option<Rate>,
@@ -154,6 +156,7 @@ impl Host {
             blocked: false,
             trouble: None,
             refusals: 0,
+            fragments: false,
             warned: Vec::new(),
             stamping: options.stamping,
             link: options.link,
@@ -249,11 +252,16 @@ impl Host {
     fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         let now = self.now();
+        let mut narrower = false;
         for (id, flow) in &mut self.flows {
             flow.on_time(now, *id, &mut self.steering);
+            narrower |= flow.is_stuck(now);
             if let Some(mut lent) = self.steering.as_mut().and_then(|steering| steering.flow(*id)) {
                 flow.note(lent.beside());
             }
+        }
+        if narrower {
+            self.narrow()?;
         }
         if let Some(steering) = &mut self.steering {
             steering.turn(now);
@@ -309,6 +317,35 @@ impl Host {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.connection.probe();
         }
+    }
+
+    /// Bytes of the largest packet that the path of a connection carries, IP header included.
+    pub fn packet(&self, id: u64) -> Option<usize> {
+        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
+        let size = self.endpoint.size(id)?;
+        Some(headers + if self.fragments { size.min(BASE) } else { size })
+    }
+
+    /// The path has become narrower than it was when a connection began. What waits to be sent again was cut for the wider one: it goes
+    /// in fragments. What is cut from now on is small enough for any path.
+    fn narrow(&mut self) -> Result<(), UdpError> {
+        if !self.fragments {
+            tracing::info!("full packets do not arrive any more: they are sent in fragments, and new ones are smaller");
+            self.fragments = true;
+            let fragmented = self.socket.may_fragment();
+            fragmented.map_err(|why| UdpError::Socket {
+                what: "send in fragments",
+                why,
+            })?;
+        }
+        let mss = self
+            .config
+            .mss
+            .saturating_sub(self.datagram.saturating_sub(BASE) as u16);
+        for flow in self.flows.values_mut() {
+            flow.connection.narrow(mss);
+        }
+        Ok(())
     }
 
     /// The state machine of a connection.

@@ -7,9 +7,10 @@ use ccplane_units::Time;
 use nix::errno::Errno;
 
 use super::Host;
+use crate::endpoint::sizes;
 use crate::udp::error::UdpError;
 use crate::udp::socket::Marks;
-use crate::{Kind, Segment, Side};
+use crate::{Kind, Segment, Side, State};
 
 /// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
 /// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
@@ -85,12 +86,32 @@ impl Host {
             side.t1 = stamps.departures.name(side.t1);
             said = Some(side.t1);
         }
+        if segment.kind == Kind::Open && segment.transmission > 1 {
+            return self.search(id, segment, side, marks);
+        }
         let fill = |out: &mut [u8]| flow.fill(segment, out);
         let Some((length, to)) = self.endpoint.write(id, segment, side, self.batch.room(), fill) else {
             debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
             return Ok(());
         };
         if !self.batch.add(length, to, marks, said) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// A hello that was not answered leaves again in every size that its path may carry.
+    fn search(&mut self, id: u64, hello: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
+        let mut hello = *hello;
+        for step in 1..=sizes(self.datagram).count() {
+            hello.transmission = step as u8;
+            let written = self.endpoint.write(id, &hello, side, self.batch.room(), |_| ());
+            if let Some((length, to)) = written
+                && !self.batch.add(length, to, marks, None)
+            {
+                self.flush()?;
+            }
+            // Each by itself: one that the device does not take is no loss to the others.
             self.flush()?;
         }
         Ok(())
@@ -106,10 +127,22 @@ impl Host {
                 self.blocked = true;
                 Ok(())
             }
-            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => match first {
-                Some((address, size)) => Err(UdpError::TooLong { address, size }),
-                None => Ok(()),
-            },
+            // This host's own link is too narrow. A hello finds out what it carries.
+            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+                let opening = self
+                    .flows
+                    .values()
+                    .any(|flow| flow.connection.state() == State::Opening);
+                match first {
+                    _ if opening => {
+                        self.note_trouble(why);
+                        Ok(())
+                    }
+                    Some((address, size)) if self.fragments => Err(UdpError::TooLong { address, size }),
+                    Some(_) => self.narrow(),
+                    None => Ok(()),
+                }
+            }
             Err(why) => self.hear(why, "send"),
         }
     }

@@ -1,0 +1,150 @@
+//! Paths that do not carry full packets, from the beginning or later.
+
+use super::*;
+
+/// Passes datagrams of at most so many bytes between clients and a server, and says nothing of the others.
+fn narrow_relay(server: &str, most: usize) -> String {
+    let server: std::net::SocketAddr = server.parse().unwrap();
+    let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = front.local_addr().unwrap().to_string();
+    let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (front_2, back_2) = (front.try_clone().unwrap(), back.try_clone().unwrap());
+    let client = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let known = std::sync::Arc::clone(&client);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok((length, from)) = front.recv_from(&mut buffer) {
+            *known.lock().unwrap() = Some(from);
+            if length <= most {
+                let _ = back.send_to(&buffer[..length], server);
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok((length, _)) = back_2.recv_from(&mut buffer) {
+            if let (true, Some(client)) = (length <= most, *client.lock().unwrap()) {
+                let _ = front_2.send_to(&buffer[..length], client);
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
+    let folder = Folder::new("narrow");
+    let (file, key) = (folder.file("f", 2_000_000), folder.path("key"));
+    assert!(send(&["--make-key", &key]).status.success());
+    for (most, found, options) in [
+        // A tunnel's 1420, one of 1300 that no table has, jumbo frames on ordinary Ethernet, and little more than the least.
+        (1420 - 28, 1420, &[][..]),
+        (1300 - 28, 1280, &["--key", &key]),
+        (1500 - 28, 1500, &["--mtu", "9000"]),
+        (600, 576, &["--alg", "native:cubic"]),
+    ] {
+        let out = folder.path("out");
+        let keyed = if options.contains(&"--key") { options } else { &[] };
+        let receiver = Receiver::start(&[&["--out", &out, "--force"], keyed].concat());
+        let relay = narrow_relay(&receiver.address, most);
+        let summary = json(&send(&[&[&relay, file.as_str(), "--json"], options].concat()));
+        assert_eq!(summary["packet_bytes"], found, "{summary}");
+        assert_eq!(receiver.end().0, 0);
+        assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+    }
+}
+
+/// Two namespaces with a router between them.
+struct Routed;
+
+const NAMES: [&str; 3] = ["ccplane-narrow-a", "ccplane-narrow-r", "ccplane-narrow-b"];
+
+impl Routed {
+    fn new() -> Routed {
+        drop(Routed);
+        let [a, r, b] = NAMES;
+        let routed = Routed;
+        NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
+        ip(&[
+            "-n", r, "link", "add", "side-a", "type", "veth", "peer", "name", "end-a", "netns", a,
+        ]);
+        ip(&[
+            "-n", r, "link", "add", "side-b", "type", "veth", "peer", "name", "end-b", "netns", b,
+        ]);
+        for (namespace, device, address) in [
+            (a, "end-a", "10.71.1.1"),
+            (r, "side-a", "10.71.1.2"),
+            (r, "side-b", "10.71.2.2"),
+            (b, "end-b", "10.71.2.1"),
+        ] {
+            ip(&[
+                "-n",
+                namespace,
+                "address",
+                "add",
+                &format!("{address}/24"),
+                "dev",
+                device,
+            ]);
+            ip(&["-n", namespace, "link", "set", device, "up"]);
+        }
+        ip(&["-n", a, "route", "add", "default", "via", "10.71.1.2"]);
+        ip(&["-n", b, "route", "add", "default", "via", "10.71.2.2"]);
+        ip(&["netns", "exec", r, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        routed
+    }
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        for name in NAMES {
+            let _ = Command::new("ip")
+                .args(["netns", "delete", name])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().unwrap();
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+#[test]
+fn a_path_that_becomes_narrower_in_the_middle_is_noticed() {
+    if !nix::unistd::geteuid().is_root() {
+        let skipped = "SKIPPED: a_path_that_becomes_narrower_in_the_middle_is_noticed: it makes namespaces, as root";
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
+        return eprintln!("{skipped}");
+    }
+    let folder = Folder::new("hole");
+    let (file, out) = (folder.file("f", 6_000_000), folder.path("out"));
+    let routed = Routed::new();
+    let [a, r, b] = NAMES;
+    let binary = env!("CARGO_BIN_EXE_ccplane");
+    let inside = |namespace: &str, arguments: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args([&["netns", "exec", namespace, binary], arguments].concat());
+        command
+            .env_remove("CCPLANE_LOG")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let receiver = inside(b, &["recv", "--listen", "10.71.2.1:4790", "--out", &out]);
+    std::thread::sleep(Duration::from_millis(500));
+    let sender = inside(a, &["send", "10.71.2.1:4790", &file, "--max-rate", "20mbit", "--json"]);
+    std::thread::sleep(Duration::from_millis(1000));
+    // The router drops what is too large, and its word for it gets lost.
+    let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop";
+    ip(&["netns", "exec", r, "nft", silent]);
+    ip(&["-n", r, "link", "set", "side-b", "mtu", "1300"]);
+    let output = sender.wait_with_output().unwrap();
+    let summary = json(&output);
+    assert_eq!(summary["packet_bytes"], 1260, "{summary}");
+    let output = receiver.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+    drop(routed);
+}
