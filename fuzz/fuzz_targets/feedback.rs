@@ -22,11 +22,17 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(Message::decode(&feedback.encode()), Ok(Message::Feedback(feedback)));
     }
     let config = SendboxConfig {
-        marks: if input.len() % 2 == 0 { Marks::Counter } else { Marks::Hash },
+        marks: if input.len() % 2 == 0 {
+            Marks::Counter
+        } else {
+            Marks::Hash
+        },
         ..SendboxConfig::default()
     };
     let mut now = Time::ZERO + Duration::from_secs(1);
-    let Ok(mut sendbox) = Sendbox::new(now, &config) else { return };
+    let Ok(mut sendbox) = Sendbox::new(now, &config) else {
+        return;
+    };
     let mut receivebox = Receivebox::new(config.marks);
     let (mut number, mut session, mut last) = (0_u64, 0_u32, None::<Feedback>);
     for step in input.chunks_exact(4) {

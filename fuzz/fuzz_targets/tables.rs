@@ -15,7 +15,10 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(queue) = text.parse::<QueueSpec>() {
         let printed = queue.to_string();
-        assert_eq!(printed.parse::<QueueSpec>().ok().map(|again| again.to_string()), Some(printed));
+        assert_eq!(
+            printed.parse::<QueueSpec>().ok().map(|again| again.to_string()),
+            Some(printed)
+        );
     }
     if let Ok(model) = text.parse::<LossModel>() {
         assert!(format!("{model:?}").len() < 1_000);

@@ -125,6 +125,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("a file", "ccplane send 198.51.100.2:4790 backup.tar --key shared.key"),
             (
+                "folders with all that is in them; again after an interruption, and it goes on",
+                "ccplane send 198.51.100.2:4790 photos/ notes.txt --key shared.key",
+            ),
+            (
+                "what another command writes",
+                "ccplane send 198.51.100.2:4790 - --key shared.key",
+            ),
+            (
                 "with DX, and at most half of a gigabit",
                 "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit",
             ),

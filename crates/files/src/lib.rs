@@ -18,6 +18,8 @@
 //! assert!(matches!(reader.next(&mut rest).unwrap(), Some(Event::End(_))));
 //! ```
 
+#[doc(hidden)]
+pub mod fuzz;
 pub mod liveness;
 pub mod name;
 pub mod wire;
