@@ -328,7 +328,7 @@ impl Incoming {
         let whole = matches!(slot.found, Found::Whole(_));
         if from > have
             || (whole && from != 0 && Some(from) != bytes)
-            || (from != 0 && from != have && from % BLOCK != 0)
+            || (from != 0 && from != have && !from.is_multiple_of(BLOCK))
         {
             return Err("the sender goes on where nothing is".to_owned());
         }

@@ -13,8 +13,11 @@ fn places(name: &str) -> (Folder, String) {
     (folder, into)
 }
 
-/// Every file and folder below a path, with what is in it and whether it may run.
-fn tree(root: &Path) -> Vec<(String, Option<(Vec<u8>, bool)>)> {
+/// Of a file what is in it, and whether it may run; `None` of a folder.
+type Inside = Option<(Vec<u8>, bool)>;
+
+/// Every file and folder below a path.
+fn tree(root: &Path) -> Vec<(String, Inside)> {
     let (mut all, mut left) = (Vec::new(), vec![root.to_owned()]);
     while let Some(here) = left.pop() {
         for entry in fs::read_dir(&here).unwrap().flatten() {
