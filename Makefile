@@ -5,7 +5,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 RUN = --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
 
-.PHONY: run build test lint fuzz package clean
+.PHONY: run build test lint fuzz package python clean
 
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
@@ -14,16 +14,18 @@ build:
 	@scripts/setup
 	cargo build --release --locked
 
-# Also: the shipped BPF objects come from their sources, and the programs load and run on Debian's 6.1 kernel.
+# Also: the Python package in a clean environment; the shipped BPF objects come from their sources, and the programs load and run on Debian's 6.1 kernel.
 test:
 	@scripts/setup test
 	cargo test --workspace --locked
+	scripts/python test
 	crates/linux/bpf/build.sh --check
 	scripts/qemu
 
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	python3 scripts/deps --self-test
 	python3 scripts/deps
 
@@ -34,6 +36,11 @@ fuzz:
 package:
 	@scripts/setup package
 	scripts/package
+
+# python/dist: a wheel for CPython 3.11 and later.
+python:
+	@scripts/setup
+	scripts/python build
 
 clean:
 	cargo clean

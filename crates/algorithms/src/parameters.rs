@@ -78,7 +78,7 @@ impl Parameters {
     }
 
     /// Names and values.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 

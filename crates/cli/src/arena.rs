@@ -1,7 +1,5 @@
 //! `ccplane arena FILE…`: a score for each candidate in seconds, with what it is made of.
 
-use std::process::ExitCode;
-
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
@@ -46,7 +44,7 @@ enum SuiteArg {
 }
 
 /// Runs the command. Exit code 1 where a candidate fails the gate.
-pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<ExitCode, Failure> {
+pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         candidates: args.candidates.clone(),
@@ -88,11 +86,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<ExitCode
         }
     }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
-    Ok(if all_passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if all_passed { 0 } else { 1 })
 }
 
 fn cells(parts: &Parts) -> Vec<String> {

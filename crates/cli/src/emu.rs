@@ -5,7 +5,7 @@ mod graph;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 
 use ccplane_emu::{
@@ -178,7 +178,7 @@ enum Remote {
 }
 
 /// Runs the command, and passes its exit code on.
-pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
+pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
     let fail = |e: ccplane_emu::Error| Failure::new(Kind::Failed, e);
     match &args.remote {
         Some(Remote::List) => {
@@ -188,18 +188,18 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
             } else {
                 running.iter().for_each(|id| println!("{id}"));
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(0);
         }
         Some(Remote::Set { id, change }) => {
             answer(
                 &remote::ask(id, &format!("set {}", change.join(" "))).map_err(fail)?,
                 json,
             );
-            return Ok(ExitCode::SUCCESS);
+            return Ok(0);
         }
         Some(Remote::Show { id }) => {
             answer(&remote::ask(id, "show").map_err(fail)?, json);
-            return Ok(ExitCode::SUCCESS);
+            return Ok(0);
         }
         Some(Remote::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),
         None => {}
@@ -231,7 +231,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<ExitCode, Failure> {
     .map_err(fail)?;
     let code = report.exit_code();
     tell(&report.report, code, json);
-    Ok(ExitCode::from(code))
+    Ok(code)
 }
 
 fn queues(limits: [Limit; 2], mtu: u32) {
@@ -241,7 +241,7 @@ fn queues(limits: [Limit; 2], mtu: u32) {
 
 /// Joins two interfaces until somebody wants it to end.
 #[expect(clippy::disallowed_methods, reason = "it ends when a person says so")]
-fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<ExitCode, Failure> {
+fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<u8, Failure> {
     let ended = interrupt::flag()?;
     let link = Between::start(config, interfaces).map_err(|e| Failure::new(Kind::Failed, e))?;
     let [a, b] = interfaces;
@@ -252,7 +252,7 @@ fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<ExitCod
     }
     let report = link.finish().map_err(|e| Failure::new(Kind::Failed, e))?;
     tell(&report, 0, json);
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 fn answer(text: &str, json: bool) {

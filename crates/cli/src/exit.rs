@@ -1,7 +1,6 @@
 //! How the command ends: one message with its cause and the likely fix, and an exit code that means something.
 
 use std::fmt;
-use std::process::ExitCode;
 
 use miette::Diagnostic;
 
@@ -74,14 +73,14 @@ impl Failure {
     }
 
     /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.
-    pub fn report(self, json: bool) -> ExitCode {
+    pub fn report(self, json: bool) -> u8 {
         if json {
             let object = serde_json::json!({
                 "error": self.what, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
             });
             println!("{object}");
         }
-        let code = ExitCode::from(self.kind as u8);
+        let code = self.kind as u8;
         eprintln!("{:?}", miette::Report::new(self));
         code
     }

@@ -43,6 +43,7 @@ pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameter
 pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -160,8 +161,14 @@ fn command() -> clap::Command {
 
 /// Runs the command line of this process, with these algorithms, and with those that are texts in files.
 pub fn main_with(registry: Registry) -> ExitCode {
+    status(std::env::args_os(), registry).into()
+}
+
+/// Runs a command line, of which the first word is the program: its exit code. What is wrong with the words themselves ends the process,
+/// as `--help` does.
+pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let registry = registry.with_files(|path| std::fs::read_to_string(path));
-    let given = command().get_matches();
+    let given = command().get_matches_from(words);
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
     let level = match cli.verbose {
         0 => "warn",
@@ -169,11 +176,12 @@ pub fn main_with(registry: Registry) -> ExitCode {
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt()
+    // Who embeds the command may have a subscriber, or run a second command line.
+    let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(output::coloured())
-        .init();
+        .try_init();
     output::draw_errors();
 
     let json = cli.json;
@@ -216,7 +224,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Man(args) => manual::man(&args, command(), json),
     };
     output::end(match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => failure.report(json),
     })
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::process::ExitCode;
+
 use std::sync::OnceLock;
 
 use crate::exit::{Failure, Kind};
@@ -66,13 +66,13 @@ pub(crate) fn draw_errors() {
 
 /// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet end, everything else that keeps
 /// output from being written is an error.
-pub(crate) fn end(code: ExitCode) -> ExitCode {
+pub(crate) fn end(code: u8) -> u8 {
     if let Err(why) = io::stdout().flush() {
         let _ = LOST.set(why);
     }
     match LOST.get() {
         None => code,
-        Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS.into(),
+        Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS,
         Some(why) => Failure::text(Kind::Failed, format!("cannot write to standard output: {why}"))
             .hint("what the command had to do is done; only what it says of that is lost")
             .report(false),

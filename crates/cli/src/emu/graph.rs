@@ -1,7 +1,6 @@
 //! `ccplane emu graph`: a packet log as a page.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use ccplane_emu::{Captured, Logged, Way, read_capture};
 use ccplane_qdisc::DropReason;
@@ -16,7 +15,7 @@ const POINTS: u64 = 600;
 const NARROWEST_NS: u64 = 10_000_000;
 
 /// Draws the log into a file and says where it is.
-pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
+pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
     let captured = read_capture(log).map_err(|e| Failure::new(Kind::Usage, e))?;
     let out = out.map_or_else(|| log.with_extension("html"), Path::to_path_buf);
     let name = log.file_name().unwrap_or_default().to_string_lossy();
@@ -32,7 +31,7 @@ pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<ExitCode, Fail
     } else {
         println!("{}", out.display());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// One direction of the log.

@@ -1,0 +1,161 @@
+"""A congestion-control plane: algorithms as Python classes, on kernel TCP, over UDP and in a deterministic simulator.
+
+>>> import ccplane
+>>> sorted(ccplane.check("(def (Report (volatile acked 0))) (when true (report))"))
+['controls', 'reports']
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from . import _ccplane, _toml
+from ._ccplane import Control, Error, Flow, FlowInfo, FlowStats
+
+__all__ = [
+    "Algorithm",
+    "Control",
+    "Error",
+    "Flow",
+    "FlowInfo",
+    "FlowStats",
+    "Result",
+    "check",
+    "main",
+    "run",
+]
+
+State = TypeVar("State")
+
+
+class Algorithm(Generic[State]):
+    """A congestion-control algorithm. One object serves all flows that chose it; its callbacks run on one thread.
+
+    A class sets `name` and `programs`, and has `open` and `on_report`. The other callbacks, `on_timer(control)`,
+    `on_refused(state, why, flow)` and `on_close(state, last)`, are optional.
+
+    A callback that raises ends the steering of its flow, and of no other: that runs NewReno in its datapath from then on. The first
+    exception is printed with its traceback.
+    """
+
+    name: ClassVar[str]
+    """The name by which flows choose it; the kernel knows it as ccp_NAME."""
+    programs: ClassVar[Mapping[str, str]]
+    """Names and texts of the programs that run in the datapath at every ACK (docs/language.md)."""
+    needs: ClassVar[Iterable[str]] = ("cwnd",)
+    """What a datapath must be able to do; a flow of one that cannot is refused."""
+    latency: ClassVar[str] = "1ms"
+    """How long a report may wait, with others, before the agent is woken. Shorter reacts faster and costs CPU."""
+    parameters: ClassVar[Mapping[str, Any]] = {}
+    """Names and defaults of what `--alg name:key=value` can set: keywords of the class, of the types of the defaults."""
+
+    def open(self, info: FlowInfo, flow: Flow) -> State:
+        """A flow begins, or is taken over while it lives. Sets a program on it, or it never reports; gives the state that is
+        kept of it."""
+        raise NotImplementedError
+
+    def on_report(self, state: State, report: Any, flow: Flow) -> None:
+        """The flow's program reported: `report.NAME` of each report variable, `report.urgent`, `report.now_us`."""
+        raise NotImplementedError
+
+
+Contender = str | type[Algorithm[Any]]
+
+
+class Result:
+    """What a run gave."""
+
+    def __init__(self, inner: _ccplane.RunResult) -> None:
+        self._inner = inner
+        self._summary: dict[str, Any] | None = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """All figures, as `summary.json` has them (docs/results-format.md)."""
+        if self._summary is None:
+            self._summary = json.loads(self._inner.summary_json())
+        return self._summary
+
+    @property
+    def digest(self) -> str | None:
+        """A hash of all that happened: the same scenario and seed give the same on every machine."""
+        return self._inner.digest
+
+    def write(self, folder: str | os.PathLike[str]) -> str:
+        """Writes the page, the figures and the scenario to a folder, as `ccplane run --out`; gives the path of the page."""
+        return str(self._inner.write(os.fspath(folder)))
+
+    def __repr__(self) -> str:
+        names = ", ".join(c["label"] for c in self.summary["contenders"])
+        return f"<ccplane.Result of {names}>"
+
+
+def run(
+    scenario: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    contenders: Sequence[Contender] | None = None,
+    seeds: int | range | str | None = None,
+    threads: int | None = None,
+    algorithms: Sequence[type[Algorithm[Any]]] = (),
+) -> Result:
+    """Runs a scenario in the simulator.
+
+    `scenario` is the name of one that comes with ccplane, a path, the text of a file, or a dict of the same keys
+    (docs/scenarios.md). `contenders` replace those of the scenario: names as on the command line, or classes. `algorithms` are classes that the scenario
+    or a contender names, with parameters. The result does not depend on `threads`.
+
+    >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
+    ...               "workload": [{"bulk": {"flows": 1}}]})
+    >>> result.summary["contenders"][0]["label"]
+    'reno'
+    """
+    classes = list(algorithms)
+    names: list[str] | None = None
+    if contenders is not None:
+        names = []
+        for contender in contenders:
+            if isinstance(contender, str):
+                names.append(contender)
+            else:
+                classes.append(contender)
+                names.append(str(getattr(contender, "name", contender)))
+    folder = os.getcwd()
+    if isinstance(scenario, Mapping):
+        given, is_text = _toml.dumps(scenario), True
+    else:
+        given = os.fspath(scenario)
+        is_text = "\n" in given
+    return Result(_ccplane.simulate(given, folder, is_text, classes, names, _seeds(seeds), threads))
+
+
+def _seeds(seeds: int | range | str | None) -> str | None:
+    if isinstance(seeds, range):
+        if seeds.step != 1 or not seeds:
+            raise ValueError(f"{seeds} are no seeds: range(1, 51) are 1 to 50")
+        return f"{seeds.start}..{seeds.stop - 1}"
+    return None if seeds is None else str(seeds)
+
+
+def check(text: str) -> dict[str, list[str]]:
+    """Compiles a datapath program: the names of its report variables and of its control variables. What is wrong is an `Error` with place and
+    fix.
+
+    >>> check("(def (Report (volatile acked 0))) (when true (report))")
+    {'controls': [], 'reports': ['acked']}
+    """
+    found: dict[str, list[str]] = json.loads(_ccplane.check(text))
+    return dict(sorted(found.items()))
+
+
+def main(algorithms: Sequence[type[Algorithm[Any]]] = (), arguments: Sequence[str] | None = None) -> int:
+    """The command `ccplane` with these algorithms in it: `raise SystemExit(ccplane.main([Mine]))` at the end of a file gives it
+    `python mine.py run --alg mine --vs native:cubic`, `python mine.py evaluate --alg mine`, `python mine.py attach --alg mine`, and the rest.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return _ccplane.command(["ccplane", *words], list(algorithms))
+
+

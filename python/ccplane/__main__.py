@@ -1,0 +1,5 @@
+"""`python -m ccplane` is the command `ccplane`."""
+
+import ccplane
+
+raise SystemExit(ccplane.main())

@@ -1,0 +1,33 @@
+"""A dict as TOML: the standard library reads it and does not write it. Only what scenarios have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def dumps(table: Mapping[str, Any]) -> str:
+    """The text of a table, with all that is in it in one line each."""
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
+
+
+def _key(key: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a key of a scenario is text, not {key!r}")
+    return json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items())
+        return "{" + inside + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(_value(inner) for inner in value) + "]"
+    raise TypeError(f"a scenario has no {type(value).__name__}: {value!r}")

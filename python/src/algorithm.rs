@@ -1,0 +1,360 @@
+//! A Python class as an algorithm of the agent.
+//!
+//! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
+use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
+use ccplane_datapath::Capabilities;
+use ccplane_lang::TextAlgorithm;
+use ccplane_units::Duration;
+use ccplane_agent::Refusal;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
+
+/// What a flow runs whose callback has raised.
+const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
+/// Its name among the programs, which no Python identifier is.
+const FALLBACK: &str = "newreno after an exception";
+
+/// What a class says of itself.
+struct Described {
+    name: String,
+    about: String,
+    programs: Vec<(String, String)>,
+    needs: Capabilities,
+    latency: Duration,
+    parameters: Vec<(String, String)>,
+}
+
+/// Adds classes to what the command line and experiments offer.
+pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> PyResult<Registry> {
+    for class in classes {
+        let described = describe(class)?;
+        let parameter = |(name, default): &(String, String)| ParameterDoc {
+            name: leak(name),
+            values: "as the class takes it",
+            default: leak(default),
+            doc: "",
+        };
+        let parameters: Vec<ParameterDoc> = described.parameters.iter().map(parameter).collect();
+        let doc = AlgorithmDoc {
+            name: leak(&described.name),
+            doc: leak(&described.about),
+            parameters: Vec::leak(parameters),
+        };
+        let class = class.clone().unbind();
+        registry = registry.add(doc, move |given| Python::attach(|py| make(class.bind(py), given)));
+    }
+    Ok(registry)
+}
+
+/// Names of a process's algorithms live as long as it.
+fn leak(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
+/// Reads what stands in the class, and checks it: before anything runs, with what to do.
+fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let called = class.getattr("__name__").map_or_else(|_| class.to_string(), |name| name.to_string());
+    let wrong = |what: &str| PyTypeError::new_err(format!("{called}: {what}"));
+    if !class.is_callable() {
+        return Err(wrong("an algorithm is a class, or a function that makes an object of one"));
+    }
+    for method in ["open", "on_report"] {
+        if !class.getattr(method).is_ok_and(|method| method.is_callable()) {
+            return Err(wrong(&format!("it has no method `{method}`: every algorithm has `open` and `on_report`")));
+        }
+    }
+    let name: String = match class.getattr("name") {
+        Ok(name) => name.extract().map_err(|_| wrong("`name` is no text"))?,
+        Err(_) => return Err(wrong("it has no `name`: write name = \"mine\" in the class")),
+    };
+    let programs = class.getattr("programs").map_err(|_| wrong("it has no `programs`: a dict of names and program texts"))?;
+    let programs: Vec<(String, String)> = programs
+        .cast_into::<PyDict>()
+        .map_err(|_| wrong("`programs` is no dict of names and program texts"))?
+        .iter()
+        .map(|(name, text)| Ok((name.extract()?, text.extract()?)))
+        .collect::<PyResult<_>>()?;
+    if programs.is_empty() {
+        return Err(wrong("`programs` is empty: without a program no flow reports"));
+    }
+    for (program, text) in &programs {
+        ccplane_lang::compile(text, &ccplane_lang::Limits::default())
+            .map_err(|why| PyValueError::new_err(format!("{called}: its program `{program}` does not compile\n{why}")))?;
+    }
+    let mut needs = Capabilities::CWND;
+    if let Ok(words) = class.getattr("needs") {
+        needs = Capabilities::default();
+        for word in words.try_iter()? {
+            let word: String = word?.extract()?;
+            let known: Vec<_> = Capabilities::words().collect();
+            let one = Capabilities::by_word(&word)
+                .ok_or_else(|| wrong(&format!("it needs `{word}`, which is none of {}", known.join(", "))))?;
+            needs = needs.with(one);
+        }
+    }
+    let latency = match class.getattr("latency") {
+        Ok(text) => duration(&text.extract::<String>()?)?,
+        Err(_) => Duration::from_millis(1),
+    };
+    let parameters = match class.getattr("parameters") {
+        Ok(all) => all
+            .cast_into::<PyDict>()
+            .map_err(|_| wrong("`parameters` is no dict of names and defaults"))?
+            .iter()
+            .map(|(name, default)| Ok((name.extract()?, default.str()?.to_string())))
+            .collect::<PyResult<_>>()?,
+        Err(_) => Vec::new(),
+    };
+    let about = class.getattr("__doc__").ok().and_then(|doc| doc.extract::<String>().ok());
+    let about = about.and_then(|doc| doc.trim().lines().next().map(str::to_owned));
+    Ok(Described {
+        name,
+        about: about.unwrap_or_else(|| format!("the Python class {called}")),
+        programs,
+        needs,
+        latency,
+        parameters,
+    })
+}
+
+/// Makes an object of a class, with parameters as they were written: of the type of their defaults.
+fn make(class: &Bound<'_, PyAny>, given: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let py = class.py();
+    let failed = |why: PyErr| {
+        let (name, value) = given.all().next().unwrap_or_default();
+        BadParameter::value(name, value, format!("what the class takes: {why}"))
+    };
+    let described = describe(class).map_err(failed)?;
+    let parameters = PyDict::new(py);
+    for (name, value) in given.all() {
+        let default = class.getattr("parameters").and_then(|all| all.get_item(name)).map_err(failed)?;
+        let kind = default.get_type();
+        let converted = kind.call1((value,)).map_err(|_| {
+            let kind = kind.name().map_or_else(|_| "a value".to_owned(), |name| name.to_string());
+            BadParameter::value(name, value, kind)
+        })?;
+        parameters.set_item(name, converted).map_err(failed)?;
+    }
+    let object = class.call((), Some(&parameters)).map_err(failed)?;
+    PyAlgorithm::new(&object, described).map(boxed).map_err(failed)
+}
+
+/// An object of a Python class.
+struct PyAlgorithm {
+    described: Described,
+    fallback: Option<String>,
+    open: Py<PyAny>,
+    on_report: Py<PyAny>,
+    on_timer: Option<Py<PyAny>>,
+    on_refused: Option<Py<PyAny>>,
+    on_close: Option<Py<PyAny>>,
+    asked: Asked,
+    control: Py<Control>,
+    /// Flows so far.
+    flows: u64,
+    /// By program: the class of its reports.
+    reports: HashMap<u32, Py<PyType>>,
+    /// `ccplane._report.report_class`, and how an object of one is made of its fields.
+    report_class: Py<PyAny>,
+    new_report: Py<PyAny>,
+    raised: u64,
+}
+
+/// What is kept of a flow.
+struct State {
+    flow: Py<Flow>,
+    /// The algorithm's own; `None` after an exception.
+    state: Option<Py<PyAny>>,
+}
+
+impl PyAlgorithm {
+    fn new(object: &Bound<'_, PyAny>, described: Described) -> PyResult<PyAlgorithm> {
+        let py = object.py();
+        let method = |name: &str| object.getattr(name).ok().filter(|m| m.is_callable()).map(Bound::unbind);
+        let asked = Asked::default();
+        let control = Control {
+            asked: asked.clone(),
+            flows: Default::default(),
+        };
+        let text = TextAlgorithm::read(RENO).ok().and_then(|text| text.program(&[]).ok());
+        Ok(PyAlgorithm {
+            described,
+            fallback: text,
+            open: object.getattr("open")?.unbind(),
+            on_report: object.getattr("on_report")?.unbind(),
+            on_timer: method("on_timer"),
+            on_refused: method("on_refused"),
+            on_close: method("on_close"),
+            asked,
+            control: Py::new(py, control)?,
+            flows: 0,
+            reports: HashMap::new(),
+            report_class: py.import("ccplane._report")?.getattr("report_class")?.unbind(),
+            new_report: py.import("builtins")?.getattr("tuple")?.getattr("__new__")?.unbind(),
+            raised: 0,
+        })
+    }
+
+    /// A callback has raised: said once with where, and its flow is NewReno's.
+    fn failed(&mut self, py: Python<'_>, why: PyErr, flow: Option<(&mut State, &mut Steering<'_>)>) {
+        self.raised += 1;
+        if self.raised == 1 {
+            let what = match flow {
+                Some(_) => "its flow runs NewReno from now on",
+                None => "the timer is not set again by itself",
+            };
+            tracing::error!("{}: a callback has raised; {what}. More of them are counted, not said", self.described.name);
+            why.display(py);
+        }
+        if let Some((state, steering)) = flow {
+            state.state = None;
+            if self.fallback.is_some() {
+                steering.program(FALLBACK, &[]);
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        py: Python<'_>,
+        state: &mut State,
+        report: &Report<'_>,
+        steering: &mut Steering<'_>,
+    ) {
+        let Some(own) = &state.state else { return };
+        let outcome = self.report_object(py, report, steering).and_then(|object| {
+            self.on_report.bind(py).call1((own.bind(py), object, state.flow.bind(py)))
+        });
+        match outcome {
+            Ok(_) => self.asked.apply(steering),
+            Err(why) => {
+                self.asked.apply(steering);
+                self.failed(py, why, Some((state, steering)));
+            }
+        }
+    }
+
+    /// A tuple of the fields, of a class that knows their names.
+    fn report_object<'py>(&mut self, py: Python<'py>, report: &Report<'_>, steering: &Steering<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let uid = report.program().uid;
+        let class = match self.reports.get(&uid) {
+            Some(class) => class,
+            None => {
+                let names = PyTuple::new(py, report.program().report_names())?;
+                let class = self.report_class.bind(py).call1((names,))?.cast_into::<PyType>()?;
+                self.reports.entry(uid).or_insert(class.unbind())
+            }
+        };
+        let now = steering.now().as_nanos() / 1000;
+        let fields = report.fields().iter().copied();
+        let values: Vec<u64> = fields.chain([u64::from(report.urgent()), now]).collect();
+        self.new_report.bind(py).call1((class.bind(py), PyTuple::new(py, values)?))
+    }
+}
+
+impl Algorithm for PyAlgorithm {
+    type Flow = State;
+
+    fn name(&self) -> &str {
+        &self.described.name
+    }
+
+    fn programs(&self) -> Programs {
+        let own = self.described.programs.iter();
+        let own = own.fold(Programs::new(), |all, (name, text)| all.with(name.clone(), text.clone()));
+        match &self.fallback {
+            Some(text) => own.with(FALLBACK, text.clone()),
+            None => own,
+        }
+    }
+
+    fn needs(&self) -> Capabilities {
+        self.described.needs
+    }
+
+    fn latency(&self) -> Duration {
+        self.described.latency
+    }
+
+    fn open(&mut self, info: &ccplane_agent::FlowInfo, steering: &mut Steering<'_>) -> State {
+        Python::attach(|py| {
+            let number = self.flows;
+            self.flows += 1;
+            let flow = Flow {
+                number,
+                id: steering.this().unwrap_or_default(),
+                asked: self.asked.clone(),
+                capabilities: steering.capabilities(),
+            };
+            // Only out of memory.
+            let flow = Py::new(py, flow).unwrap_or_else(|why| panic!("{why}"));
+            let known = self.control.get().flows.lock();
+            known.unwrap_or_else(PoisonError::into_inner).insert(number, flow.clone_ref(py));
+            let mut state = State { flow, state: None };
+            match self.open.bind(py).call1((FlowInfo::from(info), state.flow.bind(py))) {
+                Ok(own) => {
+                    state.state = Some(own.unbind());
+                    self.asked.apply(steering);
+                }
+                Err(why) => {
+                    self.asked.apply(steering);
+                    self.failed(py, why, Some((&mut state, steering)));
+                }
+            }
+            state
+        })
+    }
+
+    fn on_report(&mut self, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
+        Python::attach(|py| self.report(py, state, report, steering));
+    }
+
+    fn on_reports(&mut self, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
+        Python::attach(|py| {
+            while let Some((state, report)) = batch.next(steering) {
+                self.report(py, state, &report, steering);
+            }
+        });
+    }
+
+    fn on_timer(&mut self, steering: &mut Steering<'_>) {
+        Python::attach(|py| {
+            let Some(on_timer) = &self.on_timer else { return };
+            let outcome = on_timer.bind(py).call1((self.control.bind(py),));
+            self.asked.apply(steering);
+            if let Err(why) = outcome {
+                self.failed(py, why, None);
+            }
+        });
+    }
+
+    fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
+        Python::attach(|py| {
+            let (Some(on_refused), Some(own)) = (&self.on_refused, &state.state) else { return };
+            let outcome = on_refused.bind(py).call1((own.bind(py), why.to_string(), state.flow.bind(py)));
+            self.asked.apply(steering);
+            if let Err(why) = outcome {
+                self.failed(py, why, Some((state, steering)));
+            }
+        });
+    }
+
+    fn on_close(&mut self, state: State, last: &ccplane_agent::FlowStats) {
+        Python::attach(|py| {
+            let known = self.control.get().flows.lock();
+            known.unwrap_or_else(PoisonError::into_inner).remove(&state.flow.get().number);
+            let (Some(on_close), Some(own)) = (&self.on_close, state.state) else { return };
+            if let Err(why) = on_close.bind(py).call1((own, FlowStats::from(last))) {
+                self.failed(py, why, None);
+            }
+        });
+    }
+}

@@ -1,0 +1,160 @@
+//! Experiments, and the command line, with algorithms of Python.
+#![expect(clippy::disallowed_methods, reason = "Ctrl-C is looked for in real time")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
+use ccplane_lab::{Contender, Error as Unusable, Options, Progress, Sim, files};
+use ccplane_report::Provenance;
+use ccplane_report::provenance::Build;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::Error;
+use crate::algorithm::register;
+
+/// How soon Ctrl-C is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs a command line: its exit code.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, words: Vec<OsString>, classes: Vec<Bound<'_, PyAny>>) -> PyResult<u8> {
+    let registry = register(Registry::builtin(), &classes)?;
+    Ok(py.detach(|| ccplane::status(words, registry)))
+}
+
+/// What there is to say of a program: an error with place and fix, or its signals and warnings as JSON.
+#[pyfunction]
+pub(crate) fn check(text: &str) -> PyResult<String> {
+    let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| Error::new_err(why.to_string()))?;
+    let reports: Vec<&str> = compiled.report_names().collect();
+    let controls: Vec<&str> = compiled.control_names().collect();
+    let found = serde_json::json!({ "reports": reports, "controls": controls });
+    Ok(found.to_string())
+}
+
+/// The result of a run.
+#[pyclass(module = "ccplane", frozen)]
+pub(crate) struct RunResult {
+    result: ccplane_lab::result::RunResult,
+    text: String,
+}
+
+#[pymethods]
+impl RunResult {
+    /// What `summary.json` has.
+    fn summary_json(&self) -> String {
+        files::summary(&self.result).to_string()
+    }
+
+    /// The simulator's hash of all that happened.
+    #[getter]
+    fn digest(&self) -> Option<&str> {
+        self.result.digest.as_deref()
+    }
+
+    /// Writes page and files to a folder, as `ccplane run --out`; the path of the page.
+    fn write(&self, folder: PathBuf) -> PyResult<PathBuf> {
+        let failed = |why: files::WriteError| Error::new_err(why.to_string());
+        std::fs::create_dir_all(&folder).map_err(|why| Error::new_err(format!("{}: {why}", folder.display())))?;
+        let build = Build {
+            commit: String::new(),
+            dirty: None,
+        };
+        let page = files::write(&self.result, &folder, &Provenance::now(build, "ccplane.run".to_owned(), false)).map_err(failed)?;
+        files::write_scenario(&self.text, &folder).map_err(failed)?;
+        Ok(page)
+    }
+}
+
+/// Runs a scenario in the simulator. `given` is its text, and `folder` where the files that it names are; or a name of a shipped one, or a path.
+#[pyfunction]
+#[pyo3(signature = (given, folder, is_text, classes, contenders, seeds, threads))]
+pub(crate) fn simulate(
+    py: Python<'_>,
+    given: String,
+    folder: PathBuf,
+    is_text: bool,
+    classes: Vec<Bound<'_, PyAny>>,
+    contenders: Option<Vec<String>>,
+    seeds: Option<String>,
+    threads: Option<usize>,
+) -> PyResult<RunResult> {
+    let registry = register(Registry::builtin(), &classes)?.with_files(|path| std::fs::read_to_string(path));
+    let mut scenario = match is_text {
+        true => Scenario::parse("scenario", &given, &folder).map_err(|why| failed(Unusable::Scenario(why)))?,
+        false => Scenario::find(given.as_ref()).map_err(|why| failed(Unusable::ScenarioFile(why)))?,
+    };
+    if let Some(contenders) = contenders {
+        let parse = |text: &String| text.parse::<Contender>().map_err(|why| PyValueError::new_err(why.to_string()));
+        scenario.contenders = contenders.iter().map(parse).collect::<PyResult<_>>()?;
+    }
+    let seeds: Option<Seeds> = seeds
+        .map(|text| text.parse().map_err(|why: BadSeeds| PyValueError::new_err(why.to_string())))
+        .transpose()?;
+    let options = Options {
+        seeds: seeds.unwrap_or(scenario.seeds),
+        threads: threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1),
+        command: "ccplane.run".to_owned(),
+        repeat: "ccplane.run".to_owned(),
+    };
+    let stop = Stop::default();
+    let outcome = std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (scenario, registry, options, stop) = (&scenario, &registry, &options, &stop);
+        scope.spawn(move || tell.send(ccplane_lab::run(&Sim::default(), scenario, registry, options, stop)));
+        // Whoever lets the lock go may be on another thread afterwards, as far as types know.
+        let told = Mutex::new(told);
+        let wait = || told.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_EVERY);
+        loop {
+            match py.detach(wait) {
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(why) = py.check_signals() {
+                        stop.0.store(true, Ordering::Relaxed);
+                        // It ends at its next look.
+                        while matches!(py.detach(wait), Err(RecvTimeoutError::Timeout)) {}
+                        return Err(why);
+                    }
+                }
+                Ok(outcome) => return outcome.map_err(failed),
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::new_err("the simulation has panicked")),
+            }
+        }
+    });
+    let result = outcome?;
+    Ok(RunResult {
+        result,
+        text: scenario.text,
+    })
+}
+
+/// What is wrong, with the place in the file and what helps.
+fn failed(why: Unusable) -> PyErr {
+    let problem = match why {
+        Unusable::Scenario(problem) | Unusable::ScenarioFile(ReadError::Problem(problem)) => problem,
+        other => return Error::new_err(other.to_string()),
+    };
+    let mut text = String::new();
+    let plain = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_links(false);
+    match plain.render_report(&mut text, &problem) {
+        Ok(()) => Error::new_err(text.trim().to_owned()),
+        Err(_) => Error::new_err(problem.to_string()),
+    }
+}
+
+/// Ctrl-C ends a simulation.
+#[derive(Default)]
+struct Stop(AtomicBool);
+
+impl Progress for Stop {
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,254 @@
+//! What callbacks are given: a flow to steer, what is known of it, and the algorithm's timer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ccplane_agent::{Control as Steering, FlowId};
+use ccplane_datapath::Capabilities;
+use ccplane_units::{Bytes, Duration, Rate};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat};
+
+/// What callbacks have asked for, until they return: one command for each flow.
+#[derive(Clone, Default)]
+pub(crate) struct Asked(Arc<Mutex<Vec<(FlowId, Ask)>>>);
+
+/// One thing asked for.
+enum Ask {
+    Cwnd(u64),
+    Rate(u64),
+    Ssthresh(u64),
+    Variable(String, u64),
+    Program(String, Vec<(String, u64)>),
+    After(Duration),
+}
+
+impl Asked {
+    fn push(&self, flow: FlowId, ask: Ask) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((flow, ask));
+    }
+
+    /// Passes all of it on. A flow that is gone wants nothing any more.
+    pub fn apply(&self, steering: &mut Steering<'_>) {
+        let asked = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let this = steering.this();
+        for (flow, ask) in asked {
+            if Some(flow) == this || matches!(ask, Ask::After(_)) {
+                ask.pass(steering);
+            } else if let Some(mut other) = steering.flow(flow) {
+                ask.pass(&mut other);
+            }
+        }
+    }
+}
+
+impl Ask {
+    fn pass(self, steering: &mut Steering<'_>) {
+        match self {
+            Ask::Cwnd(bytes) => steering.cwnd(Bytes::new(bytes)),
+            Ask::Rate(rate) => steering.rate(Rate::from_bytes_per_sec(rate)),
+            Ask::Ssthresh(bytes) => steering.ssthresh(Bytes::new(bytes)),
+            Ask::Variable(name, value) => steering.set(&name, value),
+            Ask::Program(name, variables) => {
+                let variables: Vec<(&str, u64)> = variables.iter().map(|(name, value)| (&**name, *value)).collect();
+                steering.program(&name, &variables);
+            }
+            Ask::After(delay) => steering.after(delay),
+        }
+    }
+}
+
+/// A flow to steer. What a callback sets reaches the datapath when it returns, as one command.
+#[pyclass(module = "ccplane", frozen)]
+pub(crate) struct Flow {
+    pub number: u64,
+    pub id: FlowId,
+    pub asked: Asked,
+    pub capabilities: Capabilities,
+}
+
+#[pymethods]
+impl Flow {
+    /// Its number among the flows of this algorithm object, from 0.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.number
+    }
+
+    /// What its datapath can do.
+    #[getter]
+    fn capabilities(&self) -> Vec<&'static str> {
+        let can = |word: &&str| Capabilities::by_word(word).is_some_and(|c| self.capabilities.contains(c));
+        Capabilities::words().filter(can).collect()
+    }
+
+    /// Sets the congestion window, bytes. The datapath keeps it within its owner's limits.
+    #[setter]
+    fn set_cwnd(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.asked.push(self.id, Ask::Cwnd(whole(bytes, "cwnd", "bytes")?));
+        Ok(())
+    }
+
+    /// Sets the pacing rate, bytes a second.
+    #[setter]
+    fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.asked.push(self.id, Ask::Rate(whole(rate, "rate", "bytes a second")?));
+        Ok(())
+    }
+
+    /// Sets the slow-start threshold, bytes: where the datapath's recovery brings the window after a loss.
+    #[setter]
+    fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.asked.push(self.id, Ask::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
+        Ok(())
+    }
+
+    /// Sets a control variable of the flow's program.
+    fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = whole(value, &name, "a number")?;
+        self.asked.push(self.id, Ask::Variable(name, value));
+        Ok(())
+    }
+
+    /// Sets a program of the algorithm on the flow, with values of its control variables.
+    #[pyo3(signature = (name, **variables))]
+    fn program(&self, name: String, variables: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let mut values = Vec::new();
+        for (variable, value) in variables.into_iter().flatten() {
+            let variable: String = variable.extract()?;
+            let value = whole(&value, &variable, "a number")?;
+            values.push((variable, value));
+        }
+        self.asked.push(self.id, Ask::Program(name, values));
+        Ok(())
+    }
+
+    /// Calls `on_timer` after this long, as `"10ms"`. An algorithm has one timer: setting it again moves it.
+    fn after(&self, delay: &str) -> PyResult<()> {
+        self.asked.push(self.id, Ask::After(duration(delay)?));
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ccplane.Flow {}>", self.number)
+    }
+}
+
+/// What `on_timer` is given: other flows, and the timer.
+#[pyclass(module = "ccplane", frozen)]
+pub(crate) struct Control {
+    pub asked: Asked,
+    pub flows: Mutex<std::collections::BTreeMap<u64, Py<Flow>>>,
+}
+
+#[pymethods]
+impl Control {
+    /// The live flow of that number, or `None`.
+    fn flow(&self, py: Python<'_>, id: u64) -> Option<Py<Flow>> {
+        let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.get(&id).map(|flow| flow.clone_ref(py))
+    }
+
+    /// All live flows, in order of their numbers.
+    fn flows(&self, py: Python<'_>) -> Vec<Py<Flow>> {
+        let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.values().map(|flow| flow.clone_ref(py)).collect()
+    }
+
+    /// Calls `on_timer` after this long, as `"10ms"`.
+    fn after(&self, delay: &str) -> PyResult<()> {
+        self.asked.push(FlowId::default(), Ask::After(duration(delay)?));
+        Ok(())
+    }
+}
+
+/// What is known of a flow when it opens.
+#[pyclass(module = "ccplane", frozen, get_all)]
+pub(crate) struct FlowInfo {
+    /// Payload of a full segment, bytes.
+    pub mss: u64,
+    /// The window that it started with, bytes.
+    pub init_cwnd: u64,
+    /// The window in force, bytes.
+    pub cwnd: u64,
+    /// The slow-start threshold in force, bytes; 2**64-1 before the first loss.
+    pub ssthresh: u64,
+    /// The pacing rate in force, bytes a second; 0 when not paced.
+    pub rate: u64,
+    /// Smoothed RTT, microseconds; 0 before the first sample.
+    pub srtt_us: u64,
+    /// It lived before this agent knew it: go on from `cwnd`.
+    pub live: bool,
+    /// The sender's address and port.
+    pub local: String,
+    /// The receiver's.
+    pub peer: String,
+}
+
+#[pymethods]
+impl FlowInfo {
+    fn __repr__(&self) -> String {
+        format!("<ccplane.FlowInfo {} to {}, mss {}, cwnd {}>", self.local, self.peer, self.mss, self.cwnd)
+    }
+}
+
+impl From<&ccplane_agent::FlowInfo> for FlowInfo {
+    fn from(info: &ccplane_agent::FlowInfo) -> FlowInfo {
+        FlowInfo {
+            mss: info.mss.get(),
+            init_cwnd: info.init_cwnd.get(),
+            cwnd: info.cwnd.get(),
+            ssthresh: info.ssthresh.get(),
+            rate: info.rate.bytes_per_sec(),
+            srtt_us: info.srtt.as_nanos() / 1000,
+            live: info.live,
+            local: info.local.to_string(),
+            peer: info.peer.to_string(),
+        }
+    }
+}
+
+/// Totals over a flow's life; zero where the datapath does not count.
+#[pyclass(module = "ccplane", frozen, get_all)]
+pub(crate) struct FlowStats {
+    /// Bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Packets marked lost.
+    pub packets_lost: u64,
+    /// Reports made.
+    pub reports: u64,
+    /// How long it lived, seconds.
+    pub lifetime_s: f64,
+}
+
+impl From<&ccplane_agent::FlowStats> for FlowStats {
+    fn from(stats: &ccplane_agent::FlowStats) -> FlowStats {
+        FlowStats {
+            bytes_acked: stats.bytes_acked.get(),
+            packets_lost: stats.packets_lost,
+            reports: stats.reports,
+            lifetime_s: stats.lifetime.as_secs_f64(),
+        }
+    }
+}
+
+/// A whole number of 64 bits, or what is wrong with it.
+fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
+    if value.is_instance_of::<PyFloat>() {
+        let text = format!("{name} is {value}: it takes whole {unit}, so write int(…)");
+        return Err(PyTypeError::new_err(text));
+    }
+    value.extract::<u64>().map_err(|why| {
+        let text = format!("{name} is {value}: it takes {unit} from 0 to 2**64-1");
+        match why.is_instance_of::<PyOverflowError>(value.py()) {
+            true => PyValueError::new_err(text),
+            false => PyTypeError::new_err(text),
+        }
+    })
+}
+
+/// A time as people write it.
+pub(crate) fn duration(text: &str) -> PyResult<Duration> {
+    text.parse()
+        .map_err(|why| PyValueError::new_err(format!("`{text}` is no time: {why}; write it as \"10ms\"")))
+}

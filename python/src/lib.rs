@@ -1,0 +1,26 @@
+//! The module `ccplane._ccplane`: algorithms that are Python classes, the simulator, and the command line. `python/ccplane` is what people
+//! import, with types and documentation.
+//!
+//! Callbacks run on the agent's thread, which takes the interpreter's lock once a wake-up. While an agent waits, and while a
+//! simulation runs, the lock is free.
+
+mod algorithm;
+mod experiment;
+mod flow;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+create_exception!(ccplane, Error, PyException, "Something could not be done; the text says what, why, and what helps.");
+
+/// See the crate.
+#[pymodule(gil_used = true)]
+mod _ccplane {
+    #[pymodule_export]
+    use super::experiment::{RunResult, check, command, simulate};
+    #[pymodule_export]
+    use super::flow::{Control, Flow, FlowInfo, FlowStats};
+    #[pymodule_export]
+    use super::Error;
+}

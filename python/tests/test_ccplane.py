@@ -1,0 +1,214 @@
+"""What users of the package do, in the simulator and, as root, on kernel TCP."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+import ccplane
+from aimd import Aimd, Window
+
+HERE = Path(__file__).parent
+LINK = {
+    "contenders": ["reno"],
+    "duration": "10s",
+    "topology": {"dumbbell": {"rate": "48mbit", "rtt": "20ms", "queue": "droptail:1bdp"}},
+    "workload": [{"bulk": {"flows": 1}}],
+}
+
+
+def python(code: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a program in an interpreter of its own."""
+    program = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(program, cwd=HERE, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def skip(why: str) -> None:
+    """Says so loudly; where nothing may be skipped it is an error."""
+    if os.environ.get("CCPLANE_NO_SKIP") == "1":
+        raise AssertionError(f"SKIPPED: {why}")
+    raise unittest.SkipTest(why)
+
+
+class Simulated(unittest.TestCase):
+    def test_a_class_steers_and_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(self) -> None:
+        run = lambda threads: ccplane.run(LINK, contenders=[Aimd, "native:reno"], seeds=range(1, 4), threads=threads)
+        one, two = run(1), run(2)
+        self.assertIsNotNone(one.digest)
+        self.assertEqual(one.digest, two.digest)
+        self.assertEqual(one.summary, two.summary)
+        aimd, reno = (c["figures"]["goodput_mbit"] for c in one.summary["contenders"])
+        self.assertGreater(aimd, 40)
+        self.assertGreater(reno, 40)
+
+    def test_the_command_line_gives_the_same_bytes(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            scenario = Path(folder) / "link.toml"
+            scenario.write_text(
+                'contenders = ["aimd:back=0.7", "native:reno"]\nduration = "5s"\n[topology.dumbbell]\nrate = "24mbit"\nrtt = "40ms"\n'
+                "[[workload]]\nbulk.flows = 2\n"
+            )
+            result = ccplane.run(scenario, algorithms=[Aimd])
+            out = Path(folder) / "out"
+            words = [sys.executable, HERE / "aimd.py", "run", scenario, "--out", out]
+            subprocess.run(words, check=True, capture_output=True)
+            self.assertEqual(json.loads((out / "summary.json").read_text())["digest"], result.digest)
+            page = Path(result.write(Path(folder) / "written"))
+            self.assertGreater(page.stat().st_size, 10_000)
+
+    def test_parameters_have_the_types_of_their_defaults(self) -> None:
+        goodput = []
+        for back in (0.5, 0.9):
+            contenders = [f"aimd:back={back}"]
+            result = ccplane.run(LINK | {"topology": {"dumbbell": {"rate": "48mbit", "rtt": "20ms", "queue": "droptail:20p"}}},
+                                 contenders=contenders, algorithms=[Aimd])
+            goodput.append(result.summary["contenders"][0]["figures"]["goodput_mbit"])
+        self.assertNotEqual(goodput[1], goodput[0])
+        for wrong, says in [("back=x", "float"), ("back=7", "0.1 to 0.95"), ("bak=0.5", "back")]:
+            with self.assertRaisesRegex(ccplane.Error, says):
+                ccplane.run(LINK, contenders=[f"aimd:{wrong}"], algorithms=[Aimd])
+
+    def test_timers_flows_and_the_end_of_a_flow(self) -> None:
+        seen: dict[str, Any] = {"timers": 0, "closed": []}
+
+        class Timed(ccplane.Algorithm[Window]):
+            name = "timed"
+            programs = {"all": Aimd.programs["fold"]}
+
+            def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> Window:
+                flow.program("all")
+                flow.after("100ms")
+                return Window(info.cwnd, info.mss)
+
+            def on_report(self, state: Window, report: Any, flow: ccplane.Flow) -> None:
+                assert report["lost"] == report.lost and report.now_us >= 0 and report.urgent in (0, 1)
+
+            def on_timer(self, control: ccplane.Control) -> None:
+                seen["timers"] += 1
+                for flow in control.flows():
+                    assert control.flow(flow.id) is flow
+                    flow.cwnd = 30_000
+                control.after("100ms")
+
+            def on_close(self, state: Window, last: ccplane.FlowStats) -> None:
+                seen["closed"].append(last.lifetime_s)
+
+        workload = [{"bulk": {"flows": 2, "lasts": "2s"}}]
+        result = ccplane.run(LINK | {"duration": "3s", "workload": workload}, contenders=[Timed])
+        self.assertGreaterEqual(seen["timers"], 15)
+        self.assertEqual(len(seen["closed"]), 2)
+        # 60 kB of two flows in each round trip of 20 ms.
+        self.assertLess(result.summary["contenders"][0]["figures"]["goodput_mbit"], 26)
+
+
+class Wrong(unittest.TestCase):
+    def test_a_class_that_is_none_is_told_before_anything_runs(self) -> None:
+        good = {"name": "x", "programs": Aimd.programs, "open": Aimd.open, "on_report": Aimd.on_report}
+        for change, says in [
+            ({"open": None}, "no method `open`"),
+            ({"on_report": None}, "no method `on_report`"),
+            ({"name": None}, "no `name`"),
+            ({"programs": {}}, "`programs` is empty"),
+            ({"programs": {"fold": "(def"}}, "does not compile"),
+            ({"needs": ["cwdn"]}, "which is none of cwnd"),
+            ({"latency": "soon"}, "write it as \"10ms\""),
+        ]:
+            members = {key: value for key, value in (good | change).items() if value is not None}
+            with self.subTest(says), self.assertRaisesRegex((TypeError, ValueError), says.replace("(", "\\(")):
+                ccplane.run(LINK, contenders=[type("X", (), members)])
+
+    def test_what_a_scenario_cannot_mean_has_place_and_fix(self) -> None:
+        with self.assertRaisesRegex(ccplane.Error, "did you mean"):
+            ccplane.run(LINK | {"topology": {"dumbbell": {"rate": "48mbit", "rtl": "20ms"}}})
+        with self.assertRaisesRegex(ccplane.Error, "there are `01-one-flow`"):
+            ccplane.run("01-dumbbel")
+        with self.assertRaisesRegex(ValueError, "no seeds"):
+            ccplane.run(LINK, seeds=range(5, 1))
+        with self.assertRaises(ccplane.Error):
+            ccplane.check("(def (Report (volatile acked 0)")
+
+    def test_an_exception_is_told_once_and_leaves_its_flow_to_newreno(self) -> None:
+        for line, says in [
+            ("flow.cwnd = -1", "cwnd is -1: it takes bytes from 0"),
+            ("flow.cwnd = 1.5", "so write int\\("),
+            ("flow.rate = 2**64", "0 to 2\\*\\*64-1"),
+            ("flow.set('x', 'y')", "takes a number"),
+            ("raise RuntimeError('mine')", "mine"),
+        ]:
+            done = python(f"""
+                import ccplane
+                from aimd import Aimd
+                class Bad(Aimd):
+                    name = "bad"
+                    def on_report(self, state, report, flow):
+                        {line}
+                link = {LINK!r}
+                result = ccplane.run(link, contenders=[Bad, "native:reno"])
+                print([c["figures"]["goodput_mbit"] for c in result.summary["contenders"]])
+            """)
+            with self.subTest(line):
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, says)
+                self.assertEqual(done.stderr.count("Traceback"), 1)
+                bad, reno = json.loads(done.stdout)
+                self.assertGreater(bad, reno * 0.9)
+
+    def test_ctrl_c_ends_a_simulation(self) -> None:
+        code = f"""
+            import ccplane
+            print("begun", flush=True)
+            ccplane.run({LINK!r} | {{"duration": "100000s"}}, contenders=["reno"])
+        """
+        child = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)], cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        _, said = child.communicate(timeout=20)
+        self.assertIn("KeyboardInterrupt", said)
+        self.assertLess(time.monotonic() - asked, 2)
+
+
+class CommandLine(unittest.TestCase):
+    def test_a_file_has_the_whole_command_with_its_algorithm_in_it(self) -> None:
+        listed = subprocess.run([sys.executable, HERE / "aimd.py", "algorithms"], capture_output=True, text=True, check=True)
+        self.assertIn("Additive increase", listed.stdout)
+        wrong = subprocess.run([sys.executable, HERE / "aimd.py", "run", "--alg", "aimdd"], capture_output=True, text=True, check=False)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("did you mean `aimd`", wrong.stderr)
+        bare = subprocess.run([sys.executable, "-m", "ccplane", "--version"], capture_output=True, text=True, check=True)
+        self.assertIn("ccplane", bare.stdout)
+
+    def test_a_class_steers_kernel_tcp(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["run", "--alg", "aimd", "--vs", "native:reno", "--rate", "24mbit", "--duration", "4s", "--out", f"{folder}/out"]
+            done = subprocess.run([sys.executable, HERE / "aimd.py", *words], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            summary = json.loads(Path(folder, "out/summary.json").read_text())
+            goodputs = [c["figures"]["goodput_mbit"] for c in summary["contenders"]]
+            self.assertGreater(min(goodputs), 12, goodputs)
+
+
+def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
+    """With the examples in the documentation of the package."""
+    tests.addTests(doctest.DocTestSuite(ccplane, extraglobs={"run": ccplane.run, "check": ccplane.check}))
+    return tests
+
+
+if __name__ == "__main__":
+    unittest.main()
