@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
+use ccplane_agent::Refusal;
 use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lang::TextAlgorithm;
 use ccplane_units::Duration;
-use ccplane_agent::Refusal;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -61,21 +61,29 @@ fn leak(text: &str) -> &'static str {
 
 /// Reads what stands in the class, and checks it: before anything runs, with what to do.
 fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
-    let called = class.getattr("__name__").map_or_else(|_| class.to_string(), |name| name.to_string());
+    let called = class
+        .getattr("__name__")
+        .map_or_else(|_| class.to_string(), |name| name.to_string());
     let wrong = |what: &str| PyTypeError::new_err(format!("{called}: {what}"));
     if !class.is_callable() {
-        return Err(wrong("an algorithm is a class, or a function that makes an object of one"));
+        return Err(wrong(
+            "an algorithm is a class, or a function that makes an object of one",
+        ));
     }
     for method in ["open", "on_report"] {
         if !class.getattr(method).is_ok_and(|method| method.is_callable()) {
-            return Err(wrong(&format!("it has no method `{method}`: every algorithm has `open` and `on_report`")));
+            return Err(wrong(&format!(
+                "it has no method `{method}`: every algorithm has `open` and `on_report`"
+            )));
         }
     }
     let name: String = match class.getattr("name") {
         Ok(name) => name.extract().map_err(|_| wrong("`name` is no text"))?,
         Err(_) => return Err(wrong("it has no `name`: write name = \"mine\" in the class")),
     };
-    let programs = class.getattr("programs").map_err(|_| wrong("it has no `programs`: a dict of names and program texts"))?;
+    let programs = class
+        .getattr("programs")
+        .map_err(|_| wrong("it has no `programs`: a dict of names and program texts"))?;
     let programs: Vec<(String, String)> = programs
         .cast_into::<PyDict>()
         .map_err(|_| wrong("`programs` is no dict of names and program texts"))?
@@ -86,8 +94,9 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         return Err(wrong("`programs` is empty: without a program no flow reports"));
     }
     for (program, text) in &programs {
-        ccplane_lang::compile(text, &ccplane_lang::Limits::default())
-            .map_err(|why| PyValueError::new_err(format!("{called}: its program `{program}` does not compile\n{why}")))?;
+        ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| {
+            PyValueError::new_err(format!("{called}: its program `{program}` does not compile\n{why}"))
+        })?;
     }
     let mut needs = Capabilities::CWND;
     if let Ok(words) = class.getattr("needs") {
@@ -113,7 +122,10 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
             .collect::<PyResult<_>>()?,
         Err(_) => Vec::new(),
     };
-    let about = class.getattr("__doc__").ok().and_then(|doc| doc.extract::<String>().ok());
+    let about = class
+        .getattr("__doc__")
+        .ok()
+        .and_then(|doc| doc.extract::<String>().ok());
     let about = about.and_then(|doc| doc.trim().lines().next().map(str::to_owned));
     Ok(Described {
         name,
@@ -135,10 +147,15 @@ fn make(class: &Bound<'_, PyAny>, given: &Parameters) -> Result<Box<dyn DynAlgor
     let described = describe(class).map_err(failed)?;
     let parameters = PyDict::new(py);
     for (name, value) in given.all() {
-        let default = class.getattr("parameters").and_then(|all| all.get_item(name)).map_err(failed)?;
+        let default = class
+            .getattr("parameters")
+            .and_then(|all| all.get_item(name))
+            .map_err(failed)?;
         let kind = default.get_type();
         let converted = kind.call1((value,)).map_err(|_| {
-            let kind = kind.name().map_or_else(|_| "a value".to_owned(), |name| name.to_string());
+            let kind = kind
+                .name()
+                .map_or_else(|_| "a value".to_owned(), |name| name.to_string());
             BadParameter::value(name, value, kind)
         })?;
         parameters.set_item(name, converted).map_err(failed)?;
@@ -211,7 +228,10 @@ impl PyAlgorithm {
                 Some(_) => "its flow runs NewReno from now on",
                 None => "the timer is not set again by itself",
             };
-            tracing::error!("{}: a callback has raised; {what}. More of them are counted, not said", self.described.name);
+            tracing::error!(
+                "{}: a callback has raised; {what}. More of them are counted, not said",
+                self.described.name
+            );
             why.display(py);
         }
         if let Some((state, steering)) = flow {
@@ -222,16 +242,12 @@ impl PyAlgorithm {
         }
     }
 
-    fn report(
-        &mut self,
-        py: Python<'_>,
-        state: &mut State,
-        report: &Report<'_>,
-        steering: &mut Steering<'_>,
-    ) {
+    fn report(&mut self, py: Python<'_>, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
         let Some(own) = &state.state else { return };
         let outcome = self.report_object(py, report, steering).and_then(|object| {
-            self.on_report.bind(py).call1((own.bind(py), object, state.flow.bind(py)))
+            self.on_report
+                .bind(py)
+                .call1((own.bind(py), object, state.flow.bind(py)))
         });
         match outcome {
             Ok(_) => self.asked.apply(steering),
@@ -243,7 +259,12 @@ impl PyAlgorithm {
     }
 
     /// A tuple of the fields, of a class that knows their names.
-    fn report_object<'py>(&mut self, py: Python<'py>, report: &Report<'_>, steering: &Steering<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn report_object<'py>(
+        &mut self,
+        py: Python<'py>,
+        report: &Report<'_>,
+        steering: &Steering<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let uid = report.program().uid;
         let class = match self.reports.get(&uid) {
             Some(class) => class,
@@ -256,7 +277,9 @@ impl PyAlgorithm {
         let now = steering.now().as_nanos() / 1000;
         let fields = report.fields().iter().copied();
         let values: Vec<u64> = fields.chain([u64::from(report.urgent()), now]).collect();
-        self.new_report.bind(py).call1((class.bind(py), PyTuple::new(py, values)?))
+        self.new_report
+            .bind(py)
+            .call1((class.bind(py), PyTuple::new(py, values)?))
     }
 }
 
@@ -269,7 +292,9 @@ impl Algorithm for PyAlgorithm {
 
     fn programs(&self) -> Programs {
         let own = self.described.programs.iter();
-        let own = own.fold(Programs::new(), |all, (name, text)| all.with(name.clone(), text.clone()));
+        let own = own.fold(Programs::new(), |all, (name, text)| {
+            all.with(name.clone(), text.clone())
+        });
         match &self.fallback {
             Some(text) => own.with(FALLBACK, text.clone()),
             None => own,
@@ -297,7 +322,9 @@ impl Algorithm for PyAlgorithm {
             // Only out of memory.
             let flow = Py::new(py, flow).unwrap_or_else(|why| panic!("{why}"));
             let known = self.control.get().flows.lock();
-            known.unwrap_or_else(PoisonError::into_inner).insert(number, flow.clone_ref(py));
+            known
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(number, flow.clone_ref(py));
             let mut state = State { flow, state: None };
             match self.open.bind(py).call1((FlowInfo::from(info), state.flow.bind(py))) {
                 Ok(own) => {
@@ -338,8 +365,12 @@ impl Algorithm for PyAlgorithm {
 
     fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
         Python::attach(|py| {
-            let (Some(on_refused), Some(own)) = (&self.on_refused, &state.state) else { return };
-            let outcome = on_refused.bind(py).call1((own.bind(py), why.to_string(), state.flow.bind(py)));
+            let (Some(on_refused), Some(own)) = (&self.on_refused, &state.state) else {
+                return;
+            };
+            let outcome = on_refused
+                .bind(py)
+                .call1((own.bind(py), why.to_string(), state.flow.bind(py)));
             self.asked.apply(steering);
             if let Err(why) = outcome {
                 self.failed(py, why, Some((state, steering)));
@@ -350,8 +381,12 @@ impl Algorithm for PyAlgorithm {
     fn on_close(&mut self, state: State, last: &ccplane_agent::FlowStats) {
         Python::attach(|py| {
             let known = self.control.get().flows.lock();
-            known.unwrap_or_else(PoisonError::into_inner).remove(&state.flow.get().number);
-            let (Some(on_close), Some(own)) = (&self.on_close, state.state) else { return };
+            known
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&state.flow.get().number);
+            let (Some(on_close), Some(own)) = (&self.on_close, state.state) else {
+                return;
+            };
             if let Err(why) = on_close.bind(py).call1((own, FlowStats::from(last))) {
                 self.failed(py, why, None);
             }

@@ -33,7 +33,8 @@ pub(crate) fn command(py: Python<'_>, words: Vec<OsString>, classes: Vec<Bound<'
 /// What there is to say of a program: an error with place and fix, or its signals and warnings as JSON.
 #[pyfunction]
 pub(crate) fn check(text: &str) -> PyResult<String> {
-    let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| Error::new_err(why.to_string()))?;
+    let compiled =
+        ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| Error::new_err(why.to_string()))?;
     let reports: Vec<&str> = compiled.report_names().collect();
     let controls: Vec<&str> = compiled.control_names().collect();
     let found = serde_json::json!({ "reports": reports, "controls": controls });
@@ -68,7 +69,12 @@ impl RunResult {
             commit: String::new(),
             dirty: None,
         };
-        let page = files::write(&self.result, &folder, &Provenance::now(build, "ccplane.run".to_owned(), false)).map_err(failed)?;
+        let page = files::write(
+            &self.result,
+            &folder,
+            &Provenance::now(build, "ccplane.run".to_owned(), false),
+        )
+        .map_err(failed)?;
         files::write_scenario(&self.text, &folder).map_err(failed)?;
         Ok(page)
     }
@@ -76,6 +82,7 @@ impl RunResult {
 
 /// Runs a scenario in the simulator. `given` is its text, and `folder` where the files that it names are; or a name of a shipped one, or a path.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "as `ccplane.run` has them")]
 #[pyo3(signature = (given, folder, is_text, classes, contenders, seeds, threads))]
 pub(crate) fn simulate(
     py: Python<'_>,
@@ -93,15 +100,23 @@ pub(crate) fn simulate(
         false => Scenario::find(given.as_ref()).map_err(|why| failed(Unusable::ScenarioFile(why)))?,
     };
     if let Some(contenders) = contenders {
-        let parse = |text: &String| text.parse::<Contender>().map_err(|why| PyValueError::new_err(why.to_string()));
+        let parse = |text: &String| {
+            text.parse::<Contender>()
+                .map_err(|why| PyValueError::new_err(why.to_string()))
+        };
         scenario.contenders = contenders.iter().map(parse).collect::<PyResult<_>>()?;
     }
     let seeds: Option<Seeds> = seeds
-        .map(|text| text.parse().map_err(|why: BadSeeds| PyValueError::new_err(why.to_string())))
+        .map(|text| {
+            text.parse()
+                .map_err(|why: BadSeeds| PyValueError::new_err(why.to_string()))
+        })
         .transpose()?;
     let options = Options {
         seeds: seeds.unwrap_or(scenario.seeds),
-        threads: threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1),
+        threads: threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+            .max(1),
         command: "ccplane.run".to_owned(),
         repeat: "ccplane.run".to_owned(),
     };
@@ -109,10 +124,17 @@ pub(crate) fn simulate(
     let outcome = std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let (scenario, registry, options, stop) = (&scenario, &registry, &options, &stop);
-        scope.spawn(move || tell.send(ccplane_lab::run(&Sim::default(), scenario, registry, options, stop)));
+        scope.spawn(move || {
+            // Whoever listens waits for it.
+            let _ = tell.send(ccplane_lab::run(&Sim::default(), scenario, registry, options, stop));
+        });
         // Whoever lets the lock go may be on another thread afterwards, as far as types know.
         let told = Mutex::new(told);
-        let wait = || told.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_EVERY);
+        let wait = || {
+            told.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv_timeout(LOOK_EVERY)
+        };
         loop {
             match py.detach(wait) {
                 Err(RecvTimeoutError::Timeout) => {

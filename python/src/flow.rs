@@ -92,14 +92,16 @@ impl Flow {
     /// Sets the pacing rate, bytes a second.
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.asked.push(self.id, Ask::Rate(whole(rate, "rate", "bytes a second")?));
+        self.asked
+            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes a second")?));
         Ok(())
     }
 
     /// Sets the slow-start threshold, bytes: where the datapath's recovery brings the window after a loss.
     #[setter]
     fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.asked.push(self.id, Ask::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
+        self.asked
+            .push(self.id, Ask::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
         Ok(())
     }
 
@@ -188,7 +190,10 @@ pub(crate) struct FlowInfo {
 #[pymethods]
 impl FlowInfo {
     fn __repr__(&self) -> String {
-        format!("<ccplane.FlowInfo {} to {}, mss {}, cwnd {}>", self.local, self.peer, self.mss, self.cwnd)
+        format!(
+            "<ccplane.FlowInfo {} to {}, mss {}, cwnd {}>",
+            self.local, self.peer, self.mss, self.cwnd
+        )
     }
 }
 

@@ -12,15 +12,20 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(ccplane, Error, PyException, "Something could not be done; the text says what, why, and what helps.");
+create_exception!(
+    ccplane,
+    Error,
+    PyException,
+    "Something could not be done; the text says what, why, and what helps."
+);
 
 /// See the crate.
 #[pymodule(gil_used = true)]
 mod _ccplane {
     #[pymodule_export]
+    use super::Error;
+    #[pymodule_export]
     use super::experiment::{RunResult, check, command, simulate};
     #[pymodule_export]
     use super::flow::{Control, Flow, FlowInfo, FlowStats};
-    #[pymodule_export]
-    use super::Error;
 }
