@@ -12,20 +12,25 @@ const TEMPLATE: &str = include_str!("../examples/aimd.rs");
 /// Its program.
 const FOLD: &str = include_str!("../examples/fold.ccp");
 
-/// Where ccplane's own crate is: where a package puts it, or where it lay when this binary was built.
-const CCPLANE: &str = match option_env!("CCPLANE_SOURCES") {
-    Some(packaged) => packaged,
-    None => env!("CARGO_MANIFEST_DIR"),
-};
+/// Where a package puts ccplane's own crate.
+const PACKAGED: &str = "/usr/share/ccplane/src/crates/cli";
+/// Where it may be: where it lay when this binary was built, and there. A package's binary names no path of the machine that built it.
+const CCPLANE: [&str; 2] = [
+    match option_env!("CCPLANE_SOURCES") {
+        Some(packaged) => packaged,
+        None => env!("CARGO_MANIFEST_DIR"),
+    },
+    PACKAGED,
+];
 
 /// What to make.
 #[derive(Args)]
 pub struct NewArgs {
     /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
     name: String,
-    /// The `crates/cli` folder of a ccplane checkout.
-    #[arg(long, value_name = "DIR", default_value = CCPLANE)]
-    ccplane: PathBuf,
+    /// The `crates/cli` folder of a ccplane checkout [default: that of this command, or of its package].
+    #[arg(long, value_name = "DIR")]
+    ccplane: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -43,16 +48,22 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
             "a lower-case letter, then lower-case letters, digits and _, at most 11 in all: the kernel knows it as ccp_NAME, in 15 bytes",
         ));
     }
-    let ccplane = fs::canonicalize(&args.ccplane)
-        .ok()
-        .filter(|p| p.join("Cargo.toml").is_file())
-        .ok_or_else(|| {
-            Failure::text(
-                Kind::Usage,
-                format!("there is no ccplane in {}", args.ccplane.display()),
-            )
-            .hint("name the crates/cli folder of a checkout with --ccplane DIR")
-        })?;
+    let is_ccplane = |path: &PathBuf| path.join("Cargo.toml").is_file();
+    let usual = || CCPLANE.map(PathBuf::from).into_iter().find(is_ccplane);
+    let ccplane = match &args.ccplane {
+        Some(given) => fs::canonicalize(given).ok().filter(is_ccplane),
+        None => usual().and_then(|path| fs::canonicalize(path).ok()),
+    };
+    let ccplane = ccplane.ok_or_else(|| {
+        let text = match &args.ccplane {
+            Some(given) => format!("there is no ccplane in {}", given.display()),
+            None => format!(
+                "ccplane's own sources are neither in {} nor in {}",
+                CCPLANE[0], CCPLANE[1]
+            ),
+        };
+        Failure::text(Kind::Usage, text).hint("name the crates/cli folder of a checkout with --ccplane DIR")
+    })?;
     let folder = Path::new(name);
     if folder.exists() {
         return Err(

@@ -3,7 +3,7 @@
 mod incoming;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -95,6 +95,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
 
     let mut transfers: BTreeMap<u64, Incoming> = BTreeMap::new();
+    let mut stored = BTreeSet::new();
     let mut count = 0;
     loop {
         if interrupt::raised(&stop) {
@@ -118,7 +119,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         }
         let mut over = Vec::new();
         for (id, transfer) in &mut transfers {
-            if transfer.step(*id, &mut host, &target) {
+            if transfer.step(*id, &mut host, &target, &mut stored) {
                 over.push(*id);
             } else if transfer.gives_way(host.now(), args.transfer.timeout * PAUSES) {
                 host.abort(*id).map_err(failed)?;

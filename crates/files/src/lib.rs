@@ -18,6 +18,8 @@
 //! assert!(matches!(reader.next(&mut rest).unwrap(), Some(Event::End(_))));
 //! ```
 
+#![forbid(unsafe_code)]
+
 #[doc(hidden)]
 pub mod fuzz;
 pub mod liveness;

@@ -25,8 +25,8 @@ const ROUND: usize = 4;
 pub(super) struct Incoming {
     peer: SocketAddr,
     number: u64,
-    /// Hidden names are taken: the sender has the key.
-    hidden: bool,
+    /// The sender has the key: hidden names are taken, and it may hear hashes of what it has not sent.
+    trusted: bool,
     begun: Time,
     frames: Frames,
     slots: Vec<Slot>,
@@ -96,11 +96,11 @@ pub(super) struct Done {
 }
 
 impl Incoming {
-    pub fn new(peer: SocketAddr, number: u64, hidden: bool, now: Time) -> Incoming {
+    pub fn new(peer: SocketAddr, number: u64, trusted: bool, now: Time) -> Incoming {
         Incoming {
             peer,
             number,
-            hidden,
+            trusted,
             begun: now,
             frames: Frames::default(),
             slots: Vec::new(),
@@ -132,13 +132,13 @@ impl Incoming {
     }
 
     /// Takes what has arrived; true when there is nothing more to do.
-    pub fn step(&mut self, id: u64, host: &mut Host, target: &Target) -> bool {
+    pub fn step(&mut self, id: u64, host: &mut Host, target: &Target, stored: &mut BTreeSet<PathBuf>) -> bool {
         let now = host.now();
         let (first, second) = host.arrived(id);
         let arrived = first.len() + second.len();
         let mut taken = arrived;
         if self.receipt.is_none() {
-            let outcome = self.work(first, second, target);
+            let outcome = self.work(first, second, target, stored);
             match outcome {
                 Ok(used) => taken = used,
                 Err(why) => self.refuse(Answer::Failed(why), now),
@@ -173,7 +173,13 @@ impl Incoming {
     }
 
     /// Hashes, and takes the sender's bytes as far as it is ready for them: so many were used.
-    fn work(&mut self, first: &[u8], second: &[u8], target: &Target) -> Result<usize, String> {
+    fn work(
+        &mut self,
+        first: &[u8],
+        second: &[u8],
+        target: &Target,
+        stored: &mut BTreeSet<PathBuf>,
+    ) -> Result<usize, String> {
         self.hash_offers();
         self.hash_again();
         let mut used = 0;
@@ -182,7 +188,7 @@ impl Incoming {
             while self.receipt.is_none() && !self.is_hashing_again() {
                 let event = self.frames.next(&mut rest).map_err(|why: WireError| why.to_string())?;
                 let Some(event) = event else { break };
-                self.take(event, target)?;
+                self.take(event, target, stored)?;
             }
             used += piece.len() - rest.len();
             if !rest.is_empty() {
@@ -192,9 +198,9 @@ impl Incoming {
         Ok(used)
     }
 
-    fn take(&mut self, event: Event<'_>, target: &Target) -> Result<(), String> {
+    fn take(&mut self, event: Event<'_>, target: &Target, stored: &mut BTreeSet<PathBuf>) -> Result<(), String> {
         match event {
-            Event::List(entries) => self.listed(entries, target),
+            Event::List(entries) => self.listed(entries, target, stored),
             Event::Guess { entry } => {
                 let slot = self.slot(entry)?;
                 if self.slots[slot].offered.is_some() {
@@ -208,7 +214,7 @@ impl Incoming {
                 self.begin(slot, from, target)
             }
             Event::Data(bytes) => self.body(bytes),
-            Event::End(theirs) => self.end(theirs, target),
+            Event::End(theirs) => self.end(theirs, target, stored),
         }
     }
 
@@ -222,14 +228,14 @@ impl Incoming {
     }
 
     /// Makes folders, looks for what is there already, and says so.
-    fn listed(&mut self, entries: Vec<Entry>, target: &Target) -> Result<(), String> {
+    fn listed(&mut self, entries: Vec<Entry>, target: &Target, stored: &BTreeSet<PathBuf>) -> Result<(), String> {
         let files = entries.iter().filter(|entry| entry.what != What::Folder).count();
         if target.is_single() && (files != 1 || entries.len() != 1) {
             return Err(format!("{files} files do not fit into one: give --out a folder"));
         }
         let (mut wanted, mut folders, mut offers) = (0u64, BTreeSet::new(), Vec::new());
         for (number, entry) in entries.into_iter().enumerate() {
-            let place = target.place(&entry, self.hidden)?;
+            let place = target.place(&entry, self.trusted)?;
             let mut slot = Slot {
                 entry,
                 place,
@@ -250,7 +256,8 @@ impl Incoming {
                         sweep(&inside);
                         folders.insert(inside);
                     }
-                    slot.found = target.found(&slot.entry, place);
+                    let known = self.trusted || stored.contains(place);
+                    slot.found = target.found(&slot.entry, place, known);
                     slot.offered = offered(&slot.found, bytes);
                 }
             }
@@ -395,7 +402,7 @@ impl Incoming {
     }
 
     /// Judges an entry, and gives it its name.
-    fn end(&mut self, theirs: Hash, target: &Target) -> Result<(), String> {
+    fn end(&mut self, theirs: Hash, target: &Target, stored: &mut BTreeSet<PathBuf>) -> Result<(), String> {
         let differs = |slot: usize, ours: Hash| Answer::Differs(slot as u32, ours);
         match std::mem::replace(&mut self.current, Current::Nothing) {
             Current::Ignored => self.current = Current::Ignored,
@@ -423,9 +430,11 @@ impl Incoming {
                 }
                 // A disk may take seconds to write a file down, in which the sender is to hear that this side lives.
                 if self.slots.len() == 1 || !matches!(target, Target::Folder(_)) {
-                    self.storing = Some(std::thread::spawn(move || sink.store(true).map(Some)));
+                    self.storing = Some(std::thread::spawn(move || sink.store(&ours, true).map(Some)));
                 } else {
-                    self.names.push(sink.store(false)?);
+                    let name = sink.store(&ours, false)?;
+                    stored.insert(PathBuf::from(&name));
+                    self.names.push(name);
                 }
                 self.finish(slot, ours);
             }

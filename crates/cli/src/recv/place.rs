@@ -130,7 +130,10 @@ impl Target {
     }
 
     /// What is there of an entry already, from an interrupted transfer or an earlier one.
-    pub fn found(&self, entry: &Entry, place: &Path) -> Found {
+    ///
+    /// Of a file that is there in whole the sender hears hashes, by which it could guess what is in it: so it has to be `known`, by
+    /// the key or from an earlier transfer to this process.
+    pub fn found(&self, entry: &Entry, place: &Path, known: bool) -> Found {
         let What::File { bytes, .. } = entry.what else {
             return Found::Nothing;
         };
@@ -138,6 +141,7 @@ impl Target {
             return Found::Nothing;
         }
         if let Target::Folder(_) = self
+            && known
             && let Ok(about) = place.symlink_metadata()
             && about.is_file()
             && about.len() == bytes
@@ -381,13 +385,14 @@ impl Sink {
         bytes
     }
 
-    /// All is there: it gets its name, which it says. With `sync` the file and its name outlive a loss of power when this returns.
-    pub fn store(mut self, sync: bool) -> Result<String, String> {
-        self.give_name(sync)
+    /// All is there, and has this hash: it gets its name, which it says. With `sync` the file and its name outlive a loss of power when
+    /// this returns.
+    pub fn store(mut self, hash: &Hash, sync: bool) -> Result<String, String> {
+        self.give_name(hash, sync)
             .map_err(|why| format!("cannot write {}: {why}", self.name))
     }
 
-    fn give_name(&mut self, sync: bool) -> io::Result<String> {
+    fn give_name(&mut self, hash: &Hash, sync: bool) -> io::Result<String> {
         self.to.flush()?;
         let Some(place) = &mut self.place else {
             return Ok(self.name.clone());
@@ -404,7 +409,7 @@ impl Sink {
         if place.force {
             fs::rename(&place.part, &place.path)?;
         } else {
-            place.link()?;
+            place.link(hash)?;
         }
         if sync {
             File::open(folder(&place.path))?.sync_all()?;
@@ -414,14 +419,17 @@ impl Sink {
 }
 
 impl Place {
-    /// Unlike a rename it never replaces what is there: that and the new one are kept both.
-    fn link(&mut self) -> io::Result<()> {
+    /// Unlike a rename it never replaces what is there: that and the new one are kept both, unless they are the same.
+    fn link(&mut self, hash: &Hash) -> io::Result<()> {
         let wanted = self.path.clone();
         let mut n = 1;
         loop {
             match fs::hard_link(&self.part, &self.path) {
                 Err(why) if why.kind() == io::ErrorKind::AlreadyExists && n < MOST_NAMES => {}
                 outcome => return outcome,
+            }
+            if self.several && self.number.is_none() && is_same(&self.path, self.file.metadata()?.len(), hash) {
+                return Ok(());
             }
             n += 1;
             match &mut self.number {
@@ -434,6 +442,17 @@ impl Place {
             }
         }
     }
+}
+
+/// Whether a file is there with this length and hash.
+fn is_same(path: &Path, bytes: u64, hash: &Hash) -> bool {
+    let same = path
+        .symlink_metadata()
+        .is_ok_and(|about| about.is_file() && about.len() == bytes);
+    let mut hasher = blake3::Hasher::new();
+    same && File::open(path)
+        .and_then(|file| Ok(*hasher.update_reader(file)?.finalize().as_bytes()))
+        .is_ok_and(|of| of == *hash)
 }
 
 /// The name of the `n`-th transfer in a folder that has no name of its own.

@@ -63,25 +63,35 @@ fn a_folder_arrives_as_it_was_and_is_not_sent_again() {
     let big = folder.file("big", 3_000_000);
     let photos = photos.display().to_string();
 
-    let receiver = Receiver::start(&["--out", &into, "--once"]);
-    let summary = json(&send(&[&receiver.address, &photos, &big, "--json"]));
+    let key = folder.path("key");
+    assert!(send(&["--make-key", &key]).status.success());
+    let receiver = || Receiver::start(&["--out", &into, "--once", "--key", &key]);
+    let (first, keyed) = (receiver(), ["--json", "--key", &key]);
+    let summary = json(&send(&[&[first.address.as_str(), &photos, &big][..], &keyed].concat()));
     assert_eq!(
         (&summary["files"], &summary["resumed_bytes"]),
         (&4.into(), &0.into()),
         "{summary}"
     );
-    let (code, text) = receiver.end();
+    let (code, text) = first.end();
     assert!(code == 0 && text.contains("4 files, "), "{code} {text}");
     let arrived = Path::new(&into).join("photos");
     assert_eq!(tree(&arrived), tree(Path::new(&photos)));
     assert_eq!(fs::read(&big).unwrap(), fs::read(Path::new(&into).join("big")).unwrap());
 
     // All of it is there: only names and hashes cross the path.
-    let receiver = Receiver::start(&["--out", &into, "--once"]);
-    let again = json(&send(&[&receiver.address, &photos, &big, "--json"]));
+    let second = receiver();
+    let again = json(&send(&[&[second.address.as_str(), &photos, &big][..], &keyed].concat()));
     assert_eq!(again["resumed_bytes"], again["bytes"], "{again}");
     assert_eq!(again["blake3"], summary["blake3"]);
-    assert_eq!(receiver.end().0, 0);
+    assert_eq!(second.end().0, 0);
+    assert_eq!(tree(&arrived), tree(Path::new(&photos)));
+
+    // Who has no key hears no hashes of files that others may have put there. What is the same stays one file.
+    let stranger = Receiver::start(&["--out", &into, "--once"]);
+    let sent = json(&send(&[&stranger.address, &photos, "--json"]));
+    assert_eq!(sent["resumed_bytes"], 0, "{sent}");
+    assert_eq!(stranger.end().0, 0);
     assert_eq!(tree(&arrived), tree(Path::new(&photos)));
 
     // As long as before, and different: both are kept.

@@ -1,5 +1,8 @@
 use super::*;
 
+/// Of nothing that is there.
+const ANY: Hash = [1; 32];
+
 struct Folder(PathBuf);
 
 impl Folder {
@@ -59,7 +62,7 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
     let mut sink = open(&target, &file("sent", 5), 1);
     sink.write(b"whole").unwrap();
     assert!(!path.exists());
-    sink.store(true).unwrap();
+    sink.store(&ANY, true).unwrap();
     assert_eq!(
         (fs::read(&path).unwrap(), folder.names()),
         (b"whole".to_vec(), vec!["out".to_owned()])
@@ -69,7 +72,7 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
     assert!(refused.to_string().contains("exists"));
     let mut sink = open(&Target::parse(&path, true).unwrap(), &file("sent", 3), 2);
     sink.write(b"new").unwrap();
-    sink.store(true).unwrap();
+    sink.store(&ANY, true).unwrap();
     assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"new".to_vec(), 1));
 }
 
@@ -79,7 +82,7 @@ fn what_appears_meanwhile_is_not_replaced() {
     let path = folder.0.join("out");
     let sink = open(&Target::parse(&path, false).unwrap(), &file("sent", 0), 1);
     fs::write(&path, "other").unwrap();
-    let error = sink.store(true).unwrap_err();
+    let error = sink.store(&ANY, true).unwrap_err();
     assert!(error.contains("out") && error.contains("exists"), "{error}");
     assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"other".to_vec(), 1));
 }
@@ -92,8 +95,13 @@ fn a_name_that_is_taken_is_kept_beside_the_new_one() {
     for text in ["new", "third"] {
         let mut sink = open(&target, &file("report.pdf", text.len() as u64), 1);
         sink.write(text.as_bytes()).unwrap();
-        sink.store(false).unwrap();
+        sink.store(&ANY, false).unwrap();
     }
+    // The same once more is the same file.
+    let mut sink = open(&target, &file("report.pdf", 3), 1);
+    sink.write(b"old").unwrap();
+    let name = sink.store(blake3::hash(b"old").as_bytes(), false).unwrap();
+    assert!(name.ends_with("/report.pdf"), "{name}");
     assert_eq!(folder.names(), ["report-2.pdf", "report-3.pdf", "report.pdf"]);
     assert_eq!(fs::read(folder.0.join("report.pdf")).unwrap(), b"old");
     assert_eq!(fs::read(folder.0.join("report-3.pdf")).unwrap(), b"third");
@@ -110,11 +118,14 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
     sink.write(&vec![7; 2 * BLOCK as usize + 9]).unwrap();
     assert_eq!(sink.keep(), 2 * BLOCK);
 
-    let Found::Part(part, have) = target.found(&entry, &place) else {
+    let Found::Part(part, have) = target.found(&entry, &place, true) else {
         panic!("nothing was kept")
     };
     assert_eq!(have, 2 * BLOCK);
-    assert!(matches!(target.found(&entry, &place), Found::Nothing), "it is locked");
+    assert!(
+        matches!(target.found(&entry, &place, true), Found::Nothing),
+        "it is locked"
+    );
     // Who sends the same at the same time has a place of his own.
     let mut other = open(&target, &entry, 2);
     other.write(b"other").unwrap();
@@ -128,7 +139,7 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
     );
     let mut sink = part.resume(&entry, &place, &target, have).unwrap();
     sink.write(&vec![8; BLOCK as usize + 5]).unwrap();
-    sink.store(true).unwrap();
+    sink.store(&ANY, true).unwrap();
     let stored = fs::read(&place).unwrap();
     assert_eq!(
         (
@@ -138,9 +149,13 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
         ),
         (bytes, 7, 8)
     );
-    assert!(matches!(target.found(&entry, &place), Found::Whole(_)));
+    assert!(matches!(target.found(&entry, &place, true), Found::Whole(_)));
+    assert!(
+        matches!(target.found(&entry, &place, false), Found::Nothing),
+        "a stranger hears nothing of it"
+    );
     assert!(matches!(
-        target.found(&file("a/big", bytes + 1), &place),
+        target.found(&file("a/big", bytes + 1), &place, true),
         Found::Nothing
     ));
     assert_eq!(fs::read_dir(folder.0.join("a")).unwrap().count(), 1);
@@ -192,7 +207,7 @@ fn what_has_no_name_has_a_number_and_none_is_lost() {
     }
     let mut found = Vec::new();
     for sink in sinks {
-        found.push(fs::read_to_string(sink.store(true).unwrap()).unwrap());
+        found.push(fs::read_to_string(sink.store(&ANY, true).unwrap()).unwrap());
     }
     assert_eq!(found, ["a", "b", "c"]);
     assert_eq!(folder.names().len(), 5, "{:?}", folder.names());
@@ -206,7 +221,7 @@ fn a_folder_takes_many_and_a_full_device_is_named() {
     let target = Target::parse(&folder.0, false).unwrap();
     assert!(!target.is_single());
     for n in [1, 1, 2] {
-        open(&target, &nameless(), n).store(true).unwrap();
+        open(&target, &nameless(), n).store(&ANY, true).unwrap();
     }
     assert_eq!(folder.names(), ["received-0001", "received-0002", "received-0003"]);
 
