@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
+use crate::thread::visit;
 
 /// What a flow runs whose callback has raised.
 const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
@@ -49,7 +50,7 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
             parameters: Vec::leak(parameters),
         };
         let class = class.clone().unbind();
-        registry = registry.add(doc, move |given| Python::attach(|py| make(class.bind(py), given)));
+        registry = registry.add(doc, move |given| visit(|py| make(class.bind(py), given)));
     }
     Ok(registry)
 }
@@ -310,7 +311,7 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn open(&mut self, info: &ccplane_agent::FlowInfo, steering: &mut Steering<'_>) -> State {
-        Python::attach(|py| {
+        visit(|py| {
             let number = self.flows;
             self.flows += 1;
             let flow = Flow {
@@ -341,11 +342,11 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_report(&mut self, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
-        Python::attach(|py| self.report(py, state, report, steering));
+        visit(|py| self.report(py, state, report, steering));
     }
 
     fn on_reports(&mut self, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
-        Python::attach(|py| {
+        visit(|py| {
             while let Some((state, report)) = batch.next(steering) {
                 self.report(py, state, &report, steering);
             }
@@ -353,7 +354,7 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_timer(&mut self, steering: &mut Steering<'_>) {
-        Python::attach(|py| {
+        visit(|py| {
             let Some(on_timer) = &self.on_timer else { return };
             let outcome = on_timer.bind(py).call1((self.control.bind(py),));
             self.asked.apply(steering);
@@ -364,7 +365,7 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
-        Python::attach(|py| {
+        visit(|py| {
             let (Some(on_refused), Some(own)) = (&self.on_refused, &state.state) else {
                 return;
             };
@@ -379,7 +380,7 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_close(&mut self, state: State, last: &ccplane_agent::FlowStats) {
-        Python::attach(|py| {
+        visit(|py| {
             let known = self.control.get().flows.lock();
             known
                 .unwrap_or_else(PoisonError::into_inner)

@@ -7,6 +7,7 @@
 mod algorithm;
 mod experiment;
 mod flow;
+mod thread;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
