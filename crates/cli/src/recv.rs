@@ -1,9 +1,15 @@
 //! `ccplane recv`: takes what `ccplane send` sends.
 
 mod incoming;
-mod place;
+mod received;
+mod sink;
+mod target;
+mod unfinished;
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,9 +21,9 @@ use serde_json::json;
 
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
-use crate::transfer::{TransferArgs, failed, hex, warn_without_key};
+use crate::transfer::{TransferArgs, amount, failed, hex, warn_without_key};
 use incoming::{Done, Incoming};
-use place::Target;
+use target::Target;
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -86,6 +92,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let mut host = Host::bind(args.transfer.options(args.listen, None, 0)?).map_err(failed)?;
     host.listen_within(limits).map_err(failed)?;
     warn_without_key(args.transfer.key.as_ref(), host.local());
+    if let Target::Folder(folder) = &target {
+        unfinished::sweep(folder);
+    }
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
     if json {
@@ -95,14 +104,13 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
 
     let mut transfers: BTreeMap<u64, Incoming> = BTreeMap::new();
-    let mut stored = BTreeSet::new();
     let mut count = 0;
     loop {
         if interrupt::raised(&stop) {
             let mut incomplete = (once && transfers.is_empty()).then(|| Failure::text(Kind::Failed, "interrupted"));
             for (id, mut transfer) in transfers {
                 host.abort(id).map_err(failed)?;
-                transfer.interrupt();
+                transfer.interrupt(host.now());
                 match transfer.outcome() {
                     Ok(done) => print(&done, json, &target),
                     Err(why) => incomplete = Some(why),
@@ -119,7 +127,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         }
         let mut over = Vec::new();
         for (id, transfer) in &mut transfers {
-            if transfer.step(*id, &mut host, &target, &mut stored) {
+            if transfer.step(*id, &mut host, &target) {
                 over.push(*id);
             } else if transfer.gives_way(host.now(), args.transfer.timeout * PAUSES) {
                 host.abort(*id).map_err(failed)?;
@@ -159,19 +167,10 @@ fn print(done: &Done, json: bool, target: &Target) {
         object.to_string()
     } else {
         let hash = &hex(&done.hash)[..16];
-        let files = if done.files == 1 {
-            String::new()
-        } else {
-            format!("{} files, ", done.files)
-        };
-        let had = if done.had == 0 {
-            String::new()
-        } else {
-            format!(" ({} were here)", done.had)
-        };
+        let what = amount(done.files, done.bytes, done.had);
         let mut text = format!(
-            "{}: {files}{} bytes from {}{had}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
-            done.name, done.bytes, done.peer, done.seconds
+            "{}: {what} from {}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
+            done.name, done.peer, done.seconds
         );
         for (wanted, name) in &done.renamed {
             text.push_str(&format!("\n{wanted} was there already: the new one is {name}"));

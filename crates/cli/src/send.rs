@@ -24,13 +24,13 @@ use ccplane_transport::udp::{Congestion, Delays, Host};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use crate::attach::add;
 use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, Kind};
-use crate::transfer::{TransferArgs, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
+use crate::transfer::{TransferArgs, amount, bar, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
 use crate::{Registry, interrupt};
 use gather::{Item, gather};
 use stream::{Filled, Stream};
@@ -381,19 +381,6 @@ fn resolve(to: &str) -> Result<SocketAddr, Failure> {
     found.next().ok_or_else(|| bad(&"the name has no address"))
 }
 
-/// A bar on a terminal, nothing in a pipe. Without a length it counts.
-pub fn bar(bytes: Option<u64>) -> ProgressBar {
-    let (bar, template) = match bytes {
-        Some(bytes) => (
-            ProgressBar::new(bytes),
-            "{msg}[{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
-        ),
-        None => (ProgressBar::no_length(), "{msg}{bytes}  {bytes_per_sec}"),
-    };
-    let style = ProgressStyle::with_template(template).expect("a constant template is valid");
-    bar.with_style(style.progress_chars("=> "))
-}
-
 fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let Done {
         bytes, seconds, stats, ..
@@ -423,17 +410,8 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
         println!("{object}");
     } else {
         let hash = &hex(&done.hash)[..16];
-        let files = if done.files == 1 {
-            String::new()
-        } else {
-            format!("{} files, ", done.files)
-        };
-        let had = if done.had == 0 {
-            String::new()
-        } else {
-            format!(" ({} it had)", done.had)
-        };
-        println!("{to} has {files}{bytes} bytes{had}, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        let what = amount(done.files, done.bytes, done.had);
+        println!("{to} has {what}, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
         let paced = match stats.pacing_rate {
             0 => String::new(),
             rate => format!(", paced at {}", Rate::from_bytes_per_sec(rate)),

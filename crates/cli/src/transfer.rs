@@ -10,6 +10,7 @@ use ccplane_transport::udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Failure, Kind};
 use crate::link_rate::LinkRate;
@@ -134,6 +135,34 @@ pub fn warn_without_key(key: Option<&PathBuf>, address: SocketAddr) {
 /// A hash as people compare it.
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
+}
+
+/// A bar on a terminal, nothing in a pipe. Without a length it counts.
+pub fn bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{msg}[{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
+        ),
+        None => (ProgressBar::no_length(), "{msg}{bytes}  {bytes_per_sec}"),
+    };
+    let style = ProgressStyle::with_template(template).expect("a constant template is valid");
+    bar.with_style(style.progress_chars("=> "))
+}
+
+/// How much was moved, for a person: files where there are several, and what the receiver had.
+pub fn amount(files: usize, bytes: u64, had: u64) -> String {
+    let several = if files == 1 {
+        String::new()
+    } else {
+        format!("{files} files, ")
+    };
+    let before = if had == 0 {
+        String::new()
+    } else {
+        format!(" ({had} were there)")
+    };
+    format!("{several}{bytes} bytes{before}")
 }
 
 /// CPU time of this process so far, all threads, user and system, in seconds.

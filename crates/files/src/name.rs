@@ -45,7 +45,7 @@ pub fn path(name: &[u8], hidden: bool) -> Result<PathBuf, NameError> {
         if component.len() > MOST_COMPONENT {
             return Err(NameError::Long(component.len()));
         }
-        if component.starts_with(b".") && component.ends_with(PART.as_bytes()) {
+        if is_part(component) {
             return Err(NameError::Part(printable(name)));
         }
         if component.starts_with(b".") && !hidden {
@@ -54,6 +54,11 @@ pub fn path(name: &[u8], hidden: bool) -> Result<PathBuf, NameError> {
         path.push(OsStr::from_bytes(component));
     }
     Ok(path)
+}
+
+/// Whether a file is called as one that is not complete.
+pub fn is_part(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PART.as_bytes())
 }
 
 /// Where an entry lies until it is complete: beside its place, hidden, and the same for every attempt to send it.

@@ -112,6 +112,12 @@ pub enum WireError {
     Data(u32),
 }
 
+/// Bytes of all entries; `None` where one tells only at its end. A stranger's may add up to more than there are numbers.
+pub fn total<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<u64> {
+    let add = |sum: u64, entry: &Entry| Some(sum.saturating_add(entry.what.bytes()?));
+    entries.into_iter().try_fold(0, add)
+}
+
 /// The head of a sender's stream and its list; an error where it is too long.
 pub fn list(entries: &[Entry]) -> Result<Vec<u8>, WireError> {
     let bytes: usize = entries.iter().map(|entry| ENTRY + entry.name.len()).sum();

@@ -136,3 +136,26 @@ fn only_whole_blocks_count_unless_all_is_there() {
     assert_eq!(blocks(BLOCK + 5, BLOCK + 6), 1);
     assert_eq!(blocks(BLOCK, BLOCK), 1);
 }
+
+#[test]
+fn lengths_that_a_stranger_says_add_up_to_no_more_than_a_number_holds() {
+    let file = |bytes| Entry {
+        name: Vec::new(),
+        what: What::File {
+            bytes,
+            executable: false,
+        },
+    };
+    assert_eq!(total(&[file(1), file(2)]), Some(3));
+    assert_eq!(total(&[file(u64::MAX), file(u64::MAX)]), Some(u64::MAX));
+    assert_eq!(
+        total(&[
+            file(1),
+            Entry {
+                name: Vec::new(),
+                what: What::Stream
+            }
+        ]),
+        None
+    );
+}

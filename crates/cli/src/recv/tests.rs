@@ -1,4 +1,14 @@
-use super::*;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use ccplane_files::wire::{Answer, Entry, Event, What};
+use ccplane_files::{BLOCK, Hash};
+
+use super::received::Received;
+use super::sink::Sink;
+use super::target::{Found, Target};
+use super::unfinished::{Hashing, sweep};
 
 /// Of nothing that is there.
 const ANY: Hash = [1; 32];
@@ -113,17 +123,18 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
     let target = Target::parse(&folder.0, false).unwrap();
     let bytes = 3 * BLOCK + 5;
     let (entry, place) = (file("a/big", bytes), folder.0.join("a/big"));
-    target.make_folders(place.parent().unwrap()).unwrap();
+    target.make_folder(place.parent().unwrap()).unwrap();
     let mut sink = open(&target, &entry, 1);
     sink.write(&vec![7; 2 * BLOCK as usize + 9]).unwrap();
     assert_eq!(sink.keep(), 2 * BLOCK);
 
-    let Found::Part(part, have) = target.found(&entry, &place, true) else {
+    let Found::Part(part) = target.found(&entry, &place, true, true) else {
         panic!("nothing was kept")
     };
+    let have = part.blocks();
     assert_eq!(have, 2 * BLOCK);
     assert!(
-        matches!(target.found(&entry, &place, true), Found::Nothing),
+        matches!(target.found(&entry, &place, true, true), Found::Nothing),
         "it is locked"
     );
     // Who sends the same at the same time has a place of his own.
@@ -137,7 +148,7 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
         [hashing.next(), hashing.next(), hashing.next()],
         [Some(block), Some(block), None]
     );
-    let mut sink = part.resume(&entry, &place, &target, have).unwrap();
+    let mut sink = Sink::resume(part, &entry, &place, target.taken(), have).unwrap();
     sink.write(&vec![8; BLOCK as usize + 5]).unwrap();
     sink.store(&ANY, true).unwrap();
     let stored = fs::read(&place).unwrap();
@@ -149,13 +160,13 @@ fn the_next_attempt_finds_whole_blocks_and_nobody_else_at_the_same_time() {
         ),
         (bytes, 7, 8)
     );
-    assert!(matches!(target.found(&entry, &place, true), Found::Whole(_)));
+    assert!(matches!(target.found(&entry, &place, true, true), Found::Whole(_)));
     assert!(
-        matches!(target.found(&entry, &place, false), Found::Nothing),
+        matches!(target.found(&entry, &place, false, true), Found::Nothing),
         "a stranger hears nothing of it"
     );
     assert!(matches!(
-        target.found(&file("a/big", bytes + 1), &place, true),
+        target.found(&file("a/big", bytes + 1), &place, true, true),
         Found::Nothing
     ));
     assert_eq!(fs::read_dir(folder.0.join("a")).unwrap().count(), 1);
@@ -166,13 +177,136 @@ fn links_on_the_way_and_too_little_room_are_refused() {
     let folder = Folder::new("way");
     let target = Target::parse(&folder.0, false).unwrap();
     std::os::unix::fs::symlink("/tmp", folder.0.join("out")).unwrap();
-    let error = target.make_folders(&folder.0.join("out/x")).unwrap_err();
+    let error = target.check_folder(&folder.0.join("out")).unwrap_err();
     assert!(error.contains("in the way"), "{error}");
     let error = target.has_room(1 << 60).unwrap_err();
     assert!(error.contains("no room") && error.contains("free"), "{error}");
     assert_eq!(target.has_room(1), Ok(()));
     // A stranger's hidden names.
     assert!(target.place(&file(".ssh/authorized_keys", 1), false).is_err());
+    // What somebody else put where an unfinished file is to be is not written to.
+    let victim = folder.0.join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let entry = file("f", 4);
+    let part = ccplane_files::name::part(&folder.0.join("f"), &entry.name, 4);
+    std::os::unix::fs::symlink(&victim, &part).unwrap();
+    let mut sink = open(&target, &entry, 1);
+    sink.write(b"mine").unwrap();
+    sink.store(blake3::hash(b"mine").as_bytes(), true).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(fs::read(folder.0.join("f")).unwrap(), b"mine");
+}
+
+fn folder_entry(name: &str) -> Entry {
+    Entry {
+        name: name.as_bytes().to_vec(),
+        what: What::Folder,
+    }
+}
+
+/// What a receiver answers to a list, or why it refuses; and the receiver.
+fn listed(target: &Target, entries: Vec<Entry>) -> (Received, Result<(), Answer>) {
+    let mut received = Received::new(1, true);
+    let outcome = received.take(Event::List(entries), target, &mut VecDeque::new());
+    (received, outcome)
+}
+
+#[test]
+fn a_list_that_cannot_be_meant_is_refused_and_makes_nothing() {
+    let folder = Folder::new("lists");
+    let target = Target::parse(&folder.0, false).unwrap();
+    let whole = u64::MAX;
+    for (entries, says) in [
+        (vec![file("a/b", 1)], "not on the list"),
+        (vec![folder_entry("a"), file("a/b/c", 1)], "not on the list"),
+        (vec![folder_entry("a"), file("x", whole), file("y", whole)], "no room"),
+        (vec![file("../x", 1)], "not on the list"),
+        (vec![file("..", 1)], "no name inside"),
+    ] {
+        let (received, outcome) = listed(&target, entries.clone());
+        let Err(Answer::Failed(why)) = outcome else {
+            panic!("{entries:?}")
+        };
+        assert!(why.contains(says), "{why}");
+        assert!(
+            !received.is_complete() && folder.names().is_empty(),
+            "{:?}",
+            folder.names()
+        );
+    }
+    // Nothing counts what has no place.
+    let (mut received, outcome) = listed(
+        &Target::parse(Path::new("/dev/null"), false).unwrap(),
+        vec![file("x", whole), file("y", whole)],
+    );
+    assert_eq!(outcome, Ok(()));
+    assert_eq!(received.total(), Some(whole));
+    received.give_up();
+}
+
+#[test]
+fn frames_out_of_order_are_refused() {
+    let folder = Folder::new("frames");
+    let target = Target::parse(&folder.0, false).unwrap();
+    let hash = *blake3::hash(b"12345").as_bytes();
+    let out = &mut VecDeque::new();
+    let begin = |from| Event::Begin { entry: 0, from };
+    for (events, says) in [
+        (vec![Event::Begin { entry: 7, from: 0 }], "not on its list"),
+        (vec![begin(1)], "where nothing is"),
+        (vec![begin(BLOCK)], "where nothing is"),
+        (vec![Event::Data(b"x")], "nothing that has begun"),
+        (vec![Event::End(hash)], "nothing that has begun"),
+        (vec![begin(0), Event::Data(b"123456")], "more bytes"),
+        (vec![begin(0), Event::Data(b"1234"), Event::End(hash)], "fewer bytes"),
+        (
+            vec![begin(0), Event::Data(b"12345"), Event::End(hash), begin(0)],
+            "or twice",
+        ),
+    ] {
+        let (mut received, outcome) = listed(&target, vec![file("f", 5)]);
+        assert_eq!(outcome, Ok(()));
+        let refused = events
+            .into_iter()
+            .find_map(|event| received.take(event, &target, out).err());
+        let Some(Answer::Failed(why)) = refused else {
+            panic!("{refused:?}, not {says}")
+        };
+        assert!(why.contains(says), "{why}");
+        received.give_up();
+    }
+    let (mut received, _) = listed(&target, vec![file("f", 5)]);
+    for event in [begin(0), Event::Data(b"12346")] {
+        received.take(event, &target, out).unwrap();
+    }
+    let refused = received.take(Event::End(hash), &target, out);
+    assert!(matches!(refused, Err(Answer::Differs(0, _))), "{refused:?}");
+    drop(received);
+    assert_eq!(folder.names(), [""; 0], "nothing of them is left");
+}
+
+#[test]
+fn a_part_is_gone_on_with_once_and_its_offer_is_good_once() {
+    let folder = Folder::new("once");
+    let target = Target::parse(&folder.0, false).unwrap();
+    let bytes = 3 * BLOCK;
+    let mut sink = open(&target, &file("f", bytes), 1);
+    sink.write(&vec![7; 2 * BLOCK as usize]).unwrap();
+    assert_eq!(sink.keep(), 2 * BLOCK);
+    let (mut received, outcome) = listed(&target, vec![file("f", bytes)]);
+    assert_eq!(outcome, Ok(()));
+    let out = &mut VecDeque::new();
+    // The sender finds the second block another, and begins at its start; the rest of the hashes is not made any more.
+    received.hash(out);
+    received
+        .take(Event::Begin { entry: 0, from: BLOCK }, &target, out)
+        .unwrap();
+    assert!(received.is_behind());
+    while received.is_hashing() {
+        received.hash(out);
+    }
+    let again = received.take(Event::Begin { entry: 0, from: BLOCK }, &target, out);
+    assert!(matches!(again, Err(Answer::Failed(_))), "{again:?}");
 }
 
 #[test]
@@ -181,7 +315,7 @@ fn what_was_forgotten_is_removed_and_nothing_else() {
     for name in [".a.0123.ccpart", ".b.0123.ccpart", ".profile", "old"] {
         fs::write(folder.0.join(name), "x").unwrap();
     }
-    let long_ago = fs::FileTimes::new().set_modified(SystemTime::now() - 2 * FORGOTTEN);
+    let long_ago = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     for name in [".a.0123.ccpart", ".profile", "old"] {
         File::options()
             .write(true)
