@@ -24,7 +24,7 @@ use ccplane_transport::udp::{Congestion, Delays, Host};
 use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
-use indicatif::HumanBytes;
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 
 use crate::attach::add;
@@ -37,6 +37,8 @@ use stream::{Filled, Stream};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Of a receiver that is not heard any more.
+const SILENT: &str = "it does not answer any more";
 /// How soon a source that pauses is looked at again, at first.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 /// Between two updates of the progress bar.
@@ -174,80 +176,15 @@ fn transfer(
 
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, congestion).map_err(failed)?;
-    let (mut shown, mut nap) = (begun.0, SHORTEST_NAP);
-    let (mut answers, mut receipt) = (Answers::default(), None);
-    let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
-    if args.rc3 {
-        // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
-        stream.read_ahead(&mut host, id, LOOK_EVERY)?;
-    }
-    loop {
-        if interrupt::raised(stop) {
-            host.abort(id).map_err(failed)?;
-            return Err(
-                Failure::text(Kind::Failed, "interrupted").hint("the same command goes on from what has arrived")
-            );
+    let peer = Peer { to, keyed };
+    let receipt = match carry(args, &mut host, id, &mut stream, &peer, stop, &bar) {
+        Ok(receipt) => receipt,
+        Err(why) => {
+            // The receiver is told; that it cannot be says nothing new.
+            let _ = host.abort(id);
+            return Err(why);
         }
-        // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
-        nap = match stream.fill(&mut host, id) {
-            Ok(Filled::Quiet) => (nap * 2).min(LOOK_EVERY),
-            Ok(Filled::More | Filled::Waits) => SHORTEST_NAP,
-            Err(why) => {
-                host.abort(id).map_err(failed)?;
-                return Err(why);
-            }
-        };
-        let quiet = nap > SHORTEST_NAP;
-        host.turn(if quiet { nap } else { LOOK_EVERY }).map_err(failed)?;
-
-        let wrong = |why| Failure::new(Kind::Failed, why).hint(format!("is `ccplane recv` running at {to}?"));
-        let (first, second) = host.arrived(id);
-        let taken = first.len() + second.len();
-        for mut piece in [first, second] {
-            while let Some(answer) = answers.next(&mut piece).map_err(wrong)? {
-                match answer {
-                    Answer::Offer(offers) => stream.offered(offers),
-                    Answer::Block(entry, hash) => stream.block(entry, hash),
-                    last => receipt = Some(last),
-                }
-            }
-        }
-        host.take(id, taken);
-        let Some(connection) = host.connection(id) else {
-            unreachable!("nobody else removes it")
-        };
-        if receipt.is_some() || connection.received_all() {
-            break;
-        }
-        if let Some(why) = connection.failure() {
-            return Err(ended(why, &host, to, keyed, &stream, arrived(&host, id, &stream)));
-        }
-        if connection.srtt() == Duration::ZERO {
-            // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
-            if let Some(why) = host
-                .trouble()
-                .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused)
-            {
-                return Err(why_no_answer(to, keyed, Some(why)));
-            }
-        } else {
-            match liveness.look(host.now(), connection.heard(), host.refusals()) {
-                Verdict::Wait => {}
-                Verdict::Ask => host.probe(id),
-                over => {
-                    let why = match over {
-                        Verdict::Refused => "its host says that nobody is there any more",
-                        _ => "it does not answer any more",
-                    };
-                    return Err(gone(to, &stream, arrived(&host, id, &stream), why));
-                }
-            }
-        }
-        if shown.elapsed() >= SHOW_EVERY {
-            shown = Instant::now();
-            bar.set_position(arrived(&host, id, &stream));
-        }
-    }
+    };
     let elapsed = begun.0.elapsed();
     let cpu = cpu_seconds();
     bar.finish_and_clear();
@@ -278,6 +215,109 @@ fn transfer(
         departures_missed,
         tail,
     })
+}
+
+/// Who is to receive, and whether it has the key.
+struct Peer {
+    to: SocketAddr,
+    keyed: bool,
+}
+
+/// Gives the connection the stream until the receiver has said what became of it.
+fn carry(
+    args: &SendArgs,
+    host: &mut Host,
+    id: u64,
+    stream: &mut Stream,
+    peer: &Peer,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> Result<Option<Answer>, Failure> {
+    let (mut shown, mut nap) = (Instant::now(), SHORTEST_NAP);
+    let mut answers = Answers::default();
+    let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
+    if args.rc3 {
+        // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
+        stream.read_ahead(host, id, LOOK_EVERY)?;
+    }
+    loop {
+        if interrupt::raised(stop) {
+            return Err(
+                Failure::text(Kind::Failed, "interrupted").hint("the same command goes on from what has arrived")
+            );
+        }
+        let filled = stream.fill(host, id)?;
+        // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
+        nap = if filled == Filled::Quiet {
+            (nap * 2).min(LOOK_EVERY)
+        } else {
+            SHORTEST_NAP
+        };
+        host.turn(match filled {
+            Filled::More => Duration::ZERO,
+            Filled::Quiet => nap,
+            Filled::Waits => LOOK_EVERY,
+        })
+        .map_err(failed)?;
+
+        let receipt = hear(host, id, stream, &mut answers)?;
+        let Some(connection) = host.connection(id) else {
+            unreachable!("nobody else removes it")
+        };
+        if receipt.is_some() || connection.received_all() {
+            return Ok(receipt);
+        }
+        if let Some(why) = connection.failure() {
+            return Err(ended(why, host, peer, stream, arrived(host, id, stream)));
+        }
+        if connection.srtt() == Duration::ZERO {
+            // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
+            let refused = host
+                .trouble()
+                .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused);
+            if refused.is_some() {
+                return Err(why_no_answer(peer.to, peer.keyed, refused));
+            }
+        } else {
+            let why = match liveness.look(host.now(), connection.heard(), host.refusals()) {
+                Verdict::Wait => None,
+                Verdict::Ask => {
+                    host.probe(id);
+                    None
+                }
+                Verdict::Refused => Some("its host says that nobody is there any more"),
+                Verdict::Silent => Some(SILENT),
+            };
+            if let Some(why) = why {
+                return Err(gone(peer.to, stream, arrived(host, id, stream), why));
+            }
+        }
+        if shown.elapsed() >= SHOW_EVERY {
+            shown = Instant::now();
+            bar.set_position(arrived(host, id, stream));
+        }
+    }
+}
+
+/// Takes what the receiver has said; its receipt, when that is there.
+fn hear(host: &mut Host, id: u64, stream: &mut Stream, answers: &mut Answers) -> Result<Option<Answer>, Failure> {
+    let mut receipt = None;
+    let (first, second) = host.arrived(id);
+    let taken = first.len() + second.len();
+    for mut piece in [first, second] {
+        while let Some(answer) = answers
+            .next(&mut piece)
+            .map_err(|why| Failure::new(Kind::Failed, why))?
+        {
+            match answer {
+                Answer::Offer(offers) => stream.offered(offers)?,
+                Answer::Block(entry, hash) => stream.block(entry, hash)?,
+                last => receipt = Some(last),
+            }
+        }
+    }
+    host.take(id, taken);
+    Ok(receipt)
 }
 
 /// About how much the receiver has: what it had, and what was acknowledged.
@@ -316,10 +356,11 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
 }
 
 /// Why the connection ended early, for a person.
-fn ended(why: Ended, host: &Host, to: SocketAddr, keyed: bool, stream: &Stream, arrived: u64) -> Failure {
+fn ended(why: Ended, host: &Host, peer: &Peer, stream: &Stream, arrived: u64) -> Failure {
+    let to = peer.to;
     match why {
-        Ended::NoAnswer(_) => why_no_answer(to, keyed, host.trouble()),
-        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, "it does not answer any more"),
+        Ended::NoAnswer(_) => why_no_answer(to, peer.keyed, host.trouble()),
+        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT),
         Ended::Reset => gone(to, stream, arrived, "it gave up, and says why on its own terminal"),
         why => gone(to, stream, arrived, &why.to_string()),
     }

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use ccplane_files::wire::{self, DATA_HEAD, MOST_DATA};
+use ccplane_files::wire::{self, DATA_HEAD, MOST_DATA, What};
 use ccplane_files::{BLOCK, Hash, of_all};
 use ccplane_transport::udp::Host;
 use ccplane_units::{Duration, Time};
@@ -40,10 +40,12 @@ pub(super) struct Stream {
     pending: VecDeque<u8>,
     /// What the receiver has, once it has said so.
     offers: Option<BTreeMap<u32, u64>>,
-    /// Its hashes that were not compared yet.
+    /// Its hashes that were not compared yet, and how many more it may send: what a peer makes this side hold is bounded by its offer.
     blocks: VecDeque<(u32, Hash)>,
+    awaited: u64,
     /// Of the entries that are through.
     hashes: Vec<Hash>,
+    /// Bytes that are sent before the offer is known.
     guess: u64,
     /// When the last byte was given.
     given_at: Time,
@@ -71,8 +73,8 @@ enum Stage {
         hasher: Box<blake3::Hasher>,
         guess: bool,
     },
-    /// It is through, if the guess was right.
-    Guessed(Hash),
+    /// It is through, if the guess was right: so many bytes of this hash.
+    Guessed(u64, Hash),
     /// All are through.
     Over,
 }
@@ -108,6 +110,7 @@ impl Stream {
             pending: list.into(),
             offers: None,
             blocks: VecDeque::new(),
+            awaited: 0,
             hashes: Vec::new(),
             guess: if ahead { u64::MAX } else { GUESS },
             given_at: now,
@@ -119,7 +122,7 @@ impl Stream {
 
     /// Bytes of all entries; `None` where one tells only at its end.
     pub fn total(&self) -> Option<u64> {
-        self.items.iter().map(|item| item.entry.what.bytes()).sum()
+        wire::total(self.items.iter().map(|item| &item.entry))
     }
 
     /// How many files and streams there are.
@@ -141,14 +144,34 @@ impl Stream {
         of_all(&self.hashes)
     }
 
-    /// The receiver says what it has.
-    pub fn offered(&mut self, offers: Vec<(u32, u64)>) {
-        self.offers.get_or_insert_with(|| offers.into_iter().collect());
+    /// The receiver says what it has. An error: it cannot have that.
+    pub fn offered(&mut self, offers: Vec<(u32, u64)>) -> Result<(), Failure> {
+        let all = offers.len();
+        for (entry, have) in &offers {
+            let item = self.items.get(*entry as usize);
+            match item.map(|item| (&item.from, item.entry.what)) {
+                Some((From::File(_), What::File { bytes, .. })) if *have <= bytes => {
+                    self.awaited += wire::blocks(*have, bytes);
+                }
+                _ => return Err(nonsense("it offers what is not on the list")),
+            }
+        }
+        let offers: BTreeMap<u32, u64> = offers.into_iter().collect();
+        if offers.len() != all || self.offers.replace(offers).is_some() {
+            return Err(nonsense("it offers something twice"));
+        }
+        Ok(())
     }
 
     /// And what that is.
-    pub fn block(&mut self, entry: u32, hash: Hash) {
-        self.blocks.push_back((entry, hash));
+    pub fn block(&mut self, entry: u32, hash: Hash) -> Result<(), Failure> {
+        let left = self.awaited.checked_sub(1);
+        self.awaited = left.ok_or_else(|| nonsense("it sends more hashes than it has blocks"))?;
+        // Of an entry that began before its last block was compared.
+        if entry as usize >= self.entry {
+            self.blocks.push_back((entry, hash));
+        }
+        Ok(())
     }
 
     /// Gives the connection what it has room for, up to [`ROUND`] bytes.
@@ -167,6 +190,8 @@ impl Stream {
                     left -= bytes;
                 }
                 Step::Worked => {}
+                // As long as a round of sending takes.
+                Step::Compared => return Ok(Filled::More),
                 Step::Waits => return Ok(Filled::Waits),
                 Step::Quiet => return Ok(Filled::Quiet),
                 Step::Over => {
@@ -194,9 +219,9 @@ impl Stream {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Over => Ok(Step::Over),
             Stage::Next => self.begin(),
-            Stage::Guessed(hash) => Ok(match self.offer() {
+            Stage::Guessed(bytes, hash) => Ok(match self.offer() {
                 None => {
-                    self.stage = Stage::Guessed(hash);
+                    self.stage = Stage::Guessed(bytes, hash);
                     Step::Waits
                 }
                 Some(None) => {
@@ -205,6 +230,7 @@ impl Stream {
                     Step::Worked
                 }
                 Some(Some(_)) => {
+                    self.read -= bytes;
                     self.stage = Stage::Next;
                     Step::Worked
                 }
@@ -214,7 +240,7 @@ impl Stream {
                 hasher,
                 matched,
                 have,
-            } => self.compare(file, hasher, matched, have),
+            } => self.compare(now, file, hasher, matched, have),
             Stage::Body {
                 source,
                 at,
@@ -249,7 +275,7 @@ impl Stream {
         }
         let number = self.entry as u32;
         match self.offer() {
-            None if self.guess > 0 && (self.hashes.is_empty() || self.guess == u64::MAX) => {
+            None if self.hashes.is_empty() || self.guess == u64::MAX => {
                 self.pending.extend(wire::guess(number));
                 self.open(true)?;
             }
@@ -263,10 +289,7 @@ impl Stream {
             }
             Some(Some(have)) => {
                 let From::File(path) = &item.from else {
-                    return Err(Failure::text(
-                        Kind::Failed,
-                        "the receiver offers bytes of what has no name",
-                    ));
+                    return Err(nonsense("it offers what is not on the list"));
                 };
                 let file = File::open(path).map_err(|why| unreadable(path, &why))?;
                 self.stage = Stage::Compare {
@@ -308,6 +331,7 @@ impl Stream {
     /// Compares one block, where its hash has come.
     fn compare(
         &mut self,
+        now: Time,
         file: File,
         mut hasher: Box<blake3::Hasher>,
         matched: u64,
@@ -323,12 +347,10 @@ impl Stream {
             return Ok(self.resume(file, path, hasher, if have == bytes { bytes } else { matched * BLOCK }));
         }
         // Of an entry whose first block already differed more may have come.
-        while self
-            .blocks
-            .front()
-            .is_some_and(|(entry, _)| (*entry as usize) < self.entry)
-        {
-            self.blocks.pop_front();
+        let is_old = |(entry, _): &mut (u32, Hash)| (*entry as usize) < self.entry;
+        while self.blocks.pop_front_if(is_old).is_some() {}
+        if now.since(self.given_at) >= ALIVE_EVERY {
+            self.pending.extend(wire::data(0));
         }
         let Some((_, theirs)) = self.blocks.pop_front() else {
             self.stage = Stage::Compare {
@@ -337,7 +359,11 @@ impl Stream {
                 matched,
                 have,
             };
-            return Ok(Step::Waits);
+            return Ok(if self.pending.is_empty() {
+                Step::Waits
+            } else {
+                Step::Worked
+            });
         };
         self.scratch.resize((bytes - matched * BLOCK).min(BLOCK) as usize, 0);
         file.read_exact_at(&mut self.scratch, matched * BLOCK)
@@ -355,14 +381,13 @@ impl Stream {
             matched: matched + 1,
             have,
         };
-        Ok(Step::Worked)
+        Ok(Step::Compared)
     }
 
     fn resume(&mut self, file: File, path: PathBuf, hasher: Box<blake3::Hasher>, from: u64) -> Step {
         let bytes = self.items[self.entry].entry.what.bytes().unwrap_or(0);
-        // What is left of the guess was thrown away.
         self.had += from;
-        self.read = self.read.max(from);
+        self.read += from;
         self.pending.extend(wire::begin(self.entry as u32, from));
         self.stage = Stage::Body {
             source: Source::File(file, path, bytes),
@@ -384,6 +409,8 @@ impl Stream {
     ) -> Result<Step, Failure> {
         let guess = match (guess, self.offer()) {
             (true, Some(Some(_))) => {
+                // The receiver throws the guess away.
+                self.read -= at;
                 self.stage = Stage::Next;
                 return Ok(Step::Worked);
             }
@@ -421,7 +448,7 @@ impl Stream {
                 let hash = *hasher.finalize().as_bytes();
                 self.pending.extend(wire::end(&hash));
                 if guess {
-                    self.stage = Stage::Guessed(hash);
+                    self.stage = Stage::Guessed(at, hash);
                 } else {
                     self.hashes.push(hash);
                     self.advance();
@@ -455,9 +482,16 @@ enum Step {
     Gave(usize),
     /// Something else, and there may be more to do.
     Worked,
+    /// A block was read and compared.
+    Compared,
     Waits,
     Quiet,
     Over,
+}
+
+/// What a receiver says cannot be.
+fn nonsense(what: &str) -> Failure {
+    Failure::text(Kind::Failed, format!("the receiver makes no sense: {what}"))
 }
 
 impl Source {

@@ -33,7 +33,7 @@ fn given(stream: &mut Stream, room: usize) -> Vec<u8> {
     loop {
         match stream.next(Time::ZERO, &mut room).unwrap() {
             Step::Gave(bytes) => all.extend_from_slice(&room[..bytes]),
-            Step::Worked => {}
+            Step::Worked | Step::Compared => {}
             Step::Waits | Step::Quiet | Step::Over => return all,
         }
     }
@@ -124,7 +124,7 @@ fn a_stream_says_the_same_however_it_is_cut() {
         assert_eq!(read(&whole), ["1 entries", "guess 0", &format!("{bytes} bytes")]);
         let hash = *stream.hash().first().unwrap();
         assert_ne!(hash, whole[0], "not over yet: {hash}");
-        stream.offered(Vec::new());
+        stream.offered(Vec::new()).unwrap();
         assert_eq!(given(&mut stream, 100), b"");
         assert_eq!(&whole[whole.len() - HASH..], &stream.hash()[..]);
         for room in [1, 3, 17, 100] {
@@ -158,8 +158,8 @@ fn what_the_receiver_has_is_compared_and_not_sent_again() {
             "{}",
             all.len()
         );
-        stream.offered(offer);
-        hashes.iter().for_each(|hash| stream.block(0, *hash));
+        stream.offered(offer).unwrap();
+        hashes.iter().for_each(|hash| stream.block(0, *hash).unwrap());
         all.extend(given(&mut stream, 1 << 16));
         let said = read(&all);
         (said[2..].join(", "), stream.had, stream.hash())
@@ -197,4 +197,29 @@ fn what_the_receiver_has_is_compared_and_not_sent_again() {
     assert!(other.0.starts_with("begin 0 at 0") && other.1 == 0, "{other:?}");
     assert_eq!(other.2, of_both);
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_receiver_that_makes_no_sense_is_refused_and_makes_this_side_hold_nothing() {
+    let offer = |offers: Vec<(u32, u64)>| {
+        let items = vec![
+            item("file", 5, From::File("/nonesuch".into())),
+            item("", 5, From::Pattern),
+        ];
+        let mut stream = Stream::new(items, false, Time::ZERO).unwrap();
+        stream.offered(offers).map(|()| stream)
+    };
+    for offers in [
+        vec![(0, 6)],
+        vec![(0, u64::MAX)],
+        vec![(1, 1)],
+        vec![(2, 0)],
+        vec![(0, 1), (0, 1)],
+    ] {
+        assert!(offer(offers.clone()).is_err(), "{offers:?}");
+    }
+    let mut stream = offer(vec![(0, 5)]).ok().unwrap();
+    assert!(stream.offered(Vec::new()).is_err(), "once");
+    stream.block(0, [1; HASH]).unwrap();
+    assert!(stream.block(0, [1; HASH]).is_err(), "five bytes are one block");
 }
