@@ -53,8 +53,6 @@ pub(super) struct Session {
     pub size: usize,
     /// Bytes of the largest that was tried.
     full: usize,
-    /// Hellos of other sizes have left too.
-    searched: bool,
     pub seal: Option<Box<Seal>>,
 }
 
@@ -83,7 +81,6 @@ impl Session {
             mss,
             size,
             full: size,
-            searched: false,
             seal,
         }
     }
@@ -107,7 +104,6 @@ impl Session {
             mss,
             size,
             full: size,
-            searched: false,
             seal,
         }
     }
@@ -132,7 +128,11 @@ impl Session {
             }),
             number: self.seal.as_ref().map(|seal| seal.next),
         };
-        let size = if hello { self.hello(segment) } else { self.size };
+        let size = if hello {
+            self.nth(segment.transmission)
+        } else {
+            self.size
+        };
         let size = size.min(out.len());
         let text = size.checked_sub(if self.seal.is_some() { TAG } else { 0 })?;
         let payload = match segment.kind {
@@ -159,20 +159,10 @@ impl Session {
         }
     }
 
-    /// The size of a hello: its transmission says which of [`sizes`] it is.
-    fn hello(&mut self, segment: &Segment) -> usize {
-        let step = usize::from(segment.transmission.saturating_sub(1));
-        self.searched |= step > 0;
+    /// The `n`-th of the [`sizes`], from 1: the full one where there is none such.
+    fn nth(&self, n: u8) -> usize {
+        let step = usize::from(n.saturating_sub(1));
         sizes(self.full).nth(step).unwrap_or(self.full)
-    }
-
-    /// The size of the hello that is answered. A server of an earlier version does not say which it is.
-    fn answered(&self, segment: &Segment) -> usize {
-        match usize::from(segment.echo_transmission).checked_sub(1) {
-            Some(step) => sizes(self.full).nth(step).unwrap_or(self.full),
-            None if self.searched => sizes(self.full).last().unwrap_or(self.full),
-            None => self.full,
-        }
     }
 
     /// Reads a datagram whose identifier is this connection's, and opens it in place; with the place of its payload.
@@ -236,7 +226,8 @@ impl Session {
         if segment.kind != Kind::OpenReply {
             return Err(Dropped::Unknown);
         }
-        self.size = self.answered(&segment);
+        // The answer says which hello it is for.
+        self.size = self.nth(segment.echo_transmission);
         self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
         segment.length = segment.length.min(self.mss);
         (segment.echo, segment.echo_transmission) = Default::default();

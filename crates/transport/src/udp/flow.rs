@@ -40,6 +40,8 @@ pub(super) struct Flow {
     pub low: bool,
     /// When its peer was asked for a sign of life between timeouts, and how many of those there had been in a row.
     asked: Option<(Time, u8)>,
+    /// Its segments are cut for a path that has become narrower.
+    pub narrowed: bool,
     /// Of what was sent, once its stamps tell.
     pub delays: Option<Box<Delays>>,
 }
@@ -71,6 +73,7 @@ impl Flow {
             stamped: false,
             low: false,
             asked: None,
+            narrowed: false,
             delays: None,
         }
     }
@@ -166,6 +169,12 @@ impl Flow {
         self.asked = Some((now, timeouts));
         self.connection.probe();
         false
+    }
+
+    /// From now on segments are cut no longer than this.
+    pub fn narrow(&mut self, mss: u16) {
+        self.narrowed = true;
+        self.connection.narrow(mss);
     }
 
     /// When to look at this connection again, if nothing arrives.

@@ -4,6 +4,7 @@ mod classes;
 mod sending;
 mod stamping;
 mod waiting;
+mod width;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,7 +19,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
 use crate::crypto::Key;
-use crate::endpoint::{Arrival, BASE, Counters, Dropped, Endpoint, Limits, mss, overhead};
+use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::udp::batch::Batch;
 use crate::udp::error::{UdpError, passes};
 use crate::udp::flow::{Congestion, Flow, Steering};
@@ -95,7 +96,7 @@ pub struct Host {
     blocked: bool,
     trouble: Option<io::Error>,
     refusals: u64,
-    /// The path has become narrower: see [`narrow`](Host::narrow).
+    /// A path has become narrower: datagrams may be cut.
     fragments: bool,
     warned: Vec<Dropped>,
     stamping: Stamping,
@@ -252,16 +253,19 @@ impl Host {
     fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         let now = self.now();
-        let mut narrower = false;
+        let (narrow, mut narrower) = (self.narrow_mss(), false);
         for (id, flow) in &mut self.flows {
             flow.on_time(now, *id, &mut self.steering);
-            narrower |= flow.is_stuck(now);
+            if flow.is_stuck(now) {
+                flow.narrow(narrow);
+                narrower = true;
+            }
             if let Some(mut lent) = self.steering.as_mut().and_then(|steering| steering.flow(*id)) {
                 flow.note(lent.beside());
             }
         }
         if narrower {
-            self.narrow()?;
+            self.may_fragment()?;
         }
         if let Some(steering) = &mut self.steering {
             steering.turn(now);
@@ -317,35 +321,6 @@ impl Host {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.connection.probe();
         }
-    }
-
-    /// Bytes of the largest packet that the path of a connection carries, IP header included.
-    pub fn packet(&self, id: u64) -> Option<usize> {
-        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
-        let size = self.endpoint.size(id)?;
-        Some(headers + if self.fragments { size.min(BASE) } else { size })
-    }
-
-    /// The path has become narrower than it was when a connection began. What waits to be sent again was cut for the wider one: it goes
-    /// in fragments. What is cut from now on is small enough for any path.
-    fn narrow(&mut self) -> Result<(), UdpError> {
-        if !self.fragments {
-            tracing::info!("full packets do not arrive any more: they are sent in fragments, and new ones are smaller");
-            self.fragments = true;
-            let fragmented = self.socket.may_fragment();
-            fragmented.map_err(|why| UdpError::Socket {
-                what: "send in fragments",
-                why,
-            })?;
-        }
-        let mss = self
-            .config
-            .mss
-            .saturating_sub(self.datagram.saturating_sub(BASE) as u16);
-        for flow in self.flows.values_mut() {
-            flow.connection.narrow(mss);
-        }
-        Ok(())
     }
 
     /// The state machine of a connection.

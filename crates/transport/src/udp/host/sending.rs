@@ -7,10 +7,9 @@ use ccplane_units::Time;
 use nix::errno::Errno;
 
 use super::Host;
-use crate::endpoint::sizes;
 use crate::udp::error::UdpError;
 use crate::udp::socket::Marks;
-use crate::{Kind, Segment, Side, State};
+use crate::{Kind, Segment, Side};
 
 /// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
 /// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
@@ -100,23 +99,6 @@ impl Host {
         Ok(())
     }
 
-    /// A hello that was not answered leaves again in every size that its path may carry.
-    fn search(&mut self, id: u64, hello: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
-        let mut hello = *hello;
-        for step in 1..=sizes(self.datagram).count() {
-            hello.transmission = step as u8;
-            let written = self.endpoint.write(id, &hello, side, self.batch.room(), |_| ());
-            if let Some((length, to)) = written
-                && !self.batch.add(length, to, marks, None)
-            {
-                self.flush()?;
-            }
-            // Each by itself: one that the device does not take is no loss to the others.
-            self.flush()?;
-        }
-        Ok(())
-    }
-
     pub(super) fn flush(&mut self) -> Result<(), UdpError> {
         let first = self.batch.first();
         self.blocked = false;
@@ -127,22 +109,7 @@ impl Host {
                 self.blocked = true;
                 Ok(())
             }
-            // This host's own link is too narrow. A hello finds out what it carries.
-            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
-                let opening = self
-                    .flows
-                    .values()
-                    .any(|flow| flow.connection.state() == State::Opening);
-                match first {
-                    _ if opening => {
-                        self.note_trouble(why);
-                        Ok(())
-                    }
-                    Some((address, size)) if self.fragments => Err(UdpError::TooLong { address, size }),
-                    Some(_) => self.narrow(),
-                    None => Ok(()),
-                }
-            }
+            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => self.too_long(first, why),
             Err(why) => self.hear(why, "send"),
         }
     }
