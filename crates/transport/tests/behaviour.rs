@@ -457,3 +457,26 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     assert_eq!((stats.retransmitted, stats.lost, stats.ssthresh), (0, 0, 500 * MSS));
     assert!(stats.cwnd <= 502 * MSS, "slow start is over: {}", stats.cwnd / MSS);
 }
+
+#[test]
+fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
+    let mut longest = 0;
+    let path = losing(|from, segment| {
+        if from == 0 && segment.kind == Kind::Data {
+            longest = segment.length;
+        }
+        false
+    });
+    let mut pair = Pair::new(&every_ack(), reno(), path, [200 * MSS, 0]);
+    while pair.received(1) < 50 * MSS {
+        assert!(pair.step(secs(2)));
+    }
+    let cwnd = pair.connection(0).cwnd();
+    pair.connection_mut(0).narrow(1000);
+    pair.connection_mut(0).narrow(1200);
+    assert_eq!((pair.connection(0).mss(), pair.connection(0).cwnd()), (1000, cwnd));
+    while !pair.connection(0).sent_all() && pair.step(secs(10)) {}
+    assert_eq!(pair.received(1), 200 * MSS);
+    drop(pair);
+    assert!(longest <= 1000, "{longest}");
+}

@@ -298,3 +298,42 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
     assert_eq!(hand(&mut server, at(4), address(5), &hello).unwrap_err(), Dropped::Full);
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }
+
+/// The path drops what is longer than 1,020 bytes: of the hellos of all sizes the one of 996 is the longest that is answered.
+#[test]
+fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
+    for key_byte in [None, Some(7)] {
+        let mut server = server(key_byte, 4);
+        let mut client = Client::new(key_byte, 5, 10_000);
+        client.send(at(0)).unwrap();
+        client.connection.on_timeout(at(1000), &mut client.control);
+        let again = client.connection.transmit(at(1000), 0, &mut Side::default()).unwrap();
+        let mut answers = Vec::new();
+        for step in 1..=sizes(SIZE).count() {
+            let mut hello = again;
+            hello.transmission = step as u8;
+            let mut out = vec![0; SIZE];
+            let written = client.endpoint.write(5, &hello, &mut Side::default(), &mut out, |_| ());
+            let (length, _) = written.unwrap();
+            assert_eq!(length, sizes(SIZE).nth(step - 1).unwrap());
+            if length <= 1020 {
+                answers.push(hand(&mut server, at(1010), address(2), &out[..length]).unwrap().1);
+            }
+        }
+        assert!(answers.len() >= 2);
+        client.take(at(1020), answers.remove(0)).unwrap();
+        assert_eq!(client.endpoint.size(5), Some(996));
+        assert_eq!(client.connection.mss(), u64::from(config().mss) - (SIZE as u64 - 996));
+        let first = client.send(at(1020)).unwrap();
+        assert!(first.len() <= 996);
+        let (arrival, _) = hand(&mut server, at(1030), address(2), &first).unwrap();
+        let Arrival::Accepted { open, .. } = arrival else {
+            panic!("{arrival:?}")
+        };
+        assert_eq!(
+            u64::from(open.length),
+            client.connection.mss(),
+            "it sends no more to the client"
+        );
+    }
+}
