@@ -3,7 +3,7 @@
 //! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
 use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
@@ -37,27 +37,39 @@ struct Described {
 pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> PyResult<Registry> {
     for class in classes {
         let described = describe(class)?;
-        let parameter = |(name, default): &(String, String)| ParameterDoc {
-            name: leak(name),
-            values: "as the class takes it",
-            default: leak(default),
-            doc: "",
-        };
-        let parameters: Vec<ParameterDoc> = described.parameters.iter().map(parameter).collect();
-        let doc = AlgorithmDoc {
-            name: leak(&described.name),
-            doc: leak(&described.about),
-            parameters: Vec::leak(parameters),
-        };
+        let doc = doc(&described);
         let class = class.clone().unbind();
         registry = registry.add(doc, move |given| visit(|py| make(class.bind(py), given)));
     }
     Ok(registry)
 }
 
-/// Names of a process's algorithms live as long as it.
-fn leak(text: &str) -> &'static str {
-    Box::leak(text.to_owned().into_boxed_str())
+/// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.
+fn doc(described: &Described) -> AlgorithmDoc {
+    static KNOWN: Mutex<Vec<AlgorithmDoc>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |doc: &&AlgorithmDoc| {
+        let parameters = doc.parameters.iter().map(|p| (p.name, p.default));
+        let ours = described.parameters.iter().map(|(name, default)| (&**name, &**default));
+        doc.name == described.name && doc.doc == described.about && parameters.eq(ours)
+    };
+    if let Some(doc) = known.iter().find(is_it) {
+        return *doc;
+    }
+    let keep = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+    let parameter = |(name, default): &(String, String)| ParameterDoc {
+        name: keep(name),
+        values: "as the class takes it",
+        default: keep(default),
+        doc: "",
+    };
+    let doc = AlgorithmDoc {
+        name: keep(&described.name),
+        doc: keep(&described.about),
+        parameters: Vec::leak(described.parameters.iter().map(parameter).collect()),
+    };
+    known.push(doc);
+    doc
 }
 
 /// Reads what stands in the class, and checks it: before anything runs, with what to do.
@@ -183,7 +195,8 @@ struct PyAlgorithm {
     /// `ccplane._report.report_class`, and how an object of one is made of its fields.
     report_class: Py<PyAny>,
     new_report: Py<PyAny>,
-    raised: u64,
+    /// A callback has raised, and it was said.
+    raised: bool,
 }
 
 /// What is kept of a flow.
@@ -217,20 +230,19 @@ impl PyAlgorithm {
             reports: HashMap::new(),
             report_class: py.import("ccplane._report")?.getattr("report_class")?.unbind(),
             new_report: py.import("builtins")?.getattr("tuple")?.getattr("__new__")?.unbind(),
-            raised: 0,
+            raised: false,
         })
     }
 
     /// A callback has raised: said once with where, and its flow is NewReno's.
     fn failed(&mut self, py: Python<'_>, why: PyErr, flow: Option<(&mut State, &mut Steering<'_>)>) {
-        self.raised += 1;
-        if self.raised == 1 {
+        if !std::mem::replace(&mut self.raised, true) {
             let what = match flow {
                 Some(_) => "its flow runs NewReno from now on",
                 None => "the timer is not set again by itself",
             };
             tracing::error!(
-                "{}: a callback has raised; {what}. More of them are counted, not said",
+                "{}: a callback has raised; {what}. Later ones are not said",
                 self.described.name
             );
             why.display(py);

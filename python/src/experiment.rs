@@ -12,7 +12,6 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error as Unusable, Options, Progress, Sim, files};
 use ccplane_report::Provenance;
-use ccplane_report::provenance::Build;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -65,16 +64,8 @@ impl RunResult {
     fn write(&self, folder: PathBuf) -> PyResult<PathBuf> {
         let failed = |why: files::WriteError| Error::new_err(why.to_string());
         std::fs::create_dir_all(&folder).map_err(|why| Error::new_err(format!("{}: {why}", folder.display())))?;
-        let build = Build {
-            commit: String::new(),
-            dirty: None,
-        };
-        let page = files::write(
-            &self.result,
-            &folder,
-            &Provenance::now(build, "ccplane.run".to_owned(), false),
-        )
-        .map_err(failed)?;
+        let provenance = Provenance::now(ccplane::build(), "ccplane.run(…)".to_owned(), false);
+        let page = files::write(&self.result, &folder, &provenance).map_err(failed)?;
         files::write_scenario(&self.text, &folder).map_err(failed)?;
         Ok(page)
     }
@@ -117,8 +108,8 @@ pub(crate) fn simulate(
         threads: threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
             .max(1),
-        command: "ccplane.run".to_owned(),
-        repeat: "ccplane.run".to_owned(),
+        command: "ccplane.run(…)".to_owned(),
+        repeat: "ccplane.run(…)".to_owned(),
     };
     let stop = Stop::default();
     let outcome = std::thread::scope(|scope| {

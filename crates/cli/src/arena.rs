@@ -90,19 +90,8 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
 }
 
 fn cells(parts: &Parts) -> Vec<String> {
-    let Parts {
-        throughput,
-        delay,
-        loss,
-        fairness,
-        harm,
-        convergence,
-    } = *parts;
-    let all = [throughput, delay, loss, fairness, harm, convergence];
-    all.map(|part| format!("{part:.2}")).to_vec()
+    parts.each().map(|part| format!("{part:.2}")).to_vec()
 }
-
-const PARTS: [&str; 6] = ["throughput", "delay", "loss", "fairness", "harm", "convergence"];
 
 fn table(standings: &[Standing], suite: SuiteArg) -> Table {
     let nothing = || Table::NOTHING.to_owned();
@@ -112,7 +101,7 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
             row.push(standing.score.map_or_else(nothing, |score| format!("{score:.3}")));
             row.extend(match &standing.parts {
                 Some(score) => cells(&score.parts),
-                None => PARTS.map(|_| nothing()).to_vec(),
+                None => Parts::NAMES.map(|_| nothing()).to_vec(),
             });
         }
         row.push(if standing.gate_passed { "passed" } else { "FAILED" }.to_owned());
@@ -121,7 +110,7 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
     let mut headings = vec!["candidate"];
     if suite != SuiteArg::Gate {
         headings.push("score");
-        headings.extend(PARTS);
+        headings.extend(Parts::NAMES);
     }
     headings.push("gate");
     Table::new(headings, standings.iter().map(row).collect())
@@ -146,7 +135,7 @@ fn explain(standing: &Standing) {
     println!("{}", Table::new(["check", "has", "at least", ""], checks).text());
     if let Some(score) = &standing.parts {
         let mut headings = vec!["link", "score"];
-        headings.extend(PARTS);
+        headings.extend(Parts::NAMES);
         let link = |link: &arena::LinkScore| {
             let mut row = vec![link.link.clone(), format!("{:.3}", link.score)];
             row.extend(cells(&link.parts));

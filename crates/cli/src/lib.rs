@@ -147,7 +147,7 @@ pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplan
 }
 
 /// The sources that this program was built of, for whoever looks at figures later.
-fn build() -> ccplane_report::provenance::Build {
+pub fn build() -> ccplane_report::provenance::Build {
     ccplane_report::provenance::Build {
         commit: env!("CCPLANE_COMMIT").to_owned(),
         dirty: env!("CCPLANE_DIRTY").parse().ok(),

@@ -39,7 +39,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
     if args.watch {
-        return texts::run(&settings);
+        return texts::run(&settings, registry);
     }
     let steered = match &args.agent {
         None => agents(&settings.algorithms.value, registry)?,

@@ -14,7 +14,7 @@ use ccplane_lab::Contender;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{detach, failed};
+use super::{agents, detach, failed};
 use crate::config::Settings;
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
@@ -25,9 +25,13 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs the command until Ctrl-C or SIGTERM.
 #[expect(clippy::disallowed_methods, reason = "files and processes change in real time")]
-pub(super) fn run(settings: &Settings) -> Result<(), Failure> {
+pub(super) fn run(settings: &Settings, registry: &Registry) -> Result<(), Failure> {
     let mut texts = texts(&settings.algorithms.value)?;
-    let names: Vec<String> = texts.iter().map(|text| text.kernel_name.clone()).collect();
+    // Also of those that are no texts: the other process keeps all of them.
+    let specs = agents(&settings.algorithms.value, registry)?
+        .into_iter()
+        .flat_map(|one| one.specs);
+    let names: Vec<String> = specs.map(|spec| spec.kernel_name).collect();
     let (stop, reload) = interrupt::flag_and_reload()?;
     let mut child = start()?;
     loop {
@@ -39,7 +43,7 @@ pub(super) fn run(settings: &Settings) -> Result<(), Failure> {
             leave(settings, &names)?;
             return Err(ended(status));
         }
-        // Which reads its configuration again, or ends as this one would.
+        // The other process reads its configuration again; without one it ends, and this one with it.
         if reload.swap(false, Ordering::Relaxed) {
             kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGHUP).map_err(failed)?;
         }

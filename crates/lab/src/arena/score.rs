@@ -41,7 +41,11 @@ const LEAST: f64 = 0.01;
 const MOST: f64 = 1.25;
 
 impl Parts {
-    fn each(&self) -> [f64; 6] {
+    /// What they are called.
+    pub const NAMES: [&str; 6] = ["throughput", "delay", "loss", "fairness", "harm", "convergence"];
+
+    /// Each of them, in the order of [`NAMES`](Parts::NAMES).
+    pub fn each(&self) -> [f64; 6] {
         [
             self.throughput,
             self.delay,
@@ -212,7 +216,7 @@ fn run(at: usize, link: &Link, kind: Kind, who: &str, full: bool) -> Run {
 
 /// All runs of these algorithms, and of Cubic beside Cubic.
 pub(super) fn runs(all: &[Contender], links: &[Link], full: bool) -> Vec<Run> {
-    let mut names: Vec<String> = all.iter().map(Contender::to_string).collect();
+    let names: Vec<String> = all.iter().map(Contender::to_string).collect();
     let mut runs = Vec::new();
     for (at, link) in links.iter().enumerate() {
         for name in &names {
@@ -220,7 +224,6 @@ pub(super) fn runs(all: &[Contender], links: &[Link], full: bool) -> Vec<Run> {
         }
     }
     if !names.iter().any(|name| name == CUBIC) {
-        names.clear();
         runs.extend(
             links
                 .iter()
