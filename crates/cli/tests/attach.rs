@@ -485,7 +485,9 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     };
     write(20);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["attach", "--watch", "--alg"]).arg(&file);
+    // Another beside it, which is no text.
+    let algorithms = format!("{},reno", file.display());
+    command.args(["attach", "--watch", "--alg", &algorithms]);
     let mut process = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -527,4 +529,5 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     );
     let _ = fs::remove_file(&file);
     assert!(Observed::open(TEXT).is_err(), "nothing is left");
+    assert!(Observed::open("ccp_reno").is_err(), "nor of the other");
 }

@@ -1,0 +1,153 @@
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MINE: &str = "# AIMD with a fifth back
+(algorithm mine
+    (about \"AIMD: a fifth back, (sic) # and no more\")
+    (needs cwnd recovery)
+    (param back 0.8 0.1 0.95)
+    (param wait 10ms 1ms 1s)
+    (init Cwnd (* 10 Flow.mss)))
+(def (Report (volatile acked 0)))
+(when (> Ack.lost_pkts_sample 0)
+    (:= Ssthresh (* Cwnd back)))
+(when (> Micros wait)
+    (:= Cwnd (+ Cwnd Flow.mss))
+    (:= Micros 0))
+";
+
+fn refused(text: &str) -> String {
+    let problems = TextAlgorithm::read(text).expect_err("it is wrong");
+    format!("{:#}", problems.named("mine.ccp"))
+}
+
+#[test]
+fn a_header_says_what_there_is() {
+    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    assert_eq!(
+        (mine.name(), mine.about()),
+        ("mine", "AIMD: a fifth back, (sic) # and no more")
+    );
+    assert_eq!(mine.needs(), Capabilities::CWND.with(Capabilities::RECOVERY));
+    let names: Vec<&str> = mine
+        .parameters()
+        .iter()
+        .map(|parameter| parameter.name.as_str())
+        .collect();
+    assert_eq!(names, ["back", "wait"]);
+    let program = mine
+        .program(&[("wait", "20ms"), ("back", "1/2")])
+        .expect("both are values");
+    assert!(
+        program.contains("(const back 1/2) (const wait 20ms) (ccplane.begun false)"),
+        "{program}"
+    );
+    assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
+    assert_eq!(
+        program.lines().count(),
+        MINE.lines().count() + 1,
+        "lines stay where they were"
+    );
+}
+
+#[test]
+fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
+    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    assert!(mine.warnings().is_none(), "there is no agent to report to");
+    let odd = MINE.replace(
+        "(def (Report (volatile acked 0)))",
+        "(def (Report (volatile acked 0)))  (when (> Flow.srtt_us 96mbit) (:= Cwnd 1))",
+    );
+    let warned = TextAlgorithm::read(&odd)
+        .expect("well formed")
+        .warnings()
+        .expect("a time and a rate");
+    let only = &warned.problems()[0];
+    let (start, end) = (only.span().start as usize, only.span().end as usize);
+    assert!(
+        only.code() == Code::Unit && "(> Flow.srtt_us 96mbit)".contains(&odd[start..end]),
+        "{warned}"
+    );
+}
+
+#[test]
+fn values_out_of_range_are_told_with_the_range() {
+    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    for (name, value) in [
+        ("back", "0.96"),
+        ("back", "10ms"),
+        ("wait", "0"),
+        ("wait", "2s"),
+        ("back", "much"),
+        ("wait", "10mbit"),
+    ] {
+        let why = mine.program(&[(name, value)]).expect_err("out of range").to_string();
+        assert!(
+            why.contains(&format!("`{value}` is no value for `{name}`")) && why.contains("between"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
+    for (before, after, expected) in [
+        (
+            "(algorithm mine",
+            "(algorithm",
+            "mine.ccp:3:5: the algorithm has no name",
+        ),
+        ("(algorithm mine", "(algorithm Mine", "at most 11 of a-z"),
+        ("cwnd recovery", "cwnd luck", "mine.ccp:4:17: no datapath has `luck`"),
+        (
+            "0.8 0.1 0.95",
+            "0.8 0.9 0.95",
+            "mine.ccp:5:17: the default of `back` is none of its values; it is between 0.9 and 0.95",
+        ),
+        ("(* 10 Flow.mss)", "(* 10 Flow.mms)", "mine.ccp:7:16: "),
+        ("(* Cwnd back)", "(* Cwnd bakc)", "mine.ccp:10:26: "),
+        ("(param wait", "(param acked", "mine.ccp:11:17: "),
+        (
+            "(needs cwnd recovery)",
+            "(need cwnd)",
+            "this is nothing that a header has",
+        ),
+        ("no more\"", "no more", "a quoted text without its end"),
+        (
+            "(def (Report (volatile acked 0)))",
+            "",
+            "after the header comes the program",
+        ),
+    ] {
+        assert!(MINE.contains(before));
+        let why = refused(&MINE.replacen(before, after, 1));
+        assert!(why.contains(expected), "{expected}: {why}");
+    }
+    assert!(TextAlgorithm::is(MINE) && !TextAlgorithm::is("# (algorithm\n(def)") && !TextAlgorithm::is(""));
+    assert!(refused("(def) (when true (report))").contains("begins with its header"));
+    assert!(refused("").contains("begins with its header"));
+    let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";
+    assert!(refused(idle).contains("never sets a window or a rate"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_strange(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
+        let _ = TextAlgorithm::read(&text);
+        let _ = TextAlgorithm::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
+    }
+
+    #[test]
+    fn a_place_in_the_program_is_one_in_the_text(at in 0..MINE.len()) {
+        let mine = TextAlgorithm::read(MINE).expect("well formed");
+        let woven = mine.woven(&["0.8", "10ms"]);
+        // Behind the header every byte is found again, wherever it went.
+        if at > mine.header.end as usize {
+            let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
+            let moved = moved.expect("it is there");
+            prop_assert_eq!(&woven.text[moved..moved + 1], &MINE[at..at + 1]);
+        }
+    }
+}
