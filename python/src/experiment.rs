@@ -40,6 +40,13 @@ pub(crate) fn check(text: &str) -> PyResult<String> {
     Ok(found.to_string())
 }
 
+/// Of which build, machine and day figures are, as JSON.
+#[pyfunction]
+pub(crate) fn provenance(command: String) -> PyResult<String> {
+    let provenance = Provenance::now(ccplane::build(), command, false);
+    serde_json::to_string(&provenance).map_err(|why| Error::new_err(why.to_string()))
+}
+
 /// The result of a run.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct RunResult {

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | kind: 0 file, 1 executable file, 2 folder, 3 stream whose length its end tells | 1 |
 //! | bytes of the file; 0 of the others | 8 |
-//! | length of the name, the name: components with `/` between them; empty where the receiver is to choose | 2 + |
+//! | length of the name, the name: components with `/` between them, its folder an entry before it; empty where the receiver is to choose | 2 + |
 //!
 //! | frame | bytes |
 //! | --- | --- |
