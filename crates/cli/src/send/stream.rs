@@ -347,8 +347,13 @@ impl Stream {
             return Ok(self.resume(file, path, hasher, if have == bytes { bytes } else { matched * BLOCK }));
         }
         // Of an entry whose first block already differed more may have come.
-        let is_old = |(entry, _): &mut (u32, Hash)| (*entry as usize) < self.entry;
-        while self.blocks.pop_front_if(is_old).is_some() {}
+        while self
+            .blocks
+            .front()
+            .is_some_and(|(entry, _)| (*entry as usize) < self.entry)
+        {
+            self.blocks.pop_front();
+        }
         if now.since(self.given_at) >= ALIVE_EVERY {
             self.pending.extend(wire::data(0));
         }
