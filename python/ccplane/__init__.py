@@ -11,23 +11,65 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from . import _ccplane, _toml
 from ._ccplane import Control, Error, Flow, FlowInfo, FlowStats
+from .fold import (
+    AckSignals,
+    FlowSignals,
+    Fold,
+    FoldError,
+    FoldWarning,
+    Report,
+    diff,
+    ewma,
+    infinity,
+    report,
+    reset,
+    volatile,
+    wrapped_max,
+)
+
+if TYPE_CHECKING:
+    from .batch import Batch
 
 __all__ = [
+    "AckSignals",
     "Algorithm",
+    "Batch",
     "Control",
     "Error",
     "Flow",
     "FlowInfo",
+    "FlowSignals",
     "FlowStats",
+    "Fold",
+    "FoldError",
+    "FoldWarning",
+    "Report",
     "Result",
     "check",
+    "diff",
+    "ewma",
+    "infinity",
     "main",
+    "report",
+    "reset",
     "run",
+    "volatile",
+    "wrapped_max",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # numpy takes longer to import than all else, and is needed by few.
+    if name == "Batch":
+        from .batch import Batch
+
+        return Batch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 State = TypeVar("State")
 
@@ -35,8 +77,9 @@ State = TypeVar("State")
 class Algorithm(Generic[State]):
     """A congestion-control algorithm. One object serves all flows that chose it; its callbacks run on one thread.
 
-    A class sets `name` and `programs`, and has `open` and `on_report`. The other callbacks, `on_timer(control)`,
-    `on_refused(state, why, flow)` and `on_close(state, last)`, are optional.
+    A class sets `name` and `programs`, and has `open` and `on_report`. In place of `on_report`, `on_reports(batch)` gets all reports that came
+    together as arrays (`Batch`). The other callbacks, `on_timer(control)`, `on_refused(state, why, flow)` and `on_close(state, last)`, are
+    optional.
 
     A callback that raises ends the steering of its flow, and of no other: that runs NewReno in its datapath from then on. The first
     exception is printed with its traceback.
@@ -44,8 +87,8 @@ class Algorithm(Generic[State]):
 
     name: ClassVar[str]
     """The name by which flows choose it; the kernel knows it as ccp_NAME."""
-    programs: ClassVar[Mapping[str, str]]
-    """Names and texts of the programs that run in the datapath at every ACK (docs/language.md)."""
+    programs: ClassVar[Mapping[str, str | type[Fold]]]
+    """Names of the programs that run in the datapath at every ACK, and their texts (docs/language.md) or `Fold` classes."""
     needs: ClassVar[Iterable[str]] = ("cwnd",)
     """What a datapath must be able to do; a flow of one that cannot is refused."""
     latency: ClassVar[str] = "1ms"

@@ -3,6 +3,7 @@
 //! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
@@ -10,10 +11,10 @@ use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Program
 use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lang::TextAlgorithm;
-use ccplane_units::Duration;
+use ccplane_units::{Bytes, Duration, Rate};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 
 use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
 use crate::thread::visit;
@@ -83,12 +84,24 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
             "an algorithm is a class, or a function that makes an object of one",
         ));
     }
-    for method in ["open", "on_report"] {
-        if !class.getattr(method).is_ok_and(|method| method.is_callable()) {
-            return Err(wrong(&format!(
-                "it has no method `{method}`: every algorithm has `open` and `on_report`"
-            )));
-        }
+    // What `ccplane.Algorithm` has only says that it is missing.
+    let base = class.py().import("ccplane")?.getattr("Algorithm")?;
+    let has = |method: &str| {
+        let bare = base.getattr(method).ok();
+        let is_own = |found: &Bound<'_, PyAny>| bare.is_none_or(|bare| !found.is(&bare));
+        class
+            .getattr(method)
+            .is_ok_and(|found| found.is_callable() && is_own(&found))
+    };
+    if !has("open") {
+        return Err(wrong(
+            "it has no method `open`: every algorithm has `open` and `on_report`",
+        ));
+    }
+    if !has("on_report") && !has("on_reports") {
+        return Err(wrong(
+            "it has no method `on_report`, nor `on_reports`: every algorithm has one of them",
+        ));
     }
     let name: String = match class.getattr("name") {
         Ok(name) => name.extract().map_err(|_| wrong("`name` is no text"))?,
@@ -101,7 +114,11 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         .cast_into::<PyDict>()
         .map_err(|_| wrong("`programs` is no dict of names and program texts"))?
         .iter()
-        .map(|(name, text)| Ok((name.extract()?, text.extract()?)))
+        .map(|(name, program)| {
+            // A class of `Fold` has its text.
+            let text = program.getattr("text").unwrap_or(program);
+            Ok((name.extract()?, text.extract()?))
+        })
         .collect::<PyResult<_>>()?;
     if programs.is_empty() {
         return Err(wrong("`programs` is empty: without a program no flow reports"));
@@ -182,7 +199,8 @@ struct PyAlgorithm {
     described: Described,
     fallback: Option<String>,
     open: Py<PyAny>,
-    on_report: Py<PyAny>,
+    on_report: Option<Py<PyAny>>,
+    on_reports: Option<Py<PyAny>>,
     on_timer: Option<Py<PyAny>>,
     on_refused: Option<Py<PyAny>>,
     on_close: Option<Py<PyAny>>,
@@ -195,6 +213,8 @@ struct PyAlgorithm {
     /// `ccplane._report.report_class`, and how an object of one is made of its fields.
     report_class: Py<PyAny>,
     new_report: Py<PyAny>,
+    /// `ccplane.batch.Batch`, where there is `on_reports`.
+    batch_class: Option<Py<PyAny>>,
     /// A callback has raised, and it was said.
     raised: bool,
 }
@@ -202,8 +222,28 @@ struct PyAlgorithm {
 /// What is kept of a flow.
 struct State {
     flow: Py<Flow>,
-    /// The algorithm's own; `None` after an exception.
+    /// The algorithm's own; `None` where `open` has raised.
     state: Option<Py<PyAny>>,
+}
+
+impl State {
+    /// The algorithm's own, of a flow that is still its.
+    fn own(&self) -> Option<&Py<PyAny>> {
+        let fallen = self.flow.get().fallen.load(Ordering::Relaxed);
+        self.state.as_ref().filter(|_| !fallen)
+    }
+}
+
+/// Reports of one program that came together: what `ccplane.batch.Batch` is made of.
+#[derive(Default)]
+struct Gathered {
+    program: Option<u32>,
+    names: Vec<String>,
+    ids: Vec<u8>,
+    fields: Vec<u8>,
+    urgent: Vec<u8>,
+    states: Vec<Py<PyAny>>,
+    flows: Vec<Py<Flow>>,
 }
 
 impl PyAlgorithm {
@@ -215,12 +255,18 @@ impl PyAlgorithm {
             asked: asked.clone(),
             flows: Default::default(),
         };
+        let on_reports = method("on_reports");
+        let batch_class = match &on_reports {
+            Some(_) => Some(py.import("ccplane.batch")?.getattr("Batch")?.unbind()),
+            None => None,
+        };
         let text = TextAlgorithm::read(RENO).ok().and_then(|text| text.program(&[]).ok());
         Ok(PyAlgorithm {
             described,
             fallback: text,
             open: object.getattr("open")?.unbind(),
-            on_report: object.getattr("on_report")?.unbind(),
+            on_report: method("on_report"),
+            on_reports,
             on_timer: method("on_timer"),
             on_refused: method("on_refused"),
             on_close: method("on_close"),
@@ -230,16 +276,18 @@ impl PyAlgorithm {
             reports: HashMap::new(),
             report_class: py.import("ccplane._report")?.getattr("report_class")?.unbind(),
             new_report: py.import("builtins")?.getattr("tuple")?.getattr("__new__")?.unbind(),
+            batch_class,
             raised: false,
         })
     }
 
-    /// A callback has raised: said once with where, and its flow is NewReno's.
-    fn failed(&mut self, py: Python<'_>, why: PyErr, flow: Option<(&mut State, &mut Steering<'_>)>) {
+    /// A callback has raised: said once with where, and these flows are NewReno's.
+    fn failed(&mut self, py: Python<'_>, why: PyErr, flows: &[&Flow], steering: Option<&mut Steering<'_>>) {
         if !std::mem::replace(&mut self.raised, true) {
-            let what = match flow {
-                Some(_) => "its flow runs NewReno from now on",
-                None => "the timer is not set again by itself",
+            let what = match flows.len() {
+                0 => "the timer is not set again by itself",
+                1 => "its flow runs NewReno from now on",
+                _ => "the flows of the batch run NewReno from now on",
             };
             tracing::error!(
                 "{}: a callback has raised; {what}. Later ones are not said",
@@ -247,26 +295,104 @@ impl PyAlgorithm {
             );
             why.display(py);
         }
-        if let Some((state, steering)) = flow {
-            state.state = None;
-            if self.fallback.is_some() {
+        let Some(steering) = steering else { return };
+        for flow in flows {
+            flow.fallen.store(true, Ordering::Relaxed);
+            if self.fallback.is_none() {
+                continue;
+            }
+            if steering.this() == Some(flow.id) {
                 steering.program(FALLBACK, &[]);
+            } else if let Some(mut other) = steering.flow(flow.id) {
+                other.program(FALLBACK, &[]);
             }
         }
     }
 
     fn report(&mut self, py: Python<'_>, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
-        let Some(own) = &state.state else { return };
-        let outcome = self.report_object(py, report, steering).and_then(|object| {
-            self.on_report
-                .bind(py)
-                .call1((own.bind(py), object, state.flow.bind(py)))
-        });
+        let (Some(own), Some(on_report)) = (state.own(), &self.on_report) else {
+            return;
+        };
+        let on_report = on_report.clone_ref(py);
+        let outcome = self
+            .report_object(py, report, steering)
+            .and_then(|object| on_report.bind(py).call1((own.bind(py), object, state.flow.bind(py))));
         match outcome {
             Ok(_) => self.asked.apply(steering),
             Err(why) => {
                 self.asked.apply(steering);
-                self.failed(py, why, Some((state, steering)));
+                self.failed(py, why, &[state.flow.get()], Some(steering));
+            }
+        }
+    }
+
+    /// Reports as arrays, those of one program at a time.
+    fn together(&mut self, py: Python<'_>, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
+        let mut gathered = Gathered::default();
+        while let Some((state, report)) = batch.next(steering) {
+            let Some(own) = state.own() else { continue };
+            if gathered.program != Some(report.program().uid) {
+                self.pass(py, std::mem::take(&mut gathered), steering);
+                gathered.program = Some(report.program().uid);
+                gathered.names = report.program().report_names().map(str::to_owned).collect();
+            }
+            let flow = state.flow.clone_ref(py);
+            gathered.ids.extend(flow.get().number.to_ne_bytes());
+            gathered
+                .fields
+                .extend(report.fields().iter().flat_map(|value| value.to_ne_bytes()));
+            gathered.urgent.push(u8::from(report.urgent()));
+            gathered.states.push(own.clone_ref(py));
+            gathered.flows.push(flow);
+        }
+        self.pass(py, gathered, steering);
+    }
+
+    /// Calls `on_reports`, and does what it asked.
+    fn pass(&mut self, py: Python<'_>, gathered: Gathered, steering: &mut Steering<'_>) {
+        let (Some(on_reports), Some(class)) = (&self.on_reports, &self.batch_class) else {
+            return;
+        };
+        if gathered.flows.is_empty() {
+            return;
+        }
+        let now = steering.now().as_nanos() / 1000;
+        let outcome = PyTuple::new(py, &gathered.names).and_then(|names| {
+            let batch = class.bind(py).call1((
+                PyBytes::new(py, &gathered.ids),
+                PyBytes::new(py, &gathered.fields),
+                names,
+                PyBytes::new(py, &gathered.urgent),
+                now,
+                gathered.states,
+            ))?;
+            on_reports.bind(py).call1((&batch,))?;
+            batch.getattr("_asked")?.extract::<Vec<(String, Bound<'_, PyBytes>)>>()
+        });
+        self.asked.apply(steering);
+        let asked = match outcome {
+            Ok(asked) => asked,
+            Err(why) => {
+                let flows: Vec<&Flow> = gathered.flows.iter().map(|flow| flow.get()).collect();
+                return self.failed(py, why, &flows, Some(steering));
+            }
+        };
+        for (n, flow) in gathered.flows.iter().enumerate() {
+            let Some(mut control) = steering.flow(flow.get().id) else {
+                continue;
+            };
+            for (name, values) in &asked {
+                let Some(value) = values.as_bytes().as_chunks().0.get(n) else {
+                    continue;
+                };
+                let value = u64::from_ne_bytes(*value);
+                match &**name {
+                    "cwnd" | "rate" | "ssthresh" if value == 0 => {}
+                    "cwnd" => control.cwnd(Bytes::new(value)),
+                    "rate" => control.rate(Rate::from_bytes_per_sec(value)),
+                    "ssthresh" => control.ssthresh(Bytes::new(value)),
+                    variable => control.set(variable.trim_start_matches('='), value),
+                }
             }
         }
     }
@@ -331,6 +457,7 @@ impl Algorithm for PyAlgorithm {
                 id: steering.this().unwrap_or_default(),
                 asked: self.asked.clone(),
                 capabilities: steering.capabilities(),
+                fallen: AtomicBool::new(false),
             };
             // Only out of memory.
             let flow = Py::new(py, flow).unwrap_or_else(|why| panic!("{why}"));
@@ -346,7 +473,7 @@ impl Algorithm for PyAlgorithm {
                 }
                 Err(why) => {
                     self.asked.apply(steering);
-                    self.failed(py, why, Some((&mut state, steering)));
+                    self.failed(py, why, &[state.flow.get()], Some(steering));
                 }
             }
             state
@@ -358,9 +485,12 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_reports(&mut self, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
-        visit(|py| {
-            while let Some((state, report)) = batch.next(steering) {
-                self.report(py, state, &report, steering);
+        visit(|py| match self.on_reports {
+            Some(_) => self.together(py, batch, steering),
+            None => {
+                while let Some((state, report)) = batch.next(steering) {
+                    self.report(py, state, &report, steering);
+                }
             }
         });
     }
@@ -371,14 +501,14 @@ impl Algorithm for PyAlgorithm {
             let outcome = on_timer.bind(py).call1((self.control.bind(py),));
             self.asked.apply(steering);
             if let Err(why) = outcome {
-                self.failed(py, why, None);
+                self.failed(py, why, &[], None);
             }
         });
     }
 
     fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
         visit(|py| {
-            let (Some(on_refused), Some(own)) = (&self.on_refused, &state.state) else {
+            let (Some(on_refused), Some(own)) = (&self.on_refused, state.own()) else {
                 return;
             };
             let outcome = on_refused
@@ -386,7 +516,7 @@ impl Algorithm for PyAlgorithm {
                 .call1((own.bind(py), why.to_string(), state.flow.bind(py)));
             self.asked.apply(steering);
             if let Err(why) = outcome {
-                self.failed(py, why, Some((state, steering)));
+                self.failed(py, why, &[state.flow.get()], Some(steering));
             }
         });
     }
@@ -397,11 +527,11 @@ impl Algorithm for PyAlgorithm {
             known
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(&state.flow.get().number);
-            let (Some(on_close), Some(own)) = (&self.on_close, state.state) else {
+            let (Some(on_close), Some(own)) = (&self.on_close, state.own()) else {
                 return;
             };
-            if let Err(why) = on_close.bind(py).call1((own, FlowStats::from(last))) {
-                self.failed(py, why, None);
+            if let Err(why) = on_close.bind(py).call1((own.bind(py), FlowStats::from(last))) {
+                self.failed(py, why, &[], None);
             }
         });
     }

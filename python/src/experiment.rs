@@ -40,6 +40,27 @@ pub(crate) fn check(text: &str) -> PyResult<String> {
     Ok(found.to_string())
 }
 
+/// What the compiler says of a program: problems with places in it, and warnings where there are no errors, as JSON.
+#[pyfunction]
+pub(crate) fn compile(text: &str) -> String {
+    let found = match ccplane_lang::compile(text, &ccplane_lang::Limits::default()) {
+        Ok(program) => program.warnings(),
+        Err(errors) => Some(errors),
+    };
+    let problem = |problem: &ccplane_lang::Problem| {
+        // The text that came from Python counts characters.
+        let before = text.get(..problem.span().start as usize).unwrap_or(text);
+        serde_json::json!({
+            "at": before.chars().count(),
+            "message": problem.message(),
+            "fix": problem.fix(),
+            "warning": problem.code().is_warning(),
+        })
+    };
+    let problems: Vec<_> = found.iter().flat_map(|found| found.problems()).map(problem).collect();
+    serde_json::json!({ "problems": problems }).to_string()
+}
+
 /// Of which build, machine and day figures are, as JSON.
 #[pyfunction]
 pub(crate) fn provenance(command: String) -> PyResult<String> {

@@ -1,5 +1,6 @@
 //! What callbacks are given: a flow to steer, what is known of it, and the algorithm's timer.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::{Control as Steering, FlowId};
@@ -65,6 +66,8 @@ pub(crate) struct Flow {
     pub id: FlowId,
     pub asked: Asked,
     pub capabilities: Capabilities,
+    /// A callback of it has raised: it is steered no longer.
+    pub fallen: AtomicBool,
 }
 
 #[pymethods]

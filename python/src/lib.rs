@@ -26,7 +26,7 @@ mod _ccplane {
     #[pymodule_export]
     use super::Error;
     #[pymodule_export]
-    use super::experiment::{RunResult, check, command, provenance, simulate};
+    use super::experiment::{RunResult, check, command, compile, provenance, simulate};
     #[pymodule_export]
     use super::flow::{Control, Flow, FlowInfo, FlowStats};
 }

@@ -13,9 +13,10 @@ import textwrap
 import time
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ccplane
+import ccplane.fold
 from aimd import Aimd, Window
 
 HERE = Path(__file__).parent
@@ -33,7 +34,7 @@ def python(code: str, *, timeout: float = 120) -> subprocess.CompletedProcess[st
     return subprocess.run(program, cwd=HERE, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def skip(why: str) -> None:
+def skip(why: str) -> NoReturn:
     """Says so loudly; where nothing may be skipped it is an error."""
     if os.environ.get("CCPLANE_NO_SKIP") == "1":
         raise AssertionError(f"SKIPPED: {why}")
@@ -116,7 +117,7 @@ class Wrong(unittest.TestCase):
         good = {"name": "x", "programs": Aimd.programs, "open": Aimd.open, "on_report": Aimd.on_report}
         for change, says in [
             ({"open": None}, "no method `open`"),
-            ({"on_report": None}, "no method `on_report`"),
+            ({"on_report": None}, "no method `on_report`, nor `on_reports`"),
             ({"name": None}, "no `name`"),
             ({"programs": {}}, "`programs` is empty"),
             ({"programs": {"fold": "(def"}}, "does not compile"),
@@ -126,6 +127,16 @@ class Wrong(unittest.TestCase):
             members = {key: value for key, value in (good | change).items() if value is not None}
             with self.subTest(says), self.assertRaisesRegex((TypeError, ValueError), says.replace("(", "\\(")):
                 ccplane.run(LINK, contenders=[type("X", (), members)])
+
+        class Half(ccplane.Algorithm[None]):
+            name = "half"
+            programs = Aimd.programs
+
+            def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> None:
+                flow.program("fold")
+
+        with self.assertRaisesRegex(TypeError, "no method `on_report`"):
+            ccplane.run(LINK, contenders=[Half])
 
     def test_what_a_scenario_cannot_mean_has_place_and_fix(self) -> None:
         with self.assertRaisesRegex(ccplane.Error, "did you mean"):
@@ -207,6 +218,7 @@ class CommandLine(unittest.TestCase):
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
     """With the examples in the documentation of the package."""
     tests.addTests(doctest.DocTestSuite(ccplane, extraglobs={"run": ccplane.run, "check": ccplane.check}))
+    tests.addTests(doctest.DocTestSuite(ccplane.fold))
     return tests
 
 

@@ -1,0 +1,76 @@
+"""Reports of many flows as arrays of numpy."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+State = TypeVar("State")
+Numbers = NDArray[np.uint64]
+
+
+class Batch(Generic[State]):
+    """Reports that came together, of flows of one program. A flow that reported twice is in it twice; what is set last holds."""
+
+    __slots__ = ("_asked", "fields", "ids", "names", "now_us", "states", "urgent")
+
+    ids: Numbers
+    """Numbers of the flows, n."""
+    fields: Numbers
+    """The report variables, n × k; `names` are the columns."""
+    names: tuple[str, ...]
+    urgent: NDArray[np.bool_]
+    """Whether a loss, a timeout or an undo was in the report, n."""
+    now_us: int
+    states: list[State]
+    """What `open` gave of each flow."""
+
+    def __init__(self, ids: bytes, fields: bytes, names: tuple[str, ...], urgent: bytes, now_us: int, states: list[State]) -> None:
+        self.ids = np.frombuffer(ids, np.uint64)
+        self.fields = np.frombuffer(bytearray(fields), np.uint64).reshape(len(states), len(names))
+        self.names = names
+        self.urgent = np.frombuffer(urgent, np.bool_)
+        self.now_us = now_us
+        self.states = states
+        self._asked: list[tuple[str, bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, name: str) -> Numbers:
+        """The column of a report variable."""
+        try:
+            return self.fields[:, self.names.index(name)]
+        except ValueError:
+            raise KeyError(f"no report variable {name}; there are {', '.join(self.names)}") from None
+
+    def set(self, name: str, values: Any) -> None:
+        """Sets a control variable of each flow's program."""
+        self._ask(f"={name}", values)
+
+    def _set_cwnd(self, values: Any) -> None:
+        self._ask("cwnd", values)
+
+    def _set_rate(self, values: Any) -> None:
+        self._ask("rate", values)
+
+    def _set_ssthresh(self, values: Any) -> None:
+        self._ask("ssthresh", values)
+
+    cwnd = property(None, _set_cwnd, doc="Sets the windows, bytes; 0 leaves a flow alone.")
+    rate = property(None, _set_rate, doc="Sets the pacing rates, bytes a second; 0 leaves a flow alone.")
+    ssthresh = property(None, _set_ssthresh, doc="Sets the slow-start thresholds, bytes; 0 leaves a flow alone.")
+
+    def _ask(self, name: str, values: Any) -> None:
+        array = np.asarray(values)
+        called = name.removeprefix("=")
+        if array.shape != (len(self.states),):
+            raise ValueError(f"{called} has the shape {array.shape}: this batch has {len(self.states)} flows, so it is ({len(self.states)},)")
+        if array.dtype.kind == "i":
+            if (array < 0).any():
+                raise ValueError(f"{called} has {array.min()}: values are from 0 to 2**64-1")
+        elif array.dtype.kind != "u":
+            raise TypeError(f"{called} is of {array.dtype}: it takes whole numbers, so write .astype(np.uint64)")
+        self._asked.append((name, array.astype(np.uint64, copy=False).tobytes()))

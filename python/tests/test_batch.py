@@ -1,0 +1,90 @@
+"""Reports as arrays."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import ccplane
+from aimd import Aimd, Window
+from test_ccplane import LINK, python, skip
+
+try:
+    import numpy as np
+except ModuleNotFoundError:
+    np = None  # type: ignore[assignment]
+
+
+class Together(unittest.TestCase):
+    def setUp(self) -> None:
+        if np is None:
+            skip("numpy is not here, which pip has not fetched")
+
+    def test_arrays_steer_as_single_reports_do(self) -> None:
+        class Arrays(Aimd):
+            def on_reports(self, batch: ccplane.Batch[Window]) -> None:
+                lost = batch["lost"].astype(bool)
+                assert batch.names == ("lost",) and batch.fields.shape == (len(batch), 1)
+                assert batch.ids.dtype == np.uint64 and batch.urgent.dtype == np.bool_
+                windows = np.array([state.cwnd for state in batch.states], dtype=np.uint64)
+                mss = np.array([state.mss for state in batch.states], dtype=np.uint64)
+                down = np.maximum((windows.astype(np.float64) * self.back).astype(np.uint64), 2 * mss)
+                windows = np.where(lost, down, windows + mss)
+                for state, window in zip(batch.states, windows):
+                    state.cwnd = int(window)
+                batch.ssthresh = np.where(lost, windows, np.uint64(0))
+                batch.cwnd = windows
+
+        link = LINK | {"workload": [{"bulk": {"flows": 4}}]}
+        digests = [ccplane.run(link, contenders=[kind]).digest for kind in (Aimd, Arrays)]
+        self.assertEqual(digests[0], digests[1])
+
+    def test_zero_leaves_a_flow_alone_and_variables_are_set(self) -> None:
+        seen: list[int] = []
+
+        class Quiet(ccplane.Algorithm[None]):
+            name = "quiet"
+            programs = {"fold": "(def (Report (volatile acked 0)) (every 100)) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough)) (when (> Micros every) (:= Micros 0) (report))"}
+
+            def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> None:
+                flow.program("fold")
+                flow.cwnd = 30_000
+
+            def on_reports(self, batch: ccplane.Batch[None]) -> None:
+                seen.append(len(batch))
+                batch.cwnd = np.zeros(len(batch), dtype=np.int64)
+                batch.set("every", np.full(len(batch), 100_000))
+
+        result = ccplane.run(LINK, contenders=[Quiet])
+        goodput = result.summary["contenders"][0]["figures"]["goodput_mbit"]
+        self.assertTrue(10 < goodput < 13, f"30 kB each round trip are 12 Mbit/s: {goodput}")
+        self.assertLess(len(seen), 150, "a report each 100 ms, after the first")
+
+    def test_a_wrong_array_is_told_and_its_flows_run_newreno(self) -> None:
+        for line, says in [
+            ("batch.cwnd = np.full(len(batch) + 1, 9)", r"this batch has 1 flows, so it is \(1,\)"),
+            ("batch.cwnd = np.full(len(batch), 9.5)", r"float64: it takes whole numbers, so write .astype"),
+            ("batch.rate = np.full(len(batch), -9)", "rate has -9"),
+            ("batch['bytes']", "no report variable bytes; there are lost"),
+        ]:
+            done = python(f"""
+                import numpy as np
+                import ccplane
+                from aimd import Aimd
+                class Bad(Aimd):
+                    name = "bad"
+                    def on_reports(self, batch):
+                        {line}
+                result = ccplane.run({LINK!r}, contenders=[Bad, "native:reno"])
+                print(*[c["figures"]["goodput_mbit"] for c in result.summary["contenders"]])
+            """)
+            with self.subTest(line):
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, says)
+                self.assertEqual(done.stderr.count("Traceback"), 1)
+                bad, reno = map(float, done.stdout.split())
+                self.assertGreater(bad, reno * 0.9)
+
+
+if __name__ == "__main__":
+    unittest.main()
