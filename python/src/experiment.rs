@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "Ctrl-C is looked for in real time")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -114,10 +114,7 @@ pub(crate) fn simulate(
     threads: Option<usize>,
 ) -> PyResult<RunResult> {
     let registry = register(Registry::builtin(), &classes)?.with_files(|path| std::fs::read_to_string(path));
-    let mut scenario = match is_text {
-        true => Scenario::parse("scenario", &given, &folder).map_err(|why| failed(Unusable::Scenario(why)))?,
-        false => Scenario::find(given.as_ref()).map_err(|why| failed(Unusable::ScenarioFile(why)))?,
-    };
+    let mut scenario = scenario(&given, is_text, &folder)?;
     if let Some(contenders) = contenders {
         let parse = |text: &String| {
             text.parse::<Contender>()
@@ -176,8 +173,16 @@ pub(crate) fn simulate(
     })
 }
 
+/// A scenario of its text, or of its name or path.
+pub(crate) fn scenario(given: &str, is_text: bool, folder: &Path) -> PyResult<Scenario> {
+    match is_text {
+        true => Scenario::parse("scenario", given, folder).map_err(|why| failed(Unusable::Scenario(why))),
+        false => Scenario::find(given.as_ref()).map_err(|why| failed(Unusable::ScenarioFile(why))),
+    }
+}
+
 /// What is wrong, with the place in the file and what helps.
-fn failed(why: Unusable) -> PyErr {
+pub(crate) fn failed(why: Unusable) -> PyErr {
     let problem = match why {
         Unusable::Scenario(problem) | Unusable::ScenarioFile(ReadError::Problem(problem)) => problem,
         other => return Error::new_err(other.to_string()),

@@ -5,6 +5,7 @@
 //! simulation runs, the lock is free.
 
 mod algorithm;
+mod episode;
 mod experiment;
 mod flow;
 mod thread;
@@ -25,6 +26,8 @@ create_exception!(
 mod _ccplane {
     #[pymodule_export]
     use super::Error;
+    #[pymodule_export]
+    use super::episode::{Episode, PolicyFlow, policy_names, policy_program, step_many};
     #[pymodule_export]
     use super::experiment::{RunResult, check, command, compile, provenance, simulate};
     #[pymodule_export]

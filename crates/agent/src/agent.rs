@@ -231,6 +231,11 @@ impl Agent {
         self.core.gauges.of(flow)
     }
 
+    /// Whether an algorithm waits for a decision from outside; see [`Algorithm::undecided`].
+    pub fn undecided(&self) -> bool {
+        self.algorithms.iter().any(|algorithm| algorithm.undecided())
+    }
+
     /// Takes one event.
     pub fn handle(&mut self, now: Time, from: DatapathId, event: Event<'_>) {
         match event {

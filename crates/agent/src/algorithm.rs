@@ -69,6 +69,11 @@ pub trait Algorithm: Send {
 
     /// The flow ended, or its datapath is gone.
     fn on_close(&mut self, _flow: Self::Flow, _last: &FlowStats) {}
+
+    /// Whether it waits for a decision from outside of the agent: a simulation that is run from decision to decision stops there.
+    fn undecided(&self) -> bool {
+        false
+    }
 }
 
 /// An [`Algorithm`] of any flow type, together with its flows: what an agent holds. Made by [`boxed`].
@@ -95,6 +100,8 @@ pub trait DynAlgorithm: Send + sealed::Sealed {
     fn on_refused(&mut self, slot: u32, why: &Refusal, control: &mut Control<'_>);
     #[doc(hidden)]
     fn on_close(&mut self, slot: u32, last: &FlowStats);
+    /// See [`Algorithm::undecided`].
+    fn undecided(&self) -> bool;
 }
 
 /// An algorithm in the form that [`Agent::add_boxed`](crate::Agent::add_boxed) takes.
@@ -176,5 +183,9 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
             self.free.push(slot);
             self.algorithm.on_close(flow, last);
         }
+    }
+
+    fn undecided(&self) -> bool {
+        self.algorithm.undecided()
     }
 }

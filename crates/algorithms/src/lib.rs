@@ -18,6 +18,7 @@ pub mod fuzz;
 mod least;
 mod ledbat;
 pub mod nimbus;
+pub mod outside;
 mod parameters;
 mod registry;
 mod reno;

@@ -4,12 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use ccplane_units::Time;
 
-use crate::SimError;
 use crate::app::{AppId, Cause};
 use crate::event::{Event, Kind, LAST};
 use crate::network::Network;
 use crate::trace::Tracer;
 use crate::world::{SimOptions, World};
+use crate::{AgentId, SimError};
 
 /// So many events happen between two looks at whether there is any progress.
 const BATCH: u32 = 1 << 12;
@@ -95,6 +95,34 @@ impl<T: Tracer> Simulation<T> {
             self.world.now = until.min(LAST);
         }
         Ok(self.world.unfinished == 0)
+    }
+
+    /// Runs until an algorithm waits for a decision from outside ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but not
+    /// beyond this time: whose agent it is. What is decided then comes into force when the simulation goes on, at the same moment.
+    pub fn run_until_decision(&mut self, until: Time) -> Result<Option<AgentId>, SimError> {
+        let until = until.min(LAST);
+        let mut still = 0;
+        while let Some(event) = self.world.events.pop(until) {
+            debug_assert!(event.at() >= self.world.now, "time goes back");
+            still = if event.at() == self.world.now { still + 1 } else { 0 };
+            self.world.now = event.at();
+            if event.kind() == Kind::Arrive {
+                self.arrive(event.which());
+                continue;
+            }
+            self.other(event)?;
+            if let Some(error) = self.world.failed.take() {
+                return Err(error);
+            }
+            if still > BATCH * IDLE_BATCHES {
+                return Err(self.world.stalled("millions of events, but time does not move on"));
+            }
+            if event.kind() == Kind::Steer && self.world.hosts[event.which() as usize].agent().undecided() {
+                return Ok(Some(AgentId(event.which())));
+            }
+        }
+        self.world.now = until;
+        Ok(None)
     }
 
     /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps looks after its

@@ -1,6 +1,7 @@
 //! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed alone.
 
 mod bundles;
+mod episode;
 mod instant;
 mod look;
 mod one;
@@ -21,6 +22,7 @@ use crate::progress::Progress;
 use crate::result::{ContenderResult, Setup};
 use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
+pub use episode::Episode;
 use one::Job;
 pub(crate) use one::{broken, mixture, native};
 pub use plan::switched_on;

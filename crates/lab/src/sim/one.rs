@@ -104,7 +104,7 @@ impl Job<'_> {
         Ok((result, sim))
     }
 
-    fn told(&self, error: SimError) -> Error {
+    pub(super) fn told(&self, error: SimError) -> Error {
         match error {
             SimError::Stalled { .. } | SimError::NotConserved { .. } => broken(error.to_string()),
             error => Error::Scenario(super::plan::told(self.scenario, &error)),
@@ -112,7 +112,7 @@ impl Job<'_> {
     }
 
     /// Adds every workload.
-    fn add_workloads<'j>(
+    pub(super) fn add_workloads<'j>(
         &'j self,
         sim: &mut World,
         controls: &mut Controls<'j>,
@@ -366,7 +366,7 @@ pub(super) struct Controls<'j> {
 }
 
 impl<'j> Controls<'j> {
-    fn new(job: &'j Job<'j>, contender: Option<&'j Contender>) -> Controls<'j> {
+    pub(super) fn new(job: &'j Job<'j>, contender: Option<&'j Contender>) -> Controls<'j> {
         Controls {
             job,
             contender,

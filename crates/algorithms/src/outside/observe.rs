@@ -1,0 +1,297 @@
+//! From what a program added up to numbers of one size, that can be learned from.
+
+use std::str::FromStr;
+
+use ccplane_agent::Fields;
+use ccplane_units::Time;
+
+/// What the program reports, in its order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Fields)]
+pub struct Totals {
+    /// Bytes acknowledged since the last decision.
+    pub acked: u64,
+    /// Packets acknowledged.
+    pub packets: u64,
+    /// Packets marked lost.
+    pub lost: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// RTT samples.
+    pub samples: u64,
+    /// Their sum, µs.
+    pub rtt_sum: u64,
+    /// The rate at which what was acknowledged last had been sent, bytes/s; 0 where unknown.
+    pub sent: u64,
+    /// Its delivery rate, bytes/s.
+    pub delivered: u64,
+    /// The window, bytes.
+    pub cwnd: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Smoothed RTT, µs; [`UNKNOWN`] before the first sample.
+    pub srtt: u64,
+    /// The least RTT of a while, µs; the same.
+    pub base: u64,
+}
+
+/// What an unknown time reads as (`+infinity` of the language).
+const UNKNOWN: u64 = 4_294_967_295;
+
+/// Features lie between these. A network that a flow fills and no more has features around 1 and below; much tighter bounds would cut what
+/// tells a bad state from a very bad one, and much wider ones let single steps outweigh all else that a gradient learns from.
+pub const LEAST: f32 = -10.0;
+/// See [`LEAST`].
+pub const MOST: f32 = 10.0;
+
+/// One number of an observation. Unknown is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feature {
+    /// RTT / least RTT − 1: the queue, in round trips.
+    RttRatio,
+    /// How fast the RTT grows, seconds a second ("latency gradient" of Jay et al., "A Deep Reinforcement Learning Perspective on Internet
+    /// Congestion Control", ICML 2019).
+    RttGradient,
+    /// Packets lost, of those lost or acknowledged.
+    Loss,
+    /// Rate sent / rate delivered − 1 (there "sending ratio", from 1 on).
+    SendRatio,
+    /// Goodput / the highest goodput of the flow so far.
+    Delivery,
+    /// cwnd / (highest goodput × least RTT).
+    Window,
+    /// Bytes in flight / cwnd.
+    InFlight,
+    /// 1 after a retransmission timeout, else 0.
+    Timeout,
+    /// log10 of the goodput in Mbit/s.
+    LogRate,
+    /// log10 of the least RTT in ms.
+    LogRtt,
+}
+
+impl Feature {
+    /// All, with their names.
+    pub const ALL: [(Feature, &'static str); 10] = [
+        (Feature::RttRatio, "rtt_ratio"),
+        (Feature::RttGradient, "rtt_gradient"),
+        (Feature::Loss, "loss"),
+        (Feature::SendRatio, "send_ratio"),
+        (Feature::Delivery, "delivery"),
+        (Feature::Window, "window"),
+        (Feature::InFlight, "in_flight"),
+        (Feature::Timeout, "timeout"),
+        (Feature::LogRate, "log_rate"),
+        (Feature::LogRtt, "log_rtt"),
+    ];
+}
+
+impl FromStr for Feature {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Feature, String> {
+        let found = Feature::ALL.iter().find(|(_, name)| *name == text);
+        let names = Feature::ALL.map(|(_, name)| name).join(", ");
+        found
+            .map(|(feature, _)| *feature)
+            .ok_or_else(|| format!("there is no feature `{text}`; there are {names}"))
+    }
+}
+
+/// What happened between two decisions, in units.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// How long it was, s.
+    pub elapsed: f64,
+    /// Bytes acknowledged a second.
+    pub goodput: f64,
+    /// Mean RTT, s; of an interval without a sample, the last known one; 0 before the first.
+    pub rtt: f64,
+    /// The least RTT so far, s; 0 before the first sample.
+    pub base: f64,
+    /// Packets lost, of those lost or acknowledged.
+    pub loss: f64,
+    /// Rate sent / rate delivered of what was acknowledged last; 1 where that is not known.
+    pub send_ratio: f64,
+    /// The window, bytes.
+    pub cwnd: f64,
+    /// Bytes in flight.
+    pub in_flight: f64,
+    /// Retransmission timeouts.
+    pub timeouts: f64,
+}
+
+/// Makes observations of a flow's reports: the features of the last decisions, the oldest first.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    features: Vec<Feature>,
+    /// The observation: features of the oldest remembered decision first.
+    kept: Vec<f32>,
+    last: Option<Time>,
+    interval: Interval,
+    best: f64,
+}
+
+impl Observer {
+    /// Of a flow that has not reported yet; `history` decisions are remembered, at least one. How long the first interval was is not known.
+    pub fn new(features: &[Feature], history: usize) -> Observer {
+        Observer {
+            features: features.to_vec(),
+            kept: vec![0.0; features.len() * history.max(1)],
+            last: None,
+            interval: Interval::default(),
+            best: 0.0,
+        }
+    }
+
+    /// Takes what a report says.
+    pub fn observe(&mut self, now: Time, totals: &Totals) {
+        let before = self.interval;
+        let elapsed = self.last.replace(now).map_or(0.0, |last| now.since(last).as_secs_f64());
+        let seconds = |us: u64| if us >= UNKNOWN { 0.0 } else { us as f64 / 1e6 };
+        let rtt = match totals.samples {
+            0 => before.rtt,
+            samples => totals.rtt_sum as f64 / samples as f64 / 1e6,
+        };
+        let base = match (before.base, seconds(totals.base)) {
+            (known, unknown) if unknown <= 0.0 => known,
+            (known, now) if known <= 0.0 => now,
+            (known, now) => known.min(now),
+        };
+        self.interval = Interval {
+            elapsed,
+            goodput: over(totals.acked as f64, elapsed),
+            rtt,
+            base,
+            loss: over(totals.lost as f64, totals.lost as f64 + totals.packets as f64),
+            send_ratio: match (totals.sent, totals.delivered) {
+                (0, _) | (_, 0) => 1.0,
+                (sent, delivered) => sent as f64 / delivered as f64,
+            },
+            cwnd: totals.cwnd as f64,
+            in_flight: totals.in_flight as f64,
+            timeouts: totals.timeouts as f64,
+        };
+        self.best = self.best.max(self.interval.goodput);
+        let gradient = if before.rtt > 0.0 {
+            over(rtt - before.rtt, elapsed)
+        } else {
+            0.0
+        };
+        let count = self.features.len();
+        self.kept.rotate_left(count);
+        let newest = self.kept.len() - count;
+        for n in 0..count {
+            self.kept[newest + n] = self.value(self.features[n], gradient);
+        }
+    }
+
+    fn value(&self, feature: Feature, gradient: f64) -> f32 {
+        let now = &self.interval;
+        let log = |value: f64| if value > 0.0 { libm::log10(value) } else { 0.0 };
+        let value = match feature {
+            Feature::RttRatio if now.base > 0.0 => now.rtt / now.base - 1.0,
+            Feature::RttRatio => 0.0,
+            Feature::RttGradient => gradient,
+            Feature::Loss => now.loss,
+            Feature::SendRatio => now.send_ratio - 1.0,
+            Feature::Delivery => over(now.goodput, self.best),
+            Feature::Window => over(now.cwnd, self.best * now.base),
+            Feature::InFlight => over(now.in_flight, now.cwnd),
+            Feature::Timeout => now.timeouts.min(1.0),
+            Feature::LogRate => log(now.goodput * 8.0 / 1e6),
+            Feature::LogRtt => log(now.base * 1e3),
+        };
+        (value as f32).clamp(LEAST, MOST)
+    }
+
+    /// The observation.
+    pub fn values(&self) -> &[f32] {
+        &self.kept
+    }
+
+    /// The same of the last interval, in units.
+    pub fn interval(&self) -> &Interval {
+        &self.interval
+    }
+}
+
+/// The quotient; 0 where there is none.
+fn over(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn totals() -> Totals {
+        Totals {
+            acked: 250_000,
+            packets: 180,
+            lost: 20,
+            samples: 10,
+            rtt_sum: 300_000,
+            sent: 15_000_000,
+            delivered: 12_000_000,
+            cwnd: 500_000,
+            in_flight: 250_000,
+            srtt: 30_000,
+            base: 20_000,
+            ..Totals::default()
+        }
+    }
+
+    #[test]
+    fn features_are_what_their_names_say() {
+        let all = Feature::ALL.map(|(feature, _)| feature);
+        let mut observer = Observer::new(&all, 2);
+        observer.observe(Time::ZERO, &Totals::default());
+        observer.observe(Time::from_nanos(20_000_000), &totals());
+        let half = Totals {
+            acked: 125_000,
+            rtt_sum: 320_000,
+            timeouts: 2,
+            ..totals()
+        };
+        observer.observe(Time::from_nanos(40_000_000), &half);
+        let (before, now) = observer.values().split_at(all.len());
+        let near = |values: &[f32], wanted: [f32; 10]| {
+            for ((value, wanted), (_, name)) in values.iter().zip(wanted).zip(Feature::ALL) {
+                assert!((value - wanted).abs() < 1e-5, "{name}: {value}, not {wanted}");
+            }
+        };
+        // 100 Mbit/s, 30 ms over 20; a window of two BDPs, half of it in flight.
+        near(before, [0.5, 0.0, 0.1, 0.25, 1.0, 2.0, 0.5, 0.0, 2.0, 1.301_03]);
+        near(now, [0.6, 0.1, 0.1, 0.25, 0.5, 2.0, 0.5, 1.0, 1.698_97, 1.301_03]);
+    }
+
+    #[test]
+    fn before_the_first_sample_nothing_is_known() {
+        let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 1);
+        let nothing = Totals {
+            cwnd: 14_480,
+            in_flight: 14_480,
+            srtt: UNKNOWN,
+            base: UNKNOWN,
+            ..Totals::default()
+        };
+        observer.observe(Time::from_nanos(20_000_000), &nothing);
+        assert_eq!(observer.values(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_reported_stays_within_bounds(
+            reports in prop::collection::vec((prop::array::uniform12(any::<u64>()), any::<u64>()), 1..8),
+        ) {
+            let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 3);
+            for (values, now) in reports {
+                let totals = Totals::read(&values).expect("as many as it has");
+                observer.observe(Time::from_nanos(now), &totals);
+                prop_assert!(observer.values().iter().all(|v| (LEAST..=MOST).contains(v)), "{:?}", observer.values());
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+# What happened since the last decision. DECIDE is when the next is due.
+(def
+    (Report
+        (volatile acked 0) (volatile packets 0) (volatile lost 0) (volatile timeouts 0)
+        (volatile samples 0) (volatile rtt_sum 0)
+        (sent 0) (delivered 0) (cwnd 0) (in_flight 0) (srtt +infinity) (base +infinity))
+    (every 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.packets (+ Report.packets Ack.packets_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.timeouts (+ Report.timeouts (if Flow.was_timeout 1 0)))
+    (:= Report.sent Flow.rate_outgoing)
+    (:= Report.delivered Flow.rate_incoming)
+    (:= Report.cwnd Cwnd)
+    (:= Report.in_flight Flow.bytes_in_flight)
+    (:= Report.srtt Flow.srtt_us)
+    (:= Report.base Flow.min_rtt_us)
+    # The window is the outside's: a repair of losses leads it nowhere.
+    (if Flow.in_recovery (:= Ssthresh 18446744073709551615))
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (:= Report.samples (+ Report.samples 1))
+    (:= Report.rtt_sum (+ Report.rtt_sum Flow.rtt_sample_us))
+    (fallthrough))
+(when DECIDE
+    (:= Micros 0)
+    (report))

@@ -1,0 +1,190 @@
+//! A scenario that is run from decision to decision: what an environment for learning steps.
+
+use ccplane_algorithms::Registry;
+use ccplane_sim::{SimError, SimOptions, Simulation};
+use ccplane_units::{Duration, Rate, Time};
+
+use super::one::{Controls, Job, broken};
+use super::plan::Plan;
+use crate::error::Error;
+use crate::scenario::Scenario;
+
+/// A simulation of a scenario's first contender, at its beginning.
+///
+/// Its window comes from an [`Outside`](ccplane_algorithms::outside::Outside) in the registry. The same scenario, seed and decisions give the
+/// same bytes.
+#[derive(Debug)]
+pub struct Episode {
+    sim: Simulation,
+    /// What the drawn link carries, on average over a line that varies; 0 without a limit.
+    pub rate: Rate,
+    /// The round trip of the first pair without a queue.
+    pub rtt: Duration,
+    /// When the scenario is over.
+    pub end: Time,
+}
+
+impl Episode {
+    /// Sets it up.
+    pub fn new(scenario: &Scenario, registry: &Registry, seed: u64) -> Result<Episode, Error> {
+        super::check(scenario, registry)?;
+        let plan = Plan::new(scenario).map_err(Error::Scenario)?;
+        let job = Job {
+            scenario,
+            plan,
+            registry,
+            bin: Duration::ZERO,
+            packet_logs: None,
+        };
+        let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
+        let told = |error: SimError| job.told(error);
+        let mut sim = Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
+        for (at, change) in &job.plan.events {
+            sim.schedule(*at, change.clone()).map_err(told)?;
+        }
+        if let Some(stamps) = &scenario.stamps {
+            super::put_stamps(stamps, &mut sim, job.plan.stamped.iter().copied()).map_err(told)?;
+        }
+        let mut controls = Controls::new(&job, Some(contender));
+        job.add_bundles(&mut sim, &mut controls, seed)?;
+        job.add_workloads(&mut sim, &mut controls, seed)?;
+        let line = job
+            .plan
+            .network
+            .spec(job.plan.main)
+            .and_then(|spec| spec.line.mean_rate());
+        Ok(Episode {
+            sim,
+            rate: line.unwrap_or(Rate::from_bytes_per_sec(0)),
+            rtt: job.plan.rtt,
+            end: Time::ZERO + scenario.duration,
+        })
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Time {
+        self.sim.now()
+    }
+
+    /// Runs until a decision is due, but not beyond this time or the scenario's end; whether one is.
+    pub fn run(&mut self, until: Time) -> Result<bool, Error> {
+        let due = self.sim.run_until_decision(until.min(self.end));
+        Ok(due.map_err(|error| broken(error.to_string()))?.is_some())
+    }
+
+    /// A hash of all that happened so far.
+    pub fn digest(&self) -> u64 {
+        self.sim.digest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ccplane_agent::boxed;
+    use ccplane_algorithms::outside::{self, Act, Actor, Feature, Interval, Observer, Outside, Seats, Step};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINK: &str = r#"
+contenders = ["outside"]
+duration = "4s"
+[topology.dumbbell]
+rate = "48mbit"
+rtt = "40ms"
+queue = "droptail:1bdp"
+[[workload]]
+bulk.flows = 1
+"#;
+
+    fn episode(text: &str, step: &str, seed: u64) -> (Episode, Seats) {
+        let scenario = Scenario::parse("link", text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
+        let step: Step = step.parse().expect("a step");
+        let seats = Seats::default();
+        let theirs = seats.clone();
+        let registry = Registry::builtin().add(outside::DOC, move |_| Ok(boxed(Outside::new(step, theirs.clone()))));
+        let episode = Episode::new(&scenario, &registry, seed).unwrap_or_else(|why| panic!("{why}"));
+        (episode, seats)
+    }
+
+    /// Runs to the end with these actions in turn: a digest, the decisions, and the last interval.
+    fn play(text: &str, step: &str, seed: u64, actions: &[f32]) -> (u64, usize, Interval) {
+        let (mut episode, seats) = episode(text, step, seed);
+        let mut flows: Vec<(Observer, Actor)> = Vec::new();
+        let mut decisions = 0;
+        while episode.run(Time::MAX).unwrap_or_else(|why| panic!("{why}")) {
+            for (n, seat) in seats.lock().iter_mut().enumerate() {
+                if flows.len() == n {
+                    let observer = Observer::new(&[Feature::RttRatio], 1);
+                    flows.push((
+                        observer,
+                        Actor::new(Act::CwndFactor, seat.info.mss.get(), seat.info.init_cwnd.get()),
+                    ));
+                }
+                let Some((now, totals)) = seat.due else { continue };
+                let (observer, actor) = &mut flows[n];
+                observer.observe(now, &totals);
+                seat.decide(actor.decide(&[actions[decisions % actions.len()]], observer.interval()));
+                decisions += 1;
+            }
+        }
+        let last = flows
+            .first()
+            .map_or(Interval::default(), |(observer, _)| *observer.interval());
+        (episode.digest(), decisions, last)
+    }
+
+    #[test]
+    fn a_window_from_outside_fills_a_link_as_far_as_it_goes() {
+        // Ten segments, doubled four times and then kept: 231,680 bytes each 40 ms are 46 Mbit/s.
+        let actions = [&[1.0; 4][..], &[0.0; 400]].concat();
+        let (_, decisions, last) = play(LINK, "20ms", 1, &actions);
+        assert!((190..=200).contains(&decisions), "{decisions} in 4 s");
+        let mbit = last.goodput * 8.0 / 1e6;
+        assert!((44.0..47.0).contains(&mbit), "{mbit} Mbit/s");
+        assert!(last.rtt < 0.0455 && last.loss == 0.0, "{last:?}");
+        // And once more: the queue is full, and packets are lost.
+        let (_, _, full) = play(LINK, "20ms", 1, &[&[1.0; 6][..], &[0.0; 400]].concat());
+        assert!(full.rtt > 0.07, "{full:?}");
+    }
+
+    #[test]
+    fn round_trips_and_reports_are_steps_too() {
+        let once = play(LINK, "1rtt", 1, &[0.0]).1;
+        assert!((90..=100).contains(&once), "{once} round trips of 40 ms");
+        let lossy = LINK.replace("queue =", "loss = 0.02\nqueue =");
+        assert!(play(&lossy, "report", 1, &[0.0]).1 > once, "and at losses");
+        assert_ne!(
+            play(&lossy, "1rtt", 1, &[0.0]).0,
+            play(&lossy, "1rtt", 2, &[0.0]).0,
+            "seeds differ"
+        );
+    }
+
+    #[test]
+    fn every_flow_decides_for_itself() {
+        let three = LINK.replace("bulk.flows = 1", "bulk.flows = 3");
+        let (_, decisions, _) = play(&three, "20ms", 1, &[0.0]);
+        assert!((570..=600).contains(&decisions), "{decisions}");
+    }
+
+    #[test]
+    fn a_scenario_without_contender_is_refused() {
+        let text = LINK.replace("contenders = [\"outside\"]", "") + "algorithm = \"reno\"\n";
+        let scenario = Scenario::parse("link", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
+        let refused = Episode::new(&scenario, &Registry::builtin(), 1);
+        assert!(matches!(refused, Err(Error::NoContender)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn the_same_decisions_give_the_same_bytes(seed in 1..1000u64, actions in prop::collection::vec(-1.0..1.0f32, 1..20)) {
+            let lossy = LINK.replace("queue =", "loss = 0.01\nqueue =").replace("\"4s\"", "\"1s\"");
+            let first = play(&lossy, "10ms", seed, &actions);
+            prop_assert_eq!(first, play(&lossy, "10ms", seed, &actions));
+        }
+    }
+}

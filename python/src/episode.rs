@@ -1,0 +1,396 @@
+//! A simulation that is stepped from decision to decision, and a policy's flow wherever it runs.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ccplane_agent::{Fields, boxed};
+use ccplane_algorithms::Registry;
+use ccplane_algorithms::outside::{self, Act, Actor, Decision, Feature, Observer, Outside, Seats, Step, Totals};
+use ccplane_lab::scenario::Scenario;
+use ccplane_units::{Duration, Time};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::Error;
+use crate::algorithm::register;
+use crate::experiment::failed;
+
+/// Columns of the intervals that a step gives, in order; the last two are the link's.
+pub(crate) const COLUMNS: [&str; 11] = [
+    "elapsed",
+    "goodput",
+    "rtt",
+    "base",
+    "loss",
+    "send_ratio",
+    "cwnd",
+    "in_flight",
+    "timeouts",
+    "link_rate",
+    "link_rtt",
+];
+
+/// A flow that has not said anything for so long in virtual time will not before it is over.
+const LONGEST_STEP: Duration = Duration::from_secs(10);
+
+/// What is decided on what: the same in the simulator and on real packets.
+#[derive(Clone)]
+struct Spec {
+    step: Step,
+    features: Vec<Feature>,
+    history: usize,
+    act: Act,
+}
+
+impl Spec {
+    fn read(step: &str, observe: &[String], history: usize, act: &str) -> PyResult<Spec> {
+        let wrong = |what: &str, why: String| PyValueError::new_err(format!("{what}: {why}"));
+        if observe.is_empty() || history == 0 {
+            return Err(wrong(
+                "observe",
+                "an observation has at least one feature, of at least one step".to_owned(),
+            ));
+        }
+        Ok(Spec {
+            step: step.parse().map_err(|why| wrong(&format!("step is `{step}`"), why))?,
+            features: observe
+                .iter()
+                .map(|name| name.parse().map_err(|why| wrong("observe", why)))
+                .collect::<PyResult<_>>()?,
+            history,
+            act: act.parse().map_err(|why| wrong("act", why))?,
+        })
+    }
+
+    fn player(&self, mss: u64, init_cwnd: u64) -> Player {
+        Player {
+            observer: Observer::new(&self.features, self.history),
+            actor: Actor::new(self.act, mss, init_cwnd),
+        }
+    }
+}
+
+/// A flow that is decided for.
+struct Player {
+    observer: Observer,
+    actor: Actor,
+}
+
+impl Player {
+    fn decide(&mut self, action: &[f32]) -> Decision {
+        self.actor.decide(action, self.observer.interval())
+    }
+}
+
+/// A policy's flow on any datapath: from reports to observations, from actions to windows.
+#[pyclass(module = "ccplane", frozen)]
+pub(crate) struct PolicyFlow(Mutex<Player>);
+
+#[pymethods]
+impl PolicyFlow {
+    #[new]
+    fn new(
+        step: &str,
+        observe: Vec<String>,
+        history: usize,
+        act: &str,
+        mss: u64,
+        init_cwnd: u64,
+    ) -> PyResult<PolicyFlow> {
+        Ok(PolicyFlow(Mutex::new(
+            Spec::read(step, &observe, history, act)?.player(mss, init_cwnd),
+        )))
+    }
+
+    /// The observation after a report: its fields, and `urgent` and `now_us` behind them.
+    fn observe<'py>(&self, py: Python<'py>, report: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        let wrong = || PyValueError::new_err("it is no report of a policy's program");
+        let (totals, rest) = report.split_at_checked(Totals::NAMES.len()).ok_or_else(wrong)?;
+        let (totals, [_, now]) = (Totals::read(totals).ok_or_else(wrong)?, rest) else {
+            return Err(wrong());
+        };
+        let mut player = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        player
+            .observer
+            .observe(Time::from_nanos(now.saturating_mul(1000)), &totals);
+        Ok(bytes_of(py, player.observer.values()))
+    }
+
+    /// The window in bytes and the rate in bytes a second that an action means; 0 is none.
+    fn decide(&self, action: Vec<f32>) -> (u64, u64) {
+        let decision = self.0.lock().unwrap_or_else(PoisonError::into_inner).decide(&action);
+        let cwnd = decision.cwnd.map_or(0, |cwnd| cwnd.get());
+        (cwnd, decision.rate.map_or(0, |rate| rate.bytes_per_sec()))
+    }
+}
+
+/// The text of the program of policies that decide at such steps.
+#[pyfunction]
+pub(crate) fn policy_program(step: &str) -> PyResult<String> {
+    let step: Step = step
+        .parse()
+        .map_err(|why: String| PyValueError::new_err(format!("step is `{step}`: {why}")))?;
+    Ok(step.program())
+}
+
+/// Names of features, of kinds of actions, and of columns.
+#[pyfunction]
+pub(crate) fn policy_names() -> (Vec<&'static str>, Vec<&'static str>) {
+    (Feature::ALL.iter().map(|(_, name)| *name).collect(), COLUMNS.to_vec())
+}
+
+/// A simulation whose contender's windows come from outside.
+#[pyclass(module = "ccplane", frozen)]
+pub(crate) struct Episode {
+    spec: Spec,
+    classes: Vec<Py<PyAny>>,
+    folder: PathBuf,
+    live: Mutex<Option<Live>>,
+}
+
+struct Live {
+    spec: Spec,
+    episode: ccplane_lab::sim::Episode,
+    seats: Seats,
+    players: Vec<Player>,
+    /// Of each: it has something new to decide on.
+    fresh: Vec<bool>,
+}
+
+/// What a step of one flow gave.
+struct Turn {
+    values: Vec<f32>,
+    interval: [f64; COLUMNS.len()],
+    ended: bool,
+}
+
+impl Live {
+    /// Runs until one flow has something new to decide on, or each that lives, or nothing more is to be expected.
+    fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
+        self.fresh.fill(false);
+        let latest = self.episode.now() + LONGEST_STEP;
+        while self.episode.run(latest)? {
+            let mut seats = self.seats.lock();
+            for seat in &seats[self.players.len()..] {
+                let player = self.spec.player(seat.info.mss.get(), seat.info.init_cwnd.get());
+                self.players.push(player);
+                self.fresh.push(false);
+            }
+            for ((seat, player), fresh) in seats.iter_mut().zip(&mut self.players).zip(&mut self.fresh) {
+                if let Some((now, totals)) = seat.due.take() {
+                    player.observer.observe(now, &totals);
+                    *fresh = true;
+                }
+            }
+            let mut open = seats.iter().zip(&self.fresh).filter(|(seat, _)| !seat.closed);
+            if if each {
+                open.all(|(_, fresh)| *fresh)
+            } else {
+                open.any(|(_, fresh)| *fresh)
+            } {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// It comes into force when the simulation goes on.
+    fn decide(&mut self, n: usize, action: &[f32]) {
+        if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.seats.lock().get_mut(n)) {
+            seat.decide(player.decide(action));
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.episode.now() >= self.episode.end
+    }
+
+    fn turn(&self, n: usize) -> Turn {
+        let now = self.players[n].observer.interval();
+        Turn {
+            values: self.players[n].observer.values().to_vec(),
+            interval: [
+                now.elapsed,
+                now.goodput,
+                now.rtt,
+                now.base,
+                now.loss,
+                now.send_ratio,
+                now.cwnd,
+                now.in_flight,
+                now.timeouts,
+                self.episode.rate.bytes_per_sec() as f64,
+                self.episode.rtt.as_secs_f64(),
+            ],
+            ended: self.seats.lock().get(n).is_none_or(|seat| seat.closed),
+        }
+    }
+}
+
+impl Episode {
+    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides for the only flow, and goes on; whether time is up.
+    fn step_one(&self, action: &[f32]) -> Result<(Turn, bool), String> {
+        let mut live = self.lock();
+        let live = live.as_mut().ok_or("reset() comes before step()")?;
+        live.decide(0, action);
+        live.advance(false).map_err(|why| why.to_string())?;
+        let turn = live.turn(0);
+        let over = live.over() && !turn.ended;
+        Ok((turn, over))
+    }
+}
+
+/// Observation, interval, and whether the flow has ended.
+type Told<'py> = (Bound<'py, PyBytes>, [f64; COLUMNS.len()], bool);
+
+impl Turn {
+    fn told<'py>(&self, py: Python<'py>) -> Told<'py> {
+        (bytes_of(py, &self.values), self.interval, self.ended)
+    }
+}
+
+#[pymethods]
+impl Episode {
+    #[new]
+    fn new(
+        step: &str,
+        observe: Vec<String>,
+        history: usize,
+        act: &str,
+        classes: Vec<Py<PyAny>>,
+        folder: PathBuf,
+    ) -> PyResult<Episode> {
+        Ok(Episode {
+            spec: Spec::read(step, &observe, history, act)?,
+            classes,
+            folder,
+            live: Mutex::new(None),
+        })
+    }
+
+    /// How many numbers an observation has, and how many an action.
+    fn sizes(&self) -> (usize, usize) {
+        (self.spec.features.len() * self.spec.history, self.spec.act.numbers())
+    }
+
+    /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes from outside. How many flows have something
+    /// to decide on.
+    fn reset(&self, py: Python<'_>, given: &str, is_text: bool, seed: u64, each: bool) -> PyResult<usize> {
+        let classes: Vec<_> = self.classes.iter().map(|class| class.bind(py).clone()).collect();
+        let registry = register(Registry::builtin(), &classes)?.with_files(|path| std::fs::read_to_string(path));
+        let scenario = crate::experiment::scenario(given, is_text, &self.folder)?;
+        let seats = Seats::default();
+        let (theirs, step) = (seats.clone(), self.spec.step);
+        let registry = registry.add(outside::DOC, move |_| Ok(boxed(Outside::new(step, theirs.clone()))));
+        let begun = py.detach(|| {
+            let scenario = Scenario {
+                contenders: vec![outside::DOC.name.parse().map_err(|_| ccplane_lab::Error::NoContender)?],
+                ..scenario
+            };
+            let mut live = Live {
+                spec: self.spec.clone(),
+                episode: ccplane_lab::sim::Episode::new(&scenario, &registry, seed)?,
+                seats,
+                players: Vec::new(),
+                fresh: Vec::new(),
+            };
+            live.advance(each)?;
+            Ok(live)
+        });
+        let live = begun.map_err(failed)?;
+        let count = live.players.len();
+        *self.lock() = Some(live);
+        Ok(count)
+    }
+
+    /// How the flow of that number stands.
+    fn look<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Told<'py>> {
+        let live = self.lock();
+        let live = live.as_ref().filter(|live| n < live.players.len());
+        Ok(live
+            .ok_or_else(|| Error::new_err("there is no such flow"))?
+            .turn(n)
+            .told(py))
+    }
+
+    /// Decides for the only flow and runs to its next decision: observation, interval, whether it has ended, whether time is up.
+    fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(Told<'py>, bool)> {
+        let (turn, over) = py.detach(|| self.step_one(&action)).map_err(Error::new_err)?;
+        Ok((turn.told(py), over))
+    }
+
+    /// Decides for several flows and runs until each has something new to decide on: how many there are by now, and whether time is up.
+    fn step_each(&self, py: Python<'_>, actions: Vec<(usize, Vec<f32>)>) -> PyResult<(usize, bool)> {
+        py.detach(|| {
+            let mut live = self.lock();
+            let live = live.as_mut().ok_or_else(|| "reset() comes before step()".to_owned())?;
+            for (n, action) in &actions {
+                live.decide(*n, action);
+            }
+            live.advance(true).map_err(|why| why.to_string())?;
+            Ok((live.players.len(), live.over()))
+        })
+        .map_err(|why: String| Error::new_err(why))
+    }
+
+    /// A hash of all that happened so far.
+    #[getter]
+    fn digest(&self) -> Option<String> {
+        Some(format!("{:016x}", self.lock().as_ref()?.episode.digest()))
+    }
+}
+
+/// Steps many simulations, so many at a time: observations and intervals one after the other, and of each whether its flow has ended, and whether
+/// time is up.
+#[pyfunction]
+pub(crate) fn step_many<'py>(
+    py: Python<'py>,
+    episodes: Vec<Py<Episode>>,
+    actions: Vec<Vec<f32>>,
+    threads: usize,
+) -> PyResult<[Bound<'py, PyBytes>; 4]> {
+    if episodes.len() != actions.len() {
+        let text = format!("{} environments and {} actions", episodes.len(), actions.len());
+        return Err(PyValueError::new_err(text));
+    }
+    let jobs: Vec<(&Episode, &[f32])> = episodes
+        .iter()
+        .map(|e| e.get())
+        .zip(actions.iter().map(|a| &**a))
+        .collect();
+    let outcomes = py.detach(|| {
+        let share = jobs.len().div_ceil(threads.max(1)).max(1);
+        let run = |jobs: &[(&Episode, &[f32])]| -> Vec<_> { jobs.iter().map(|(e, a)| e.step_one(a)).collect() };
+        std::thread::scope(|scope| {
+            let mut shares = jobs.chunks(share);
+            let ours = shares.next().unwrap_or_default();
+            let others: Vec<_> = shares.map(|jobs| scope.spawn(move || run(jobs))).collect();
+            let mut outcomes = run(ours);
+            for other in others {
+                // A panic there goes on here.
+                outcomes.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            outcomes
+        })
+    });
+    let (mut values, mut intervals, mut ended, mut over) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for outcome in outcomes {
+        let (turn, up) = outcome.map_err(Error::new_err)?;
+        values.extend(turn.values.iter().flat_map(|value| value.to_ne_bytes()));
+        intervals.extend(turn.interval.iter().flat_map(|value| value.to_ne_bytes()));
+        ended.push(u8::from(turn.ended));
+        over.push(u8::from(up));
+    }
+    let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+    Ok([bytes(&values), bytes(&intervals), bytes(&ended), bytes(&over)])
+}
+
+fn bytes_of<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    PyBytes::new(py, &bytes)
+}
