@@ -1,21 +1,23 @@
 # What happened since the last decision. DECIDE is when the next is due.
 (def
     (Report
-        (volatile acked 0) (volatile packets 0) (volatile lost 0) (volatile timeouts 0)
+        (volatile arrived 0) (volatile lost 0) (volatile timeouts 0)
         (volatile samples 0) (volatile rtt_sum 0)
-        (sent 0) (delivered 0) (cwnd 0) (in_flight 0) (srtt +infinity) (base +infinity))
-    (every 0))
+        (sent 0) (delivered 0) (cwnd 0) (in_flight 0) (base +infinity) (mss 0))
+    (held 0) (again 0))
 (when true
-    (:= Report.acked (+ Report.acked Ack.bytes_acked))
-    (:= Report.packets (+ Report.packets Ack.packets_acked))
+    # What was acknowledged out of order is acknowledged again, in order, when a hole is filled.
+    (:= again (min held Ack.bytes_acked))
+    (:= held (diff (+ held Ack.bytes_misordered) again))
+    (:= Report.arrived (+ Report.arrived (diff (+ Ack.bytes_acked Ack.bytes_misordered) again)))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.timeouts (+ Report.timeouts (if Flow.was_timeout 1 0)))
     (:= Report.sent Flow.rate_outgoing)
     (:= Report.delivered Flow.rate_incoming)
     (:= Report.cwnd Cwnd)
     (:= Report.in_flight Flow.bytes_in_flight)
-    (:= Report.srtt Flow.srtt_us)
     (:= Report.base Flow.min_rtt_us)
+    (:= Report.mss Flow.mss)
     # The window is the outside's: a repair of losses leads it nowhere.
     (if Flow.in_recovery (:= Ssthresh 18446744073709551615))
     (fallthrough))

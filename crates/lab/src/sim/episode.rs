@@ -148,6 +148,10 @@ bulk.flows = 1
         // And once more: the queue is full, and packets are lost.
         let (_, _, full) = play(LINK, "20ms", 1, &[&[1.0; 6][..], &[0.0; 400]].concat());
         assert!(full.rtt > 0.07, "{full:?}");
+        assert!(
+            full.goodput * 8.0 < 49e6,
+            "what fills a hole has not arrived again: {full:?}"
+        );
     }
 
     #[test]

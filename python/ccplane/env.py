@@ -1,0 +1,382 @@
+"""Environments for learning: a link of the simulator, stepped from decision to decision (docs/learning.md).
+
+`gymnasium.make("ccplane/Link-v0")` is one flow, `gymnasium.make_vec("ccplane/Link-v0", num_envs=64)` many simulations in one call, and
+`parallel(...)` a PettingZoo environment with an agent for each flow.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import EzPickle
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from . import _ccplane, _gym, _toml
+from .policy import OBSERVE, PolicySpec
+
+if TYPE_CHECKING:
+    from . import Algorithm
+
+Floats = NDArray[np.float32]
+Scenario = str | os.PathLike[str] | Mapping[str, Any]
+Info = dict[str, Any]
+Reward = str | Callable[[Info], Any]
+
+# A link for those who name none: 40 ms, a queue of a BDP.
+LINK: dict[str, Any] = {
+    "duration": "3600s",
+    "topology": {"dumbbell": {"rate": "48mbit", "rtt": "40ms", "queue": "droptail:1bdp"}},
+    "workload": [{"bulk": {"flows": 1}}],
+}
+LOW, HIGH = -10.0, 10.0
+_, COLUMNS = _ccplane.policy_names()
+
+
+def power(info: Info) -> Any:
+    """Kleinrock's power of the link: the share of its rate that was used, times its round trip over the one that was seen; from 0 to 1."""
+    rtt = np.maximum(info["rtt"], info["link_rtt"])
+    return np.minimum(info["goodput"] / np.maximum(info["link_rate"], 1.0), 1.0) * info["link_rtt"] / np.maximum(rtt, 1e-9)
+
+
+def aurora(info: Info) -> Any:
+    """10 · throughput - 1000 · latency - 2000 · loss, in packets of 1,500 bytes a second and in seconds (Jay et al., ICML 2019, section 4.2, with the
+    weights of their published code)."""
+    return 10.0 * info["goodput"] / 1500.0 - 1e3 * info["rtt"] - 2e3 * info["loss"]
+
+
+REWARDS: dict[str, Callable[[Info], Any]] = {"power": power, "aurora": aurora}
+
+
+class _Setup:
+    """What all three kinds of environments are made of."""
+
+    def __init__(
+        self,
+        scenario: Scenario | None,
+        step: str,
+        observe: Sequence[str],
+        history: int,
+        act: str,
+        reward: Reward,
+        randomise: Mapping[str, tuple[Any, Any]] | None,
+        compete: Sequence[tuple[str, int]],
+        algorithms: Sequence[type[Algorithm[Any]]],
+    ) -> None:
+        self.spec = PolicySpec(step, tuple(observe), history, act)
+        if isinstance(reward, str) and reward not in REWARDS:
+            raise ValueError(f"there is no reward {reward!r}; there are {', '.join(REWARDS)}, or give a function of the info")
+        self.reward = REWARDS[reward] if isinstance(reward, str) else reward
+        self.algorithms = list(algorithms)
+        self.randomise = {name: self.range(name, between) for name, between in (randomise or {}).items()}
+        # As text, unless something is added to it.
+        self.text: str | None = None
+        self.table: dict[str, Any] | None = None
+        if scenario is None or isinstance(scenario, Mapping):
+            self.table = {"contenders": ["outside"]} | dict(LINK if scenario is None else scenario)
+        else:
+            self.text = os.fspath(scenario)
+        if (self.randomise or compete) and self.text is not None:
+            if "\n" not in self.text:
+                with open(self.text, encoding="utf-8") as file:
+                    self.text = file.read()
+            self.table = {"contenders": ["outside"]} | tomllib.loads(self.text)
+        if self.table is not None:
+            others = [{"bulk": {"flows": flows}, "algorithm": name} for name, flows in compete]
+            self.table["workload"] = [*self.table.get("workload", ()), *others]
+            self.text = _toml.dumps(self.table)
+            if self.randomise and "dumbbell" not in self.table.get("topology", {}):
+                raise ValueError("randomise changes a dumbbell, and this scenario has none: leave it out")
+        size = len(self.spec.observe) * history
+        self.observation_space = gymnasium.spaces.Box(LOW, HIGH, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.spec.numbers,), np.float32)
+
+    RANGES: Mapping[str, tuple[str, Mapping[str, float]]] = {
+        "rate": ("10mbit", {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1.0}),
+        "rtt": ("20ms", {"ms": 1e-3, "us": 1e-6, "s": 1.0}),
+        "queue": ("1bdp", {"bdp": 1.0}),
+        "loss": ("0.01", {"": 1.0}),
+    }
+
+    @classmethod
+    def range(cls, name: str, between: tuple[Any, Any]) -> tuple[float, float]:
+        """Both ends, in bits/s, seconds, BDPs and as a share."""
+        if name not in cls.RANGES:
+            raise ValueError(f"randomise has no {name!r}; it has {', '.join(cls.RANGES)}")
+        example, units = cls.RANGES[name]
+        ends = []
+        for end in between:
+            text = str(end).strip().lower()
+            unit = next((unit for unit in units if text.endswith(unit)), None)
+            try:
+                ends.append(float(text.removesuffix(unit)) * units[unit] if unit is not None else float("nan"))
+            except ValueError:
+                ends.append(float("nan"))
+        if len(ends) != 2 or not 0 <= ends[0] <= ends[1] or (name != "loss" and ends[0] == 0):
+            raise ValueError(f"randomise: {name} is {between!r}; it is a range from small to large, as ({example!r}, …)")
+        return ends[0], ends[1]
+
+    def draw(self, random: np.random.Generator) -> tuple[str, bool]:
+        """The scenario of an episode: rate, RTT and queue are drawn with equal chances for equal ratios, loss for equal differences."""
+        if self.table is None or not self.randomise:
+            assert self.text is not None
+            return self.text, "\n" in self.text
+        link: dict[str, Any] = dict(self.table["topology"]["dumbbell"])
+        for name, (low, high) in self.randomise.items():
+            if name == "loss":
+                link["loss"] = round(float(random.uniform(low, high)), 6)
+                continue
+            drawn = float(np.exp(random.uniform(np.log(low), np.log(high))))
+            if name == "rate":
+                link["rate"] = f"{round(drawn / 8) * 8}bit"
+            elif name == "rtt":
+                link["rtt"] = f"{round(drawn * 1e6)}us"
+            else:
+                link["queue"] = f"droptail:{drawn:.3f}bdp"
+        return _toml.dumps(self.table | {"topology": {"dumbbell": link}}), True
+
+    def episode(self) -> _ccplane.Episode:
+        spec = self.spec
+        return _ccplane.Episode(spec.step, list(spec.observe), spec.history, spec.act, self.algorithms, os.getcwd())
+
+    def begin(self, episode: _ccplane.Episode, random: np.random.Generator, *, each: bool = False) -> int:
+        given, is_text = self.draw(random)
+        return episode.reset(given, is_text, int(random.integers(1, 2**63)), each)
+
+
+def _values(told: bytes) -> Floats:
+    return np.frombuffer(told, np.float32).copy()
+
+
+class Link(gymnasium.Env[Floats, Floats], EzPickle):
+    """One flow whose window or rate is decided at each step.
+
+    A flow that ends is `terminated`; `steps` decisions, or the scenario's end, are `truncated`. `info` has the last step in units: seconds, bytes and
+    bytes a second.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(
+        self,
+        scenario: Scenario | None = None,
+        step: str = "20ms",
+        observe: Sequence[str] = OBSERVE,
+        history: int = 1,
+        act: str = "cwnd_factor",
+        reward: Reward = "power",
+        randomise: Mapping[str, tuple[Any, Any]] | None = None,
+        compete: Sequence[tuple[str, int]] = (),
+        steps: int = 400,
+        algorithms: Sequence[type[Algorithm[Any]]] = (),
+    ) -> None:
+        EzPickle.__init__(self, scenario, step, observe, history, act, reward, randomise, compete, steps, algorithms)
+        self._setup = _Setup(scenario, step, observe, history, act, reward, randomise, compete, algorithms)
+        self.observation_space = self._setup.observation_space
+        self.action_space = self._setup.action_space
+        self.steps = steps
+        self._episode = self._setup.episode()
+        self._done = 0
+
+    @property
+    def spec_of_policy(self) -> PolicySpec:
+        """For `ccplane.policy`: a policy that was learned here observes and acts so."""
+        return self._setup.spec
+
+    @property
+    def digest(self) -> str | None:
+        """A hash of all that happened in this episode."""
+        return self._episode.digest
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, Info]:
+        """Begins an episode. All that is random comes from `seed`."""
+        super().reset(seed=seed)
+        flows = self._setup.begin(self._episode, self.np_random)
+        if flows == 0:
+            raise ValueError("no flow of the scenario came to a decision before it was over")
+        values, interval, _ = self._episode.look(0)
+        self._done = 0
+        return _values(values), dict(zip(COLUMNS, interval))
+
+    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, Info]:
+        (values, interval, ended), over = self._episode.step(action.tolist())
+        self._done += 1
+        info: Info = dict(zip(COLUMNS, interval))
+        return _values(values), float(self._setup.reward(info)), ended, over or self._done >= self.steps, info
+
+
+class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
+    """Many links in one call, on `threads` threads. One that is over begins anew at the next step (Gymnasium's `NEXT_STEP`).
+
+    A reward function gets `info` with an array in each place.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int = 1, threads: int | None = None, steps: int = 400, **settings: Any) -> None:
+        plain: dict[str, Any] = {
+            "scenario": None, "step": "20ms", "observe": OBSERVE, "history": 1, "act": "cwnd_factor",
+            "reward": "power", "randomise": None, "compete": (), "algorithms": (),
+        }  # fmt: skip
+        unknown = sorted(set(settings) - set(plain))
+        if unknown:
+            raise TypeError(f"an environment has no {unknown[0]!r}; it has {', '.join(plain)}, steps, threads")
+        self._setup = _Setup(**(plain | settings))
+        self.num_envs = num_envs
+        self.threads = threads or os.cpu_count() or 1
+        self.steps = steps
+        self.single_observation_space = self._setup.observation_space
+        self.single_action_space = self._setup.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._episodes = [self._setup.episode() for _ in range(num_envs)]
+        self._random = [np.random.default_rng() for _ in range(num_envs)]
+        self._done = np.zeros(num_envs, np.int64)
+        self._over = np.zeros(num_envs, np.bool_)
+
+    @property
+    def spec_of_policy(self) -> PolicySpec:
+        """As `Link` has it."""
+        return self._setup.spec
+
+    @property
+    def digests(self) -> list[str | None]:
+        """Of each, a hash of all that happened in its episode."""
+        return [episode.digest for episode in self._episodes]
+
+    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, Info]:
+        """Begins all episodes, that of number n from seed + n."""
+        seeds = [None if seed is None else seed + n for n in range(self.num_envs)] if seed is None or isinstance(seed, int) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        for n, own in enumerate(seeds):
+            if own is not None:
+                self._random[n] = gymnasium.utils.seeding.np_random(own)[0]
+        begun = [self._begin(n) for n in range(self.num_envs)]
+        self._over[:] = False
+        return np.stack([values for values, _ in begun]), dict(zip(COLUMNS, np.array([interval for _, interval in begun]).T))
+
+    def _begin(self, n: int) -> tuple[Floats, list[float]]:
+        if self._setup.begin(self._episodes[n], self._random[n]) == 0:
+            raise ValueError("no flow of the scenario came to a decision before it was over")
+        self._done[n] = 0
+        values, interval, _ = self._episodes[n].look(0)
+        return _values(values), list(interval)
+
+    def step(self, actions: Floats) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
+        actions = np.asarray(actions, np.float32)
+        if actions.shape != self.action_space.shape:
+            raise ValueError(f"actions have the shape {actions.shape}: it is {self.action_space.shape}")
+        again, on = np.flatnonzero(self._over), np.flatnonzero(~self._over)
+        count = self.num_envs
+        values = np.empty((count, *self.single_observation_space.shape), np.float32)
+        intervals = np.empty((count, len(COLUMNS)))
+        ended, over = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        if on.size:
+            told = _ccplane.step_many([self._episodes[n] for n in on], actions[on].tolist(), self.threads)
+            values[on] = np.frombuffer(told[0], np.float32).reshape(on.size, -1)
+            intervals[on] = np.frombuffer(told[1], np.float64).reshape(on.size, -1)
+            ended[on] = np.frombuffer(told[2], np.bool_)
+            over[on] = np.frombuffer(told[3], np.bool_)
+            self._done[on] += 1
+            over[on] |= self._done[on] >= self.steps
+        for n in again:
+            values[n], intervals[n] = self._begin(n)
+        info: Info = dict(zip(COLUMNS, intervals.T))
+        rewards = np.array(np.broadcast_to(self._setup.reward(info), (count,)), np.float64)
+        rewards[again] = 0.0
+        self._over = ended | over
+        return values, rewards, ended, over, info
+
+
+def parallel(
+    scenario: Scenario | None = None,
+    *,
+    step: str = "20ms",
+    observe: Sequence[str] = OBSERVE,
+    history: int = 1,
+    act: str = "cwnd_factor",
+    reward: Reward = "power",
+    randomise: Mapping[str, tuple[Any, Any]] | None = None,
+    compete: Sequence[tuple[str, int]] = (),
+    steps: int = 400,
+    flows: int = 2,
+    algorithms: Sequence[type[Algorithm[Any]]] = (),
+) -> Any:
+    """A PettingZoo `ParallelEnv` with an agent for each flow of the contender; without a scenario, `flows` flows on one link.
+
+    Flows come and go: `agents` are those that live. A step runs until each of them has something new to decide on.
+    """
+    from pettingzoo import ParallelEnv
+
+    given = LINK | {"workload": [{"bulk": {"flows": flows}}]} if scenario is None else scenario
+    setup = _Setup(given, step, observe, history, act, reward, randomise, compete, algorithms)
+
+    class Parallel(ParallelEnv[str, Floats, Floats]):
+        """See `parallel`."""
+
+        metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": []}
+
+        def __init__(self) -> None:
+            self.possible_agents = [f"flow_{n}" for n in range(flows if scenario is None else 0)]
+            self.agents: list[str] = []
+            self.render_mode = None
+            self._episode = setup.episode()
+            self._random = np.random.default_rng()
+            self._known = 0
+            self._done = 0
+
+        @property
+        def spec_of_policy(self) -> PolicySpec:
+            return setup.spec
+
+        @property
+        def digest(self) -> str | None:
+            return self._episode.digest
+
+        def observation_space(self, agent: str) -> gymnasium.spaces.Space[Any]:
+            return setup.observation_space
+
+        def action_space(self, agent: str) -> gymnasium.spaces.Space[Any]:
+            return setup.action_space
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Floats], dict[str, Info]]:
+            if seed is not None:
+                self._random = gymnasium.utils.seeding.np_random(seed)[0]
+            self._known = setup.begin(self._episode, self._random, each=True)
+            self.agents = [f"flow_{n}" for n in range(self._known)]
+            self.possible_agents.extend(self.agents[len(self.possible_agents) :])
+            self._done = 0
+            told = {agent: self._episode.look(n) for n, agent in enumerate(self.agents)}
+            return (
+                {agent: _values(values) for agent, (values, _, _) in told.items()},
+                {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()},
+            )
+
+        def step(self, actions: dict[str, Floats]) -> tuple[Any, Any, Any, Any, Any]:
+            given = [(int(agent.removeprefix("flow_")), np.asarray(action, np.float32).tolist()) for agent, action in actions.items()]
+            known, over = self._episode.step_each(given)
+            self._done += 1
+            over = over or self._done >= steps
+            new = [f"flow_{n}" for n in range(self._known, known)]
+            self.possible_agents.extend(agent for agent in new if agent not in self.possible_agents)
+            self._known = known
+            told = {agent: self._episode.look(int(agent.removeprefix("flow_"))) for agent in [*self.agents, *new]}
+            infos = {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()}
+            ended = {agent: gone for agent, (_, _, gone) in told.items()}
+            cut = {agent: over and not gone for agent, gone in ended.items()}
+            self.agents = [agent for agent in told if not ended[agent] and not over]
+            observations = {agent: _values(values) for agent, (values, _, _) in told.items()}
+            rewards = {agent: float(setup.reward(info)) for agent, info in infos.items()}
+            return observations, rewards, ended, cut, infos
+
+    return cast(Any, Parallel())
+
+
+_gym.register()
