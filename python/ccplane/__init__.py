@@ -33,6 +33,7 @@ from .fold import (
 
 if TYPE_CHECKING:
     from .batch import Batch
+    from .policies import PolicySpec, policy
 
 __all__ = [
     "AckSignals",
@@ -47,6 +48,7 @@ __all__ = [
     "Fold",
     "FoldError",
     "FoldWarning",
+    "PolicySpec",
     "Report",
     "Result",
     "check",
@@ -54,6 +56,7 @@ __all__ = [
     "ewma",
     "infinity",
     "main",
+    "policy",
     "report",
     "reset",
     "run",
@@ -68,6 +71,10 @@ def __getattr__(name: str) -> Any:
         from .batch import Batch
 
         return Batch
+    if name in ("PolicySpec", "policy"):
+        from . import policies
+
+        return getattr(policies, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

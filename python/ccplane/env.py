@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from . import _ccplane, _gym, _toml
-from .policy import OBSERVE, PolicySpec
+from .policies import OBSERVE, PolicySpec
 
 if TYPE_CHECKING:
     from . import Algorithm
@@ -69,7 +69,7 @@ class _Setup:
         compete: Sequence[tuple[str, int]],
         algorithms: Sequence[type[Algorithm[Any]]],
     ) -> None:
-        self.spec = PolicySpec(step, tuple(observe), history, act)
+        self.spec = PolicySpec(step, observe if isinstance(observe, str) else tuple(observe), history, act)
         if isinstance(reward, str) and reward not in REWARDS:
             raise ValueError(f"there is no reward {reward!r}; there are {', '.join(REWARDS)}, or give a function of the info")
         self.reward = REWARDS[reward] if isinstance(reward, str) else reward
@@ -93,8 +93,8 @@ class _Setup:
             self.text = _toml.dumps(self.table)
             if self.randomise and "dumbbell" not in self.table.get("topology", {}):
                 raise ValueError("randomise changes a dumbbell, and this scenario has none: leave it out")
-        size = len(self.spec.observe) * history
-        self.observation_space = gymnasium.spaces.Box(LOW, HIGH, (size,), np.float32)
+        self.size = len(self.spec.observe) * history
+        self.observation_space = gymnasium.spaces.Box(LOW, HIGH, (self.size,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.spec.numbers,), np.float32)
 
     RANGES: Mapping[str, tuple[str, Mapping[str, float]]] = {
@@ -157,7 +157,7 @@ def _values(told: bytes) -> Floats:
 class Link(gymnasium.Env[Floats, Floats], EzPickle):
     """One flow whose window or rate is decided at each step.
 
-    A flow that ends is `terminated`; `steps` decisions, or the scenario's end, are `truncated`. `info` has the last step in units: seconds, bytes and
+    A flow that has delivered all that it had is `terminated`; `steps` decisions, or the scenario's end, are `truncated`. `info` has the last step in units: seconds, bytes and
     bytes a second.
     """
 
@@ -275,7 +275,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
             raise ValueError(f"actions have the shape {actions.shape}: it is {self.action_space.shape}")
         again, on = np.flatnonzero(self._over), np.flatnonzero(~self._over)
         count = self.num_envs
-        values = np.empty((count, *self.single_observation_space.shape), np.float32)
+        values = np.empty((count, self._setup.size), np.float32)
         intervals = np.empty((count, len(COLUMNS)))
         ended, over = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         if on.size:
@@ -286,7 +286,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
             over[on] = np.frombuffer(told[3], np.bool_)
             self._done[on] += 1
             over[on] |= self._done[on] >= self.steps
-        for n in again:
+        for n in again.tolist():
             values[n], intervals[n] = self._begin(n)
         info: Info = dict(zip(COLUMNS, intervals.T))
         rewards = np.array(np.broadcast_to(self._setup.reward(info), (count,)), np.float64)
@@ -313,12 +313,12 @@ def parallel(
 
     Flows come and go: `agents` are those that live. A step runs until each of them has something new to decide on.
     """
-    from pettingzoo import ParallelEnv
+    from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
     given = LINK | {"workload": [{"bulk": {"flows": flows}}]} if scenario is None else scenario
     setup = _Setup(given, step, observe, history, act, reward, randomise, compete, algorithms)
 
-    class Parallel(ParallelEnv[str, Floats, Floats]):
+    class Parallel(ParallelEnv):  # type: ignore[misc]
         """See `parallel`."""
 
         metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": []}

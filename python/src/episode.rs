@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_agent::{Fields, boxed};
 use ccplane_algorithms::Registry;
-use ccplane_algorithms::outside::{self, Act, Actor, Decision, Feature, Observer, Outside, Seats, Step, Totals};
+use ccplane_algorithms::outside::{self, Act, Actor, Decision, Feature, Observer, Outside, Seat, Seats, Step, Totals};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::{Duration, Time};
 use pyo3::exceptions::PyValueError;
@@ -169,7 +169,12 @@ impl Live {
     /// Runs until one flow has something new to decide on, or each that lives, or nothing more is to be expected.
     fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
         self.fresh.fill(false);
-        let latest = self.episode.now() + LONGEST_STEP;
+        // Between two flows nobody lives: then the next is waited for.
+        let latest = if each {
+            Time::MAX
+        } else {
+            self.episode.now() + LONGEST_STEP
+        };
         while self.episode.run(latest)? {
             let mut seats = self.seats.lock();
             for seat in &seats[self.players.len()..] {
@@ -183,12 +188,17 @@ impl Live {
                     *fresh = true;
                 }
             }
-            let mut open = seats.iter().zip(&self.fresh).filter(|(seat, _)| !seat.closed);
-            if if each {
-                open.all(|(_, fresh)| *fresh)
-            } else {
-                open.any(|(_, fresh)| *fresh)
-            } {
+            let ended = |seat: &Seat| seat.closed || self.episode.finished(seat.flow.flow);
+            let mut open = seats
+                .iter()
+                .zip(&self.fresh)
+                .filter(|(seat, _)| !ended(seat))
+                .peekable();
+            let enough = match each {
+                true => open.peek().is_some() && open.all(|(_, fresh)| *fresh),
+                false => seats.first().is_some_and(ended) || open.any(|(_, fresh)| *fresh),
+            };
+            if enough {
                 break;
             }
         }
@@ -223,7 +233,11 @@ impl Live {
                 self.episode.rate.bytes_per_sec() as f64,
                 self.episode.rtt.as_secs_f64(),
             ],
-            ended: self.seats.lock().get(n).is_none_or(|seat| seat.closed),
+            ended: self
+                .seats
+                .lock()
+                .get(n)
+                .is_none_or(|seat| seat.closed || self.episode.finished(seat.flow.flow)),
         }
     }
 }

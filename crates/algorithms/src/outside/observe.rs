@@ -144,6 +144,8 @@ impl Observer {
     /// Takes what a report says.
     pub fn observe(&mut self, now: Time, totals: &Totals) {
         let before = self.interval;
+        // In microseconds: what an agent in another process is told of the time.
+        let now = Time::from_nanos(now.as_nanos() / 1000 * 1000);
         let elapsed = self.last.replace(now).map_or(0.0, |last| now.since(last).as_secs_f64());
         let seconds = |us: u64| if us >= UNKNOWN { 0.0 } else { us as f64 / 1e6 };
         let rtt = match totals.samples {

@@ -72,6 +72,13 @@ impl Episode {
         Ok(due.map_err(|error| broken(error.to_string()))?.is_some())
     }
 
+    /// Whether the flow of this number has delivered all that it had, or failed. Its connection closes some time later.
+    pub fn finished(&self, flow: u64) -> bool {
+        let mut flows = self.sim.flows();
+        let view = flows.nth(flow as usize).and_then(|flow| self.sim.flow(flow));
+        view.is_none_or(|view| view.finished.is_some() || view.failure.is_some())
+    }
+
     /// A hash of all that happened so far.
     pub fn digest(&self) -> u64 {
         self.sim.digest()
@@ -172,6 +179,22 @@ bulk.flows = 1
         let three = LINK.replace("bulk.flows = 1", "bulk.flows = 3");
         let (_, decisions, _) = play(&three, "20ms", 1, &[0.0]);
         assert!((570..=600).contains(&decisions), "{decisions}");
+    }
+
+    #[test]
+    fn a_flow_is_finished_when_it_has_delivered_all() {
+        let finite = LINK.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
+        let (mut episode, _seats) = episode(&finite, "20ms", 1);
+        assert!(!episode.finished(0));
+        // Ten segments in the first round trip, the others in the second; the handshake is one more.
+        while !episode.finished(0) {
+            assert!(episode.run(Time::MAX).is_ok_and(|due| due), "before the scenario ends");
+        }
+        assert!(
+            (100..=160).contains(&(episode.now().as_nanos() / 1_000_000)),
+            "{:?}",
+            episode.now()
+        );
     }
 
     #[test]

@@ -1,0 +1,224 @@
+"""Environments, and policies on all datapaths."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ccplane
+from test_ccplane import skip
+
+try:
+    import gymnasium
+    import numpy as np
+    from gymnasium.utils.env_checker import check_env
+    from pettingzoo.test import parallel_api_test
+
+    import ccplane.env
+except ModuleNotFoundError:
+    gymnasium = None  # type: ignore[assignment]
+
+HERE = Path(__file__).parent
+LINK: dict[str, Any] = {
+    "duration": "10s",
+    "topology": {"dumbbell": {"rate": "24mbit", "rtt": "40ms", "queue": "droptail:1bdp"}},
+    "workload": [{"bulk": {"flows": 1}}],
+}
+ANY = {"rate": ("10mbit", "100mbit"), "rtt": ("10ms", "100ms"), "queue": ("0.5bdp", "4bdp"), "loss": (0, 0.01)}
+
+
+def target(seen: Any) -> Any:
+    """A policy: towards a queue of a tenth of the round trip."""
+    return 0.06 - 0.6 * seen[-6]
+
+
+class Needing(unittest.TestCase):
+    def setUp(self) -> None:
+        if gymnasium is None:
+            skip("gymnasium and pettingzoo are not here, which pip has not fetched")
+
+
+class Single(Needing):
+    def test_gymnasium_and_pettingzoo_accept_them(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(gymnasium.make("ccplane/Link-v0").unwrapped)
+        parallel_api_test(ccplane.env.parallel(flows=3, steps=30), num_cycles=100)
+
+    def test_the_same_seed_gives_the_same_bytes_and_another_does_not(self) -> None:
+        def play(env: Any, seed: int) -> list[Any]:
+            seen = [env.reset(seed=seed)[0].tobytes()]
+            for n in range(60):
+                values, reward, *_ = env.step(np.array([np.sin(n)], np.float32))
+                seen += [values.tobytes(), reward]
+            return [*seen, env.unwrapped.digest]
+
+        env = gymnasium.make("ccplane/Link-v0", randomise=ANY, history=3)
+        first = play(env, 7)
+        self.assertEqual(first, play(env, 7))
+        self.assertEqual(first, play(pickle.loads(pickle.dumps(env.unwrapped)), 7))
+        self.assertNotEqual(first[-1], play(env, 8)[-1])
+        # Elsewhere and another day: any change of the simulation, of drawing or of features is seen here.
+        code = "import test_learning as t; env = t.gymnasium.make('ccplane/Link-v0'); env.reset(seed=1); print(env.unwrapped.digest)"
+        other = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True)
+        here = gymnasium.make("ccplane/Link-v0")
+        here.reset(seed=1)
+        self.assertEqual(other.stdout.strip(), here.unwrapped.digest)
+
+    def test_steps_end_as_they_should(self) -> None:
+        stay = np.zeros(1, np.float32)
+        short = ccplane.env.Link(LINK, steps=7)
+        short.reset(seed=1)
+        ends = [short.step(stay)[2:4] for _ in range(7)]
+        self.assertEqual(ends, [(False, False)] * 6 + [(False, True)])
+        timed = ccplane.env.Link(LINK | {"duration": "200ms"})
+        timed.reset(seed=1)
+        ends = [timed.step(stay)[2:4] for _ in range(12)]
+        self.assertIn((False, True), ends)
+        finite = ccplane.env.Link(LINK | {"workload": [{"bulk": {"flows": 1, "bytes": "200kB"}}]})
+        finite.reset(seed=1)
+        for _ in range(400):
+            *_, ended, over, _ = finite.step(np.ones(1, np.float32))
+            if ended or over:
+                break
+        self.assertTrue(ended and not over)
+        unset = ccplane.env.Link(LINK)
+        with self.assertRaisesRegex(ccplane.Error, "reset"):
+            unset.step(stay)
+
+    def test_rewards_are_what_they_say(self) -> None:
+        full = ccplane.env.Link(LINK)
+        full.reset(seed=1)
+        for n in range(100):
+            _, reward, _, _, info = full.step(np.array([1.0 if n < 4 else 0.0], np.float32))
+        # 160 segments in 48 ms: a link that is full behind 8 ms of queue.
+        self.assertAlmostEqual(reward, 5792 / 6000 * 40 / (info["rtt"] * 1e3) / 2 * 2 * info["goodput"] / 2.896e6, delta=0.1)
+        for kind, least, most in [("aurora", 15_000, 25_000), (lambda info: info["cwnd"], 1e5, 1e6)]:
+            env = ccplane.env.Link(LINK, reward=kind)
+            env.reset(seed=1)
+            for n in range(100):
+                _, reward, *_ = env.step(np.array([1.0 if n < 4 else 0.0], np.float32))
+            self.assertTrue(least < reward < most, (kind, reward))
+
+    def test_others_compete(self) -> None:
+        alone, beside = [], []
+        for compete, goodputs in [((), alone), ([("native:cubic", 2)], beside)]:
+            env = ccplane.env.Link(LINK, compete=compete, steps=1000)
+            env.reset(seed=1)
+            for n in range(300):
+                info = env.step(np.array([1.0 if n < 2 else 0.0], np.float32))[-1]
+                goodputs.append(info["goodput"])
+        self.assertLess(np.mean(beside[100:]), 0.8 * np.mean(alone[100:]))
+
+    def test_what_cannot_be_is_told(self) -> None:
+        for settings, says in [
+            ({"step": "5"}, "step is `5`"),
+            ({"observe": ["rtt"]}, "no feature `rtt`; there are rtt_ratio"),
+            ({"observe": "loss"}, "write \\['loss'\\]"),
+            ({"observe": []}, "at least one feature"),
+            ({"act": "window"}, "no kind of action; there are cwnd_factor"),
+            ({"reward": "speed"}, "no reward 'speed'; there are power, aurora"),
+            ({"randomise": {"delay": ("1ms", "2ms")}}, "no 'delay'; it has rate"),
+            ({"randomise": {"rate": ("20mbit", "10mbit")}}, "from small to large"),
+            ({"randomise": {"rate": ("10", "20")}}, "from small to large"),
+            ({"scenario": "06-parking-lot", "randomise": ANY}, ".*"),
+        ]:
+            with self.subTest(says), self.assertRaisesRegex((ValueError, TypeError, OSError), says):
+                ccplane.env.Link(**settings)
+        with self.assertRaisesRegex(ccplane.Error, "did you mean"):
+            ccplane.env.Link(LINK | {"duratoin": "1s"}).reset(seed=1)
+
+
+class Many(Needing):
+    def test_a_vector_is_many_links_on_any_number_of_threads(self) -> None:
+        def play(threads: int) -> tuple[Any, ...]:
+            env = gymnasium.make_vec("ccplane/Link-v0", num_envs=5, vectorization_mode="vector_entry_point", threads=threads, randomise=ANY, steps=25)
+            seen = [env.reset(seed=3)[0]]
+            for n in range(60):
+                values, rewards, ended, over, _ = env.step(np.full((5, 1), np.sin(n), np.float32))
+                seen += [values, rewards, ended, over]
+            return seen, env.unwrapped.digests
+
+        one, two = play(1), play(2)
+        self.assertEqual(one[1], two[1])
+        for a, b in zip(one[0], two[0]):
+            np.testing.assert_array_equal(a, b)
+        # The third of them alone, until it begins anew.
+        alone = ccplane.env.Link(randomise=ANY, steps=25)
+        values, _ = alone.reset(seed=3 + 2)
+        np.testing.assert_array_equal(values, one[0][0][2])
+        for n in range(25):
+            values, reward, _, over, _ = alone.step(np.array([np.sin(n)], np.float32))
+            np.testing.assert_array_equal(values, one[0][1 + 4 * n][2])
+            self.assertEqual(reward, one[0][2 + 4 * n][2])
+        self.assertTrue(over and one[0][4 + 4 * 24][2])
+        self.assertEqual(one[0][2 + 4 * 25][2], 0.0, "the step that begins anew")
+
+    def test_flows_come_and_go(self) -> None:
+        workload = [{"bulk": {"flows": 1}}, {"bulk": {"flows": 1, "bytes": "300kB"}, "start": "1s"}]
+        env = ccplane.env.parallel(LINK | {"workload": workload}, steps=200)
+        env.reset(seed=1)
+        counts = []
+        while env.agents:
+            *_, = env.step({agent: np.full(1, 0.02, np.float32) for agent in env.agents})
+            counts.append(len(env.agents))
+        self.assertEqual(counts[10], 1)
+        self.assertIn(2, counts)
+        self.assertEqual(counts[-2], 1, "the second has ended")
+
+
+class Deployed(Needing):
+    def test_a_policy_does_the_same_in_an_environment_and_in_a_run(self) -> None:
+        for act in ("cwnd_factor", "rate_factor", "cwnd_rate"):
+            env = ccplane.env.Link(LINK, step="30ms", act=act, steps=10**9)
+            numbers = env.spec_of_policy.numbers
+            values, _ = env.reset(seed=5)
+            learned_in, over = [], False
+            while not over:
+                learned_in.append(values.tobytes())
+                values, _, _, over, _ = env.step(np.full(numbers, target(values), np.float32))
+            seen: list[bytes] = []
+
+            def decide(values: Any) -> Any:
+                seen.append(values.tobytes())
+                return np.full(numbers, target(values))
+
+            # A scenario's seed is drawn from the environment's.
+            seed = int(gymnasium.utils.seeding.np_random(5)[0].integers(1, 2**63))
+            ccplane.run(LINK | {"contenders": ["policy"]}, contenders=[ccplane.policy(env.spec_of_policy, decide)], seeds=str(seed))
+            self.assertGreater(len(seen), 300)
+            self.assertEqual(seen, learned_in, f"{act}: the same bytes at every decision")
+
+    def test_a_policy_steers_kernel_tcp_as_the_simulator(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "policy.py"
+            script.write_text(
+                f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+                "import ccplane, test_learning\n"
+                "from ccplane import PolicySpec\n"
+                "raise SystemExit(ccplane.main([ccplane.policy(PolicySpec(), test_learning.target)]))\n"
+            )
+            goodput, delay = {}, {}
+            for place in ("linux", "sim"):
+                words = ["run", "--alg", "policy", "--rate", "24mbit", "--rtt", "40ms", "--duration", "5s", "--datapath", place, "--out", f"{folder}/{place}"]
+                done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                figures = json.loads(Path(folder, place, "summary.json").read_text())["contenders"][0]["figures"]
+                goodput[place], delay[place] = figures["goodput_mbit"], figures["delay_mean_ms"]
+            self.assertGreater(min(goodput.values()), 18, (goodput, delay))
+            self.assertLess(max(delay.values()), 20, (goodput, delay))
+            self.assertLess(abs(goodput["linux"] / goodput["sim"] - 1), 0.15, (goodput, delay))
+
+
+if __name__ == "__main__":
+    unittest.main()
