@@ -175,8 +175,11 @@ class Wrong(unittest.TestCase):
                 self.assertGreater(bad, reno * 0.9)
 
     def test_ctrl_c_ends_a_simulation(self) -> None:
+        # A shell starts what it runs in the background with SIGINT ignored, and so the tests may have been.
         code = f"""
+            import signal
             import ccplane
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             print("begun", flush=True)
             ccplane.run({LINK!r} | {{"duration": "100000s"}}, contenders=["reno"])
         """

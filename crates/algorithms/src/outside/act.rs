@@ -45,8 +45,12 @@ impl Act {
 
 /// Windows are at least two segments, as RFC 5681 (section 3.1) has ssthresh: with one, a delayed ACK costs 40 ms each round trip.
 const LEAST_SEGMENTS: f64 = 2.0;
-/// And at most 1 GB, which no path of today holds: only so that a policy that only grows stays a number.
-const MOST_BYTES: f64 = 1e9;
+/// And at most so many BDPs, of the highest goodput and the least RTT so far. A policy that does not know better doubles for ever, and its packets are
+/// dropped by the hundred thousand: a simulation of such a one took minutes. Doubling each round trip needs two BDPs; four would cut what a
+/// policy can show of a long queue.
+const MOST_BDPS: f64 = 8.0;
+/// Whatever was measured, so many segments may be on the way: enough to begin with on 100 Mbit/s and 10 ms.
+const FIRST_SEGMENTS: f64 = 128.0;
 /// Rates are at least this, bytes/s: 12 kbit/s, a packet a second.
 const LEAST_RATE: f64 = 1_500.0;
 /// A rate without an RTT is that of the initial window in this, s.
@@ -81,6 +85,7 @@ impl Actor {
         let rtt = if interval.rtt > 0.0 { interval.rtt } else { FIRST_RTT };
         let begin = self.cwnd / rtt;
         let least = LEAST_SEGMENTS * self.mss;
+        let most = (MOST_BDPS * interval.best * interval.base).max(FIRST_SEGMENTS * self.mss);
         match self.act {
             Act::CwndFactor => self.cwnd *= factor(0),
             Act::RateFactor => {
@@ -93,8 +98,10 @@ impl Actor {
                 self.rate = Some(self.rate.unwrap_or(begin) * factor(1));
             }
         }
-        self.cwnd = self.cwnd.clamp(least, MOST_BYTES);
-        self.rate = self.rate.map(|rate| rate.clamp(LEAST_RATE, MOST_BYTES * 100.0));
+        self.cwnd = self.cwnd.clamp(least, most);
+        self.rate = self
+            .rate
+            .map(|rate| rate.clamp(LEAST_RATE, (most / rtt).max(LEAST_RATE)));
         Decision {
             cwnd: Some(Bytes::new(self.cwnd as u64)),
             rate: self.rate.map(|rate| Rate::from_bytes_per_sec(rate as u64)),
@@ -127,6 +134,25 @@ mod tests {
             window(-1.0);
         }
         assert_eq!(window(-1.0), Some(2 * MSS), "two segments at least");
+    }
+
+    #[test]
+    fn a_policy_that_only_grows_stops_at_what_a_path_may_hold() {
+        let mut actor = Actor::new(Act::CwndFactor, MSS, 10 * MSS);
+        let known = |best| Interval {
+            best,
+            base: 0.02,
+            ..after(0.03)
+        };
+        let mut grown = |best| {
+            (0..20)
+                .map(|_| actor.decide(&[1.0], &known(best)).cwnd)
+                .last()
+                .flatten()
+        };
+        assert_eq!(grown(0.0), Some(Bytes::new(128 * MSS)));
+        // 12 MB/s and 20 ms: eight times 240 kB.
+        assert_eq!(grown(12e6), Some(Bytes::new(1_920_000)));
     }
 
     #[test]

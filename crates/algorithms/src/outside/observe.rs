@@ -102,6 +102,8 @@ pub struct Interval {
     pub elapsed: f64,
     /// Bytes that arrived a second.
     pub goodput: f64,
+    /// The highest of these so far.
+    pub best: f64,
     /// Mean RTT, s; of an interval without a sample, the last known one; 0 before the first.
     pub rtt: f64,
     /// The least RTT so far, s; 0 before the first sample.
@@ -126,7 +128,6 @@ pub struct Observer {
     kept: Vec<f32>,
     last: Option<Time>,
     interval: Interval,
-    best: f64,
 }
 
 impl Observer {
@@ -137,7 +138,6 @@ impl Observer {
             kept: vec![0.0; features.len() * history.max(1)],
             last: None,
             interval: Interval::default(),
-            best: 0.0,
         }
     }
 
@@ -161,6 +161,7 @@ impl Observer {
         self.interval = Interval {
             elapsed,
             goodput: over(arrived, elapsed),
+            best: before.best.max(over(arrived, elapsed)),
             rtt,
             base,
             loss: over(lost, lost + arrived),
@@ -172,7 +173,6 @@ impl Observer {
             in_flight: totals.in_flight as f64,
             timeouts: totals.timeouts as f64,
         };
-        self.best = self.best.max(self.interval.goodput);
         let gradient = if before.rtt > 0.0 {
             over(rtt - before.rtt, elapsed)
         } else {
@@ -195,8 +195,8 @@ impl Observer {
             Feature::RttGradient => gradient,
             Feature::Loss => now.loss,
             Feature::SendRatio => now.send_ratio - 1.0,
-            Feature::Delivery => over(now.goodput, self.best),
-            Feature::Window => over(now.cwnd, self.best * now.base),
+            Feature::Delivery => over(now.goodput, now.best),
+            Feature::Window => over(now.cwnd, now.best * now.base),
             Feature::InFlight => over(now.in_flight, now.cwnd),
             Feature::Timeout => now.timeouts.min(1.0),
             Feature::LogRate => log(now.goodput * 8.0 / 1e6),
