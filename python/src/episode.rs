@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_agent::{Fields, boxed};
 use ccplane_algorithms::Registry;
-use ccplane_algorithms::outside::{self, Act, Actor, Decision, Feature, Observer, Outside, Seat, Seats, Step, Totals};
+use ccplane_algorithms::outside::{
+    self, Act, Actor, Decision, Feature, Interval, Observer, Outside, Seat, Seats, Step, Totals,
+};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::{Duration, Time};
 use pyo3::exceptions::PyValueError;
@@ -16,8 +18,8 @@ use crate::Error;
 use crate::algorithm::register;
 use crate::experiment::failed;
 
-/// Columns of the intervals that a step gives, in order; the last two are the link's.
-pub(crate) const COLUMNS: [&str; 11] = [
+/// Columns of the intervals that a step gives, in order; `link_…` are the link's, the last two are rewards.
+pub(crate) const COLUMNS: [&str; 13] = [
     "elapsed",
     "goodput",
     "rtt",
@@ -29,6 +31,8 @@ pub(crate) const COLUMNS: [&str; 11] = [
     "timeouts",
     "link_rate",
     "link_rtt",
+    "power",
+    "aurora",
 ];
 
 /// A flow that has not said anything for so long in virtual time will not before it is over.
@@ -218,6 +222,7 @@ impl Live {
 
     fn turn(&self, n: usize) -> Turn {
         let now = self.players[n].observer.interval();
+        let (rate, rtt) = (self.episode.rate.bytes_per_sec() as f64, self.episode.rtt.as_secs_f64());
         Turn {
             values: self.players[n].observer.values().to_vec(),
             interval: [
@@ -230,8 +235,10 @@ impl Live {
                 now.cwnd,
                 now.in_flight,
                 now.timeouts,
-                self.episode.rate.bytes_per_sec() as f64,
-                self.episode.rtt.as_secs_f64(),
+                rate,
+                rtt,
+                power(now, rate, rtt),
+                aurora(now),
             ],
             ended: self
                 .seats
@@ -240,6 +247,19 @@ impl Live {
                 .is_none_or(|seat| seat.closed || self.episode.finished(seat.flow.flow)),
         }
     }
+}
+
+/// Kleinrock's power of the link: the share of its rate that was used, times its round trip over the one that was seen; from 0 to 1.
+fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
+    let used = if rate > 0.0 { (now.goodput / rate).min(1.0) } else { 0.0 };
+    let longest = now.rtt.max(rtt);
+    if longest > 0.0 { used * rtt / longest } else { 0.0 }
+}
+
+/// 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes a second and in seconds (Jay et al., ICML 2019, section 4.2, with the
+/// weights of their published code).
+fn aurora(now: &Interval) -> f64 {
+    10.0 * now.goodput / 1500.0 - 1e3 * now.rtt - 2e3 * now.loss
 }
 
 impl Episode {

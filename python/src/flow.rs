@@ -31,9 +31,9 @@ impl Asked {
 
     /// Passes all of it on. A flow that is gone wants nothing any more.
     pub fn apply(&self, steering: &mut Steering<'_>) {
-        let asked = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let this = steering.this();
-        for (flow, ask) in asked {
+        for (flow, ask) in asked.drain(..) {
             if Some(flow) == this || matches!(ask, Ask::After(_)) {
                 ask.pass(steering);
             } else if let Some(mut other) = steering.flow(flow) {

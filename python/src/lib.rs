@@ -5,6 +5,7 @@
 //! simulation runs, the lock is free.
 
 mod algorithm;
+mod drive;
 mod episode;
 mod experiment;
 mod flow;
@@ -26,6 +27,8 @@ create_exception!(
 mod _ccplane {
     #[pymodule_export]
     use super::Error;
+    #[pymodule_export]
+    use super::drive::drive;
     #[pymodule_export]
     use super::episode::{Episode, PolicyFlow, policy_names, policy_program, step_many};
     #[pymodule_export]
