@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
 use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
-use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
+use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_lang::TextAlgorithm;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -26,7 +26,10 @@ const FALLBACK: &str = "newreno after an exception";
 
 /// What a class says of itself.
 struct Described {
+    /// By which flows choose it.
     name: String,
+    /// The name in the class, by which the kernel knows it.
+    own_name: String,
     about: String,
     programs: Vec<(String, String)>,
     needs: Capabilities,
@@ -40,9 +43,39 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
         let described = describe(class)?;
         let doc = doc(&described);
         let class = class.clone().unbind();
-        registry = registry.add(doc, move |given| visit(|py| make(class.bind(py), given)));
+        registry = registry.add(doc, move |given| visit(|py| make(class.bind(py), given, None)));
     }
     Ok(registry)
+}
+
+/// And Python files, by their paths.
+pub(crate) fn with_files(registry: Registry) -> Registry {
+    let read = |path: &str, given: &Parameters| {
+        visit(|py| {
+            let load = py.import("ccplane._script").and_then(|script| script.getattr("load"));
+            let class = load
+                .and_then(|load| load.call1((path,)))
+                .map_err(|why| UnknownAlgorithm::Text(why.value(py).to_string()))?;
+            let described = describe(&class).map_err(|why| UnknownAlgorithm::Text(format!("{path}: {why}")))?;
+            let known = described.parameters.iter().map(|(name, _)| name.clone());
+            if let Some(stray) = given.names().find(|given| known.clone().all(|name| name != *given)) {
+                return Err(UnknownAlgorithm::Parameter(BadParameter::Unknown {
+                    algorithm: path.to_owned(),
+                    name: stray.to_owned(),
+                    known: known.collect(),
+                }));
+            }
+            // Flows choose it by its path.
+            let named = Described {
+                name: path.to_owned(),
+                ..described
+            };
+            Ok(make(&class, given, Some(named))?)
+        })
+    };
+    registry
+        .with_files(|path| std::fs::read_to_string(path))
+        .with_python(read)
 }
 
 /// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.
@@ -158,6 +191,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         .and_then(|doc| doc.extract::<String>().ok());
     let about = about.and_then(|doc| doc.trim().lines().next().map(str::to_owned));
     Ok(Described {
+        own_name: name.clone(),
         name,
         about: about.unwrap_or_else(|| format!("the Python class {called}")),
         programs,
@@ -168,13 +202,17 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
 }
 
 /// Makes an object of a class, with parameters as they were written: of the type of their defaults.
-fn make(class: &Bound<'_, PyAny>, given: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+fn make(
+    class: &Bound<'_, PyAny>,
+    given: &Parameters,
+    described: Option<Described>,
+) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let py = class.py();
     let failed = |why: PyErr| {
         let (name, value) = given.all().next().unwrap_or_default();
         BadParameter::value(name, value, format!("what the class takes: {why}"))
     };
-    let described = describe(class).map_err(failed)?;
+    let described = described.map_or_else(|| describe(class).map_err(failed), Ok)?;
     let parameters = PyDict::new(py);
     for (name, value) in given.all() {
         let default = class
@@ -427,6 +465,12 @@ impl Algorithm for PyAlgorithm {
 
     fn name(&self) -> &str {
         &self.described.name
+    }
+
+    fn kernel_name(&self) -> String {
+        let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let own = self.described.own_name.chars().filter(allowed);
+        "ccp_".chars().chain(own).take(15).collect()
     }
 
     fn programs(&self) -> Programs {

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::Error;
-use crate::algorithm::register;
+use crate::algorithm::{register, with_files};
 use crate::experiment::failed;
 
 /// Columns of the intervals that a step gives, in order; `link_…` are the link's, the last two are rewards.
@@ -316,7 +316,7 @@ impl Episode {
     /// to decide on.
     fn reset(&self, py: Python<'_>, given: &str, is_text: bool, seed: u64, each: bool) -> PyResult<usize> {
         let classes: Vec<_> = self.classes.iter().map(|class| class.bind(py).clone()).collect();
-        let registry = register(Registry::builtin(), &classes)?.with_files(|path| std::fs::read_to_string(path));
+        let registry = with_files(register(Registry::builtin(), &classes)?);
         let scenario = crate::experiment::scenario(given, is_text, &self.folder)?;
         let seats = Seats::default();
         let (theirs, step) = (seats.clone(), self.spec.step);

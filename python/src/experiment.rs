@@ -17,7 +17,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::Error;
-use crate::algorithm::register;
+use crate::algorithm::{register, with_files};
 
 /// How soon Ctrl-C is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Runs a command line: its exit code.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, words: Vec<OsString>, classes: Vec<Bound<'_, PyAny>>) -> PyResult<u8> {
-    let registry = register(Registry::builtin(), &classes)?;
+    let registry = with_files(register(Registry::builtin(), &classes)?);
     Ok(py.detach(|| ccplane::status(words, registry)))
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn simulate(
     seeds: Option<String>,
     threads: Option<usize>,
 ) -> PyResult<RunResult> {
-    let registry = register(Registry::builtin(), &classes)?.with_files(|path| std::fs::read_to_string(path));
+    let registry = with_files(register(Registry::builtin(), &classes)?);
     let mut scenario = scenario(&given, is_text, &folder)?;
     if let Some(contenders) = contenders {
         let parse = |text: &String| {

@@ -5,11 +5,14 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -216,6 +219,108 @@ class CommandLine(unittest.TestCase):
             summary = json.loads(Path(folder, "out/summary.json").read_text())
             goodputs = [c["figures"]["goodput_mbit"] for c in summary["contenders"]]
             self.assertGreater(min(goodputs), 12, goodputs)
+
+
+class Files(unittest.TestCase):
+    """`--alg ./mine.py`."""
+
+    def said(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "ccplane", *words], cwd=HERE, capture_output=True, text=True, check=False)
+
+    def test_a_file_is_an_algorithm_wherever_a_name_is(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--rate", "24mbit", "--duration", "3s", "--datapath", "sim", "--out", f"{folder}/out"]
+            done = self.said("run", "--alg", "./aimd.py:back=0.7", "--vs", "native:reno", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            summary = json.loads(Path(folder, "out/summary.json").read_text())
+            self.assertEqual([c["label"] for c in summary["contenders"]], ["./aimd.py:back=0.7", "native:reno"])
+        file = os.path.relpath(HERE / "aimd.py")
+        by_file, by_class = ccplane.run(LINK, contenders=[file]), ccplane.run(LINK, contenders=[Aimd])
+        self.assertEqual(by_file.digest, by_class.digest)
+        scored = self.said("arena", "./aimd.py", "--suite", "gate", "--json")
+        self.assertIn("aimd.py", scored.stdout)
+
+    def test_what_is_wrong_with_a_file_is_told(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for text, says in [
+                ("x = 1 / 0", "ZeroDivisionError"),
+                ("", "is to have one class of ccplane.Algorithm, and has none"),
+                ("from ccplane import Algorithm\nclass A(Algorithm): pass\nclass B(Algorithm): pass", "has A, B"),
+                ("from ccplane import Algorithm\nclass A(Algorithm): pass", "no method `open`"),
+            ]:
+                path = Path(folder) / f"file{abs(hash(text))}.py"
+                path.write_text(text)
+                done = self.said("run", "--alg", str(path), "--rate", "24mbit", "--datapath", "sim")
+                with self.subTest(text):
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn(says, " ".join(done.stderr.replace("│", " ").split()))
+        self.assertIn("has no parameter `bak`; it has back", self.said("run", "--alg", "./aimd.py:bak=1", "--datapath", "sim").stderr)
+        self.assertIn("there is no such file", self.said("run", "--alg", "./absent.py", "--datapath", "sim").stderr)
+
+    def test_attached_it_is_a_process_without_privileges_that_steers(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        with tempfile.TemporaryDirectory() as folder:
+            # Nobody has to be able to read all of it.
+            os.chmod(folder, 0o755)
+            package = Path(ccplane.__file__).parent
+            shutil.copytree(package, Path(folder, "ccplane"))
+            own = (HERE / "aimd.py").read_text().replace('name = "aimd"', 'name = "apart"')
+            Path(folder, "apart.py").write_text(own)
+            subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+            interpreter = next((p for p in (sys.executable, "/usr/bin/python3") if self.readable(p)), None)
+            if interpreter is None:
+                skip("there is no Python here that nobody can read")
+            environment = os.environ | {"PYTHONPATH": folder}
+            words = [interpreter, "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7"]
+            attached = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+            try:
+                assert attached.stdout is not None
+                self.assertIn("ccp_apart: registered", attached.stdout.readline())
+                self.assertTrue(self.steered("ccp_apart", folder, environment, interpreter))
+                process = Path(f"/tmp/ccplane-agent-{attached.pid}").name
+                agents = [p for p in Path("/proc").glob("[0-9]*/cmdline") if process in p.read_text()]
+                self.assertEqual(len(agents), 1)
+                status = (agents[0].parent / "status").read_text()
+                for line in ("CapEff:\t0000000000000000", "NoNewPrivs:\t1"):
+                    self.assertIn(line, status)
+                self.assertNotIn("Uid:\t0", status)
+            finally:
+                attached.terminate()
+                attached.wait(timeout=20)
+                attached.stdout.close()
+            self.assertFalse(agents[0].exists(), "it has ended too")
+            self.assertFalse(Path("/tmp", process).exists())
+
+    @staticmethod
+    def readable(interpreter: str) -> bool:
+        """Whether nobody can run it."""
+        try:
+            return subprocess.run([interpreter, "-c", ""], user="nobody", check=False, capture_output=True).returncode == 0
+        except OSError:
+            return False
+
+    @staticmethod
+    def steered(name: str, folder: str, environment: dict[str, str], interpreter: str) -> bool:
+        """Sends for a while, and looks whether the agent steers."""
+        with socket.socket() as listener, socket.socket() as sender:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            sender.setsockopt(socket.IPPROTO_TCP, 13, name.encode())
+            sender.connect(listener.getsockname())
+            receiver, _ = listener.accept()
+            with receiver:
+                threading.Thread(target=lambda: [None for _ in iter(lambda: receiver.recv(1 << 20), b"")], daemon=True).start()
+                until = time.monotonic() + 20
+                while time.monotonic() < until:
+                    for _ in range(200):
+                        sender.send(b"x" * 65536)
+                    words = [interpreter, "-m", "ccplane", "flows", "--json"]
+                    told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+                    algorithm = json.loads(told)["algorithms"][0]
+                    if algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0:
+                        return True
+        return False
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:

@@ -16,6 +16,7 @@ use crate::{
 pub struct Registry {
     entries: Vec<Entry>,
     files: Option<Files>,
+    python: Option<Box<Python>>,
 }
 
 /// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has begun.
@@ -26,8 +27,12 @@ struct Files {
 
 type Read = dyn Fn(&str) -> io::Result<String> + Send + Sync;
 
+type Python = dyn Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync;
+
 /// How the path of a text ends.
 const TEXT: &str = ".ccp";
+/// And that of a Python file.
+const PYTHON: &str = ".py";
 
 struct Entry {
     doc: AlgorithmDoc,
@@ -81,6 +86,7 @@ impl Registry {
         Registry {
             entries: Vec::new(),
             files: None,
+            python: None,
         }
     }
 
@@ -133,6 +139,23 @@ impl Registry {
         }
     }
 
+    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the algorithm.
+    #[must_use]
+    pub fn with_python(
+        self,
+        read: impl Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync + 'static,
+    ) -> Registry {
+        Registry {
+            python: Some(Box::new(read)),
+            ..self
+        }
+    }
+
+    /// Whether it makes algorithms of Python files.
+    pub fn reads_python(&self) -> bool {
+        self.python.is_some()
+    }
+
     /// Makes an algorithm. A parameter that it does not have is an error that lists those it has.
     pub fn by_name(&self, name: &str, parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
         if let Some(files) = self.files.as_ref().filter(|_| name.ends_with(TEXT)) {
@@ -140,6 +163,14 @@ impl Registry {
             let known = text.parameters().iter().map(|p| p.name.as_str());
             no_strays(name, parameters, known)?;
             return Ok(text::make(name, &text, parameters)?);
+        }
+        if name.ends_with(PYTHON) {
+            return match &self.python {
+                Some(read) => read(name, parameters),
+                None => Err(UnknownAlgorithm::Text(format!(
+                    "{name} is a Python file: run the same words behind `python3 -m ccplane`, which is ccplane's Python package"
+                ))),
+            };
         }
         let Some(entry) = self.entries.iter().find(|entry| entry.doc.name == name) else {
             return Err(UnknownAlgorithm::Name {

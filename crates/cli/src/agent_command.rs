@@ -26,6 +26,9 @@ pub struct AgentArgs {
     /// `PATH.peers`, so that after a restart they get its programs without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
+    /// End when standard input does: with the process that holds its other end.
+    #[arg(long, hide = true)]
+    until_eof: bool,
 }
 
 /// Runs the command: until Ctrl-C or SIGTERM.
@@ -45,6 +48,19 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
     let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
     let stop = interrupt::flag()?;
+    if args.until_eof {
+        // Who started it is another user, without privileges over this one's things; the folder is for the two only.
+        if let Some(path) = &args.unix {
+            let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            let opened = std::fs::set_permissions(path, all);
+            opened.map_err(|e| Failure::text(Kind::Failed, format!("open {}: {e}", path.display())))?;
+        }
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            // As if it were asked to: what waits is woken.
+            let _ = nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGTERM);
+        });
+    }
     for path in [&args.unix, &args.ccp].into_iter().flatten() {
         if json {
             println!("{}", serde_json::json!({ "listening": path }));

@@ -3,6 +3,7 @@
 use ccplane_linux::select;
 use clap::Args;
 
+use crate::attach::apart;
 use crate::doctor;
 use crate::exit::{Failure, Kind};
 use crate::places::PlacesArgs;
@@ -23,6 +24,7 @@ pub struct DetachArgs {
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();
     doctor::require(&[doctor::Need::KernelTcp])?;
+    apart::sweep();
     let fail = |e| Failure::new(Kind::Failed, e);
     if let Some(to) = &args.to
         && !ccplane_lab::traffic::exists(to)

@@ -30,6 +30,7 @@ mod metrics;
 mod new;
 mod paper;
 mod places;
+mod python;
 mod qdisc;
 mod recv;
 mod results;
@@ -167,6 +168,12 @@ pub fn main_with(registry: Registry) -> ExitCode {
 /// Runs a command line, of which the first word is the program: its exit code. What is wrong with the words themselves ends the process,
 /// as `--help` does.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
+    let words: Vec<OsString> = words.into_iter().collect();
+    if !registry.reads_python()
+        && let Err(failure) = python::hand_over(&words)
+    {
+        return failure.report(false);
+    }
     let registry = registry.with_files(|path| std::fs::read_to_string(path));
     let given = command().get_matches_from(words);
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());

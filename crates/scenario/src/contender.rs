@@ -84,9 +84,11 @@ impl FromStr for Contender {
         let bad = || BadContender(text.to_owned());
         let is_name =
             |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
-        // The path of an algorithm that is a text. Lists of contenders are divided by commas, parameters by colons.
-        let is_text =
-            |name: &str| name.ends_with(".ccp") && !name.contains([',', ':']) && !name.contains(char::is_control);
+        // The path of an algorithm that is a text or a Python file. Lists of contenders are divided by commas, parameters by colons.
+        let is_path = |name: &str| {
+            let is_file = name.ends_with(".ccp") || name.ends_with(".py");
+            is_file && !name.contains([',', ':']) && !name.contains(char::is_control)
+        };
         let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
         if name == "native" {
             return is_name(rest)
@@ -99,7 +101,7 @@ impl FromStr for Contender {
         };
         let parameters: Option<Vec<_>> = rest.split(':').filter(|part| !part.is_empty()).map(pair).collect();
         match parameters {
-            Some(parameters) if is_name(name) || is_text(name) => Ok(Contender::Ccplane {
+            Some(parameters) if is_name(name) || is_path(name) => Ok(Contender::Ccplane {
                 name: name.to_owned(),
                 parameters,
             }),
@@ -120,6 +122,7 @@ mod tests {
             "native:cubic",
             "reno:report=acks:start=agent",
             "../my files/mine.ccp:back=0.7",
+            "./mine.py:back=0.7",
         ] {
             assert_eq!(text.parse::<Contender>().unwrap().to_string(), text);
         }

@@ -198,7 +198,7 @@ mod tests {
     use ccplane_agent::boxed;
 
     use super::*;
-    use crate::script::{MSS, Script};
+    use crate::script::Script;
 
     #[test]
     fn steps_are_read_and_make_programs() {

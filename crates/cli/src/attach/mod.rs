@@ -4,6 +4,7 @@
 //! takes. What compiles a program that is installed later keeps what loading takes. What answers requests for metrics has no
 //! capability, and asks this thread for the figures.
 
+pub(crate) mod apart;
 mod options;
 mod reload;
 pub mod remote;
@@ -27,6 +28,7 @@ use crate::exit::{Failure, Kind};
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
+use apart::Apart;
 pub use options::AttachArgs;
 use reload::Reload;
 use samples::{Callbacks, Samples};
@@ -41,7 +43,8 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     if args.watch {
         return texts::run(&settings, registry);
     }
-    let steered = match &args.agent {
+    let apart = apart(args, &settings)?;
+    let steered = match args.agent.as_ref().or(apart.as_ref().map(|apart| &apart.address)) {
         None => agents(&settings.algorithms.value, registry)?,
         Some(address) => remote::steered(args, &settings, address)?,
     };
@@ -196,6 +199,22 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
         also.extend([DAC_READ_SEARCH, SYS_PTRACE, SYS_ADMIN]);
     }
     ccplane_linux::keep_capabilities(&also).map_err(failed)
+}
+
+/// A process for algorithms that are Python files, unless they are trusted with this one.
+fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failure> {
+    let algorithms = &settings.algorithms.value;
+    let is_python = |contender: &Contender| contender.algorithm().ends_with(".py");
+    if args.trusted || args.agent.is_some() || !algorithms.iter().any(is_python) {
+        return Ok(None);
+    }
+    if let Some(other) = algorithms.iter().find(|contender| !is_python(contender)) {
+        let what = format!("{other} beside a Python file, which a process of its own runs");
+        return Err(Failure::text(Kind::Usage, what).hint("attach them with two commands, or --trusted"));
+    }
+    // Its process inherits that.
+    ccplane_linux::no_new_privileges().map_err(failed)?;
+    Apart::start(algorithms).map(Some)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.

@@ -89,4 +89,7 @@ pub struct AttachArgs {
     /// wrong changes nothing.
     #[arg(long, conflicts_with = "agent")]
     pub(crate) watch: bool,
+    /// Run algorithms that are Python files in this process, as this user. Without it, a process of nobody runs them.
+    #[arg(long)]
+    pub(crate) trusted: bool,
 }

@@ -24,7 +24,8 @@ pub(super) fn steered(args: &AttachArgs, settings: &Settings, address: &AgentAdd
 /// The names of the command line, without parameters, which are the agent's.
 pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<Vec<&'a str>, Failure> {
     let name = |contender: &'a Contender| match contender {
-        Contender::Ccplane { name, parameters } if parameters.is_empty() => Ok(name.as_str()),
+        // A Python file's agent was started with its parameters.
+        Contender::Ccplane { name, parameters } if parameters.is_empty() || name.ends_with(".py") => Ok(name.as_str()),
         Contender::Ccplane { name, .. } => Err(Failure::text(
             Kind::Usage,
             format!("`{contender}`: the agent at {address} runs it, with its own parameters"),

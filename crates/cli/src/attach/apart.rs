@@ -1,0 +1,113 @@
+//! An algorithm that is a Python file is not trusted with the host: a process of nobody runs it, without any privilege, and this one passes
+//! reports and commands on.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ccplane_agent::link::AgentAddress;
+use ccplane_lab::Contender;
+use nix::unistd::{User, chown};
+
+use crate::exit::{Failure, Kind};
+
+/// How long its interpreter may take to read the file.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked whether it listens.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// An agent in a process of its own, which ends with this.
+pub(super) struct Apart {
+    child: Child,
+    folder: PathBuf,
+    pub(super) address: AgentAddress,
+}
+
+impl Apart {
+    /// Starts an agent of these algorithms, and waits until it listens.
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    pub(super) fn start(algorithms: &[Contender]) -> Result<Apart, Failure> {
+        let failed = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
+        let nobody = User::from_name("nobody")
+            .ok()
+            .flatten()
+            .ok_or_else(|| failed("run Python as nobody", &"this host has no such user"))?;
+        sweep();
+        let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
+        let path = folder.join("agent.sock");
+        let address = format!("unix:{}", path.display());
+        let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
+        let python = std::env::current_exe().map_err(|why| failed("find Python", &why))?;
+        let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
+        let mut command = Command::new(python);
+        command
+            .args([
+                "-m",
+                "ccplane",
+                "agent",
+                "--until-eof",
+                "--alg",
+                &names.join(","),
+                "--unix",
+            ])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .uid(nobody.uid.as_raw())
+            .gid(nobody.gid.as_raw())
+            .process_group(0);
+        // Nobody makes the socket in it, and this process, which soon has no privilege over nobody's things, removes it.
+        let prepared = chown(&folder, None, Some(nobody.gid))
+            .map_err(std::io::Error::from)
+            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o770)));
+        let started = prepared.and_then(|()| command.spawn());
+        let child = started.map_err(|why| {
+            let _ = fs::remove_dir_all(&folder);
+            failed("start Python as nobody", &why).hint(TRUSTED)
+        })?;
+        let mut apart = Apart { child, folder, address };
+        let begun = Instant::now();
+        while !path.exists() {
+            let ended = apart.child.try_wait().ok().flatten();
+            if ended.is_some() || begun.elapsed() > PATIENCE {
+                let what = "Python as nobody does not come up: what it said is above";
+                return Err(Failure::text(Kind::Failed, what).hint(TRUSTED));
+            }
+            sleep(LOOK_EVERY);
+        }
+        Ok(apart)
+    }
+}
+
+/// Removes the folders of processes that were killed.
+pub(crate) fn sweep() {
+    for folder in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = folder.file_name();
+        let of = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(FOLDER))
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if of.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
+            // Where it is another user's, that one's own commands remove it.
+            let _ = fs::remove_dir_all(folder.path());
+        }
+    }
+}
+
+/// How the folders of sockets begin, which end with the number of their process.
+const FOLDER: &str = "ccplane-agent-";
+const TRUSTED: &str = "nobody has to be able to read the file and the Python that ccplane is installed in; or --trusted, and it runs as this user";
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // It ends when its input does, also when this process is killed.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
