@@ -18,7 +18,7 @@ except ModuleNotFoundError:
 class Together(unittest.TestCase):
     def setUp(self) -> None:
         if np is None:
-            skip("numpy is not here, which pip has not fetched")
+            skip("numpy is not here", package=True)
 
     def test_arrays_steer_as_single_reports_do(self) -> None:
         class Arrays(Aimd):

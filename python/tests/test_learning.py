@@ -43,7 +43,7 @@ def target(seen: Any) -> Any:
 class Needing(unittest.TestCase):
     def setUp(self) -> None:
         if gymnasium is None:
-            skip("gymnasium and pettingzoo are not here, which pip has not fetched")
+            skip("Gymnasium and PettingZoo are not here", package=True)
 
 
 class Single(Needing):
@@ -173,6 +173,21 @@ class Many(Needing):
         self.assertEqual(counts[10], 1)
         self.assertIn(2, counts)
         self.assertEqual(counts[-2], 1, "the second has ended")
+
+
+class Learned(Needing):
+    def test_the_example_learns_to_fill_links_at_less_delay_than_cubic(self) -> None:
+        example = HERE.parent / "examples/train_cem.py"
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder, "policy.json")
+            done = subprocess.run([sys.executable, example, "--out", out], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(json.loads(out.read_text())["weights"]), 5)
+        rows = [line.split() for line in done.stdout.splitlines() if "Mbit/s" in line]
+        self.assertEqual(len(rows), 3)
+        for _, _, goodput, _, delay, _, cubics, _, cubic_delay, _ in rows:
+            self.assertGreater(float(goodput), 0.9 * float(cubics), done.stdout)
+            self.assertLess(float(delay), 0.3 * float(cubic_delay), done.stdout)
 
 
 class Deployed(Needing):
