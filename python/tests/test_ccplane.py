@@ -288,7 +288,8 @@ class Files(unittest.TestCase):
             finally:
                 attached.terminate()
                 attached.wait(timeout=20)
-                attached.stdout.close()
+                if attached.stdout is not None:
+                    attached.stdout.close()
             self.assertFalse(agents[0].exists(), "it has ended too")
             self.assertFalse(Path("/tmp", process).exists())
 
