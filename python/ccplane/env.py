@@ -145,6 +145,14 @@ def _values(told: bytes) -> Floats:
     return np.frombuffer(told, np.float32).copy()
 
 
+def _one(flows: int) -> None:
+    """One flow is decided for."""
+    if flows == 0:
+        raise ValueError("no flow of the scenario came to a decision before it was over")
+    if flows > 1:
+        raise ValueError(f"the scenario steers {flows} flows from outside: ccplane.env.parallel has an agent for each")
+
+
 class Link(gymnasium.Env[Floats, Floats], EzPickle):
     """One flow whose window or rate is decided at each step.
 
@@ -189,8 +197,7 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
         """Begins an episode. All that is random comes from `seed`."""
         super().reset(seed=seed)
         flows = self._setup.begin(self._episode, self.np_random)
-        if flows == 0:
-            raise ValueError("no flow of the scenario came to a decision before it was over")
+        _one(flows)
         values, interval, _ = self._episode.look(0)
         self._done = 0
         return _values(values), dict(zip(COLUMNS, interval))
@@ -254,8 +261,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         return np.stack([values for values, _ in begun]), dict(zip(COLUMNS, np.array([interval for _, interval in begun]).T))
 
     def _begin(self, n: int) -> tuple[Floats, list[float]]:
-        if self._setup.begin(self._episodes[n], self._random[n]) == 0:
-            raise ValueError("no flow of the scenario came to a decision before it was over")
+        _one(self._setup.begin(self._episodes[n], self._random[n]))
         self._done[n] = 0
         values, interval, _ = self._episodes[n].look(0)
         return _values(values), list(interval)

@@ -334,6 +334,7 @@ impl PyAlgorithm {
             why.display(py);
         }
         let Some(steering) = steering else { return };
+        steering.exception();
         for flow in flows {
             flow.fallen.store(true, Ordering::Relaxed);
             if self.fallback.is_none() {
@@ -545,7 +546,7 @@ impl Algorithm for PyAlgorithm {
             let outcome = on_timer.bind(py).call1((self.control.bind(py),));
             self.asked.apply(steering);
             if let Err(why) = outcome {
-                self.failed(py, why, &[], None);
+                self.failed(py, why, &[], Some(steering));
             }
         });
     }

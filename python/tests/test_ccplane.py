@@ -221,6 +221,15 @@ class CommandLine(unittest.TestCase):
             self.assertGreater(min(goodputs), 12, goodputs)
 
 
+class Raising(Aimd):
+    """Reports are too much for it."""
+
+    name = "raising"
+
+    def on_report(self, state: Window, report: Any, flow: ccplane.Flow) -> None:
+        raise RuntimeError("too much")
+
+
 class Files(unittest.TestCase):
     """`--alg ./mine.py`."""
 
@@ -238,7 +247,17 @@ class Files(unittest.TestCase):
         by_file, by_class = ccplane.run(LINK, contenders=[file]), ccplane.run(LINK, contenders=[Aimd])
         self.assertEqual(by_file.digest, by_class.digest)
         scored = self.said("arena", "./aimd.py", "--suite", "gate", "--json")
-        self.assertIn("aimd.py", scored.stdout)
+        self.assertIn('"gate_passed":true', scored.stdout.replace(" ", ""))
+
+    def test_a_candidate_whose_callbacks_raise_is_not_scored_as_newreno(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            bad = Path(folder, "bad.py")
+            bad.write_text((HERE / "aimd.py").read_text().replace("state.cwnd += state.mss", "state.cwnd //= 0"))
+            scored = self.said("arena", str(bad), "--suite", "gate", "--json")
+            self.assertEqual(scored.returncode, 1, scored.stderr)
+            self.assertIn("raised an exception, and its flows ran NewReno", scored.stdout)
+        result = ccplane.run(LINK, contenders=[Raising])
+        self.assertIn("of raising raised an exception", json.dumps(result.summary))
 
     def test_what_is_wrong_with_a_file_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -133,6 +133,8 @@ class Single(Needing):
         ]:
             with self.subTest(says), self.assertRaisesRegex((ValueError, TypeError, OSError), says):
                 ccplane.env.Link(**settings)
+        with self.assertRaisesRegex(ValueError, "steers 2 flows from outside"):
+            ccplane.env.Link(LINK | {"workload": [{"bulk": {"flows": 2}}]}).reset(seed=1)
         with self.assertRaisesRegex(ccplane.Error, "did you mean"):
             ccplane.env.Link(LINK | {"duratoin": "1s"}).reset(seed=1)
 

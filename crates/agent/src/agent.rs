@@ -110,6 +110,8 @@ pub struct AlgorithmStats {
     pub refusals: u64,
     /// Names of variables or programs, used by the algorithm, that do not exist.
     pub unknown_names: u64,
+    /// Callbacks that raised, of algorithms in a language in which they can ([`Control::exception`]).
+    pub exceptions: u64,
 }
 
 /// What callbacks may touch, through [`Control`].

@@ -111,6 +111,11 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// Counts a callback that raised: figures of such an algorithm are those of whatever it ran instead.
+    pub fn exception(&mut self) {
+        self.stats_mut().exceptions += 1;
+    }
+
     /// Calls [`on_timer`](crate::Algorithm::on_timer) after this long. An algorithm has one timer: setting it again
     /// moves it.
     pub fn after(&mut self, delay: Duration) {

@@ -168,7 +168,8 @@ impl Outcomes {
     fn of(&self, key: &str) -> Result<&Measured, String> {
         let found = self.0.iter().find(|(known, _)| known == key);
         match found {
-            Some((_, Ok(measured))) => Ok(measured),
+            // What ran then was not the candidate.
+            Some((_, Ok(measured))) => measured.own.first().map_or(Ok(measured), |why| Err(why.clone())),
             Some((_, Err(why))) => Err(why.clone()),
             None => Err(format!("the run {key} is missing")),
         }

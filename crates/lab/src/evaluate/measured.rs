@@ -28,6 +28,9 @@ pub struct Measured {
     pub flows: Vec<Vec<f64>>,
     /// What the datapath complained about.
     pub complaints: Vec<String>,
+    /// Of these, what is the algorithms' own failing.
+    #[serde(default)]
+    pub own: Vec<String>,
 }
 
 impl Measured {
@@ -53,7 +56,8 @@ impl Measured {
                 let known: Vec<f64> = bins.iter().flatten().copied().collect();
                 (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
             }),
-            complaints: [contender.audit.complaints, contender.audit.own].concat(),
+            complaints: [&contender.audit.complaints[..], &contender.audit.own].concat(),
+            own: contender.audit.own,
             figures: contender.figures,
         }
     }

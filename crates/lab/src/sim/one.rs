@@ -90,6 +90,7 @@ impl Job<'_> {
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
         let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
         let heard = controls.heard(&sim, &looks.flows());
+        let raised = controls.raised(&sim);
         let warm = self.scenario.warm;
         let bundles = looks.bundles(&sim, self.scenario, self.plan.main);
         let record = Record {
@@ -101,6 +102,7 @@ impl Job<'_> {
         };
         let mut result = self.result(&sim, contender, &parts, record, heard, begun);
         (result.figures.bundles, result.series.bundles) = bundles;
+        result.audit.own = raised;
         Ok((result, sim))
     }
 
@@ -450,6 +452,25 @@ impl<'j> Controls<'j> {
         Ok(which.map_or(Ok(Capabilities::default()), |contender| {
             crate::wants(contender, self.job.registry)
         })?)
+    }
+
+    /// A sentence on every algorithm whose callbacks raised.
+    fn raised(&self, sim: &World) -> Vec<String> {
+        let agents = self.agents.iter().chain(&self.box_agents);
+        let counted = agents.filter_map(|(contender, agent)| {
+            let stats = sim.algorithm(*agent, contender.algorithm())?;
+            (stats.exceptions > 0).then(|| (contender, stats.exceptions))
+        });
+        counted
+            .map(|(contender, exceptions)| {
+                let callbacks = if exceptions == 1 {
+                    "a callback".to_owned()
+                } else {
+                    format!("{exceptions} callbacks")
+                };
+                format!("{callbacks} of {contender} raised an exception, and its flows ran NewReno from then on")
+            })
+            .collect()
     }
 
     /// What the contender's algorithm heard of these flows.
