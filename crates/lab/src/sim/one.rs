@@ -459,7 +459,7 @@ impl<'j> Controls<'j> {
         let agents = self.agents.iter().chain(&self.box_agents);
         let counted = agents.filter_map(|(contender, agent)| {
             let stats = sim.algorithm(*agent, contender.algorithm())?;
-            (stats.exceptions > 0).then(|| (contender, stats.exceptions))
+            (stats.exceptions > 0).then_some((contender, stats.exceptions))
         });
         counted
             .map(|(contender, exceptions)| {
