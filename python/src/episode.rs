@@ -138,7 +138,7 @@ pub(crate) fn policy_program(step: &str) -> PyResult<String> {
     Ok(step.program())
 }
 
-/// Names of features, of kinds of actions, and of columns.
+/// Names of features, and of columns.
 #[pyfunction]
 pub(crate) fn policy_names() -> (Vec<&'static str>, Vec<&'static str>) {
     (Feature::ALL.iter().map(|(_, name)| *name).collect(), COLUMNS.to_vec())
@@ -169,6 +169,11 @@ struct Turn {
     ended: bool,
 }
 
+/// Whether a flow is over: it has delivered all that it had, or was given up.
+fn ended(seat: &Seat, episode: &ccplane_lab::sim::Episode) -> bool {
+    seat.closed || episode.finished(seat.flow.flow)
+}
+
 impl Live {
     /// Runs until one flow has something new to decide on, or each that lives, or nothing more is to be expected.
     fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
@@ -192,7 +197,7 @@ impl Live {
                     *fresh = true;
                 }
             }
-            let ended = |seat: &Seat| seat.closed || self.episode.finished(seat.flow.flow);
+            let ended = |seat: &Seat| ended(seat, &self.episode);
             let mut open = seats
                 .iter()
                 .zip(&self.fresh)
@@ -240,11 +245,7 @@ impl Live {
                 power(now, rate, rtt),
                 aurora(now),
             ],
-            ended: self
-                .seats
-                .lock()
-                .get(n)
-                .is_none_or(|seat| seat.closed || self.episode.finished(seat.flow.flow)),
+            ended: self.seats.lock().get(n).is_none_or(|seat| ended(seat, &self.episode)),
         }
     }
 }
@@ -305,11 +306,6 @@ impl Episode {
             folder,
             live: Mutex::new(None),
         })
-    }
-
-    /// How many numbers an observation has, and how many an action.
-    fn sizes(&self) -> (usize, usize) {
-        (self.spec.features.len() * self.spec.history, self.spec.act.numbers())
     }
 
     /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes from outside. How many flows have something

@@ -256,6 +256,20 @@ class Files(unittest.TestCase):
             scored = self.said("arena", str(bad), "--suite", "gate", "--json")
             self.assertEqual(scored.returncode, 1, scored.stderr)
             self.assertIn("raised an exception, and its flows ran NewReno", scored.stdout)
+            for line, says in [
+                (f"open({str(bad) + '.new'!r}, 'w')", "PermissionError"),
+                ("__import__('socket').socket()", "PermissionError"),
+                ("__import__('os').fork()", "PermissionError"),
+                ("__import__('os').execv('/bin/true', ['true'])", "PermissionError"),
+                ("__import__('os').unlink(__file__)", "PermissionError"),
+                ("state.cwnd += len(bytearray(10_000_000_000))", "MemoryError"),
+            ]:
+                bad.write_text((HERE / "aimd.py").read_text().replace("state.cwnd += state.mss", line))
+                scored = self.said("arena", str(bad), "--suite", "gate", "--json")
+                with self.subTest(line):
+                    self.assertEqual(scored.returncode, 1, scored.stderr)
+                    self.assertIn(says, scored.stderr)
+                    self.assertTrue(bad.exists() and not Path(f"{bad}.new").exists())
         result = ccplane.run(LINK, contenders=[Raising])
         self.assertIn("of raising raised an exception", json.dumps(result.summary))
 
@@ -301,7 +315,7 @@ class Files(unittest.TestCase):
                 agents = [p for p in Path("/proc").glob("[0-9]*/cmdline") if process in p.read_text()]
                 self.assertEqual(len(agents), 1)
                 status = (agents[0].parent / "status").read_text()
-                for line in ("CapEff:\t0000000000000000", "NoNewPrivs:\t1"):
+                for line in ("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
                     self.assertIn(line, status)
                 self.assertNotIn("Uid:\t0", status)
             finally:

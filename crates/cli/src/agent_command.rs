@@ -1,13 +1,21 @@
 //! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets.
 
-use std::path::PathBuf;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ccplane_agent::link::{Datagram, Link, Local, Waiting, serve};
 use ccplane_agent::{Agent, Options};
 use ccplane_lab::Contender;
 use clap::Args;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::getpid;
+
 use crate::attach::add;
+use crate::confine::confine;
 use crate::exit::{Failure, Kind};
 use crate::{Registry, interrupt, version1};
 
@@ -26,9 +34,9 @@ pub struct AgentArgs {
     /// `PATH.peers`, so that after a restart they get its programs without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
-    /// End when standard input does: with the process that holds its other end.
+    /// Run algorithms that are not trusted: without rights, and until standard input ends, whose other end is held by who started it.
     #[arg(long, hide = true)]
-    until_eof: bool,
+    confined: bool,
 }
 
 /// Runs the command: until Ctrl-C or SIGTERM.
@@ -40,27 +48,22 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
             .try_for_each(|contender| add(&mut agent, contender, registry))
             .map(|()| agent)
     };
+    let fail = |e| Failure::new(Kind::Failed, e);
+    if let (true, Some(path)) = (args.confined, &args.unix) {
+        let mut local = Local::bind(path).map_err(fail)?;
+        let stop = interrupt::flag()?;
+        confined(path)?;
+        // Only now is what is not trusted read.
+        let mut agent = host()?;
+        return serve(&mut agent, &mut [&mut local], Waiting::default(), &stop).map_err(fail);
+    }
     let mut agent = host()?;
     if args.ccp.is_some() {
         refuse_unsayable(host()?)?;
     }
-    let fail = |e| Failure::new(Kind::Failed, e);
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
     let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
     let stop = interrupt::flag()?;
-    if args.until_eof {
-        // Who started it is another user, without privileges over this one's things; the folder is for the two only.
-        if let Some(path) = &args.unix {
-            let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-            let opened = std::fs::set_permissions(path, all);
-            opened.map_err(|e| Failure::text(Kind::Failed, format!("open {}: {e}", path.display())))?;
-        }
-        std::thread::spawn(|| {
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-            // As if it were asked to: what waits is woken.
-            let _ = nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGTERM);
-        });
-    }
     for path in [&args.unix, &args.ccp].into_iter().flatten() {
         if json {
             println!("{}", serde_json::json!({ "listening": path }));
@@ -72,6 +75,24 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     links.extend(local.as_mut().map(|link| link as &mut dyn Link));
     links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
     serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
+}
+
+/// Opens the socket for who started this, and confines this process.
+fn confined(path: &Path) -> Result<(), Failure> {
+    // That is another user, without privileges over this one's things; the folder is for the two only.
+    let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
+    opened.map_err(|why| Failure::text(Kind::Failed, format!("open {}: {why}", path.display())))?;
+    std::thread::spawn(end_with_input);
+    confine()
+}
+
+/// Ends this process when its input does, as if it were asked to; a callback that hangs does not keep it.
+#[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
+fn end_with_input() {
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    let _ = kill(getpid(), Signal::SIGTERM);
+    std::thread::sleep(Duration::from_secs(1));
+    let _ = kill(getpid(), Signal::SIGKILL);
 }
 
 /// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is

@@ -6,6 +6,8 @@ use ccplane_report::Table;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
+use crate::attach::is_python;
+use crate::confine::confine;
 use crate::exit::Failure;
 use crate::run::{failure, percent_bar, show};
 use crate::{Registry, interrupt};
@@ -13,7 +15,7 @@ use crate::{Registry, interrupt};
 /// Who is scored, and how.
 #[derive(Args)]
 pub struct ArenaArgs {
-    /// The candidates: files of algorithms (`./mine.ccp`) or names, with parameters as elsewhere (`./mine.ccp:back=0.7`).
+    /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as elsewhere (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
     /// How thoroughly.
@@ -31,6 +33,9 @@ pub struct ArenaArgs {
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
+    /// Let candidates that are Python files do what this user may. Without it they cannot write files, run programs or use the network.
+    #[arg(long)]
+    trusted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,6 +50,9 @@ enum SuiteArg {
 
 /// Runs the command. Exit code 1 where a candidate fails the gate.
 pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
+    if args.candidates.iter().chain(&args.against).any(is_python) && !args.trusted {
+        confine()?;
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         candidates: args.candidates.clone(),

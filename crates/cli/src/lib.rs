@@ -13,6 +13,7 @@ mod bench;
 mod check;
 mod compare;
 mod config;
+mod confine;
 mod detach;
 mod doctor;
 mod emu;

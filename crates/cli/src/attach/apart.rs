@@ -1,5 +1,5 @@
-//! An algorithm that is a Python file is not trusted with the host: a process of nobody runs it, without any privilege, and this one passes
-//! reports and commands on.
+//! An algorithm that is a Python file is not trusted with the host: a process of nobody runs it, which has no privilege and is confined, and this
+//! one passes reports and commands on.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,9 @@ use crate::exit::{Failure, Kind};
 
 /// How long its interpreter may take to read the file.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is looked whether it listens.
+/// How long it may take to end.
+const LONGEST_END: Duration = Duration::from_secs(3);
+/// How often it is looked whether it listens, or has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// An agent in a process of its own, which ends with this.
@@ -50,7 +52,7 @@ impl Apart {
                 "-m",
                 "ccplane",
                 "agent",
-                "--until-eof",
+                "--confined",
                 "--alg",
                 &names.join(","),
                 "--unix",
@@ -103,11 +105,15 @@ pub(crate) fn sweep() {
 const FOLDER: &str = "ccplane-agent-";
 const TRUSTED: &str = "nobody has to be able to read the file and the Python that ccplane is installed in; or --trusted, and it runs as this user";
 
+#[expect(clippy::disallowed_methods, reason = "it waits for another process")]
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It ends when its input does, also when this process is killed.
+        // It ends within a second when its input does, also when this process is killed. This one has no right to end it.
         drop(self.child.stdin.take());
-        let _ = self.child.wait();
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < LONGEST_END {
+            sleep(LOOK_EVERY);
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

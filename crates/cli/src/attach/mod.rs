@@ -40,6 +40,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let config = config::read(args, registry)?;
     let settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
+    if args.watch && settings.algorithms.value.iter().any(is_python) {
+        let what = "--watch is for texts; a Python file is read once";
+        return Err(Failure::text(Kind::Usage, what).hint("attach it without --watch, and again when it has changed"));
+    }
     if args.watch {
         return texts::run(&settings, registry);
     }
@@ -201,14 +205,18 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     ccplane_linux::keep_capabilities(&also).map_err(failed)
 }
 
+/// Whether it is a Python file: that is code, and not this process' to run unasked.
+pub(crate) fn is_python(contender: &Contender) -> bool {
+    contender.algorithm().ends_with(".py")
+}
+
 /// A process for algorithms that are Python files, unless they are trusted with this one.
 fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failure> {
     let algorithms = &settings.algorithms.value;
-    let is_python = |contender: &Contender| contender.algorithm().ends_with(".py");
     if args.trusted || args.agent.is_some() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
-    if let Some(other) = algorithms.iter().find(|contender| !is_python(contender)) {
+    if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
         let what = format!("{other} beside a Python file, which a process of its own runs");
         return Err(Failure::text(Kind::Usage, what).hint("attach them with two commands, or --trusted"));
     }

@@ -119,6 +119,11 @@ impl Config {
 
 /// Whether this program has such an algorithm.
 fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
+    if crate::attach::is_python(contender) {
+        return Err(format!(
+            "`{contender}` is a Python file: attach it with `--alg`, which runs it in a process of nobody"
+        ));
+    }
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(format!(
             "`{contender}` is the kernel's own; name one of ccplane's, such as cubic: `ccplane algorithms` lists them"
