@@ -17,11 +17,9 @@ use crate::exit::{Failure, Kind};
 const MEMORY: u64 = 4 << 30;
 
 /// System calls that nothing here needs once it runs. They fail with EPERM, which is an exception in Python.
-const REFUSED: [libc::c_long; 24] = [
+const REFUSED: [libc::c_long; 22] = [
     libc::SYS_execve,
     libc::SYS_execveat,
-    libc::SYS_fork,
-    libc::SYS_vfork,
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
@@ -43,6 +41,12 @@ const REFUSED: [libc::c_long; 24] = [
     libc::SYS_finit_module,
     libc::SYS_kexec_load,
 ];
+
+/// Those that only some processors have.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: [libc::c_long; 2] = [libc::SYS_fork, libc::SYS_vfork];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: [libc::c_long; 0] = [];
 
 /// From here on this thread, and those that it makes, cannot do these things any more.
 pub(crate) fn confine() -> Result<(), Failure> {
@@ -71,7 +75,11 @@ pub(crate) fn confine() -> Result<(), Failure> {
 /// The filter of system calls. A new process is refused, a new thread is not.
 fn filter() -> Result<BpfProgram, String> {
     let told = |why: &dyn std::fmt::Display| why.to_string();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED
+        .iter()
+        .chain(&REFUSED_HERE)
+        .map(|call| (*call, Vec::new()))
+        .collect();
     let thread = libc::CLONE_THREAD as u64;
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), 0);
     let no_thread = SeccompRule::new(vec![no_thread.map_err(|why| told(&why))?]).map_err(|why| told(&why))?;
