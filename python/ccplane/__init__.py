@@ -34,6 +34,7 @@ from .fold import (
 if TYPE_CHECKING:
     from .batch import Batch
     from .policies import PolicySpec, policy
+    from .tables import Table
 
 __all__ = [
     "AckSignals",
@@ -51,6 +52,7 @@ __all__ = [
     "PolicySpec",
     "Report",
     "Result",
+    "Table",
     "check",
     "diff",
     "ewma",
@@ -71,6 +73,10 @@ def __getattr__(name: str) -> Any:
         from .batch import Batch
 
         return Batch
+    if name == "Table":
+        from .tables import Table
+
+        return Table
     if name in ("PolicySpec", "policy"):
         from . import policies
 
@@ -122,6 +128,16 @@ class Result:
     def __init__(self, inner: _ccplane.RunResult) -> None:
         self._inner = inner
         self._summary: dict[str, Any] | None = None
+        self._tables: dict[str, Table] | None = None
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables of the run by name: `series`, `bins`, `flows`, `reports`, and those that it has beside (docs/results-format.md)."""
+        if self._tables is None:
+            from . import tables
+
+            self._tables = tables.read(self.write)
+        return self._tables
 
     @property
     def summary(self) -> dict[str, Any]:

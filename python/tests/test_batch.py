@@ -86,5 +86,34 @@ class Together(unittest.TestCase):
                 self.assertGreater(bad, reno * 0.9)
 
 
+class Tables(unittest.TestCase):
+    def setUp(self) -> None:
+        if np is None:
+            skip("numpy is not here", package=True)
+
+    def test_they_are_the_files_of_the_run(self) -> None:
+        result = ccplane.run(LINK | {"duration": "2s"}, contenders=[Aimd, "native:reno"])
+        tables = result.tables
+        self.assertLessEqual({"series", "bins", "flows", "reports"}, set(tables))
+        flows = tables["flows"]
+        self.assertEqual((flows.rows, list(flows["contender"])), (2, ["aimd", "native:reno"]))
+        figures = [c["figures"]["goodput_mbit"] for c in result.summary["contenders"]]
+        np.testing.assert_allclose(flows["goodput_mbit"], figures, rtol=1e-3)
+        series = tables["series"].where(contender="aimd", flow=1)
+        self.assertEqual(series["cwnd_bytes"].dtype, np.int64)
+        self.assertTrue(np.isnan(series["ssthresh_segments"][0]), "not known before the first loss")
+        self.assertTrue((np.diff(series["time_s"]) > 0).all())
+        self.assertEqual(series.numpy().keys(), set(series.columns))
+        with self.assertRaisesRegex(KeyError, "no column cwnd; there are contender"):
+            series["cwnd"]
+        try:
+            import pyarrow
+        except ModuleNotFoundError:
+            with self.assertRaisesRegex(ModuleNotFoundError, r"ccplane\[arrow\]"):
+                flows.__arrow_c_stream__()
+        else:
+            self.assertEqual(pyarrow.table(flows).num_rows, 2)
+
+
 if __name__ == "__main__":
     unittest.main()
