@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -33,11 +34,13 @@ from .fold import (
 
 if TYPE_CHECKING:
     from .batch import Batch
+    from .host import Agent, attach
     from .policies import PolicySpec, policy
     from .tables import Table
 
 __all__ = [
     "AckSignals",
+    "Agent",
     "Algorithm",
     "Batch",
     "Control",
@@ -53,6 +56,7 @@ __all__ = [
     "Report",
     "Result",
     "Table",
+    "attach",
     "check",
     "diff",
     "ewma",
@@ -67,20 +71,13 @@ __all__ = [
 ]
 
 
+# What takes longer to import than all else, and is needed by few.
+_ELSEWHERE = {"Agent": "host", "Batch": "batch", "PolicySpec": "policies", "Table": "tables", "attach": "host", "policy": "policies"}
+
+
 def __getattr__(name: str) -> Any:
-    # numpy takes longer to import than all else, and is needed by few.
-    if name == "Batch":
-        from .batch import Batch
-
-        return Batch
-    if name == "Table":
-        from .tables import Table
-
-        return Table
-    if name in ("PolicySpec", "policy"):
-        from . import policies
-
-        return getattr(policies, name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f".{_ELSEWHERE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

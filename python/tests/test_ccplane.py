@@ -326,6 +326,20 @@ class Files(unittest.TestCase):
             self.assertFalse(agents[0].exists(), "it has ended too")
             self.assertFalse(Path("/tmp", process).exists())
 
+    def test_a_program_attaches_as_long_as_a_block_runs(self) -> None:
+        with self.assertRaisesRegex(ValueError, "give `unix`, `ccp` or both"):
+            ccplane.Agent([Aimd]).serve()
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        with ccplane.attach([Aimd], max_rate="800mbit", min_cwnd="4kB") as names:
+            self.assertEqual(names, ["ccp_aimd"])
+            self.assertIn("ccp_aimd", available.read_text())
+            self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
+        self.assertNotIn("ccp_aimd", available.read_text())
+        with self.assertRaisesRegex(ccplane.Error, "could not be attached"), ccplane.attach([Aimd], cgroup="/nowhere"):
+            pass
+
     @staticmethod
     def readable(interpreter: str) -> bool:
         """Whether nobody can run it."""

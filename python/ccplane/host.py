@@ -1,0 +1,90 @@
+"""Classes that steer from a program of one's own: this host's TCP, and datapaths elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from . import Algorithm, Error, _ccplane
+
+
+@contextlib.contextmanager
+def attach(
+    algorithms: Sequence[type[Algorithm[Any]]],
+    *,
+    system: bool = False,
+    cgroup: str | os.PathLike[str] | None = None,
+    to: str | None = None,
+    port: str | None = None,
+    percent: int | None = None,
+    keep: bool = False,
+    min_cwnd: str | None = None,
+    max_cwnd: str | None = None,
+    max_rate: str | None = None,
+    fallback_after: str | None = None,
+    metrics: str | None = None,
+) -> Iterator[list[str]]:
+    """Steers this host's own TCP as long as its block runs, as `ccplane attach` does (docs/attach.md), and gives the kernel's names of the algorithms.
+
+    It needs what `ccplane attach` needs. The classes run in a process of their own, which is a copy of this one: what callbacks change is not
+    seen here. Values are texts as on the command line: `min_cwnd="4kB"`, `max_rate="50mbit"`.
+    """
+    words = ["ccplane", "attach", "--alg", ",".join(str(algorithm.name) for algorithm in algorithms)]
+    options = {
+        "--cgroup": cgroup, "--to": to, "--port": port, "--percent": percent, "--min-cwnd": min_cwnd, "--max-cwnd": max_cwnd,
+        "--max-rate": max_rate, "--fallback-after": fallback_after, "--metrics": metrics,
+    }  # fmt: skip
+    for option, value in options.items():
+        if value is not None:
+            words += [option, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+    words += ["--system"] if system else []
+    words += ["--keep"] if keep else []
+    said, says = os.pipe()
+    process = multiprocessing.get_context("fork").Process(target=_steer, args=(words, list(algorithms), said, says), name="ccplane attach")
+    process.start()
+    os.close(says)
+    names: list[str] = []
+    try:
+        with open(said, encoding="utf-8") as lines:
+            for line in lines:
+                name, registered, _ = line.partition(": registered")
+                if registered:
+                    names.append(name)
+                if len(names) == len(algorithms):
+                    break
+            else:
+                process.join()
+                raise Error("the algorithms could not be attached: what `attach` said is above")
+            yield names
+    finally:
+        if process.is_alive():
+            process.terminate()
+        process.join()
+
+
+def _steer(words: list[str], algorithms: list[type[Algorithm[Any]]], said: int, says: int) -> None:
+    os.close(said)
+    os.dup2(says, 1)
+    os.close(says)
+    os._exit(_ccplane.command(words, algorithms))
+
+
+class Agent:
+    """Algorithms for datapaths in other processes (docs/agents.md); it needs no privilege."""
+
+    def __init__(self, algorithms: Sequence[type[Algorithm[Any]]]) -> None:
+        self._algorithms = list(algorithms)
+
+    def serve(self, *, unix: str | os.PathLike[str] | None = None, ccp: str | os.PathLike[str] | None = None) -> None:
+        """Serves until Ctrl-C or SIGTERM: on ccplane's own socket (`unix`, for `ccplane attach --agent`), on CCP's (`ccp`), or on both."""
+        words = ["ccplane", "agent", "--alg", ",".join(str(algorithm.name) for algorithm in self._algorithms)]
+        for option, path in (("--unix", unix), ("--ccp", ccp)):
+            if path is not None:
+                words += [option, os.fspath(path)]
+        if len(words) == 4:
+            raise ValueError("an agent serves on a socket: give `unix`, `ccp` or both")
+        if _ccplane.command(words, self._algorithms) != 0:
+            raise Error("the agent could not serve: what it said is above")
