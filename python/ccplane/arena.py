@@ -1,0 +1,69 @@
+"""Scores for programs that search (docs/arena.md).
+
+>>> evaluate("reno", suite="gate")["passed"]
+1.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from . import Error
+
+
+def evaluate(
+    candidate: str | os.PathLike[str],
+    *,
+    suite: str = "quick",
+    against: Sequence[str] = ("cubic", "bbr3", "copa"),
+    held_out: int | None = None,
+    threads: int = 1,
+    timeout: float = 120.0,
+) -> dict[str, Any]:
+    """Scores one candidate: the path of a text or of a Python file, or a name, with parameters (`./mine.py:back=0.7`).
+
+    The answer has numbers by name, as frameworks of evolutionary search take them: `combined_score`, `passed` (1 or 0, the gate), each part of the score
+    and each check of the gate; and `reasons`, sentences on what failed. A candidate that cannot be read, breaks, tries what it may not or takes longer than
+    `timeout` seconds has the score 0, with the reason. It runs in a process of its own; a Python file is confined there.
+    """
+    words = [sys.executable, "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
+    words += ["--threads", str(threads)]
+    if held_out is not None:
+        words += ["--held-out", str(held_out)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        told, said = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return _failed(f"it took longer than {timeout:g} s")
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    try:
+        answer = json.loads(told)
+    except json.JSONDecodeError:
+        # 2 is what cannot be meant, whatever the candidate is.
+        if process.returncode == 2:
+            raise Error(said.strip()) from None
+        return _failed(said.strip() or f"it ended with {process.returncode}")
+    if "candidates" not in answer:
+        raise Error(answer["error"])
+    standing = answer["candidates"][0]
+    # One that raised says where on the standard error.
+    reasons = [*standing["reasons"], *([said.strip()] if "Traceback" in said else [])]
+    found: dict[str, Any] = {"combined_score": standing.get("score") or 0.0, "passed": float(standing["gate_passed"])}
+    found |= standing.get("parts") or {}
+    found |= {f"gate_{check['name']}": check["value"] or 0.0 for check in standing["gate"]}
+    return found | {"reasons": reasons}
+
+
+def _failed(why: str) -> dict[str, Any]:
+    return {"combined_score": 0.0, "passed": 0.0, "reasons": [why]}
