@@ -76,7 +76,7 @@ impl Episode {
     pub fn finished(&self, flow: u64) -> bool {
         let mut flows = self.sim.flows();
         let view = flows.nth(flow as usize).and_then(|flow| self.sim.flow(flow));
-        view.is_none_or(|view| view.finished.is_some() || view.failure.is_some())
+        view.is_some_and(|view| view.finished.is_some() || view.failure.is_some())
     }
 
     /// A hash of all that happened so far.
