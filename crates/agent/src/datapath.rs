@@ -108,6 +108,16 @@ impl<W: Way> Datapath<W> {
         Some(self.flows.get(&flow)?.flow().in_fallback())
     }
 
+    /// How many reports a flow has made; nothing where it was not opened here.
+    pub fn reports(&self, flow: u64) -> Option<u64> {
+        Some(self.flows.get(&flow)?.reports)
+    }
+
+    /// Sends what is to be sent, and takes nothing.
+    pub fn flush(&mut self, now: Time) {
+        self.shared.way.flush(now);
+    }
+
     /// Takes what the agent said, and sends what is to be sent.
     pub fn turn(&mut self, now: Time) {
         self.shared.way.look(now);

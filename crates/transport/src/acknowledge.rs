@@ -62,7 +62,7 @@ impl Connection {
             self.progress = now;
             self.backoff = 0;
             self.rtt.sample(ack.rtt, now);
-            ack.rate = self.rate.on_delivered(&last, advanced, now, self.rtt.least());
+            ack.rate = self.rate.on_delivered(last.sampled(), advanced, now, self.rtt.least());
             self.rack.at = last.at;
             self.rack.end = segment.ack;
             self.rack.furthest = segment.ack;
@@ -247,7 +247,7 @@ impl Connection {
                         self.watch(ack.rtt, now);
                     }
                 }
-                ack.rate = self.rate.on_delivered(&sent, ack.delivered(), now, self.rtt.least());
+                ack.rate = self.rate.on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
             }
         }
         self.pass_arrived();

@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::number::Number;
 use crate::pacing::Pacer;
 use crate::rack::Rack;
-use crate::rate::Rate;
+use crate::rate::DeliveryRate;
 use crate::receive::{MAX_CLASSES, Receiver};
 use crate::recovery::Repair;
 use crate::rtt::Rtt;
@@ -82,7 +82,7 @@ pub struct Connection {
     /// The window and the threshold, bytes.
     pub(crate) cwnd: u64,
     pub(crate) ssthresh: u64,
-    pub(crate) rate: Rate,
+    pub(crate) rate: DeliveryRate,
     pub(crate) rtt: Rtt,
     pub(crate) rack: Rack,
     /// The latest delivery, and the latest sending of new data: what the retransmission timer counts from.
@@ -194,7 +194,7 @@ impl Connection {
             limit: 0,
             cwnd: u64::from(window) * u64::from(mss),
             ssthresh: u64::MAX,
-            rate: Rate::default(),
+            rate: DeliveryRate::default(),
             rtt: Rtt::default(),
             rack: Rack::new(first),
             progress: now,

@@ -4,14 +4,14 @@
 //! Below the target one for one, and one more while the repair gets on ("safeACK": the cumulative ACK advances and nothing
 //! more was lost). The same as ccplane's datapath in Linux does.
 
-/// One reduction.
+/// One reduction, of a connection or of one path of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Prr {
+pub struct Prr {
     /// RecoverFS: packets that were in flight when the reduction began; 0 until its first ACK.
     flight: u32,
     delivered: u32,
     /// Packets sent since.
-    pub out: u32,
+    out: u32,
 }
 
 impl Prr {
@@ -19,6 +19,12 @@ impl Prr {
     #[inline(always)]
     pub fn began(&self) -> bool {
         self.flight != 0
+    }
+
+    /// A packet was sent.
+    #[inline(always)]
+    pub fn on_sent(&mut self) {
+        self.out += 1;
     }
 
     /// The window after an ACK, packets. `flying`: in flight now; `outstanding`: sent, neither acknowledged nor SACKed.

@@ -2,8 +2,6 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::scoreboard::Sent;
-
 /// What a packet newly delivered says of the rate: so much was delivered over this time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSample {
@@ -42,60 +40,88 @@ fn over(packets: u32, mss: u64, time: Duration) -> u64 {
     }
 }
 
-/// What a connection keeps for the samples.
+/// What a sender keeps for the samples, of a connection or of one path of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rate {
+pub struct DeliveryRate {
     /// Packets delivered so far, wrapping.
-    pub delivered: u32,
+    delivered: u32,
     /// While `delivered` is before this (and it is not 0), samples are limited by the application.
-    pub app_limited: u32,
+    app_limited: u32,
     /// When the last packet was delivered.
-    pub delivered_at: Time,
+    delivered_at: Time,
     /// When the latest delivered packet was sent: the sending of the flight after it began there.
-    pub first_sent: Time,
+    first_sent: Time,
+}
+
+/// What a packet carries of the sampler from its sending to its delivery.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Stamp {
+    delivered: u32,
+    delivered_ago: u32,
+    first_sent_ago: u32,
 }
 
 /// Per packet, times are kept as how long before its sending they were, in units of 2^4 ns, so that 32 bits hold 68 s.
 const UNIT: u32 = 4;
 
-impl Rate {
+impl DeliveryRate {
     /// A packet is sent. `idle`: nothing else is in flight, so that a new flight begins.
     #[inline(always)]
-    pub fn on_send(&mut self, sent: &mut Sent, now: Time, idle: bool) {
+    pub fn on_send(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
             self.first_sent = now;
             self.delivered_at = now;
         }
         let ago = |then: Time| (now.since(then).as_nanos() >> UNIT) as u32;
-        sent.delivered = self.delivered;
-        sent.delivered_ago = ago(self.delivered_at);
-        sent.first_sent_ago = ago(self.first_sent);
-        sent.set_app_limited(self.app_limited != 0);
+        Stamp {
+            delivered: self.delivered,
+            delivered_ago: ago(self.delivered_at),
+            first_sent_ago: ago(self.first_sent),
+        }
     }
 
-    /// `newly` packets were delivered, of which `sent` was sent last.
+    /// Packets delivered so far, wrapping.
     #[inline(always)]
-    pub fn on_delivered(&mut self, sent: &Sent, newly: u32, now: Time, min_rtt: Duration) -> RateSample {
+    pub fn delivered(&self) -> u32 {
+        self.delivered
+    }
+
+    /// Whether the application limits what is sent now; it belongs to the packet, beside its [`Stamp`].
+    #[inline(always)]
+    pub fn is_app_limited(&self) -> bool {
+        self.app_limited != 0
+    }
+
+    /// `newly` packets were delivered, of which the one sent last left at `at`, with this stamp and limited by the application or not.
+    #[inline(always)]
+    pub fn on_delivered(
+        &mut self,
+        (at, stamp, app_limited): (Time, &Stamp, bool),
+        newly: u32,
+        now: Time,
+        min_rtt: Duration,
+    ) -> RateSample {
         self.delivered = self.delivered.wrapping_add(newly);
         self.delivered_at = now;
-        self.first_sent = sent.at;
+        self.first_sent = at;
         if self.app_limited != 0 && (self.delivered.wrapping_sub(self.app_limited) as i32) > 0 {
             self.app_limited = 0;
         }
         let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT);
-        let send = span(sent.first_sent_ago);
-        let ack = now.since(sent.at) + span(sent.delivered_ago);
+        let send = span(stamp.first_sent_ago);
+        let ack = now.since(at) + span(stamp.delivered_ago);
         // An interval below the shortest RTT comes from a retransmission taken for its original (section 4.1.4).
         let valid = send.max(ack) >= min_rtt;
         RateSample {
             delivered: if valid {
-                self.delivered.wrapping_sub(sent.delivered)
+                self.delivered.wrapping_sub(stamp.delivered)
             } else {
                 0
             },
             send,
             ack,
-            app_limited: sent.app_limited(),
+            app_limited,
         }
     }
 

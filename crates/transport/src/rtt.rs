@@ -10,7 +10,7 @@ const UNIT: u32 = 4;
 
 /// What is known of the round-trip time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rtt {
+pub struct Rtt {
     /// Nanoseconds times 8; 0 before the first sample.
     smoothed: u64,
     /// Mean deviation, nanoseconds times 4.

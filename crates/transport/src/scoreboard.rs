@@ -5,6 +5,8 @@
 
 use ccplane_units::Time;
 
+use crate::rate::{DeliveryRate, Stamp};
+
 use crate::number::Number;
 
 /// One segment that was cut from the stream.
@@ -15,10 +17,8 @@ pub(crate) struct Sent {
     pub at: Time,
     /// Where it begins in the stream, the low 32 bits: less than 4 GB are outstanding.
     pub offset: u32,
-    /// `Rate` when it was sent (`rate.rs`).
-    pub delivered: u32,
-    pub delivered_ago: u32,
-    pub first_sent_ago: u32,
+    /// Of the delivery rate when it was sent.
+    pub stamp: Stamp,
     /// Bytes of payload.
     pub length: u16,
     /// How often it was sent in class 0.
@@ -73,14 +73,18 @@ impl Sent {
         self.flags &= !flags;
     }
 
+    /// It is sent now. `idle`: nothing else is in flight.
     #[inline(always)]
-    pub fn set_app_limited(&mut self, limited: bool) {
-        self.flags = self.flags & !Sent::APP_LIMITED | if limited { Sent::APP_LIMITED } else { 0 };
+    pub fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
+        self.stamp = rate.on_send(now, idle);
+        let limited = if rate.is_app_limited() { Sent::APP_LIMITED } else { 0 };
+        self.flags = self.flags & !Sent::APP_LIMITED | limited;
     }
 
+    /// What the delivery rate wants to know of it once it is delivered.
     #[inline(always)]
-    pub fn app_limited(&self) -> bool {
-        self.is(Sent::APP_LIMITED)
+    pub fn sampled(&self) -> (Time, &Stamp, bool) {
+        (self.at, &self.stamp, self.is(Sent::APP_LIMITED))
     }
 }
 

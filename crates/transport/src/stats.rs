@@ -53,7 +53,7 @@ impl Stats {
             retransmitted: connection.retransmitted,
             lost: connection.lost_total,
             timeouts: connection.timeouts,
-            delivered: connection.rate.delivered,
+            delivered: connection.rate.delivered(),
             marked: connection.ce_packets,
             samples_dropped: connection.one_way().dropped(),
             cwnd: connection.cwnd(),

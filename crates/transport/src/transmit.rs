@@ -69,7 +69,7 @@ impl Connection {
         let mut sent = Sent::new(self.cut_offset, self.mss, false);
         sent.at = now;
         sent.transmission = 1;
-        self.rate.on_send(&mut sent, now, false);
+        sent.on_send(&mut self.rate, now, false);
         self.board.push(self.una, number.since(self.una), sent);
         *segment = Segment::default();
         segment.kind = Kind::Data;
@@ -214,7 +214,7 @@ impl Connection {
         };
         let sent = self.board.get_mut(number);
         let fresh_tail = sent.is(Sent::TAIL) && sent.transmission == 0;
-        self.rate.on_send(sent, now, idle);
+        sent.on_send(&mut self.rate, now, idle);
         sent.at = now;
         sent.transmission = sent.transmission.saturating_add(1);
         let sent = *sent;
@@ -380,7 +380,7 @@ impl Connection {
         if self.phase != Phase::Loss
             && let Some(repair) = self.repair.as_deref_mut()
         {
-            repair.prr.out += 1;
+            repair.prr.on_sent();
         }
     }
 }

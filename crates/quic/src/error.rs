@@ -1,0 +1,53 @@
+//! Why a plane could not be made.
+
+use std::io;
+
+use ccplane_agent::{AddError, LinkError};
+
+use crate::Stack;
+
+/// Why a plane could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaneError {
+    /// The algorithm asks for what the stack cannot do.
+    #[error(
+        "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; ccplane's other datapaths do: kernel TCP, UDP, the simulator"
+    )]
+    Missing {
+        /// Its name.
+        algorithm: String,
+        /// What it needs and the stack lacks.
+        missing: String,
+        /// The stack's name.
+        stack: &'static str,
+    },
+    /// The algorithm is none: its programs do not compile, for example.
+    #[error("the algorithm cannot be used: {0}")]
+    Algorithm(#[from] AddError),
+    /// No agent is there, or there is no way to one.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The system gives no thread.
+    #[error("a thread could not be begun: {0}")]
+    Thread(#[from] io::Error),
+    /// The plane was made for another stack.
+    #[error("the plane was made for {of}, and {asked} cannot do the same: make one for {asked}")]
+    WrongStack {
+        /// What it was made for.
+        of: &'static str,
+        /// What asked for it.
+        asked: &'static str,
+    },
+}
+
+impl PlaneError {
+    pub(crate) fn missing(algorithm: &str, missing: ccplane_datapath::Capabilities, stack: Stack) -> PlaneError {
+        let names: Vec<&str> = missing.names().collect();
+        PlaneError::Missing {
+            algorithm: algorithm.to_owned(),
+            missing: names.join(", "),
+            stack: stack.name(),
+        }
+    }
+}

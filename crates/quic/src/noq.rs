@@ -1,0 +1,125 @@
+//! noq's hook: `transport.congestion_controller_factory(plane.noq()?)`.
+//!
+//! An acknowledgement comes as [`on_ack`](Controller::on_ack) for each packet and one
+//! [`on_end_acks`](Controller::on_end_acks); what it shows to be lost comes after it, as
+//! [`on_packet_lost`](Controller::on_packet_lost) for each packet and one [`on_congestion_event`](Controller::on_congestion_event).
+//! Lost probes for the path's MTU, and what is dropped with the keys of the handshake, it does not tell.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use noq_proto::RttEstimator;
+use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+
+use crate::{Plane, PlaneError, Stack, Steered};
+
+impl Plane {
+    /// The plane as noq takes it: a controller for each path of each connection.
+    pub fn noq(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
+        match self.stack() {
+            Stack::Noq => Ok(Arc::new(Noq(self.clone()))),
+            #[allow(unreachable_patterns, reason = "there are more stacks with more features")]
+            other => Err(PlaneError::WrongStack {
+                of: other.name(),
+                asked: Stack::Noq.name(),
+            }),
+        }
+    }
+}
+
+struct Noq(Plane);
+
+impl ControllerFactory for Noq {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Control(Steered::new(&self.0, now, current_mtu)))
+    }
+}
+
+/// The controller of one path.
+#[derive(Debug)]
+struct Control(Steered);
+
+impl Controller for Control {
+    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        let now = self.0.time(now);
+        self.0.path_mut().sent(now, pn, bytes);
+    }
+
+    fn on_cwnd_limited(&mut self) {
+        self.0.path_mut().limited_by_window();
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, _bytes: u64, pn: u64, _app_limited: bool, _rtt: &RttEstimator) {
+        let (now, sent) = (self.0.time(now), self.0.time(sent));
+        self.0.path_mut().acked(now, pn, sent);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, _in_flight: u64, app_limited: bool, _largest: Option<u64>) {
+        let now = self.0.time(now);
+        self.0.open(now);
+        self.0.end_of_event(now, app_limited);
+    }
+
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
+        let now = self.0.time(now);
+        self.0.path_mut().lost(now, pn, lost_bytes);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        _sent: Instant,
+        is_persistent_congestion: bool,
+        is_ecn: bool,
+        _lost_bytes: u64,
+        _largest_lost_pn: u64,
+    ) {
+        let now = self.0.time(now);
+        let path = self.0.path_mut();
+        if is_ecn {
+            // At least one.
+            path.marked(1, path.mss());
+        }
+        if is_persistent_congestion {
+            path.persistent();
+        }
+        self.0.end_of_event(now, false);
+    }
+
+    /// Told before the acknowledgement that shows it, in whose call it counts.
+    fn on_spurious_congestion_event(&mut self) {
+        self.0.path_mut().spurious();
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.0.path_mut().set_mss(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.0.path().window()
+    }
+
+    /// Without an ordered rate noq paces by itself, at 1.25 windows an RTT.
+    fn metrics(&self) -> ControllerMetrics {
+        let path = self.0.path();
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = path.window();
+        metrics.ssthresh = Some(path.ssthresh());
+        metrics.pacing_rate = path.pacing().map(|rate| rate.bytes_per_sec());
+        metrics.send_quantum = path.pacing().map(|_| path.quantum());
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Control(self.0.successor()))
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.0.path().window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,319 @@
+//! The window of a path, and what a reduction does to it.
+//!
+//! The rules are those of ccplane's transport (`crates/transport/src/recovery.rs`) and of its datapath in Linux. A loss or a mark begins a
+//! reduction. The threshold is half the window until the control says another; proportional rate reduction (RFC 9937) leads the window
+//! there. After persistent congestion the window is the least at once (RFC 9002, 7.6.2). A reduction that proves spurious is undone.
+//! It ends as RFC 9002, 7.3.2 has it: when a packet that was sent since is acknowledged.
+
+use ccplane_datapath::Outcome;
+use ccplane_transport::{Phase, Prr};
+
+/// The least window, packets (RFC 9002, 7.2).
+const LEAST: u64 = 2;
+
+/// Window, threshold and rate of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    /// Most bytes in a packet.
+    pub mss: u64,
+    /// The window in force, bytes.
+    pub cwnd: u64,
+    /// `u64::MAX` before the first reduction.
+    pub ssthresh: u64,
+    /// The ordered pacing rate, bytes/s; 0: none.
+    pub rate: u64,
+    phase: Phase,
+    /// The window after the reduction under way.
+    target: u64,
+    /// It ends when this packet, in the order of sending, or a later one is acknowledged.
+    end: u64,
+    prr: Prr,
+    /// Window and threshold before; nothing where there is nothing to undo.
+    before: Option<(u64, u64)>,
+    /// Packets that were marked lost in it, and how many of them arrived after all.
+    marks: u32,
+    wrong: u32,
+    /// The control has set a window since the last persistent congestion.
+    answered: bool,
+}
+
+/// What one call brought, as far as the window is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Brought {
+    /// Packets newly acknowledged that no earlier call has told.
+    pub newly: u32,
+    /// The left edge advanced, and nothing was lost.
+    pub safe: bool,
+    /// In flight, packets and bytes.
+    pub flying: u32,
+    pub flying_bytes: u64,
+}
+
+impl Window {
+    pub fn new(mss: u64, cwnd: u64) -> Window {
+        Window {
+            mss,
+            cwnd,
+            ssthresh: u64::MAX,
+            rate: 0,
+            phase: Phase::Open,
+            target: 0,
+            end: 0,
+            prr: Prr::default(),
+            before: None,
+            marks: 0,
+            wrong: 0,
+            answered: false,
+        }
+    }
+
+    /// From a loss or a mark until its reduction is over.
+    pub fn in_recovery(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Proportional rate reduction is under way.
+    pub fn is_reducing(&self) -> bool {
+        matches!(self.phase, Phase::Reduction | Phase::Recovery)
+    }
+
+    /// What a control sees, and sets, as the window: during a reduction where it leads to.
+    pub fn steered(&self) -> u64 {
+        if self.is_reducing() && self.prr.began() {
+            self.target
+        } else {
+            self.cwnd
+        }
+    }
+
+    /// Another size of packets: the window keeps its bytes.
+    pub fn set_mss(&mut self, mss: u64) {
+        self.mss = mss;
+        self.set(self.cwnd);
+    }
+
+    /// A packet leaves.
+    pub fn on_sent(&mut self) {
+        if self.is_reducing() {
+            self.prr.on_sent();
+        }
+    }
+
+    /// A packet that had been taken for lost arrived.
+    pub fn on_wrong(&mut self) {
+        self.wrong = self.wrong.saturating_add(1);
+    }
+
+    /// Whether a loss or mark of the packet of this order begins a reduction: none is under way, and the last had not begun when it left.
+    pub fn is_news(&self, order: u64) -> bool {
+        !self.in_recovery() && order >= self.end
+    }
+
+    /// A reduction begins; the next packet will have the order `next`.
+    pub fn begin(&mut self, phase: Phase, next: u64) {
+        let half = (self.cwnd / 2 / self.mss).max(LEAST) * self.mss;
+        self.before = Some((self.cwnd, self.ssthresh));
+        self.target = half;
+        self.ssthresh = half;
+        self.prr = Prr::default();
+        (self.marks, self.wrong) = (0, 0);
+        self.phase = phase;
+        self.end = next;
+    }
+
+    /// So many packets were found lost in the reduction under way.
+    pub fn on_lost(&mut self, packets: u32) {
+        self.marks = self.marks.saturating_add(packets);
+        if self.phase == Phase::Reduction && packets > 0 {
+            self.phase = Phase::Recovery;
+        }
+    }
+
+    /// Persistent congestion: whatever was under way, the window starts over.
+    pub fn collapse(&mut self, next: u64) {
+        if !self.in_recovery() {
+            self.begin(Phase::Loss, next);
+        }
+        self.phase = Phase::Loss;
+        self.end = next;
+        self.answered = false;
+    }
+
+    /// The control has heard of persistent congestion, and said nothing of the window.
+    pub fn restart(&mut self) {
+        if self.phase == Phase::Loss && !self.answered {
+            self.set(LEAST * self.mss);
+        }
+    }
+
+    /// A packet of this order is acknowledged: a reduction that began before it left is over. The window is what it aimed at, in whole
+    /// packets, as the reduction itself counts.
+    pub fn on_acked(&mut self, order: u64) {
+        if !self.in_recovery() || order < self.end {
+            return;
+        }
+        if self.phase != Phase::Loss {
+            self.set(self.target / self.mss * self.mss);
+        }
+        self.phase = Phase::Open;
+    }
+
+    /// Undoes the last reduction where it proved spurious: everything that was marked lost has arrived, or the stack says so.
+    pub fn undo(&mut self, stack_says_so: bool) -> bool {
+        let all_wrong = self.marks > 0 && self.wrong >= self.marks;
+        if !(all_wrong || stack_says_so) {
+            return false;
+        }
+        let Some((cwnd, ssthresh)) = self.before.take() else {
+            return false;
+        };
+        self.set(cwnd.max(self.cwnd));
+        self.ssthresh = self.ssthresh.max(ssthresh);
+        self.phase = Phase::Open;
+        self.answered = true;
+        (self.marks, self.wrong) = (0, 0);
+        true
+    }
+
+    /// Puts what the control asked for into force.
+    pub fn apply(&mut self, outcome: &Outcome, brought: &Brought) {
+        self.rate = outcome.rate.unwrap_or(self.rate);
+        if self.is_reducing() {
+            return self.apply_reducing(outcome, brought);
+        }
+        if let Some(ssthresh) = outcome.ssthresh {
+            self.ssthresh = ssthresh.max(LEAST * self.mss);
+        }
+        if let Some(cwnd) = outcome.cwnd {
+            self.answered |= !outcome.limited;
+            self.set(cwnd);
+        }
+        let unanswered = outcome.cwnd.is_none() || outcome.limited;
+        if self.phase == Phase::Loss && unanswered && !self.answered && self.cwnd < self.ssthresh {
+            // Slow start up to the threshold, until the control says otherwise.
+            self.set((self.cwnd + u64::from(brought.newly) * self.mss).min(self.ssthresh));
+        }
+    }
+
+    /// During a reduction a control sees and sets the window that will hold after it. It may lower it there; a program that adds what is
+    /// acknowledged does not know of reductions. One that sets the threshold to infinity has no use for them (BBR): its window is in
+    /// force at once.
+    fn apply_reducing(&mut self, outcome: &Outcome, brought: &Brought) {
+        let seen = self.steered();
+        if let Some(ssthresh) = outcome.ssthresh {
+            self.ssthresh = ssthresh.max(LEAST * self.mss);
+        }
+        if self.ssthresh == u64::MAX {
+            self.target = outcome.cwnd.unwrap_or(seen);
+            self.prr = Prr::default();
+            return self.set(self.target);
+        }
+        match (outcome.cwnd, outcome.ssthresh) {
+            (Some(cwnd), _) if cwnd < seen => self.target = cwnd.max(LEAST * self.mss),
+            (None, Some(_)) => self.target = self.ssthresh,
+            _ => {}
+        }
+        let target = u32::try_from(self.target / self.mss).unwrap_or(u32::MAX).max(1);
+        let Brought { newly, safe, flying, .. } = *brought;
+        if let Some(packets) = self.prr.window(target, flying, flying, newly, safe) {
+            let more = u64::from(packets.saturating_sub(flying)) * self.mss;
+            self.set(brought.flying_bytes + more);
+        }
+    }
+
+    fn set(&mut self, cwnd: u64) {
+        self.cwnd = cwnd.max(LEAST * self.mss);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    fn brought(newly: u32, flying: u32) -> Brought {
+        Brought {
+            newly,
+            safe: false,
+            flying,
+            flying_bytes: u64::from(flying) * MSS,
+        }
+    }
+
+    /// RFC 9937, section 7, first example: the window follows what is in flight down to the target, without a burst.
+    #[test]
+    fn a_reduction_leads_the_window_to_the_threshold() {
+        let mut window = Window::new(MSS, 20 * MSS);
+        window.begin(Phase::Recovery, 20);
+        window.on_lost(1);
+        let outcome = Outcome {
+            ssthresh: Some(14 * MSS),
+            ..Outcome::default()
+        };
+        let (mut flying, mut sent) = (19, 0);
+        for ack in 0..18 {
+            flying -= 1;
+            let outcome = if ack == 0 { outcome } else { Outcome::default() };
+            window.apply(&outcome, &brought(1, flying));
+            let room = (window.cwnd / MSS) as u32 - flying;
+            assert!(room <= 1, "a burst of {room}");
+            (0..room).for_each(|_| window.on_sent());
+            (flying, sent) = (flying + room, sent + room);
+        }
+        assert!((13..=14).contains(&flying), "{flying} in flight, {sent} sent");
+        assert_eq!(window.steered(), 14 * MSS);
+        window.on_acked(19);
+        assert!(window.in_recovery());
+        window.on_acked(20);
+        assert_eq!((window.in_recovery(), window.cwnd), (false, 14 * MSS));
+        assert!(!window.is_news(19) && window.is_news(20));
+    }
+
+    #[test]
+    fn what_proves_spurious_is_undone_once() {
+        let mut window = Window::new(MSS, 20 * MSS);
+        window.begin(Phase::Recovery, 20);
+        window.on_lost(2);
+        window.on_wrong();
+        assert!(!window.undo(false));
+        window.on_wrong();
+        assert!(window.undo(false));
+        assert_eq!((window.cwnd, window.ssthresh, window.in_recovery()), (20 * MSS, u64::MAX, false));
+        assert!(!window.undo(true), "there is nothing more to undo");
+    }
+
+    #[test]
+    fn after_persistent_congestion_the_window_starts_over_unless_the_control_says_another() {
+        let mut window = Window::new(MSS, 20 * MSS);
+        window.collapse(20);
+        window.restart();
+        assert_eq!((window.cwnd, window.ssthresh), (2 * MSS, 10 * MSS));
+        window.apply(&Outcome::default(), &brought(4, 0));
+        assert_eq!(window.cwnd, 6 * MSS);
+        window.apply(&Outcome::default(), &brought(40, 0));
+        assert_eq!(window.cwnd, 10 * MSS, "up to the threshold");
+        let mut window = Window::new(MSS, 20 * MSS);
+        window.collapse(20);
+        let outcome = Outcome {
+            cwnd: Some(7 * MSS),
+            ..Outcome::default()
+        };
+        window.apply(&outcome, &brought(0, 0));
+        window.restart();
+        assert_eq!(window.cwnd, 7 * MSS);
+    }
+
+    #[test]
+    fn a_control_without_threshold_is_in_force_at_once() {
+        let mut window = Window::new(MSS, 20 * MSS);
+        window.begin(Phase::Recovery, 20);
+        let outcome = Outcome {
+            cwnd: Some(17 * MSS),
+            ssthresh: Some(u64::MAX),
+            ..Outcome::default()
+        };
+        window.apply(&outcome, &brought(1, 18));
+        assert_eq!(window.cwnd, 17 * MSS);
+    }
+}

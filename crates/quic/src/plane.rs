@@ -1,0 +1,302 @@
+//! What steers the paths of a process: an algorithm in a thread of its own, or an agent in another process.
+//!
+//! A path's call takes one lock, of the datapath: for the time that its program takes, some hundred nanoseconds. No agent holds that lock
+//! while a callback runs, so that one that takes long, or never returns, delays no packet: its paths fall back to NewReno and go on. Reports
+//! and commands go over queues. A thread of the plane's own waits for commands and gives them to the paths.
+#![expect(clippy::disallowed_methods, reason = "the driver of the paths' clock and of the agent's thread")]
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Instant;
+
+use ccplane_agent::datapath::{Datapath, Shared, There, Way, beside};
+use ccplane_agent::link::{AgentAddress, Waiting, serve};
+use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
+use ccplane_datapath::{Limits, Outcome, Signals, Transport};
+use ccplane_units::{Bytes, Duration, Time};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::{Path, PlaneError, Stack};
+
+/// The plane's threads see within this time that nobody needs them any more.
+const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
+
+/// Steers the paths of a process. Clones are the same plane; with the last of it and of its paths its threads end.
+#[derive(Clone)]
+pub struct Plane(Arc<Inner>);
+
+struct Inner {
+    stack: Stack,
+    limits: Limits,
+    epoch: Instant,
+    datapath: Mutex<Datapath<Box<dyn Way>>>,
+    next: AtomicU64,
+    opened: AtomicU64,
+    closed: AtomicU64,
+    reports: AtomicU64,
+    fallbacks: AtomicU64,
+    /// Of the algorithm's thread.
+    stop: Arc<AtomicBool>,
+}
+
+/// What a plane has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaneStats {
+    /// Paths that were steered, and those of them that have ended.
+    pub opened: u64,
+    /// Of them, those that have ended.
+    pub closed: u64,
+    /// Reports to the agent, of paths that have ended.
+    pub reports: u64,
+    /// How often a path fell back to NewReno.
+    pub fallbacks: u64,
+}
+
+impl Plane {
+    /// An algorithm in a thread of its own, for paths of this stack and within the owner's limits.
+    pub fn in_process(stack: Stack, algorithm: Box<dyn DynAlgorithm>, limits: Limits) -> Result<Plane, PlaneError> {
+        let missing = algorithm.needs().missing_from(stack.capabilities());
+        if !missing.is_empty() {
+            return Err(PlaneError::missing(algorithm.name(), missing, stack));
+        }
+        let mut agent = Agent::new(Options::default());
+        agent.add_boxed(algorithm)?;
+        let (way, mut served) = beside()?;
+        let plane = Plane::driven(stack, Box::new(way), limits, Instant::now());
+        let stop = Arc::clone(&plane.0.stop);
+        let body = move || {
+            // It has all the time between two reports: no need to look without sleeping.
+            let waiting = Waiting { spin: Duration::ZERO };
+            if let Err(why) = serve(&mut agent, &mut [&mut served], waiting, &stop) {
+                tracing::error!("the algorithm's thread ended, its paths fall back to NewReno: {why}");
+            }
+        };
+        thread::Builder::new().name("ccplane-agent".to_owned()).spawn(body)?;
+        plane.pump()?;
+        Ok(plane)
+    }
+
+    /// An agent in another process, for flows of `algorithm`. It has to be there now; where it goes away later, the plane looks for it until
+    /// it is back. What the algorithm needs and the stack lacks is refused by the agent.
+    pub fn agent(stack: Stack, address: &AgentAddress, algorithm: &str, limits: Limits) -> Result<Plane, PlaneError> {
+        let way = There::connect(address.remote(algorithm, None), Time::ZERO)?;
+        let plane = Plane::driven(stack, Box::new(way), limits, Instant::now());
+        plane.pump()?;
+        Ok(plane)
+    }
+
+    /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an agent
+    /// [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
+    pub fn driven(stack: Stack, way: Box<dyn Way>, limits: Limits, epoch: Instant) -> Plane {
+        let tables = Tables::new(limits, stack.capabilities());
+        let shared = Shared::new(std::process::id(), stack.name(), tables, way);
+        Plane(Arc::new(Inner {
+            stack,
+            limits,
+            epoch,
+            datapath: Mutex::new(Datapath::new(Time::ZERO, shared)),
+            next: AtomicU64::new(1),
+            opened: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            reports: AtomicU64::new(0),
+            fallbacks: AtomicU64::new(0),
+            stop: Arc::default(),
+        }))
+    }
+
+    /// Takes what the agent said, and sends what is to be sent. Only where no thread does.
+    pub fn turn(&self, now: Instant) {
+        self.0.locked().turn(self.time(now));
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> PlaneStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PlaneStats {
+            opened: of(&self.0.opened),
+            closed: of(&self.0.closed),
+            reports: of(&self.0.reports),
+            fallbacks: of(&self.0.fallbacks),
+        }
+    }
+
+    /// The stack whose paths it steers.
+    pub fn stack(&self) -> Stack {
+        self.0.stack
+    }
+
+    /// Its owner's limits.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// A moment of the stack's clock as the paths' time.
+    pub fn time(&self, at: Instant) -> Time {
+        Time::ZERO + Duration::from(at.saturating_duration_since(self.0.epoch))
+    }
+
+    /// Begins the thread that takes commands.
+    fn pump(&self) -> Result<(), PlaneError> {
+        let plane = Arc::downgrade(&self.0);
+        thread::Builder::new().name("ccplane-quic".to_owned()).spawn(move || pump(&plane))?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plane").field("stack", &self.0.stack).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or does not touch it.
+    fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Way>>> {
+        self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    /// A thread whose callback never returns is left alone: it ends with the process.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Gives commands to the paths as they come, until the plane is gone.
+fn pump(plane: &Weak<Inner>) {
+    while let Some(inner) = plane.upgrade() {
+        let plane = Plane(inner);
+        let (fd, longest) = {
+            let mut datapath = plane.0.locked();
+            let now = plane.time(Instant::now());
+            datapath.turn(now);
+            let due = datapath.next_deadline().map_or(END_SEEN_WITHIN, |due| due.since(now));
+            // Its own, since another call may open the link anew meanwhile.
+            let fd = datapath.way().as_fd().and_then(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok());
+            (fd, due.min(END_SEEN_WITHIN))
+        };
+        drop(plane);
+        wait(fd.as_ref(), longest);
+    }
+}
+
+fn wait(fd: Option<&OwnedFd>, longest: Duration) {
+    let Some(fd) = fd else {
+        return thread::sleep(std::time::Duration::from_nanos(longest.as_nanos().max(1_000_000)));
+    };
+    // Rounded up: a deadline is never looked at early, over and over.
+    let ms = longest.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
+    // Whatever went wrong with it, the next turn finds out.
+    let _ = poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ms));
+}
+
+/// One path and the plane that steers it: what an adapter embeds.
+#[derive(Debug)]
+pub struct Steered {
+    plane: Plane,
+    path: Path,
+    /// Its number, once the peer has answered: a connection before its handshake is no flow yet.
+    flow: Option<u64>,
+    /// It goes on from a path before.
+    live: bool,
+    fallback: bool,
+}
+
+impl Steered {
+    /// A path that begins now.
+    pub fn new(plane: &Plane, now: Instant, mss: u16) -> Steered {
+        Steered {
+            plane: plane.clone(),
+            path: Path::new(plane.time(now), mss),
+            flow: None,
+            live: false,
+            fallback: false,
+        }
+    }
+
+    /// The path after this one, which a stack makes where the peer's address changed a little. It is a flow of its own.
+    #[must_use]
+    pub fn successor(&self) -> Steered {
+        Steered {
+            plane: self.plane.clone(),
+            path: self.path.successor(),
+            flow: None,
+            live: true,
+            fallback: false,
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path, to tell what happened to its packets.
+    pub fn path_mut(&mut self) -> &mut Path {
+        &mut self.path
+    }
+
+    /// A moment of the stack's clock.
+    pub fn time(&self, at: Instant) -> Time {
+        self.plane.time(at)
+    }
+
+    /// It runs NewReno, since nobody steers it.
+    pub fn in_fallback(&self) -> bool {
+        self.fallback
+    }
+
+    /// The peer is there: the path becomes a flow, if it is none yet.
+    pub fn open(&mut self, now: Time) {
+        if self.flow.is_some() {
+            return;
+        }
+        let inner = &self.plane.0;
+        let flow = inner.next.fetch_add(1, Ordering::Relaxed);
+        let mut datapath = inner.locked();
+        datapath.open(now, flow, self.path.info(self.live));
+        datapath.flush(now);
+        drop(datapath);
+        inner.opened.fetch_add(1, Ordering::Relaxed);
+        self.flow = Some(flow);
+    }
+
+    /// All that one acknowledgement, or one timer, brought has been told; see [`Path::end_of_event`].
+    pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
+        let (flow, inner) = (self.flow, &self.plane.0);
+        let mut fallback = self.fallback;
+        self.path.end_of_event(now, app_limited, |transport: &Transport, signals: &Signals| {
+            let Some(flow) = flow else {
+                return Outcome::default();
+            };
+            let mut datapath = inner.locked();
+            let outcome = datapath.flow(flow).map(|mut lent| lent.on_ack(transport, signals)).unwrap_or_default();
+            // A report that left wakes the agent; without one this costs nothing.
+            datapath.flush(transport.now);
+            fallback = outcome.fallback;
+            outcome
+        });
+        if fallback && !self.fallback {
+            inner.fallbacks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.fallback = fallback;
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        let Some(flow) = self.flow.take() else { return };
+        let inner = &self.plane.0;
+        let mut datapath = inner.locked();
+        let reports = datapath.reports(flow).unwrap_or(0);
+        datapath.close(self.path.now(), flow, Bytes::new(self.path.acked_bytes()), self.path.lost_packets());
+        drop(datapath);
+        inner.reports.fetch_add(reports, Ordering::Relaxed);
+        inner.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+

@@ -1,0 +1,240 @@
+//! Two noq endpoints in virtual time, and a link between them: same seed, same run.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq_proto::{
+    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, FourTuple,
+    ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// The way from the client to the server; the way back has the same delay and no limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// bytes/s.
+    pub rate: u64,
+    /// One way.
+    pub delay: Duration,
+    /// Bytes that wait at most.
+    pub buffer: u64,
+    /// Every so many'th datagram is lost; 0: none.
+    pub loses: u64,
+    /// Datagrams are marked with CE when more bytes wait.
+    pub marks: u64,
+}
+
+impl Link {
+    /// 96 Mbit/s, a round-trip time of 20 ms, a buffer of one BDP.
+    pub fn ordinary() -> Link {
+        Link {
+            rate: 12_000_000,
+            delay: Duration::from_millis(10),
+            buffer: 240_000,
+            loses: 0,
+            marks: u64::MAX,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Datagrams that the link took and dropped.
+    pub carried: u64,
+    pub dropped: u64,
+    /// Bytes of the stream that arrived.
+    pub arrived: u64,
+    /// When the last of them did.
+    pub last: Duration,
+    /// The most bytes that waited in the second half, and the mean at arrivals there.
+    pub queue_max: u64,
+    pub queue_mean: u64,
+    /// The window at every 10 ms.
+    pub windows: Vec<u64>,
+    pub lost: u64,
+    pub spurious: u64,
+}
+
+struct End {
+    endpoint: Endpoint,
+    connection: Option<(ConnectionHandle, Connection)>,
+    inbound: VecDeque<(Instant, bool, Vec<u8>)>,
+    remote: SocketAddr,
+}
+
+impl End {
+    fn new(server: Option<ServerConfig>, seed: u8, remote: SocketAddr) -> End {
+        let mut config = EndpointConfig::default();
+        config.rng_seed(Some([seed; 32]));
+        End {
+            endpoint: Endpoint::new(Arc::new(config), server.map(Arc::new), false),
+            connection: None,
+            inbound: VecDeque::new(),
+            remote,
+        }
+    }
+
+    /// Takes what has arrived by now, and what is due.
+    fn take(&mut self, now: Instant) {
+        let mut answer = Vec::new();
+        while self.inbound.front().is_some_and(|(at, ..)| *at <= now) {
+            let (_, marked, data) = self.inbound.pop_front().unwrap();
+            let ecn = Some(if marked { noq_proto::EcnCodepoint::Ce } else { noq_proto::EcnCodepoint::Ect0 });
+            let path = FourTuple::from_remote(self.remote);
+            match self.endpoint.handle(now, path, ecn, data.as_slice().into(), &mut answer) {
+                Some(DatagramEvent::NewConnection(incoming)) => {
+                    let (handle, connection) = self.endpoint.accept(incoming, now, &mut answer, None).unwrap();
+                    self.connection = Some((handle, connection));
+                }
+                Some(DatagramEvent::ConnectionEvent(_, event)) => self.give(event),
+                _ => {}
+            }
+        }
+        if let Some((_, connection)) = &mut self.connection
+            && connection.poll_timeout().is_some_and(|due| due <= now)
+        {
+            connection.handle_timeout(now);
+        }
+    }
+
+    fn give(&mut self, event: ConnectionEvent) {
+        if let Some((_, connection)) = &mut self.connection {
+            connection.handle_event(event);
+        }
+    }
+
+    fn events(&mut self) {
+        let Some((handle, connection)) = &mut self.connection else { return };
+        while let Some(event) = connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(*handle, event) {
+                connection.handle_event(event);
+            }
+        }
+        while connection.poll().is_some() {}
+    }
+
+    fn send(&mut self, now: Instant, mut out: impl FnMut(Transmit, &[u8])) {
+        let Some((_, connection)) = &mut self.connection else { return };
+        let mut buffer = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(now, NonZeroUsize::MIN, &mut buffer) {
+            out(transmit, &buffer);
+            buffer.clear();
+        }
+    }
+
+    fn due(&mut self) -> Option<Instant> {
+        let timer = self.connection.as_mut().and_then(|(_, connection)| connection.poll_timeout());
+        let arrival = self.inbound.front().map(|(at, ..)| *at);
+        timer.into_iter().chain(arrival).min()
+    }
+}
+
+/// Runs a transfer without end for so long. `turn` is called at every step, for an agent in virtual time.
+pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration, mut turn: impl FnMut(Instant)) -> Outcome {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["server".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate: CertificateDer<'static> = certificate.der().clone();
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server_tls = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], private)
+        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let client_tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+
+    let mut receiving = TransportConfig::default();
+    receiving.stream_receive_window(VarInt::from_u32(64 << 20)).receive_window(VarInt::from_u32(64 << 20));
+    let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server_tls).unwrap()));
+    server.transport_config(Arc::new(receiving));
+    let mut sender = sender;
+    sender.send_window(64 << 20);
+    let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(client_tls).unwrap()));
+    client.transport_config(Arc::new(sender));
+
+    let (there, here): (SocketAddr, SocketAddr) = (([10, 0, 0, 1], 443).into(), ([10, 0, 0, 2], 444).into());
+    let mut server = End::new(Some(server), 1, here);
+    let mut client_end = End::new(None, 2, there);
+    client_end.connection = Some(client_end.endpoint.connect(epoch, client, there, "server").unwrap());
+
+    let mut outcome = Outcome::default();
+    let (mut now, end) = (epoch, epoch + lasts);
+    let mut free = epoch;
+    let (mut stream, mut incoming): (Option<StreamId>, Option<StreamId>) = (None, None);
+    let chunk = vec![7u8; 1 << 16];
+    let mut next_window = epoch;
+    let (mut queue_sum, mut queue_count) = (0u64, 0u64);
+    while now < end {
+        client_end.take(now);
+        server.take(now);
+        turn(now);
+        client_end.events();
+        server.events();
+        if let Some((_, connection)) = &mut client_end.connection {
+            if stream.is_none() && !connection.is_handshaking() {
+                stream = connection.streams().open(Dir::Uni);
+            }
+            if let Some(stream) = stream {
+                while connection.send_stream(stream).write(&chunk).is_ok_and(|written| written > 0) {}
+            }
+            while next_window <= now {
+                let state = connection.congestion_state(noq_proto::PathId::ZERO);
+                outcome.windows.push(state.map_or(0, |state| state.window()));
+                next_window += Duration::from_millis(10);
+            }
+        }
+        if let Some((_, connection)) = &mut server.connection {
+            incoming = incoming.or_else(|| connection.streams().accept(Dir::Uni));
+            if let Some(id) = incoming
+                && let Ok(mut chunks) = connection.recv_stream(id).read(true)
+            {
+                while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
+                    outcome.arrived += chunk.bytes.len() as u64;
+                    outcome.last = now - epoch;
+                }
+                let _ = chunks.finalize();
+            }
+        }
+        client_end.send(now, |transmit, data| {
+            let data = &data[..transmit.size];
+            let waiting = free.saturating_duration_since(now).as_nanos() as u64 * link.rate / 1_000_000_000;
+            let unlucky = link.loses != 0 && (outcome.carried + outcome.dropped + 1).is_multiple_of(link.loses);
+            if now - epoch > lasts / 2 {
+                outcome.queue_max = outcome.queue_max.max(waiting);
+                (queue_sum, queue_count) = (queue_sum + waiting, queue_count + 1);
+            }
+            if unlucky || waiting + data.len() as u64 > link.buffer {
+                outcome.dropped += 1;
+                return;
+            }
+            outcome.carried += 1;
+            free = free.max(now) + Duration::from_nanos(data.len() as u64 * 1_000_000_000 / link.rate);
+            server.inbound.push_back((free + link.delay, waiting > link.marks, data.to_vec()));
+        });
+        server.send(now, |transmit, data| {
+            client_end.inbound.push_back((now + link.delay, false, data[..transmit.size].to_vec()));
+        });
+        let due = [client_end.due(), server.due(), Some(end)].into_iter().flatten().min().unwrap();
+        // A timer may be due at once; the clock moves all the same, or a timer that is never satisfied would stop it.
+        now = due.max(now + Duration::from_micros(10));
+    }
+    outcome.queue_mean = queue_sum / queue_count.max(1);
+    if let Some((_, connection)) = &mut client_end.connection {
+        let stats = connection.path_stats(noq_proto::PathId::ZERO).unwrap();
+        outcome.lost = stats.lost_packets;
+        outcome.spurious = stats.spurious_congestion_events;
+    }
+    outcome
+}
