@@ -20,6 +20,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(feature = "noq")]
 mod noq;
 mod path;

@@ -10,7 +10,7 @@
 //! | `Ack.bytes_misordered`, `packets_misordered` | acknowledged while an older packet is outstanding |
 //! | `Ack.ecn_bytes`, `ecn_packets` | marks as the stack counts them; one packet for an event where it does not count |
 //! | `Ack.lost_pkts_sample` | packets that the stack declared lost; it does so after the acknowledgement that shows it, so in a call of its own |
-//! | `Flow.bytes_pending` | always 0: no stack says it |
+//! | `Flow.bytes_pending` | no stack says it; what is in flight, and a packet more unless the application has nothing more to send |
 //! | `Flow.rtt_sample_us` | time since the sending of the latest newly acknowledged packet, the peer's delay included |
 //! | `Flow.was_timeout` | 1 in the call that brings persistent congestion (RFC 9002, 7.6) |
 //! | `Flow.mss` | the largest UDP payload that the path carries; all bytes are of UDP payload |
@@ -138,7 +138,7 @@ impl Path {
     /// Most bytes that may leave at once at that rate: what is due in a millisecond, from two packets to 64 KiB. Fewer wake a fast sender more
     /// often, more overflow short queues.
     pub fn quantum(&self) -> u64 {
-        (self.window.rate / 1_000).clamp(2 * self.window.mss, 1 << 16)
+        (self.window.rate / 1_000).min(1 << 16).max(2 * self.window.mss)
     }
 
     /// The largest UDP payload that the path carries, bytes.
@@ -262,7 +262,10 @@ impl Path {
             app_limited,
             order,
         };
-        if gathered.latest.is_none_or(|known| (known.at, known.order) < (at, order)) {
+        if gathered
+            .latest
+            .is_none_or(|known| (known.at, known.order) < (at, order))
+        {
             gathered.latest = Some(latest);
         }
         self.acked_bytes += bytes;
@@ -299,7 +302,12 @@ impl Path {
 
     /// All that one acknowledgement, or one timer, brought has been told: the control is called, once, if it was anything.
     /// `app_limited`: the application has nothing more to send.
-    pub fn end_of_event(&mut self, now: Time, app_limited: bool, control: impl FnOnce(&Transport, &Signals) -> Outcome) {
+    pub fn end_of_event(
+        &mut self,
+        now: Time,
+        app_limited: bool,
+        control: impl FnOnce(&Transport, &Signals) -> Outcome,
+    ) {
         self.advance(now);
         let gathered = std::mem::take(&mut self.gathered);
         let says = gathered.newly | gathered.lost | gathered.marks != 0 || gathered.spurious || gathered.persistent;
@@ -307,7 +315,7 @@ impl Path {
             return;
         }
         let (rtt, sample) = self.sample(&gathered);
-        let forget = forgotten_before(self.latest_sent, self.rtt.smoothed());
+        let forget = forgotten_before(self.now, self.latest_sent, self.rtt.smoothed(), rtt);
         let rto = self.rtt.rto(Duration::from_secs(1), Duration::from_millis(10));
         let passed = self.packets.settle(forget, self.now - rto * KEEP_LOST);
         let in_order = passed.packets + gathered.late;
@@ -325,6 +333,7 @@ impl Path {
             ecn_bytes: gathered.mark_bytes,
             lost_pkts_sample: gathered.lost.into(),
             bytes_in_flight: flying_bytes,
+            bytes_pending: flying_bytes + if app_limited { 0 } else { self.window.mss },
             packets_in_flight: flying.into(),
             rate_incoming: sample.incoming(self.window.mss),
             rate_outgoing: sample.outgoing(self.window.mss),
@@ -377,7 +386,9 @@ impl Path {
         let rtt = self.now.since(latest.at);
         self.rtt.sample(rtt, self.now);
         let sampled = (latest.at, &latest.stamp, latest.app_limited);
-        let sample = self.rate.on_delivered(sampled, gathered.newly, self.now, self.rtt.least());
+        let sample = self
+            .rate
+            .on_delivered(sampled, gathered.newly, self.now, self.rtt.least());
         (rtt, sample)
     }
 
@@ -406,7 +417,11 @@ impl Path {
     fn take_uncounted(&mut self, newly: u32) -> u32 {
         let (at, before) = self.uncounted;
         let newly = if at == self.now { before + newly } else { newly };
-        self.uncounted = if self.window.is_reducing() { (self.now, 0) } else { (self.now, newly) };
+        self.uncounted = if self.window.is_reducing() {
+            (self.now, 0)
+        } else {
+            (self.now, newly)
+        };
         newly
     }
 

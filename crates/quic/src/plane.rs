@@ -3,7 +3,10 @@
 //! A path's call takes one lock, of the datapath: for the time that its program takes, some hundred nanoseconds. No agent holds that lock
 //! while a callback runs, so that one that takes long, or never returns, delays no packet: its paths fall back to NewReno and go on. Reports
 //! and commands go over queues. A thread of the plane's own waits for commands and gives them to the paths.
-#![expect(clippy::disallowed_methods, reason = "the driver of the paths' clock and of the agent's thread")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the driver of the paths' clock and of the agent's thread"
+)]
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -141,14 +144,19 @@ impl Plane {
     /// Begins the thread that takes commands.
     fn pump(&self) -> Result<(), PlaneError> {
         let plane = Arc::downgrade(&self.0);
-        thread::Builder::new().name("ccplane-quic".to_owned()).spawn(move || pump(&plane))?;
+        thread::Builder::new()
+            .name("ccplane-quic".to_owned())
+            .spawn(move || pump(&plane))?;
         Ok(())
     }
 }
 
 impl fmt::Debug for Plane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plane").field("stack", &self.0.stack).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Plane")
+            .field("stack", &self.0.stack)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -176,7 +184,10 @@ fn pump(plane: &Weak<Inner>) {
             datapath.turn(now);
             let due = datapath.next_deadline().map_or(END_SEEN_WITHIN, |due| due.since(now));
             // Its own, since another call may open the link anew meanwhile.
-            let fd = datapath.way().as_fd().and_then(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok());
+            let fd = datapath
+                .way()
+                .as_fd()
+                .and_then(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok());
             (fd, due.min(END_SEEN_WITHIN))
         };
         drop(plane);
@@ -269,17 +280,21 @@ impl Steered {
     pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;
-        self.path.end_of_event(now, app_limited, |transport: &Transport, signals: &Signals| {
-            let Some(flow) = flow else {
-                return Outcome::default();
-            };
-            let mut datapath = inner.locked();
-            let outcome = datapath.flow(flow).map(|mut lent| lent.on_ack(transport, signals)).unwrap_or_default();
-            // A report that left wakes the agent; without one this costs nothing.
-            datapath.flush(transport.now);
-            fallback = outcome.fallback;
-            outcome
-        });
+        self.path
+            .end_of_event(now, app_limited, |transport: &Transport, signals: &Signals| {
+                let Some(flow) = flow else {
+                    return Outcome::default();
+                };
+                let mut datapath = inner.locked();
+                let outcome = datapath
+                    .flow(flow)
+                    .map(|mut lent| lent.on_ack(transport, signals))
+                    .unwrap_or_default();
+                // A report that left wakes the agent; without one this costs nothing.
+                datapath.flush(transport.now);
+                fallback = outcome.fallback;
+                outcome
+            });
         if fallback && !self.fallback {
             inner.fallbacks.fetch_add(1, Ordering::Relaxed);
         }
@@ -293,10 +308,14 @@ impl Drop for Steered {
         let inner = &self.plane.0;
         let mut datapath = inner.locked();
         let reports = datapath.reports(flow).unwrap_or(0);
-        datapath.close(self.path.now(), flow, Bytes::new(self.path.acked_bytes()), self.path.lost_packets());
+        datapath.close(
+            self.path.now(),
+            flow,
+            Bytes::new(self.path.acked_bytes()),
+            self.path.lost_packets(),
+        );
         drop(datapath);
         inner.reports.fetch_add(reports, Ordering::Relaxed);
         inner.closed.fetch_add(1, Ordering::Relaxed);
     }
 }
-

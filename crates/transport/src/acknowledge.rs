@@ -247,7 +247,9 @@ impl Connection {
                         self.watch(ack.rtt, now);
                     }
                 }
-                ack.rate = self.rate.on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
+                ack.rate = self
+                    .rate
+                    .on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
             }
         }
         self.pass_arrived();

@@ -210,9 +210,8 @@ impl Packets {
 
     fn find_sized(&self, number: u64, bytes: u16) -> Option<usize> {
         let number = number as u32;
-        let is = |packet: &Packet| {
-            packet.number == number && packet.bytes == bytes && packet.state == State::Outstanding
-        };
+        let is =
+            |packet: &Packet| packet.number == number && packet.bytes == bytes && packet.state == State::Outstanding;
         let fits = |place: &usize| self.ring.get(*place).is_some_and(is);
         let sorted = || Some(self.ring.partition_point(|packet| packet.number < number));
         let found = self.guess(number).filter(fits).or_else(|| sorted().filter(fits));
@@ -227,10 +226,12 @@ impl Packets {
     }
 }
 
-/// How much older than the latest acknowledged packet one has to be for [`Packets::settle`] to take it for dropped. A stack finds a packet lost
-/// by time at 9/8 of the RTT (RFC 9002, 6.1.2), so that twice the RTT is not wrong; the constant is for RTTs near the resolution of timers.
-pub(crate) fn forgotten_before(latest: Time, srtt: Duration) -> Time {
-    latest - (srtt * 2 + Duration::from_millis(25))
+/// What left before this, while something later is acknowledged, and is still outstanding, the stack has dropped: it would have found it lost
+/// after 9/8 of the greater RTT, or a millisecond (RFC 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten
+/// too early counts again when it is acknowledged.
+pub(crate) fn forgotten_before(now: Time, latest_sent: Time, srtt: Duration, rtt: Duration) -> Time {
+    let longest = srtt.max(rtt) / 2 * 3 + Duration::from_millis(2);
+    latest_sent.min(now - longest)
 }
 
 #[cfg(test)]
@@ -285,7 +286,8 @@ mod tests {
         (0..3).for_each(|n| sent(&mut packets, n * 1_000, n));
         packets.acked(1, at(1_000)).unwrap();
         packets.acked(2, at(2_000)).unwrap();
-        let passed = packets.settle(forgotten_before(at(2_000), Duration::from_millis(10)), Time::ZERO);
+        let rtt = Duration::from_millis(10);
+        let passed = packets.settle(forgotten_before(at(2_010), at(2_000), rtt, rtt), Time::ZERO);
         assert_eq!((passed.packets, packets.flying(), packets.edge()), (2, 0, 3));
     }
 }

@@ -11,6 +11,9 @@ use ccplane_transport::{Phase, Prr};
 /// The least window, packets (RFC 9002, 7.2).
 const LEAST: u64 = 2;
 
+/// The greatest window, bytes: 281 TB, so that sums of windows and packets stay within 64 bits.
+const MOST: u64 = 1 << 48;
+
 /// Window, threshold and rate of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
@@ -80,7 +83,7 @@ impl Window {
     /// What a control sees, and sets, as the window: during a reduction where it leads to.
     pub fn steered(&self) -> u64 {
         if self.is_reducing() && self.prr.began() {
-            self.target
+            self.within(self.target)
         } else {
             self.cwnd
         }
@@ -214,7 +217,9 @@ impl Window {
             _ => {}
         }
         let target = u32::try_from(self.target / self.mss).unwrap_or(u32::MAX).max(1);
-        let Brought { newly, safe, flying, .. } = *brought;
+        let Brought {
+            newly, safe, flying, ..
+        } = *brought;
         if let Some(packets) = self.prr.window(target, flying, flying, newly, safe) {
             let more = u64::from(packets.saturating_sub(flying)) * self.mss;
             self.set(brought.flying_bytes + more);
@@ -222,7 +227,11 @@ impl Window {
     }
 
     fn set(&mut self, cwnd: u64) {
-        self.cwnd = cwnd.max(LEAST * self.mss);
+        self.cwnd = self.within(cwnd);
+    }
+
+    fn within(&self, cwnd: u64) -> u64 {
+        cwnd.clamp(LEAST * self.mss, MOST)
     }
 }
 
@@ -279,7 +288,10 @@ mod tests {
         assert!(!window.undo(false));
         window.on_wrong();
         assert!(window.undo(false));
-        assert_eq!((window.cwnd, window.ssthresh, window.in_recovery()), (20 * MSS, u64::MAX, false));
+        assert_eq!(
+            (window.cwnd, window.ssthresh, window.in_recovery()),
+            (20 * MSS, u64::MAX, false)
+        );
         assert!(!window.undo(true), "there is nothing more to undo");
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, FourTuple,
-    ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    FourTuple, ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -26,6 +26,10 @@ pub struct Link {
     pub loses: u64,
     /// Datagrams are marked with CE when more bytes wait.
     pub marks: u64,
+    /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0: none.
+    pub delays: u64,
+    /// Between these nothing gets through.
+    pub out: Option<(Duration, Duration)>,
 }
 
 impl Link {
@@ -37,6 +41,8 @@ impl Link {
             buffer: 240_000,
             loses: 0,
             marks: u64::MAX,
+            delays: 0,
+            out: None,
         }
     }
 }
@@ -84,9 +90,16 @@ impl End {
         let mut answer = Vec::new();
         while self.inbound.front().is_some_and(|(at, ..)| *at <= now) {
             let (_, marked, data) = self.inbound.pop_front().unwrap();
-            let ecn = Some(if marked { noq_proto::EcnCodepoint::Ce } else { noq_proto::EcnCodepoint::Ect0 });
+            let ecn = Some(if marked {
+                noq_proto::EcnCodepoint::Ce
+            } else {
+                noq_proto::EcnCodepoint::Ect0
+            });
             let path = FourTuple::from_remote(self.remote);
-            match self.endpoint.handle(now, path, ecn, data.as_slice().into(), &mut answer) {
+            match self
+                .endpoint
+                .handle(now, path, ecn, data.as_slice().into(), &mut answer)
+            {
                 Some(DatagramEvent::NewConnection(incoming)) => {
                     let (handle, connection) = self.endpoint.accept(incoming, now, &mut answer, None).unwrap();
                     self.connection = Some((handle, connection));
@@ -109,7 +122,9 @@ impl End {
     }
 
     fn events(&mut self) {
-        let Some((handle, connection)) = &mut self.connection else { return };
+        let Some((handle, connection)) = &mut self.connection else {
+            return;
+        };
         while let Some(event) = connection.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(*handle, event) {
                 connection.handle_event(event);
@@ -119,7 +134,9 @@ impl End {
     }
 
     fn send(&mut self, now: Instant, mut out: impl FnMut(Transmit, &[u8])) {
-        let Some((_, connection)) = &mut self.connection else { return };
+        let Some((_, connection)) = &mut self.connection else {
+            return;
+        };
         let mut buffer = Vec::new();
         while let Some(transmit) = connection.poll_transmit(now, NonZeroUsize::MIN, &mut buffer) {
             out(transmit, &buffer);
@@ -128,16 +145,28 @@ impl End {
     }
 
     fn due(&mut self) -> Option<Instant> {
-        let timer = self.connection.as_mut().and_then(|(_, connection)| connection.poll_timeout());
+        let timer = self
+            .connection
+            .as_mut()
+            .and_then(|(_, connection)| connection.poll_timeout());
         let arrival = self.inbound.front().map(|(at, ..)| *at);
         timer.into_iter().chain(arrival).min()
     }
 }
 
 /// Runs a transfer without end for so long. `turn` is called at every step, for an agent in virtual time.
-pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration, mut turn: impl FnMut(Instant)) -> Outcome {
+pub fn run(
+    link: Link,
+    sender: TransportConfig,
+    epoch: Instant,
+    lasts: Duration,
+    mut turn: impl FnMut(Instant),
+) -> Outcome {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["server".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["server".to_owned()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
     let certificate: CertificateDer<'static> = certificate.der().clone();
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -156,7 +185,9 @@ pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration,
         .with_no_client_auth();
 
     let mut receiving = TransportConfig::default();
-    receiving.stream_receive_window(VarInt::from_u32(64 << 20)).receive_window(VarInt::from_u32(64 << 20));
+    receiving
+        .stream_receive_window(VarInt::from_u32(64 << 20))
+        .receive_window(VarInt::from_u32(64 << 20));
     let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server_tls).unwrap()));
     server.transport_config(Arc::new(receiving));
     let mut sender = sender;
@@ -187,7 +218,11 @@ pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration,
                 stream = connection.streams().open(Dir::Uni);
             }
             if let Some(stream) = stream {
-                while connection.send_stream(stream).write(&chunk).is_ok_and(|written| written > 0) {}
+                while connection
+                    .send_stream(stream)
+                    .write(&chunk)
+                    .is_ok_and(|written| written > 0)
+                {}
             }
             while next_window <= now {
                 let state = connection.congestion_state(noq_proto::PathId::ZERO);
@@ -210,7 +245,10 @@ pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration,
         client_end.send(now, |transmit, data| {
             let data = &data[..transmit.size];
             let waiting = free.saturating_duration_since(now).as_nanos() as u64 * link.rate / 1_000_000_000;
-            let unlucky = link.loses != 0 && (outcome.carried + outcome.dropped + 1).is_multiple_of(link.loses);
+            let count = outcome.carried + outcome.dropped + 1;
+            let every = |nth: u64| nth != 0 && count.is_multiple_of(nth);
+            let out = link.out.is_some_and(|(from, to)| (from..to).contains(&(now - epoch)));
+            let unlucky = every(link.loses) || out;
             if now - epoch > lasts / 2 {
                 outcome.queue_max = outcome.queue_max.max(waiting);
                 (queue_sum, queue_count) = (queue_sum + waiting, queue_count + 1);
@@ -221,12 +259,25 @@ pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration,
             }
             outcome.carried += 1;
             free = free.max(now) + Duration::from_nanos(data.len() as u64 * 1_000_000_000 / link.rate);
-            server.inbound.push_back((free + link.delay, waiting > link.marks, data.to_vec()));
+            let late = if every(link.delays) {
+                Duration::from_millis(5)
+            } else {
+                Duration::ZERO
+            };
+            let at = free + link.delay + late;
+            let place = server.inbound.partition_point(|(other, ..)| *other <= at);
+            server.inbound.insert(place, (at, waiting > link.marks, data.to_vec()));
         });
         server.send(now, |transmit, data| {
-            client_end.inbound.push_back((now + link.delay, false, data[..transmit.size].to_vec()));
+            client_end
+                .inbound
+                .push_back((now + link.delay, false, data[..transmit.size].to_vec()));
         });
-        let due = [client_end.due(), server.due(), Some(end)].into_iter().flatten().min().unwrap();
+        let due = [client_end.due(), server.due(), Some(end)]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap();
         // A timer may be due at once; the clock moves all the same, or a timer that is never satisfied would stop it.
         now = due.max(now + Duration::from_micros(10));
     }

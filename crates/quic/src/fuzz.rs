@@ -1,0 +1,138 @@
+//! A path under any order of calls: no panic, a window within bounds, nothing counted twice.
+//! Runs under libFuzzer (`fuzz/fuzz_targets/quic_path.rs`) and, with seeded random bytes, under `cargo test`.
+
+use ccplane_datapath::Outcome;
+use ccplane_units::{Duration, Time};
+
+use crate::Path;
+
+/// What the stack knows of a packet.
+#[derive(Clone, Copy)]
+struct Sent {
+    number: u64,
+    at: Time,
+    bytes: u16,
+    /// It is in flight, as far as the stack has told.
+    out: bool,
+}
+
+/// Feeds a path with what `data` says.
+pub fn quic_path(data: &[u8]) {
+    let mut input = data.iter().copied();
+    let mut byte = || input.next();
+    let mut now = Time::from_micros(1);
+    let mut path = Path::new(now, u16::from(byte().unwrap_or(0)) * 16);
+    let mut sent: Vec<Sent> = Vec::new();
+    let (mut next, mut told, mut sum) = (0u64, 0u64, 0u64);
+    while let (Some(what), Some(which)) = (byte(), byte()) {
+        now += Duration::from_micros(1 << (which % 21));
+        let chosen = (!sent.is_empty()).then(|| sent.len() - 1 - usize::from(which) % sent.len());
+        match what {
+            0..=99 => {
+                // Numbers begin anew now and then, as in another space; some are left out.
+                next = if what == 0 {
+                    0
+                } else {
+                    next + 1 + u64::from(what % 50 == 1)
+                };
+                let bytes = u16::from(which) * 8;
+                path.sent(now, next, bytes);
+                let out = u64::from(bytes) <= path.mss();
+                sent.push(Sent {
+                    number: next,
+                    at: now,
+                    bytes,
+                    out,
+                });
+            }
+            100..=169 => {
+                if let Some(packet) = chosen.and_then(|at| sent.get_mut(at)) {
+                    path.acked(now, packet.number, packet.at);
+                    told += if packet.out { u64::from(packet.bytes) } else { 0 };
+                    packet.out = false;
+                }
+            }
+            170..=189 => {
+                if let Some(packet) = chosen.and_then(|at| sent.get_mut(at)) {
+                    path.lost(now, packet.number, packet.bytes);
+                }
+            }
+            190 => path.acked(now, u64::from(which), Time::from_micros(u64::from(which))),
+            191 => path.lost(now, u64::MAX - u64::from(which), which.into()),
+            192..=194 => path.marked(which.into(), u64::from(which) * 1_000),
+            195 => path.marked(u32::MAX, u64::MAX),
+            196 => path.persistent(),
+            197..=198 => path.spurious(),
+            199 => path.set_mss(u16::from(which) * 257),
+            200 => path.limited_by_window(),
+            // A clock that goes back.
+            201 => path.acked(Time::ZERO, next, Time::MAX),
+            202 => path = path.successor(),
+            _ => {
+                let wanted = match which % 8 {
+                    0 => Outcome {
+                        cwnd: Some(u64::MAX),
+                        rate: Some(u64::MAX),
+                        ..Outcome::default()
+                    },
+                    1 => Outcome {
+                        cwnd: Some(0),
+                        rate: Some(0),
+                        ssthresh: Some(0),
+                        ..Outcome::default()
+                    },
+                    2 => Outcome {
+                        ssthresh: Some(u64::MAX),
+                        ..Outcome::default()
+                    },
+                    3 => Outcome {
+                        ssthresh: Some(u64::from(what) << 12),
+                        ..Outcome::default()
+                    },
+                    4 => Outcome {
+                        cwnd: Some(u64::from(what) << 10),
+                        ..Outcome::default()
+                    },
+                    _ => Outcome::default(),
+                };
+                path.end_of_event(now, what & 1 == 0, |transport, signals| {
+                    sum += signals.bytes_acked;
+                    assert!(transport.cwnd >= 2 * signals.mss, "a window of {}", transport.cwnd);
+                    assert!(signals.bytes_pending >= signals.bytes_in_flight);
+                    wanted
+                });
+            }
+        }
+        let out: u64 = sent
+            .iter()
+            .filter(|packet| packet.out)
+            .map(|packet| u64::from(packet.bytes))
+            .sum();
+        assert!(
+            path.bytes_in_flight() <= out,
+            "{} in flight of {out}",
+            path.bytes_in_flight()
+        );
+        assert!(path.window() >= 2 * path.mss());
+        assert!(path.quantum() >= 2_400 && path.acked_bytes() <= told);
+        assert!(sum <= told, "{sum} bytes acknowledged in order of {told} in all");
+        assert!(
+            path.memory_bytes() <= 4_096 + 2 * 48 * (sent.len() + 8),
+            "{} bytes",
+            path.memory_bytes()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #[test]
+        fn any_order_of_calls_does_no_harm(data in proptest::collection::vec(any::<u8>(), 0..1_500)) {
+            super::quic_path(&data);
+        }
+    }
+}
