@@ -22,6 +22,8 @@
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(feature = "host")]
+pub mod host;
 #[cfg(feature = "noq")]
 mod noq;
 mod path;

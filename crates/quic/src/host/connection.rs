@@ -1,0 +1,153 @@
+//! One connection of a [`Host`](super::Host): its one stream in both directions.
+
+use std::time::Instant;
+
+use noq_proto::{
+    Connection as State, ConnectionError, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId,
+    VarInt,
+};
+
+use super::Stats;
+
+/// The error code with which a connection that is not needed any more is closed.
+const DONE: VarInt = VarInt::from_u32(0);
+/// And one that its application gives up.
+const GIVEN_UP: VarInt = VarInt::from_u32(1);
+
+pub(super) struct Connection {
+    pub handle: ConnectionHandle,
+    pub state: State,
+    /// The client opens the stream.
+    opens: bool,
+    stream: Option<StreamId>,
+    finished: bool,
+    /// Everything that was written, and the end, is acknowledged.
+    sent_all: bool,
+    /// Everything that the peer wrote was read, and its end.
+    read_all: bool,
+    pub failure: Option<ConnectionError>,
+    /// Its owner has no more to do with it: it lives until the peer knows.
+    pub removed: bool,
+}
+
+impl Connection {
+    pub fn new(handle: ConnectionHandle, state: State, opens: bool) -> Connection {
+        Connection {
+            handle,
+            state,
+            opens,
+            stream: None,
+            finished: false,
+            sent_all: false,
+            read_all: false,
+            failure: None,
+            removed: false,
+        }
+    }
+
+    /// Takes what happened to it.
+    pub fn events(&mut self) {
+        while let Some(event) = self.state.poll() {
+            match event {
+                Event::ConnectionLost { reason } => self.failure = self.failure.take().or(Some(reason)),
+                Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => self.sent_all = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Its stream, once there may be one.
+    fn stream(&mut self) -> Option<StreamId> {
+        if self.stream.is_none() && !self.state.is_handshaking() {
+            let mut streams = self.state.streams();
+            self.stream = if self.opens {
+                streams.open(Dir::Bi)
+            } else {
+                streams.accept(Dir::Bi)
+            };
+        }
+        self.stream
+    }
+
+    /// Writes as much as there is room for; how much.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let Some(stream) = self.stream() else { return 0 };
+        // Blocked, or over, which its events tell.
+        self.state.send_stream(stream).write(bytes).unwrap_or(0)
+    }
+
+    pub fn finish(&mut self) {
+        if let Some(stream) = self.stream()
+            && !self.finished
+        {
+            // One that the peer stopped is over, which its events tell.
+            let _ = self.state.send_stream(stream).finish();
+            self.finished = true;
+        }
+    }
+
+    /// Reads what has arrived, `most` bytes at most; how many.
+    pub fn read(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let Some(stream) = self.stream() else { return 0 };
+        let mut receiving = self.state.recv_stream(stream);
+        let Ok(mut chunks) = receiving.read(true) else { return 0 };
+        let mut count = 0;
+        while count < most {
+            match chunks.next(most - count) {
+                Ok(Some(chunk)) => {
+                    take(&chunk.bytes);
+                    count += chunk.bytes.len();
+                }
+                Ok(None) => {
+                    self.read_all = true;
+                    break;
+                }
+                Err(ReadError::Blocked | ReadError::Reset(_)) => break,
+            }
+        }
+        // Whether there is now something to send is looked at anyway.
+        let _ = chunks.finalize();
+        count
+    }
+
+    pub fn has_sent_all(&self) -> bool {
+        self.sent_all
+    }
+
+    pub fn has_read_all(&self) -> bool {
+        self.read_all
+    }
+
+    /// Ends it, well or not, and tells the peer.
+    pub fn close(&mut self, now: Instant, well: bool) {
+        self.removed = true;
+        if !self.state.is_closed() {
+            self.state
+                .close(now, if well { DONE } else { GIVEN_UP }, Default::default());
+        }
+    }
+
+    pub fn stats(&mut self) -> Stats {
+        let metrics = self
+            .state
+            .congestion_state(PathId::ZERO)
+            .map(|state| state.metrics())
+            .unwrap_or_default();
+        let mtu = self.state.current_mtu();
+        let Some(path) = self.state.path_stats(PathId::ZERO) else {
+            return Stats::default();
+        };
+        Stats {
+            srtt: path.rtt.into(),
+            cwnd: metrics.congestion_window,
+            ssthresh: metrics.ssthresh,
+            pacing_rate: metrics.pacing_rate,
+            mtu,
+            sent: path.sent_packets,
+            sent_bytes: path.udp_tx.bytes,
+            lost: path.lost_packets - path.lost_plpmtud_probes.min(path.lost_packets),
+            reductions: path.congestion_events,
+            spurious: path.spurious_congestion_events,
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! noq's state machines on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one stream, in both directions.
+//!
+//! It is what `ccplane quic` and experiments use, with any control, noq's own or a [`Plane`]'s. An application has a driver of its own,
+//! noq's for example, and needs nothing but [`Plane`].
+#![expect(clippy::disallowed_methods, reason = "the driver of the connections' clock")]
+
+mod congestion;
+mod connection;
+mod identity;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
+use ccplane_units::Duration;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use noq_proto::{
+    ClientConfig, ConnectError, ConnectionError, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, FourTuple,
+    IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
+};
+
+use crate::PlaneError;
+
+pub use congestion::{Congestion, Native, UnknownNative};
+use connection::Connection;
+pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
+
+/// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
+const BATCH: usize = 10;
+/// Batches of one connection before the others have their turn.
+const BATCHES: usize = 32;
+/// Connections that may wait to be accepted.
+const WAITING: usize = 1 << 16;
+
+/// How a host is set up.
+#[derive(Debug)]
+pub struct Options {
+    /// Where to bind.
+    pub local: SocketAddr,
+    /// Bytes under way that a connection has room for, at either end.
+    pub window: usize,
+    /// How long a peer may be silent; for ever where there is none.
+    pub idle_timeout: Option<Duration>,
+    /// What decides the windows of connections that it accepts.
+    pub accepted: Congestion,
+}
+
+/// Why a host cannot be made, or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The socket could not be made.
+    #[error("no UDP socket at {address}: {why}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: io::Error,
+    },
+    /// The socket does not work any more.
+    #[error("cannot {what}: {why}")]
+    Socket {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        why: io::Error,
+    },
+    /// No certificate.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The plane is of another stack.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// No connection can be begun there.
+    #[error("no connection to {to}: {why}")]
+    Connect {
+        /// Where to.
+        to: SocketAddr,
+        /// Why.
+        why: ConnectError,
+    },
+}
+
+/// A connection in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Smoothed RTT.
+    pub srtt: Duration,
+    /// The window, bytes.
+    pub cwnd: u64,
+    /// The slow-start threshold, bytes; nothing where the control has none.
+    pub ssthresh: Option<u64>,
+    /// The ordered pacing rate, bytes/s; nothing where noq paces by itself.
+    pub pacing_rate: Option<u64>,
+    /// The largest UDP payload, bytes.
+    pub mtu: u16,
+    /// Packets sent, and bytes of UDP payload.
+    pub sent: u64,
+    /// UDP payload sent, bytes.
+    pub sent_bytes: u64,
+    /// Packets lost, without probes for the MTU.
+    pub lost: u64,
+    /// Congestion events.
+    pub reductions: u64,
+    /// Those that noq took back.
+    pub spurious: u64,
+}
+
+/// A socket and its connections.
+pub struct Host {
+    options: Options,
+    endpoint: Endpoint,
+    socket: Socket,
+    inbox: Inbox,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    accepted: VecDeque<u64>,
+    /// What the socket had no room for.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    buffer: Vec<u8>,
+    /// Answers of the endpoint itself.
+    answer: Vec<u8>,
+}
+
+impl Host {
+    /// A host that opens connections.
+    pub fn bind(options: Options) -> Result<Host, HostError> {
+        Host::new(options, None)
+    }
+
+    /// A host that accepts them too, under this identity.
+    pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
+        let mut config = ServerConfig::with_crypto(Arc::new(identity.server()?));
+        config.transport_config(Arc::new(transport(&options, &options.accepted)?));
+        config.max_incoming(WAITING);
+        Host::new(options, Some(config))
+    }
+
+    fn new(options: Options, server: Option<ServerConfig>) -> Result<Host, HostError> {
+        let address = options.local;
+        let socket = Socket::bind(address).map_err(|why| HostError::Bind { address, why })?;
+        let endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), server.map(Arc::new), true);
+        Ok(Host {
+            options,
+            endpoint,
+            socket,
+            inbox: Inbox::new(),
+            connections: BTreeMap::new(),
+            next: 1,
+            accepted: VecDeque::new(),
+            unsent: None,
+            buffer: Vec::new(),
+            answer: Vec::new(),
+        })
+    }
+
+    /// Where it is bound.
+    pub fn local(&self) -> SocketAddr {
+        self.socket.local()
+    }
+
+    /// Begins a connection to a host of this fingerprint, or to whoever is there. Whether it comes to be is seen later.
+    pub fn connect(
+        &mut self,
+        to: SocketAddr,
+        trusted: Option<Fingerprint>,
+        congestion: &Congestion,
+    ) -> Result<u64, HostError> {
+        let mut config = ClientConfig::new(Arc::new(identity::client(trusted)?));
+        config.transport_config(Arc::new(transport(&self.options, congestion)?));
+        let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
+        let (handle, state) = begun.map_err(|why| HostError::Connect { to, why })?;
+        Ok(self.keep(Connection::new(handle, state, true)))
+    }
+
+    /// The next connection that a peer has opened.
+    pub fn accepted(&mut self) -> Option<u64> {
+        self.accepted.pop_front()
+    }
+
+    /// Writes to a connection's stream as much as there is room for; how much.
+    pub fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
+        self.of(id).map_or(0, |connection| connection.write(bytes))
+    }
+
+    /// The stream ends with what was written.
+    pub fn finish(&mut self, id: u64) {
+        if let Some(connection) = self.of(id) {
+            connection.finish();
+        }
+    }
+
+    /// Reads what has arrived, `most` bytes at most; how many.
+    pub fn read(&mut self, id: u64, most: usize, take: impl FnMut(&[u8])) -> usize {
+        self.of(id).map_or(0, |connection| connection.read(most, take))
+    }
+
+    /// Everything that was written, and the stream's end, is acknowledged.
+    pub fn has_sent_all(&self, id: u64) -> bool {
+        self.connections.get(&id).is_some_and(Connection::has_sent_all)
+    }
+
+    /// Everything that the peer wrote was read, and its end.
+    pub fn has_read_all(&self, id: u64) -> bool {
+        self.connections.get(&id).is_some_and(Connection::has_read_all)
+    }
+
+    /// Its handshake is over.
+    pub fn is_connected(&self, id: u64) -> bool {
+        self.connections
+            .get(&id)
+            .is_some_and(|connection| !connection.state.is_handshaking())
+    }
+
+    /// Why it ended early, if it did.
+    pub fn failure(&self, id: u64) -> Option<&ConnectionError> {
+        self.connections.get(&id)?.failure.as_ref()
+    }
+
+    /// A connection in figures.
+    pub fn stats(&mut self, id: u64) -> Option<Stats> {
+        self.of(id).map(Connection::stats)
+    }
+
+    /// Ends a connection: `well`, or given up. The peer is told at the next turns.
+    pub fn close(&mut self, id: u64, well: bool) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.close(Instant::now(), well);
+        }
+    }
+
+    /// Connections that live, those included whose peer is still to hear of their end.
+    pub fn count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
+    /// event, `longest` at most.
+    pub fn turn(&mut self, longest: Duration) -> Result<(), HostError> {
+        Host::turn_all(std::slice::from_mut(self), longest)
+    }
+
+    /// The same for several that share a thread.
+    pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
+        let mut busy = false;
+        for host in hosts.iter_mut() {
+            busy |= host.work()?;
+        }
+        if busy { Ok(()) } else { Host::wait_all(hosts, longest) }
+    }
+
+    fn of(&mut self, id: u64) -> Option<&mut Connection> {
+        self.connections.get_mut(&id)
+    }
+
+    fn keep(&mut self, connection: Connection) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.connections.insert(id, connection);
+        id
+    }
+
+    fn work(&mut self) -> Result<bool, HostError> {
+        let mut busy = self.receive()?;
+        let now = Instant::now();
+        for connection in self.connections.values_mut() {
+            if connection.state.poll_timeout().is_some_and(|due| due <= now) {
+                connection.state.handle_timeout(now);
+            }
+            while let Some(event) = connection.state.poll_endpoint_events() {
+                if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
+                    connection.state.handle_event(event);
+                }
+            }
+            connection.events();
+        }
+        busy |= self.transmit(now)?;
+        self.connections
+            .retain(|_, connection| !(connection.removed && connection.state.is_drained()));
+        Ok(busy)
+    }
+
+    fn receive(&mut self) -> Result<bool, HostError> {
+        let failed = |why| HostError::Socket { what: "receive", why };
+        let mut arrived = Vec::new();
+        match self.socket.receive(&mut self.inbox) {
+            Ok(received) => received.each(|from, ecn, data| arrived.push((from, ecn, data.to_vec()))),
+            Err(why) if passes(&why) => {}
+            Err(why) => return Err(failed(why)),
+        }
+        let now = Instant::now();
+        for (from, ecn, data) in &arrived {
+            let path = FourTuple::from_remote(*from);
+            self.answer.clear();
+            let ecn = EcnCodepoint::from_bits(*ecn);
+            match self
+                .endpoint
+                .handle(now, path, ecn, data.as_slice().into(), &mut self.answer)
+            {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    let known = self.connections.values_mut().find(|known| known.handle == handle);
+                    if let Some(connection) = known {
+                        connection.state.handle_event(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, now)?,
+                Some(DatagramEvent::Response(transmit)) => self.respond(&transmit)?,
+                None => {}
+            }
+        }
+        Ok(!arrived.is_empty())
+    }
+
+    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
+        match self.endpoint.accept(incoming, now, &mut self.answer, None) {
+            Ok((handle, state)) => {
+                let id = self.keep(Connection::new(handle, state, false));
+                self.accepted.push_back(id);
+                Ok(())
+            }
+            Err(refused) => match refused.response {
+                Some(transmit) => self.respond(&transmit),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// An answer that no connection is needed for; the next one may pass where this does not.
+    fn respond(&mut self, transmit: &Transmit) -> Result<(), HostError> {
+        let contents = self.answer.get(..transmit.size).unwrap_or_default();
+        match self
+            .socket
+            .send(transmit.destination, contents, contents.len(), Marks::default())
+        {
+            Ok(_) => Ok(()),
+            Err(why) if passes(&why) || why.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(why) => Err(HostError::Socket { what: "send", why }),
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
+        if let Some((transmit, contents)) = self.unsent.take()
+            && !self.send(transmit, contents)?
+        {
+            return Ok(false);
+        }
+        let most = NonZeroUsize::new(self.socket.batch().min(BATCH)).unwrap_or(NonZeroUsize::MIN);
+        let mut any = false;
+        let ids: Vec<u64> = self.connections.keys().copied().collect();
+        for id in ids {
+            for _ in 0..BATCHES {
+                let mut buffer = std::mem::take(&mut self.buffer);
+                buffer.clear();
+                let next = self
+                    .connections
+                    .get_mut(&id)
+                    .and_then(|c| c.state.poll_transmit(now, most, &mut buffer));
+                let Some(transmit) = next else {
+                    self.buffer = buffer;
+                    break;
+                };
+                any = true;
+                if !self.send(transmit, buffer)? {
+                    return Ok(any);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sends a batch; false where the socket has no room: then it waits for that.
+    fn send(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
+        contents.truncate(transmit.size);
+        let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let ecn = transmit.ecn.map_or(0, |ecn| ecn as u8);
+        let marks = Marks { ecn, dscp: 0 };
+        let whole = contents.len();
+        match self.socket.send(transmit.destination, &contents, size, marks) {
+            Ok(taken) if taken * size < whole => {
+                contents.drain(..taken * size);
+                let size = contents.len();
+                self.unsent = Some((Transmit { size, ..transmit }, contents));
+                Ok(false)
+            }
+            Ok(_) => {
+                self.buffer = contents;
+                Ok(true)
+            }
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                self.unsent = Some((transmit, contents));
+                Ok(false)
+            }
+            // It is lost, as in the network; a probe for the MTU may be too long for this host already.
+            Err(why) if passes(&why) || why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+                self.buffer = contents;
+                Ok(true)
+            }
+            Err(why) => Err(HostError::Socket { what: "send", why }),
+        }
+    }
+
+    fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
+        let now = Instant::now();
+        let due = |host: &Host| {
+            let timers = host
+                .connections
+                .values()
+                .filter_map(|connection| connection.state.poll_timeout());
+            timers.min()
+        };
+        let next = hosts.iter().filter_map(due).min();
+        let longest = next.map_or(longest, |next| longest.min(next.saturating_duration_since(now).into()));
+        let events = |host: &Host| match host.unsent {
+            Some(_) => PollFlags::POLLIN | PollFlags::POLLOUT,
+            None => PollFlags::POLLIN,
+        };
+        let mut fds: Vec<PollFd<'_>> = hosts
+            .iter()
+            .map(|host| PollFd::new(host.socket.as_fd(), events(host)))
+            .collect();
+        let timeout = TimeSpec::from_duration(std::time::Duration::from_nanos(longest.as_nanos()));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(why) => Err(HostError::Socket {
+                what: "wait",
+                why: why.into(),
+            }),
+        }
+    }
+}
+
+fn transport(options: &Options, congestion: &Congestion) -> Result<TransportConfig, PlaneError> {
+    let mut config = TransportConfig::default();
+    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
+    config
+        .stream_receive_window(VarInt::from_u32(window))
+        .receive_window(VarInt::from_u32(window))
+        .send_window(window.into())
+        .datagram_receive_buffer_size(None)
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_bidi_streams(VarInt::from_u32(1));
+    let timeout = options.idle_timeout.and_then(|idle| {
+        let idle = std::time::Duration::from_nanos(idle.as_nanos());
+        IdleTimeout::try_from(idle).ok()
+    });
+    config.max_idle_timeout(timeout);
+    congestion.put_into(&mut config)?;
+    Ok(config)
+}
