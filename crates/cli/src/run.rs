@@ -10,7 +10,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, RemoteAgent, Sim, Udp, files};
+use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, Quic, RemoteAgent, Sim, Udp, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -109,6 +109,8 @@ enum Datapath {
     Linux,
     /// ccplane's own transport over UDP behind an emulated link, in real time, as root.
     Udp,
+    /// QUIC (noq) behind an emulated link, in real time, as root.
+    Quic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -155,6 +157,11 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
             drawn_starts,
         }),
         Datapath::Udp => Box::new(Udp {
+            timing,
+            agent,
+            drawn_starts,
+        }),
+        Datapath::Quic => Box::new(Quic {
             timing,
             agent,
             drawn_starts,
@@ -211,12 +218,12 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
     if args.agent.is_some() && datapath == Datapath::Sim {
         return usage(
             "--agent is for real packets: virtual time does not wait for another process",
-            "add `--datapath linux` or `--datapath udp`",
+            "add `--datapath linux`, `udp` or `quic`",
         );
     }
-    if second_loop && datapath == Datapath::Linux {
+    if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic) {
         return usage(
-            "kernel TCP has no second loop, which `--transport rc3` asks for",
+            "kernel TCP and QUIC have no second loop, which `--transport rc3` asks for",
             "`--datapath udp` has it on real packets, `--datapath sim` in the simulator",
         );
     }
@@ -267,7 +274,7 @@ fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
     match datapath {
         Datapath::Sim => &[],
         Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
-        Datapath::Linux | Datapath::Udp => &[doctor::Need::Emulator],
+        Datapath::Linux | Datapath::Udp | Datapath::Quic => &[doctor::Need::Emulator],
     }
 }
 

@@ -112,7 +112,7 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
     let agent = Agent::start("run-agent", 1024);
     let address = format!("unix:{}", agent.socket().display());
     let mut connected = 0;
-    for datapath in ["linux", "udp"] {
+    for datapath in ["linux", "udp", "quic"] {
         let out = agent.folder.join(datapath);
         let link = ["--rate", "10mbit", "--rtt", "20ms", "--duration", "2s"];
         let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))

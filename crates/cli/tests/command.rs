@@ -109,7 +109,7 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     );
     fails(&["run", "--alg", "reno", "--loss", "200%"], 2, &["--loss"]);
     fails(&["run"], 2, &["--alg"]);
-    for datapath in ["linux", "udp"] {
+    for datapath in ["linux", "udp", "quic"] {
         fails(
             &["run", "--alg", "cubic", "--datapath", datapath, "--seeds", "1..3"],
             2,

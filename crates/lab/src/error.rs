@@ -40,6 +40,12 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
+    /// noq has no such congestion control of its own.
+    #[error("native:{0}")]
+    UnknownOfQuic(#[from] ccplane_quic::host::UnknownNative),
+    /// An algorithm that a QUIC stack cannot run, or an agent that is not there.
+    #[error(transparent)]
+    Quic(#[from] ccplane_quic::PlaneError),
     /// There is no such question.
     #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
     UnknownQuestion {

@@ -1,10 +1,11 @@
-//! [`Place`]s of real packets: kernel TCP, and our transport over UDP, each through an emulated bottleneck that a run makes and removes.
+//! [`Place`]s of real packets: kernel TCP, our transport over UDP, and QUIC, each through an emulated bottleneck that a run makes and removes.
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
 use ccplane_linux::Counters;
+use ccplane_quic::Stack;
 use ccplane_units::{Bytes, Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -78,6 +79,17 @@ pub struct Udp {
     pub drawn_starts: bool,
 }
 
+/// QUIC, by noq.
+#[derive(Clone, Debug, Default)]
+pub struct Quic {
+    /// How the emulator waits for a packet's time.
+    pub timing: Timing,
+    /// Who runs ccplane's algorithms; without it this process does.
+    pub agent: Option<RemoteAgent>,
+    /// As [`Udp::drawn_starts`].
+    pub drawn_starts: bool,
+}
+
 impl Place for Kernel {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
         let path = Path::of(
@@ -102,6 +114,24 @@ impl Place for Udp {
             scenario,
             registry,
             Over::Udp,
+            self.timing,
+            self.agent.as_ref(),
+            self.drawn_starts,
+        )?;
+        Ok(Box::new(path))
+    }
+
+    fn is_real(&self) -> bool {
+        true
+    }
+}
+
+impl Place for Quic {
+    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
+        let path = Path::of(
+            scenario,
+            registry,
+            Over::Quic,
             self.timing,
             self.agent.as_ref(),
             self.drawn_starts,
@@ -175,6 +205,7 @@ impl<'s> Path<'s> {
             Over::Tcp => "Linux TCP",
             Over::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
             Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
+            Over::Quic => "QUIC (noq)",
         };
         let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
         setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
@@ -328,8 +359,8 @@ impl<'s> Path<'s> {
         Ok(result)
     }
 
-    /// The same over UDP.
-    fn over_udp(
+    /// The same over a transport in user space.
+    fn in_user_space(
         &self,
         contender: Option<&Contender>,
         seed: u64,
@@ -341,7 +372,8 @@ impl<'s> Path<'s> {
         let mut shown = Shown::new(self.scenario.duration, progress);
         let tail = self.scenario.transport.tail;
         let look = |gone, received| shown.look(gone, received);
-        let (recorded, second_loop) = real::udp::run(&emulator, &plan, self.registry, self.agent, tail, look)?;
+        let (recorded, second_loop) =
+            real::user::run(&emulator, &plan, self.registry, self.agent, (self.over, tail), look)?;
         let (after, machine) = (Reading::now(None), watch.finish());
         let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
         if progress.cancelled() {
@@ -419,7 +451,7 @@ impl Prepared for Path<'_> {
     fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
         match self.over {
             Over::Tcp => self.over_tcp(contender, seed, progress),
-            Over::Udp => self.over_udp(contender, seed, progress),
+            Over::Udp | Over::Quic => self.in_user_space(contender, seed, progress),
         }
     }
 }
@@ -523,9 +555,13 @@ fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&
         // An agent in another process knows what it has.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
         Contender::Ccplane { name, parameters } => {
-            registry.by_name(name, &read(parameters))?;
+            let algorithm = registry.by_name(name, &read(parameters))?;
+            if over == Over::Quic {
+                Stack::Noq.can_run(&*algorithm)?;
+            }
             Ok(())
         }
+        Contender::Native { name } if over == Over::Quic => real::user::native(name).map(drop),
         Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {

@@ -4,8 +4,6 @@ use std::io;
 
 use ccplane_agent::{AddError, LinkError};
 
-use crate::Stack;
-
 /// Why a plane could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,15 +37,4 @@ pub enum PlaneError {
         /// What asked for it.
         asked: &'static str,
     },
-}
-
-impl PlaneError {
-    pub(crate) fn missing(algorithm: &str, missing: ccplane_datapath::Capabilities, stack: Stack) -> PlaneError {
-        let names: Vec<&str> = missing.names().collect();
-        PlaneError::Missing {
-            algorithm: algorithm.to_owned(),
-            missing: names.join(", "),
-            stack: stack.name(),
-        }
-    }
 }

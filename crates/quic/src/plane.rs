@@ -61,10 +61,7 @@ pub struct PlaneStats {
 impl Plane {
     /// An algorithm in a thread of its own, for paths of this stack and within the owner's limits.
     pub fn in_process(stack: Stack, algorithm: Box<dyn DynAlgorithm>, limits: Limits) -> Result<Plane, PlaneError> {
-        let missing = algorithm.needs().missing_from(stack.capabilities());
-        if !missing.is_empty() {
-            return Err(PlaneError::missing(algorithm.name(), missing, stack));
-        }
+        stack.can_run(&*algorithm)?;
         let mut agent = Agent::new(Options::default());
         agent.add_boxed(algorithm)?;
         let (way, mut served) = beside()?;
@@ -83,9 +80,16 @@ impl Plane {
     }
 
     /// An agent in another process, for flows of `algorithm`. It has to be there now; where it goes away later, the plane looks for it until
-    /// it is back. What the algorithm needs and the stack lacks is refused by the agent.
-    pub fn agent(stack: Stack, address: &AgentAddress, algorithm: &str, limits: Limits) -> Result<Plane, PlaneError> {
-        let way = There::connect(address.remote(algorithm, None), Time::ZERO)?;
+    /// it is back. What the algorithm needs and the stack lacks is refused by the agent. `silence`: how long a CCP agent, which has no
+    /// heartbeats, may say nothing.
+    pub fn agent(
+        stack: Stack,
+        address: &AgentAddress,
+        algorithm: &str,
+        silence: Option<Duration>,
+        limits: Limits,
+    ) -> Result<Plane, PlaneError> {
+        let way = There::connect(address.remote(algorithm, silence), Time::ZERO)?;
         let plane = Plane::driven(stack, Box::new(way), limits, Instant::now());
         plane.pump()?;
         Ok(plane)

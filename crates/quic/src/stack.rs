@@ -1,6 +1,9 @@
 //! What each QUIC stack's hook can do for whoever steers it.
 
+use ccplane_agent::DynAlgorithm;
 use ccplane_datapath::Capabilities;
+
+use crate::PlaneError;
 
 /// A QUIC stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,20 @@ const ALL: Capabilities = Capabilities::CWND
 impl Stack {
     /// Every stack.
     pub const ALL: [Stack; 1] = [Stack::Noq];
+
+    /// An error where the algorithm needs what the stack lacks.
+    pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
+        let missing = algorithm.needs().missing_from(self.capabilities());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = missing.names().collect();
+        Err(PlaneError::Missing {
+            algorithm: algorithm.name().to_owned(),
+            missing: names.join(", "),
+            stack: self.name(),
+        })
+    }
 
     /// Its name, as people write it.
     pub const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 //!
 //! The machines of `ccplane-workload` decide who sends what to whom, and when; the simulator drives the same ones. With the same seed
 //! both have the same flows: as many, of the same sizes, between the same hosts. Here two threads do what the machines want, with
-//! sockets: [`tcp`] with those of the kernel's TCP, [`udp`] with those of ccplane's transport.
+//! sockets: [`tcp`] with those of the kernel's TCP, [`user`] with those of a transport in user space.
 //!
 //! **What a completion time counts.** A flow begins when its workload says so: that is when its connection is asked for, so that the
 //! handshake's round trip is part of its time. It is the same in the simulator, whose connections have a handshake of one round trip
@@ -28,7 +28,7 @@ mod socket;
 pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
-pub(crate) mod udp;
+pub(crate) mod user;
 
 use std::net::SocketAddr;
 

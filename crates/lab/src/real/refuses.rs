@@ -22,6 +22,8 @@ pub(crate) enum Over {
     Tcp,
     /// ccplane's transport over UDP.
     Udp,
+    /// QUIC.
+    Quic,
 }
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
@@ -59,7 +61,7 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
         }
         parts.extend(sites::refuses(scenario, layout));
     }
-    if !scenario.bundles.is_empty() && over == Over::Udp {
+    if !scenario.bundles.is_empty() && over != Over::Tcp {
         parts.push("[[bundle]]: its sites run the kernel's TCP, with --datapath linux".to_owned());
     }
     if !scenario.routes.is_empty() || scenario.per_packet {
@@ -244,6 +246,11 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
                 parts.push(format!(
                     "native:{name}: ccplane's transport has no such congestion control"
                 ));
+            }
+            Over::Quic => {
+                if let Err(why) = super::user::native(name) {
+                    parts.push(why.to_string());
+                }
             }
             _ => {}
         }

@@ -17,7 +17,7 @@ use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
 
 use super::plan::link_events;
-use super::{Controls, Layout, Over, RealPlan, Recorded, could_carry, refuses, tcp, udp};
+use super::{Controls, Layout, Over, RealPlan, Recorded, could_carry, refuses, tcp, user};
 use crate::contender::Contender;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
@@ -118,14 +118,14 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
     Ran { recorded, report }
 }
 
-/// The same over UDP.
-fn on_udp(scenario: &Scenario) -> Ran {
-    assert_eq!(refuses(scenario, Over::Udp), Vec::<String>::new());
+/// The same over a transport in user space.
+fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
+    assert_eq!(refuses(scenario, over), Vec::<String>::new());
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
     let emulator = Emulator::start(config).unwrap();
-    let run = udp::run(&emulator, &plan, &Registry::builtin(), None, None, |_, _| true);
+    let run = user::run(&emulator, &plan, &Registry::builtin(), None, (over, None), |_, _| true);
     let (recorded, tails) = run.unwrap();
     assert!(tails.is_none());
     let report = emulator.finish().unwrap();
@@ -581,9 +581,19 @@ fn a_host_at_neither_side_is_told() {
 
 #[test]
 fn our_transport_carries_the_same_workloads() {
-    if !privileged("our_transport_carries_the_same_workloads") {
-        return;
+    if privileged("our_transport_carries_the_same_workloads") {
+        carries_the_same_workloads(Over::Udp);
     }
+}
+
+#[test]
+fn quic_carries_the_same_workloads() {
+    if privileged("quic_carries_the_same_workloads") {
+        carries_the_same_workloads(Over::Quic);
+    }
+}
+
+fn carries_the_same_workloads(over: Over) {
     let _turn = registers();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"3s\"\n\
@@ -593,7 +603,7 @@ fn our_transport_carries_the_same_workloads() {
          [[workload]]\nname = \"asks\"\nrequests = { response = { fixed = \"5kB\" }, think = \"20ms\" }\n\
          [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"1mbit\", bytes = 1000 }\n",
     );
-    let ran = on_udp(&scenario);
+    let ran = in_user_space(&scenario, over);
     let expected = simulated(&scenario);
     same_flows(ran.workload("poisson"), &expected[1]);
     assert_eq!(ran.workload("poisson").unfinished, 0);

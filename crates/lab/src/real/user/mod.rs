@@ -1,37 +1,43 @@
-//! The workloads of a run on ccplane's transport over UDP.
+//! The workloads of a run on a transport in user space: ccplane's own over UDP ([`udp`]), or QUIC ([`quic`]).
 //!
-//! The caller's thread does everything. A host of the scenario has a socket of its own for each algorithm, at its address; connections
-//! between the same two hosts under the same algorithm share the two sockets, so that to a fair queue they are one flow.
+//! The caller's thread does everything but QUIC's algorithms, which have threads. A host of the scenario has a socket of its own for each
+//! algorithm, at its address; connections between the same two hosts under the same algorithm share the two sockets, so that to a fair
+//! queue they are one flow.
 
-mod net;
+mod datagrams;
+mod ends;
+mod quic;
+mod udp;
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
-use ccplane_transport::udp::{Host, UdpError};
-use ccplane_transport::{Phase, Stats, Tail};
+use ccplane_transport::Tail;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
-use self::net::Net;
+use self::datagrams::Datagrams;
+use self::ends::{Begins, End, Ends};
+use self::quic::QuicEnds;
+pub(crate) use self::quic::native;
+use self::udp::UdpEnds;
 use super::drive::{Account, Courses, Opening, Sampled, place};
 use super::events::Events;
 use super::tcp::{alone, in_result};
-use super::{RealPlan, Recorded, hosts, socket};
+use super::{Over, RealPlan, Recorded, hosts, socket};
 use crate::error::Error;
 use crate::packets::RemoteAgent;
-use crate::result::{Sample, SecondLoop, TcpInfo};
+use crate::result::{Sample, SecondLoop};
 use crate::sends::{MOST_SAMPLED, Sends};
 use crate::traffic::monotonic_ns;
 
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);
 /// Bytes with which every stream begins: which flow it is. They count for nobody.
-const NAME: usize = 4;
+pub(super) const NAME: usize = 4;
 
 /// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `tail` is RC3's second loop. Also what second loops did.
 pub(crate) fn run(
@@ -39,6 +45,28 @@ pub(crate) fn run(
     plan: &RealPlan,
     registry: &Registry,
     agent: Option<&RemoteAgent>,
+    (over, tail): (Over, Option<Tail>),
+    look: impl FnMut(Duration, u64) -> bool,
+) -> Result<(Recorded, Option<SecondLoop>), Error> {
+    match over {
+        Over::Quic => drive(
+            emulator,
+            plan,
+            QuicEnds::new(emulator, plan, registry, agent)?,
+            None,
+            look,
+        ),
+        Over::Tcp | Over::Udp => {
+            let ends = UdpEnds::new(emulator, plan, registry, agent, tail);
+            drive(emulator, plan, ends, tail, look)
+        }
+    }
+}
+
+fn drive<E: Ends>(
+    emulator: &Emulator,
+    plan: &RealPlan,
+    ends: E,
     tail: Option<Tail>,
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(Recorded, Option<SecondLoop>), Error> {
@@ -46,7 +74,9 @@ pub(crate) fn run(
     hosts::settle(emulator, [])?;
     let account = Account::new(plan)?;
     let mut loops = Loop {
-        net: Net::new(emulator, plan, registry, agent, tail),
+        plan,
+        ends,
+        datagrams: Datagrams::new(emulator, plan),
         events: Events::new(emulator.control(), &plan.events),
         courses: Courses::of(&account),
         account,
@@ -76,10 +106,9 @@ pub(crate) fn run(
 /// A connection that lives.
 struct Live {
     flow: u32,
-    /// Its opener's host and its name there.
-    opener: (usize, u64),
-    /// The same of the accepting end, once it is known which it is.
-    accepter: Option<(usize, u64)>,
+    opener: End,
+    /// The accepting end, once it is known which it is.
+    accepter: Option<End>,
     /// Bytes to write, after its name.
     left: [u64; 2],
     finish: [bool; 2],
@@ -92,8 +121,10 @@ struct Live {
     name: usize,
 }
 
-struct Loop<'r> {
-    net: Net<'r>,
+struct Loop<'r, E> {
+    plan: &'r RealPlan,
+    ends: E,
+    datagrams: Datagrams<'r>,
     events: Events,
     account: Account,
     courses: Courses,
@@ -101,7 +132,7 @@ struct Loop<'r> {
     /// Where a flow that lives is in `live`.
     named: HashMap<u32, usize>,
     /// Connections that were accepted and have not told their name.
-    nameless: Vec<(usize, u64)>,
+    nameless: Vec<End>,
     /// Flows that are looked at: the flow, its workload, its sender, what was seen.
     sampled: Vec<(u32, usize, SocketAddr, Vec<Sample>)>,
     total: u64,
@@ -109,18 +140,13 @@ struct Loop<'r> {
     started_ns: u64,
 }
 
-/// A socket that works no more spoils every flow.
-fn broken(error: UdpError) -> Error {
-    Error::traffic("send over the path", "")(io::Error::other(error))
-}
-
-impl Loop<'_> {
+impl<E: Ends> Loop<'_, E> {
     fn now(&self) -> Time {
         Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns))
     }
 
     fn run(&mut self, look: &mut impl FnMut(Duration, u64) -> bool) -> Result<(), Error> {
-        let plan = self.net.plan;
+        let plan = self.plan;
         let end = Time::ZERO + plan.duration;
         let every = plan.sample_every.max(Duration::from_millis(1));
         let mut next_look = Time::ZERO;
@@ -146,40 +172,32 @@ impl Loop<'_> {
             }
             let due = [self.account.next_time(), self.events.next_time(), Some(next_look)];
             let due = due.into_iter().flatten().fold(end, Time::min);
-            Host::turn_all(&mut self.net.hosts, due.since(now).min(LOOK)).map_err(broken)?;
+            self.ends.turn(due.since(now).min(LOOK))?;
             self.serve();
         }
     }
 
     /// Reads all that came and writes all that there is room for.
     fn serve(&mut self) {
-        for (place, host) in self.net.hosts.iter_mut().enumerate() {
-            while let Some(id) = host.accepted() {
-                self.nameless.push((place, id));
-            }
+        while let Some(end) = self.ends.accepted() {
+            self.nameless.push(end);
         }
-        let (hosts, named, live) = (&mut self.net.hosts, &self.named, &mut self.live);
-        self.nameless.retain(|(place, id)| {
-            let Some(host) = hosts.get_mut(*place) else {
-                return false;
-            };
-            let (first, second) = host.arrived(*id);
-            let mut begin = first.iter().chain(second).copied();
-            let name: Option<Vec<u8>> = (0..NAME).map(|_| begin.next()).collect();
-            let Some(name) = name else {
-                return host.connection(*id).is_some();
-            };
-            host.take(*id, NAME);
-            let flow = name.iter().fold(0, |flow, byte| flow << 8 | u32::from(*byte));
-            if let Some(live) = named.get(&flow).and_then(|at| live.get_mut(*at)) {
-                live.accepter = Some((*place, *id));
+        let (ends, named, live) = (&mut self.ends, &self.named, &mut self.live);
+        self.nameless.retain(|end| match ends.begins(*end) {
+            Begins::NotYet => true,
+            Begins::Gone => false,
+            Begins::With(name) => {
+                let flow = u32::from_be_bytes(name);
+                if let Some(live) = named.get(&flow).and_then(|at| live.get_mut(*at)) {
+                    live.accepter = Some(*end);
+                }
+                false
             }
-            false
         });
         let mut at = 0;
         while let Some(live) = self.live.get_mut(at) {
             let flow = live.flow;
-            let (arrived, over, failed) = live.turn(&mut self.net.hosts);
+            let (arrived, over, failed) = live.turn(&mut self.ends);
             if let Some(known) = self.account.flow(flow) {
                 let before = known.received.swap(live.read[0], Ordering::Relaxed);
                 let workload = self.account.read(known.workload);
@@ -201,7 +219,7 @@ impl Loop<'_> {
                 at += 1;
             }
         }
-        self.net.swallow();
+        self.datagrams.swallow();
     }
 
     /// A connection ends, well or not: what it counted is kept.
@@ -212,23 +230,16 @@ impl Loop<'_> {
             self.named.insert(moved.flow, at);
         }
         self.note(&live);
-        for (place, id) in [Some(live.opener), live.accepter].into_iter().flatten() {
-            if let Some(host) = self.net.hosts.get_mut(place) {
-                // Tells the peer, where there is one; an error of the socket shows with the next turn.
-                let _ = host.abort(id);
-            }
+        for end in [Some(live.opener), live.accepter].into_iter().flatten() {
+            self.ends.end(end);
         }
     }
 
     fn note(&mut self, live: &Live) {
-        let (place, id) = live.opener;
-        let Some(connection) = self.net.hosts.get(place).and_then(|host| host.connection(id)) else {
-            return;
-        };
         if let Some(flow) = self.account.flow_mut(live.flow) {
-            flow.retransmitted = connection.stats().retransmitted.into();
+            flow.retransmitted = self.ends.retransmitted(live.opener).unwrap_or(flow.retransmitted);
         }
-        let tail = SecondLoop::of(connection.tail_stats().into_iter());
+        let tail = self.ends.second_loop(live.opener);
         self.tails = [&self.tails, &tail].into_iter().sum();
     }
 
@@ -243,9 +254,8 @@ impl Loop<'_> {
                 sample.received = known.received.load(Ordering::Relaxed);
             }
             let live = self.named.get(flow).and_then(|at| self.live.get(*at));
-            let connection = live.and_then(|live| self.net.hosts.get(live.opener.0)?.connection(live.opener.1));
-            if let Some(connection) = connection {
-                sample.tcp = tcp(&connection.stats(), connection.mss(), connection.phase());
+            if let Some(seen) = live.and_then(|live| self.ends.look(live.opener)) {
+                sample.tcp = seen;
             }
             samples.push(sample);
         }
@@ -255,10 +265,8 @@ impl Loop<'_> {
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
         self.sample(Time::from_nanos(elapsed_ns));
         for live in &self.live {
-            let (place, id) = live.opener;
-            let fell_back = self.net.hosts.get(place).and_then(|host| host.in_fallback(id));
             if let Some(flow) = self.account.flow_mut(live.flow) {
-                flow.fell_back = fell_back.unwrap_or(false);
+                flow.fell_back = self.ends.fell_back(live.opener);
             }
         }
         while !self.live.is_empty() {
@@ -267,7 +275,7 @@ impl Loop<'_> {
         let mut senders: Vec<_> = self
             .sampled
             .iter()
-            .map(|(_, workload, sender, _)| (in_result(self.net.plan, *workload), *sender))
+            .map(|(_, workload, sender, _)| (in_result(self.plan, *workload), *sender))
             .collect();
         senders.sort_by_key(|(place, _)| *place);
         let sampled = std::mem::take(&mut self.sampled).into_iter();
@@ -288,26 +296,17 @@ impl Loop<'_> {
             } => {
                 let opening = Opening {
                     workload,
-                    from: place(self.net.plan, from)?,
+                    from: place(self.plan, from)?,
                     bytes,
                     follow,
                 };
                 let flow = self.account.open(now, opening);
-                let (server, _) = self.net.host(workload, to, true)?;
-                let (client, congestion) = self.net.host(workload, from, false)?;
-                let local = self.net.hosts.get(client).map(Host::local);
-                let Some((local, peer)) = local.zip(self.net.hosts.get(server).map(Host::local)) else {
-                    return Ok(());
-                };
-                let Some(host) = self.net.hosts.get_mut(client) else {
-                    return Ok(());
-                };
-                let id = host.connect(peer, congestion).map_err(broken)?;
+                let (opener, local) = self.ends.connect(workload, from, to)?;
                 let left = bytes.unwrap_or(u64::MAX);
                 self.named.insert(flow, self.live.len());
                 self.live.push(Live {
                     flow,
-                    opener: (client, id),
+                    opener,
                     accepter: None,
                     left: [left, 0],
                     finish: [finish, false],
@@ -343,7 +342,7 @@ impl Loop<'_> {
                     if bytes > 0 {
                         live.awaited[way] = live.total[way];
                     }
-                    live.fill(&mut self.net.hosts);
+                    live.fill(&mut self.ends);
                 }
             }
             Action::Abandon { slot } => {
@@ -354,7 +353,7 @@ impl Loop<'_> {
             }
             Action::Datagram { from, to, bytes } => {
                 let counted = self.account.read(workload);
-                self.net.datagram(workload, from, to, bytes, counted)?;
+                self.datagrams.send(workload, from, to, bytes, counted)?;
             }
         }
         Ok(())
@@ -371,19 +370,14 @@ struct Arrived {
 
 impl Live {
     /// Reads and writes at both ends; what arrived, whether it is over, whether it has failed.
-    fn turn(&mut self, hosts: &mut [Host]) -> (Arrived, bool, bool) {
+    fn turn(&mut self, ends: &mut impl Ends) -> (Arrived, bool, bool) {
         let mut arrived = Arrived::default();
         let readers = [self.accepter, Some(self.opener)];
         for (way, reader) in readers.into_iter().enumerate() {
-            let Some((host, id)) = reader.and_then(|(place, id)| Some((hosts.get_mut(place)?, id))) else {
-                continue;
-            };
-            let (first, second) = host.arrived(id);
-            let count = first.len() + second.len();
+            let count = reader.map_or(0, |end| ends.read(end));
             if count == 0 {
                 continue;
             }
-            host.take(id, count);
             self.read[way] += count as u64;
             arrived.bytes += count as u64;
             if self.awaited[way] > 0 && self.read[way] >= self.awaited[way] {
@@ -391,10 +385,8 @@ impl Live {
                 arrived.all[way] = true;
             }
         }
-        self.fill(hosts);
-        let (place, id) = self.opener;
-        let connection = hosts.get(place).and_then(|host| host.connection(id));
-        let failed = connection.is_none_or(|connection| connection.failure().is_some());
+        self.fill(ends);
+        let failed = ends.has_failed(self.opener);
         // What it had to say has arrived, and nobody says anything any more.
         let said =
             self.finished[0] && self.left[1] == 0 && self.read[0] >= self.total[0] && self.read[1] >= self.total[1];
@@ -402,70 +394,32 @@ impl Live {
     }
 
     /// Writes as much as there is room for, at both ends.
-    fn fill(&mut self, hosts: &mut [Host]) {
+    fn fill(&mut self, ends: &mut impl Ends) {
         let writers = [Some(self.opener), self.accepter];
         for (way, writer) in writers.into_iter().enumerate() {
-            let Some((host, id)) = writer.and_then(|(place, id)| Some((hosts.get_mut(place)?, id))) else {
-                continue;
-            };
+            let Some(end) = writer else { continue };
             while way == 0 && self.name > 0 {
-                let room = host.room(id);
                 let name = self.flow.to_be_bytes();
                 let rest = name.get(NAME - self.name..).unwrap_or_default();
-                let count = rest.len().min(room.len());
+                let count = ends.write(end, rest);
                 if count == 0 {
                     break;
                 }
-                room.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
-                host.wrote(id, count);
                 self.name -= count;
             }
             while self.left[way] > 0 && (way == 1 || self.name == 0) {
-                // What is in it does not matter.
-                let room = host.room(id).len();
-                let count = room.min(usize::try_from(self.left[way]).unwrap_or(usize::MAX));
+                let count = ends.fill(end, usize::try_from(self.left[way]).unwrap_or(usize::MAX));
                 if count == 0 {
                     break;
                 }
-                host.wrote(id, count);
                 if self.left[way] < u64::MAX {
                     self.left[way] -= count as u64;
                 }
             }
             if self.left[way] == 0 && self.finish[way] && !self.finished[way] {
                 self.finished[way] = true;
-                host.finish(id);
+                ends.finish(end);
             }
         }
-    }
-}
-
-/// In the terms of Linux TCP; what the transport does not count is 0.
-fn tcp(stats: &Stats, mss: u64, phase: Phase) -> TcpInfo {
-    let segments = |bytes: u64| u32::try_from(bytes / mss.max(1)).unwrap_or(u32::MAX);
-    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    TcpInfo {
-        ca_state: match phase {
-            Phase::Open => 0,
-            Phase::Reduction => 2,
-            Phase::Recovery => 3,
-            Phase::Loss => 4,
-        },
-        mss: mss as u32,
-        unacked: stats.in_flight,
-        srtt_us: us(stats.srtt),
-        ssthresh: segments(stats.ssthresh).min(0x7fff_ffff),
-        cwnd: segments(stats.cwnd),
-        retrans: stats.retransmitted,
-        pacing_rate: if stats.pacing_rate == 0 {
-            u64::MAX
-        } else {
-            stats.pacing_rate
-        },
-        delivered_ce: stats.marked,
-        bytes_acked: stats.acked,
-        min_rtt_us: us(stats.min_rtt),
-        bytes_retrans: u64::from(stats.retransmitted) * mss,
-        ..TcpInfo::default()
     }
 }

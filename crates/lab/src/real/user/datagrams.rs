@@ -1,0 +1,91 @@
+//! The sockets of workloads that send datagrams, made where the first leaves.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ccplane_emu::Emulator;
+use ccplane_workload::NodeId;
+
+use crate::ends::inside;
+use crate::error::Error;
+use crate::real::RealPlan;
+use crate::real::drive::place;
+use crate::real::socket::{self, DATAGRAM_HEADERS};
+
+pub(super) struct Datagrams<'r> {
+    emulator: &'r Emulator,
+    plan: &'r RealPlan,
+    /// By workload, sender and receiver.
+    sockets: HashMap<(usize, NodeId, NodeId), UdpSocket>,
+    /// Where they are taken, by workload and receiver.
+    sinks: HashMap<(usize, NodeId), (UdpSocket, Arc<AtomicU64>)>,
+}
+
+impl<'r> Datagrams<'r> {
+    /// None are made yet.
+    pub fn new(emulator: &'r Emulator, plan: &'r RealPlan) -> Datagrams<'r> {
+        Datagrams {
+            emulator,
+            plan,
+            sockets: HashMap::new(),
+            sinks: HashMap::new(),
+        }
+    }
+
+    /// Counts the datagrams that have arrived.
+    pub fn swallow(&self) {
+        for (sink, received) in self.sinks.values() {
+            let mut buffer = [0; 2048];
+            // Whatever the network says of a datagram, the next one may come.
+            while let Ok(count) = sink.recv(&mut buffer) {
+                received.fetch_add(count as u64 + u64::from(DATAGRAM_HEADERS), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sends a datagram.
+    pub fn send(
+        &mut self,
+        workload: usize,
+        from: NodeId,
+        to: NodeId,
+        bytes: u32,
+        counted: Arc<AtomicU64>,
+    ) -> Result<(), Error> {
+        let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
+        let sink = (workload, to);
+        if !self.sinks.contains_key(&sink) {
+            let open = || {
+                let sink = socket::sink(self.plan.buffer)?;
+                Ok((sink.local_addr()?, sink))
+            };
+            let (_, opened) = inside(
+                there.side.namespace(self.emulator),
+                "take datagrams in a namespace",
+                open,
+            )?;
+            self.sinks.insert(sink, (opened, counted));
+        }
+        let key = (workload, from, to);
+        if !self.sockets.contains_key(&key)
+            && let Some((sink, _)) = self.sinks.get(&sink)
+        {
+            let port = sink
+                .local_addr()
+                .map_err(Error::traffic("read a socket's address", ""))?
+                .port();
+            let to = SocketAddr::new(there.address, port);
+            let open = || socket::datagrams(here.address, to);
+            let opened = inside(here.side.namespace(self.emulator), "open a socket for datagrams", open)?;
+            self.sockets.insert(key, opened);
+        }
+        let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADERS) as usize];
+        if let Some(socket) = self.sockets.get(&key) {
+            // What the host cannot send is lost, as what the network cannot carry.
+            let _ = socket.send(&payload);
+        }
+        Ok(())
+    }
+}

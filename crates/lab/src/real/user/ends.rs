@@ -1,0 +1,68 @@
+//! The ends of connections, whatever transport has them.
+
+use std::net::SocketAddr;
+
+use ccplane_units::Duration;
+use ccplane_workload::NodeId;
+
+use super::NAME;
+use crate::error::Error;
+use crate::result::{SecondLoop, TcpInfo};
+
+/// One end of a connection: its host's place and its name there.
+pub(super) type End = (usize, u64);
+
+/// How what a peer writes begins.
+pub(super) enum Begins {
+    NotYet,
+    /// It never will.
+    Gone,
+    With([u8; NAME]),
+}
+
+/// What a run does with connections.
+pub(super) trait Ends {
+    /// Begins a connection of a workload between two hosts: its end and its address.
+    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error>;
+
+    /// The next one that was accepted.
+    fn accepted(&mut self) -> Option<End>;
+
+    /// Takes its name from what has arrived.
+    fn begins(&mut self, end: End) -> Begins;
+
+    /// Reads all that has arrived, whose contents do not matter; how many bytes.
+    fn read(&mut self, end: End) -> usize;
+
+    /// Writes as much as there is room for; how many bytes.
+    fn write(&mut self, end: End, bytes: &[u8]) -> usize;
+
+    /// Writes what does not matter, so many bytes at most; how many.
+    fn fill(&mut self, end: End, most: usize) -> usize;
+
+    /// The stream ends with what was written.
+    fn finish(&mut self, end: End);
+
+    /// It is over, and not well.
+    fn has_failed(&self, end: End) -> bool;
+
+    /// It is not needed any more. Its peer is told, where there is one.
+    fn end(&mut self, end: End);
+
+    /// How it does, in the terms of Linux TCP; what the transport does not count is 0.
+    fn look(&mut self, end: End) -> Option<TcpInfo>;
+
+    /// Packets whose contents were sent again.
+    fn retransmitted(&mut self, end: End) -> Option<u64>;
+
+    /// Whether it runs without its agent.
+    fn fell_back(&self, end: End) -> bool;
+
+    /// What its second loop did.
+    fn second_loop(&self, _end: End) -> SecondLoop {
+        SecondLoop::default()
+    }
+
+    /// Receives and sends; where there is nothing to do it waits, `longest` at most.
+    fn turn(&mut self, longest: Duration) -> Result<(), Error>;
+}

@@ -1,0 +1,245 @@
+//! QUIC, by noq: a socket for each host and algorithm, made where a flow first needs it. What runs an algorithm is one for all hosts.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+
+use ccplane_algorithms::Registry;
+use ccplane_datapath::Limits;
+use ccplane_emu::Emulator;
+use ccplane_linux::remote_algorithms;
+use ccplane_quic::host::{Congestion, Host, HostError, Identity, Native, Options, Stats};
+use ccplane_quic::{Plane, Stack};
+use ccplane_units::Duration;
+use ccplane_workload::NodeId;
+
+use super::NAME;
+use super::ends::{Begins, End, Ends};
+use crate::contender::{Contender, read};
+use crate::ends::inside;
+use crate::error::Error;
+use crate::packets::RemoteAgent;
+use crate::real::RealPlan;
+use crate::real::drive::place;
+use crate::result::TcpInfo;
+
+/// What is written where the contents do not matter.
+const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+pub(super) struct QuicEnds<'r> {
+    emulator: &'r Emulator,
+    plan: &'r RealPlan,
+    registry: &'r Registry,
+    agent: Option<&'r RemoteAgent>,
+    identity: Identity,
+    hosts: Vec<Host>,
+    /// By host, the first workload of its algorithm, and whether it accepts.
+    places: HashMap<(NodeId, usize, bool), usize>,
+    /// By the first workload of an algorithm.
+    controls: HashMap<usize, Congestion>,
+    /// Of connections that were accepted, the part of their name that has arrived.
+    names: HashMap<End, Vec<u8>>,
+}
+
+impl<'r> QuicEnds<'r> {
+    /// None are made yet.
+    pub fn new(
+        emulator: &'r Emulator,
+        plan: &'r RealPlan,
+        registry: &'r Registry,
+        agent: Option<&'r RemoteAgent>,
+    ) -> Result<QuicEnds<'r>, Error> {
+        let identity = Identity::new().map_err(|why| broken(why.into()))?;
+        Ok(QuicEnds {
+            emulator,
+            plan,
+            registry,
+            agent,
+            identity,
+            hosts: Vec::new(),
+            places: HashMap::new(),
+            controls: HashMap::new(),
+            names: HashMap::new(),
+        })
+    }
+
+    /// The host of a workload's algorithm at a node, and what controls connections that it opens.
+    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<(usize, Congestion), Error> {
+        let (plan, emulator) = (self.plan, self.emulator);
+        let wanted = plan.workloads.get(workload).ok_or(Error::NoContender)?;
+        let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
+        let same = plan
+            .workloads
+            .iter()
+            .position(|other| other.contender == wanted.contender);
+        let same = same.unwrap_or(workload);
+        let congestion = self.control(same, contender)?;
+        let key = (node, same, accepts);
+        if let Some(at) = self.places.get(&key) {
+            return Ok((*at, congestion));
+        }
+        let host = place(plan, node)?;
+        let options = Options {
+            local: SocketAddr::new(host.address, 0),
+            // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
+            window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
+            idle_timeout: None,
+            // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
+            accepted: match &congestion {
+                Congestion::Native(native) => Congestion::Native(*native),
+                Congestion::Steered(_) => Congestion::Native(Native::Cubic),
+            },
+        };
+        let identity = &self.identity;
+        let bind = || {
+            let bound = if accepts {
+                Host::listen(options, identity)
+            } else {
+                Host::bind(options)
+            };
+            bound.map_err(io::Error::other)
+        };
+        let bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
+        let at = self.hosts.len();
+        self.hosts.push(bound);
+        self.places.insert(key, at);
+        Ok((at, congestion))
+    }
+
+    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or noq itself.
+    fn control(&mut self, workload: usize, contender: &Contender) -> Result<Congestion, Error> {
+        if let Some(known) = self.controls.get(&workload) {
+            return Ok(known.clone());
+        }
+        let limits = Limits::default();
+        let control = match (contender, self.agent) {
+            (Contender::Native { name }, _) => Congestion::Native(native(name)?),
+            (Contender::Ccplane { name, parameters }, None) => {
+                let algorithm = self.registry.by_name(name, &read(parameters))?;
+                Congestion::Steered(Plane::in_process(Stack::Noq, algorithm, limits)?)
+            }
+            (Contender::Ccplane { name, .. }, Some(agent)) => {
+                // An agent serves a flow whose algorithm it lacks by the first that it has.
+                remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
+                Congestion::Steered(Plane::agent(Stack::Noq, &agent.address, name, agent.silence, limits)?)
+            }
+        };
+        self.controls.insert(workload, control.clone());
+        Ok(control)
+    }
+}
+
+impl Ends for QuicEnds<'_> {
+    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error> {
+        let (server, _) = self.host(workload, to, true)?;
+        let (client, congestion) = self.host(workload, from, false)?;
+        let peer = self.hosts.get(server).map(Host::local).ok_or(Error::NoContender)?;
+        let fingerprint = self.identity.fingerprint();
+        let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
+        let id = host.connect(peer, Some(fingerprint), &congestion).map_err(broken)?;
+        Ok(((client, id), host.local()))
+    }
+
+    fn accepted(&mut self) -> Option<End> {
+        let mut hosts = self.hosts.iter_mut().enumerate();
+        hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
+    }
+
+    fn begins(&mut self, end: End) -> Begins {
+        let Some(host) = self.hosts.get_mut(end.0) else {
+            return Begins::Gone;
+        };
+        let name = self.names.entry(end).or_default();
+        host.read(end.1, NAME - name.len(), |bytes| name.extend_from_slice(bytes));
+        match <[u8; NAME]>::try_from(name.as_slice()) {
+            Ok(name) => {
+                self.names.remove(&end);
+                Begins::With(name)
+            }
+            Err(_) if host.failure(end.1).is_some() => {
+                self.names.remove(&end);
+                Begins::Gone
+            }
+            Err(_) => Begins::NotYet,
+        }
+    }
+
+    fn read(&mut self, (place, id): End) -> usize {
+        self.hosts
+            .get_mut(place)
+            .map_or(0, |host| host.read(id, usize::MAX, |_| ()))
+    }
+
+    fn write(&mut self, (place, id): End, bytes: &[u8]) -> usize {
+        self.hosts.get_mut(place).map_or(0, |host| host.write(id, bytes))
+    }
+
+    fn fill(&mut self, end: End, most: usize) -> usize {
+        self.write(end, ZEROS.get(..most).unwrap_or(&ZEROS))
+    }
+
+    fn finish(&mut self, (place, id): End) {
+        if let Some(host) = self.hosts.get_mut(place) {
+            host.finish(id);
+        }
+    }
+
+    fn has_failed(&self, (place, id): End) -> bool {
+        self.hosts.get(place).is_none_or(|host| host.failure(id).is_some())
+    }
+
+    fn end(&mut self, (place, id): End) {
+        if let Some(host) = self.hosts.get_mut(place) {
+            host.close(id, true);
+        }
+    }
+
+    fn look(&mut self, (place, id): End) -> Option<TcpInfo> {
+        Some(tcp(&self.hosts.get_mut(place)?.stats(id)?))
+    }
+
+    fn retransmitted(&mut self, (place, id): End) -> Option<u64> {
+        Some(self.hosts.get_mut(place)?.stats(id)?.lost)
+    }
+
+    /// A stack does not tell its controllers apart: it is so of all connections of the algorithm, once one fell back.
+    fn fell_back(&self, (place, _): End) -> bool {
+        let of = self
+            .places
+            .iter()
+            .find(|(_, at)| **at == place)
+            .map(|((_, workload, _), _)| workload);
+        let control = of.and_then(|workload| self.controls.get(workload));
+        matches!(control, Some(Congestion::Steered(plane)) if plane.stats().fallbacks > 0)
+    }
+
+    fn turn(&mut self, longest: Duration) -> Result<(), Error> {
+        Host::turn_all(&mut self.hosts, longest).map_err(broken)
+    }
+}
+
+/// noq's own congestion control of that name.
+pub(crate) fn native(name: &str) -> Result<Native, Error> {
+    Ok(name.parse()?)
+}
+
+/// A socket that works no more spoils every flow.
+fn broken(error: HostError) -> Error {
+    Error::traffic("send over the path", "")(io::Error::other(error))
+}
+
+/// In the terms of Linux TCP; what noq does not tell is 0.
+fn tcp(stats: &Stats) -> TcpInfo {
+    let mss = u64::from(stats.mtu).max(1);
+    let packets = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);
+    TcpInfo {
+        mss: stats.mtu.into(),
+        srtt_us: u32::try_from(stats.srtt.as_micros()).unwrap_or(u32::MAX),
+        ssthresh: packets(stats.ssthresh.unwrap_or(u64::MAX)).min(0x7fff_ffff),
+        cwnd: packets(stats.cwnd),
+        retrans: u32::try_from(stats.lost).unwrap_or(u32::MAX),
+        pacing_rate: stats.pacing_rate.unwrap_or(u64::MAX),
+        bytes_retrans: stats.lost * mss,
+        ..TcpInfo::default()
+    }
+}

@@ -1,0 +1,305 @@
+//! ccplane's transport over UDP: a socket for each host and algorithm, made where a flow first needs it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+
+use ccplane_agent::Agent;
+use ccplane_agent::datapath::{Here, There};
+use ccplane_algorithms::Registry;
+use ccplane_datapath::{Capabilities, Limits};
+use ccplane_emu::Emulator;
+use ccplane_linux::remote_algorithms;
+use ccplane_qdisc::Ecn;
+use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
+use ccplane_transport::{Config, Connection, Native, Phase, Stats, Tail};
+use ccplane_units::Duration;
+use ccplane_workload::NodeId;
+
+use super::NAME;
+use super::ends::{Begins, End, Ends};
+use crate::contender::{Contender, read};
+use crate::ends::inside;
+use crate::error::Error;
+use crate::packets::RemoteAgent;
+use crate::real::RealPlan;
+use crate::real::drive::place;
+use crate::result::{SecondLoop, TcpInfo};
+
+/// Connections that a host takes from others at a time.
+const MOST: usize = 1 << 16;
+
+/// See the module.
+pub(super) struct UdpEnds<'r> {
+    emulator: &'r Emulator,
+    plan: &'r RealPlan,
+    registry: &'r Registry,
+    agent: Option<&'r RemoteAgent>,
+    tail: Option<Tail>,
+    hosts: Vec<Host>,
+    /// By host, the first workload of its algorithm, and whether it accepts.
+    places: HashMap<(NodeId, usize, bool), (usize, Congestion)>,
+}
+
+impl<'r> UdpEnds<'r> {
+    /// None are made yet.
+    pub fn new(
+        emulator: &'r Emulator,
+        plan: &'r RealPlan,
+        registry: &'r Registry,
+        agent: Option<&'r RemoteAgent>,
+        tail: Option<Tail>,
+    ) -> UdpEnds<'r> {
+        UdpEnds {
+            emulator,
+            plan,
+            registry,
+            agent,
+            tail,
+            hosts: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// The socket of a host for a workload's algorithm, and what controls connections that it opens.
+    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<(usize, Congestion), Error> {
+        let (plan, emulator) = (self.plan, self.emulator);
+        let Some(wanted) = plan.workloads.get(workload) else {
+            return Err(Error::NoContender);
+        };
+        let same = plan
+            .workloads
+            .iter()
+            .position(|other| other.contender == wanted.contender);
+        let key = (node, same.unwrap_or(workload), accepts);
+        if let Some((at, congestion)) = self.places.get(&key) {
+            return Ok((*at, congestion.clone()));
+        }
+        let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
+        let host = place(plan, node)?;
+        let options = Options {
+            local: SocketAddr::new(host.address, 0),
+            ..self.options(contender, wanted.wants)
+        };
+        let bind = || Host::bind(options).map_err(io::Error::other);
+        let mut bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
+        let congestion = if accepts {
+            bound.listen(MOST).map_err(broken)?;
+            Congestion::Native(Native::cubic())
+        } else {
+            self.congestion(contender, &mut bound)?
+        };
+        let at = self.hosts.len();
+        self.hosts.push(bound);
+        self.places.insert(key, (at, congestion.clone()));
+        Ok((at, congestion))
+    }
+
+    fn connection(&self, (place, id): End) -> Option<&Connection> {
+        self.hosts.get(place)?.connection(id)
+    }
+
+    /// Of both ends' sockets.
+    fn options(&self, contender: &Contender, wants: Capabilities) -> Options {
+        let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
+        // What accepts sends back under the same control where it is the transport's own, else under Cubic, as in the simulator.
+        let accepted = match contender {
+            Contender::Native { name } => crate::sim::native(name).unwrap_or_else(|_| Native::cubic()),
+            Contender::Ccplane { .. } => Native::cubic(),
+        };
+        let config = Config {
+            ecn: match wants.contains(Capabilities::ECN) {
+                true => Ecn::Ect0,
+                false => Ecn::NotEct,
+            },
+            stamps,
+            tail: self.tail,
+            ..Config::default()
+        };
+        Options {
+            local: SocketAddr::from(([0; 4], 0)),
+            datagram: DATAGRAM,
+            // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
+            window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
+            key: None,
+            dscp: 0,
+            config,
+            stamping: if stamps { Stamping::Software } else { Stamping::Off },
+            link: None,
+            accepted,
+        }
+    }
+
+    /// Who decides windows: an agent in this thread, one in another process, or the transport itself.
+    fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
+        let (name, parameters) = match contender {
+            Contender::Native { name } => return Ok(Congestion::Native(crate::sim::native(name)?)),
+            Contender::Ccplane { name, parameters } => (name, parameters),
+        };
+        let limits = Limits::default();
+        match self.agent {
+            None => {
+                let mut agent = Agent::new(ccplane_agent::Options::default());
+                agent.add_boxed(self.registry.by_name(name, &read(parameters))?)?;
+                host.steer(Here::new(agent), limits);
+            }
+            Some(agent) => {
+                // An agent serves a flow whose algorithm it lacks by the first that it has.
+                remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
+                let remote = agent.address.remote(name, agent.silence);
+                let link = There::connect(remote, host.now()).map_err(ccplane_linux::RemoteError::from)?;
+                host.steer(link, limits);
+            }
+        }
+        Ok(Congestion::Steered(name.clone()))
+    }
+}
+
+impl Ends for UdpEnds<'_> {
+    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error> {
+        let (server, _) = self.host(workload, to, true)?;
+        let (client, congestion) = self.host(workload, from, false)?;
+        let peer = self.hosts.get(server).map(Host::local).ok_or(Error::NoContender)?;
+        let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
+        let id = host.connect(peer, congestion).map_err(broken)?;
+        Ok(((client, id), host.local()))
+    }
+
+    fn accepted(&mut self) -> Option<End> {
+        let mut hosts = self.hosts.iter_mut().enumerate();
+        hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
+    }
+
+    fn begins(&mut self, (place, id): End) -> Begins {
+        let Some(host) = self.hosts.get_mut(place) else {
+            return Begins::Gone;
+        };
+        let (first, second) = host.arrived(id);
+        let mut begin = first.iter().chain(second);
+        let mut name = [0; NAME];
+        for byte in &mut name {
+            match begin.next() {
+                Some(arrived) => *byte = *arrived,
+                None if host.connection(id).is_some() => return Begins::NotYet,
+                None => return Begins::Gone,
+            }
+        }
+        host.take(id, NAME);
+        Begins::With(name)
+    }
+
+    fn read(&mut self, (place, id): End) -> usize {
+        let Some(host) = self.hosts.get_mut(place) else {
+            return 0;
+        };
+        let (first, second) = host.arrived(id);
+        let count = first.len() + second.len();
+        if count > 0 {
+            host.take(id, count);
+        }
+        count
+    }
+
+    fn write(&mut self, (place, id): End, bytes: &[u8]) -> usize {
+        let Some(host) = self.hosts.get_mut(place) else {
+            return 0;
+        };
+        let room = host.room(id);
+        let count = bytes.len().min(room.len());
+        room.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        if count > 0 {
+            host.wrote(id, count);
+        }
+        count
+    }
+
+    fn fill(&mut self, (place, id): End, most: usize) -> usize {
+        let Some(host) = self.hosts.get_mut(place) else {
+            return 0;
+        };
+        let count = host.room(id).len().min(most);
+        if count > 0 {
+            host.wrote(id, count);
+        }
+        count
+    }
+
+    fn finish(&mut self, (place, id): End) {
+        if let Some(host) = self.hosts.get_mut(place) {
+            host.finish(id);
+        }
+    }
+
+    fn has_failed(&self, end: End) -> bool {
+        self.connection(end)
+            .is_none_or(|connection| connection.failure().is_some())
+    }
+
+    fn end(&mut self, (place, id): End) {
+        if let Some(host) = self.hosts.get_mut(place) {
+            // An error of the socket shows with the next turn.
+            let _ = host.abort(id);
+        }
+    }
+
+    fn look(&mut self, end: End) -> Option<TcpInfo> {
+        let connection = self.connection(end)?;
+        Some(tcp(&connection.stats(), connection.mss(), connection.phase()))
+    }
+
+    fn retransmitted(&mut self, end: End) -> Option<u64> {
+        Some(self.connection(end)?.stats().retransmitted.into())
+    }
+
+    fn fell_back(&self, (place, id): End) -> bool {
+        let known = self.hosts.get(place).and_then(|host| host.in_fallback(id));
+        known.unwrap_or(false)
+    }
+
+    fn second_loop(&self, end: End) -> SecondLoop {
+        SecondLoop::of(
+            self.connection(end)
+                .and_then(|connection| connection.tail_stats())
+                .into_iter(),
+        )
+    }
+
+    fn turn(&mut self, longest: Duration) -> Result<(), Error> {
+        Host::turn_all(&mut self.hosts, longest).map_err(broken)
+    }
+}
+
+/// A socket that works no more spoils every flow.
+fn broken(error: UdpError) -> Error {
+    Error::traffic("send over the path", "")(io::Error::other(error))
+}
+
+/// In the terms of Linux TCP; what the transport does not count is 0.
+fn tcp(stats: &Stats, mss: u64, phase: Phase) -> TcpInfo {
+    let segments = |bytes: u64| u32::try_from(bytes / mss.max(1)).unwrap_or(u32::MAX);
+    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    TcpInfo {
+        ca_state: match phase {
+            Phase::Open => 0,
+            Phase::Reduction => 2,
+            Phase::Recovery => 3,
+            Phase::Loss => 4,
+        },
+        mss: mss as u32,
+        unacked: stats.in_flight,
+        srtt_us: us(stats.srtt),
+        ssthresh: segments(stats.ssthresh).min(0x7fff_ffff),
+        cwnd: segments(stats.cwnd),
+        retrans: stats.retransmitted,
+        pacing_rate: if stats.pacing_rate == 0 {
+            u64::MAX
+        } else {
+            stats.pacing_rate
+        },
+        delivered_ce: stats.marked,
+        bytes_acked: stats.acked,
+        min_rtt_us: us(stats.min_rtt),
+        bytes_retrans: u64::from(stats.retransmitted) * mss,
+        ..TcpInfo::default()
+    }
+}
