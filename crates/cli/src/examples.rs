@@ -146,6 +146,26 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "quic send",
+        &[
+            (
+                "as the receiver's own words say, under Copa",
+                "ccplane quic send files.example:4791#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e big.iso --alg copa",
+            ),
+            (
+                "to this host, steered by an agent in another process",
+                "ccplane quic send 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
+            ),
+        ],
+    ),
+    (
+        "quic recv",
+        &[(
+            "one file; prints what the other side has to say",
+            "ccplane quic recv --out big.iso",
+        )],
+    ),
+    (
         "qdisc setup",
         &[(
             "the low classes wait, on a device that is not the bottleneck by itself",

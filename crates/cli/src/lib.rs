@@ -33,6 +33,7 @@ mod paper;
 mod places;
 mod python;
 mod qdisc;
+mod quic;
 mod recv;
 mod results;
 mod run;
@@ -99,6 +100,9 @@ enum Command {
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),
+    /// Send and receive a file over QUIC, steered by any of ccplane's algorithms or by the stack's own.
+    #[command(subcommand)]
+    Quic(quic::QuicCommand),
     /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
@@ -213,6 +217,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
         },
         Command::Send(args) => send::run(&args, &registry, json),
         Command::Recv(args) => recv::run(&args, json),
+        Command::Quic(command) => quic::run(&command, &registry, json),
         Command::Qdisc(command) => qdisc::run(&command, json),
         Command::Measure(args) => measure::run(&args, json),
         Command::Gateway(command) => gateway::run(command, registry, json),

@@ -16,7 +16,7 @@ mod watch;
 use std::sync::{Arc, mpsc};
 
 use ccplane_agent::link::Remote;
-use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_agent::{Agent, DynAlgorithm, Options as AgentOptions};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_linux::select;
@@ -240,15 +240,20 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
 
 /// Adds an algorithm as it was written on the command line.
 pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
+    let algorithm = make(contender, registry)?;
+    agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
+}
+
+/// The algorithm of that name and these parameters; the datapath's own are none.
+pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
             .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
     };
     let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
-    let algorithm = registry
+    registry
         .by_name(name, &parameters)
-        .map_err(|e| Failure::new(Kind::Usage, e))?;
-    agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
+        .map_err(|e| Failure::new(Kind::Usage, e))
 }
 
 /// The kernel names of the algorithms that want time stamps; where devices are given for them, one.

@@ -1,0 +1,306 @@
+//! `ccplane quic send`.
+#![expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use ccplane_agent::link::AgentAddress;
+use ccplane_datapath::Limits;
+use ccplane_files::Hash;
+use ccplane_lab::Contender;
+use ccplane_quic::host::{Congestion, Fingerprint, Host, Stats};
+use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
+use ccplane_units::{Duration, Rate};
+use clap::Args;
+use serde_json::json;
+
+use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
+use crate::attach::make;
+use crate::attach::remote::{ask, may_be_silent, names};
+use crate::exit::{Failure, Kind};
+use crate::transfer::{bar, cpu_seconds, hex};
+use crate::{Registry, interrupt};
+
+/// How long the peer may take to hear that the connection is over, which nothing depends on.
+const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// What to send, where to, and how.
+#[derive(Args)]
+pub struct SendArgs {
+    /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
+    #[arg(value_name = "HOST:PORT#FINGERPRINT")]
+    to: String,
+    /// The file; `-` for standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the stack's own: `native:reno`, `native:cubic`,
+    /// `native:bbr3`.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    alg: Contender,
+    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
+    /// a CCP agent such as portus.
+    #[arg(long, value_name = "ADDRESS")]
+    agent: Option<AgentAddress>,
+    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message.
+    #[arg(long, value_name = "TIME", requires = "agent")]
+    silence: Option<Duration>,
+    /// Owner's limit on UDP payload: never faster, whatever the algorithm says.
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<Rate>,
+    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
+    #[arg(long)]
+    insecure: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let (to, trusted) = receiver(args)?;
+    let congestion = congestion(args, registry)?;
+    let (mut source, length) = source(&args.file)?;
+    let mut host = Host::bind(args.common.options(any(to))?).map_err(failed)?;
+    let stop = interrupt::flag()?;
+    let begun = (Instant::now(), cpu_seconds());
+    let id = host.connect(to, trusted, &congestion).map_err(failed)?;
+    let outcome = carry(&mut host, id, to, &mut *source, length, &stop);
+    let (seconds, cpu_s) = (begun.0.elapsed().as_secs_f64(), cpu_seconds() - begun.1);
+    let stats = host.stats(id).unwrap_or_default();
+    let version = "1";
+    host.close(id, outcome.is_ok());
+    let farewell = Instant::now();
+    while host.count() > 0 && farewell.elapsed() < FAREWELL {
+        host.turn(Duration::from_millis(10)).map_err(failed)?;
+    }
+    // Its paths end, so that the plane has counted everything.
+    drop(host);
+    let steered = match &congestion {
+        Congestion::Steered(plane) => Some(plane.stats()),
+        Congestion::Native(_) => None,
+    };
+    let (bytes, hash) = outcome?;
+    let done = Done {
+        bytes,
+        hash,
+        seconds,
+        cpu_s,
+        stats,
+        steered,
+        version,
+    };
+    print(args, to, &done, json);
+    Ok(())
+}
+
+/// A transfer that succeeded.
+struct Done {
+    bytes: u64,
+    hash: Hash,
+    seconds: f64,
+    cpu_s: f64,
+    stats: Stats,
+    steered: Option<PlaneStats>,
+    version: &'static str,
+}
+
+/// The address, and the fingerprint that belongs to it.
+fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
+    let usage = |text: String, hint: &str| Failure::text(Kind::Usage, text).hint(hint.to_owned());
+    let (address, fingerprint) = match args.to.split_once('#') {
+        Some((address, fingerprint)) => (address, Some(fingerprint)),
+        None => (args.to.as_str(), None),
+    };
+    let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
+    let fingerprint = fingerprint.map_err(|why| usage(why.to_string(), "the receiver prints the whole command"))?;
+    let bad = |why: &dyn std::fmt::Display| {
+        usage(
+            format!("`{address}` is no address: {why}"),
+            "HOST:PORT#FINGERPRINT, as `ccplane quic recv` prints it",
+        )
+    };
+    let mut found = address.to_socket_addrs().map_err(|why| bad(&why))?;
+    let to = found.next().ok_or_else(|| bad(&"the name has no address"))?;
+    if fingerprint.is_none() && !args.insecure && !to.ip().to_canonical().is_loopback() {
+        return Err(usage(
+            format!("{to} without a fingerprint: anybody on the way could take its place"),
+            "add #FINGERPRINT, as `ccplane quic recv` prints it, or --insecure",
+        ));
+    }
+    Ok((to, fingerprint))
+}
+
+/// Who decides the window; an algorithm is begun, or an agent found.
+fn congestion(args: &SendArgs, registry: &Registry) -> Result<Congestion, Failure> {
+    if args.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
+        let text = "--max-rate 0 lets nothing through";
+        return Err(Failure::text(Kind::Usage, text).hint("without it there is no limit"));
+    }
+    let limits = Limits {
+        max_rate: args.max_rate.map_or(u64::MAX, Rate::bytes_per_sec),
+        ..Limits::default()
+    };
+    let refused = |why: PlaneError| {
+        let kind = match why {
+            PlaneError::Missing { .. } | PlaneError::Algorithm(_) => Kind::Usage,
+            _ => Kind::Failed,
+        };
+        Failure::new(kind, why)
+    };
+    match (&args.alg, &args.agent) {
+        (Contender::Native { .. }, _) if args.max_rate.is_some() => {
+            let text = "--max-rate limits what ccplane steers, and the stack's own control takes no limit";
+            Err(Failure::text(Kind::Usage, text).hint("choose one of ccplane's algorithms, such as --alg cubic"))
+        }
+        (Contender::Native { .. }, Some(_)) => {
+            let text = "an agent runs ccplane's algorithms, not the stack's own";
+            Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
+        }
+        (Contender::Native { name }, None) => {
+            let native = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
+            Ok(Congestion::Native(native))
+        }
+        (Contender::Ccplane { name, .. }, Some(address)) => {
+            may_be_silent(address, args.silence)?;
+            names(std::slice::from_ref(&args.alg), address)?;
+            ask(address, &[name], limits.fallback_after)?;
+            let plane = Plane::agent(Stack::Noq, address, name, args.silence, limits).map_err(refused)?;
+            Ok(Congestion::Steered(plane))
+        }
+        (Contender::Ccplane { .. }, None) => {
+            let algorithm = make(&args.alg, registry)?;
+            let plane = Plane::in_process(Stack::Noq, algorithm, limits).map_err(refused)?;
+            Ok(Congestion::Steered(plane))
+        }
+    }
+}
+
+/// What to send, and how long it is, as far as that is known.
+fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
+    if file == std::path::Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let bad = |why: io::Error| Failure::text(Kind::Usage, format!("{}: {why}", file.display()));
+    let opened = File::open(file).map_err(bad)?;
+    let about = opened.metadata().map_err(bad)?;
+    if about.is_dir() {
+        let text = format!("{} is a folder", file.display());
+        return Err(Failure::text(Kind::Usage, text).hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
+    }
+    Ok((Box::new(opened), about.is_file().then_some(about.len())))
+}
+
+/// Sends everything and takes the receipt: bytes and hash of what arrived.
+fn carry(
+    host: &mut Host,
+    id: u64,
+    to: SocketAddr,
+    source: &mut dyn Read,
+    length: Option<u64>,
+    stop: &AtomicBool,
+) -> Result<(u64, Hash), Failure> {
+    let bar = bar(length);
+    let (mut piece, mut place, mut filled) = (vec![0; PIECE], 0, 0);
+    let (mut read, mut ended) = (0, false);
+    let mut hasher = blake3::Hasher::new();
+    let mut receipt = Vec::with_capacity(RECEIPT);
+    while !host.has_read_all(id) {
+        if interrupt::raised(stop) {
+            return Err(Failure::text(Kind::Failed, "interrupted"));
+        }
+        if let Some(why) = host.failure(id) {
+            return Err(lost(host.is_connected(id), to, &why.to_string()));
+        }
+        while host.is_connected(id) && !ended {
+            if place == filled {
+                filled = source
+                    .read(&mut piece)
+                    .map_err(|why| Failure::text(Kind::Failed, format!("what is sent cannot be read: {why}")))?;
+                place = 0;
+                if filled == 0 {
+                    ended = true;
+                    host.finish(id);
+                    break;
+                }
+                hasher.update(piece.get(..filled).unwrap_or_default());
+                read += filled as u64;
+            }
+            match host.write(id, piece.get(place..filled).unwrap_or_default()) {
+                0 => break,
+                count => place += count,
+            }
+        }
+        bar.set_position(read - (filled - place) as u64);
+        let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
+        host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
+        host.turn(LOOK_EVERY).map_err(failed)?;
+    }
+    bar.finish_and_clear();
+    let hash = *hasher.finalize().as_bytes();
+    match Hash::try_from(receipt.as_slice()) {
+        Ok(theirs) if theirs == hash => Ok((read, hash)),
+        Ok(theirs) => Err(Failure::text(
+            Kind::Failed,
+            format!(
+                "what arrived at {to} is something else than was sent: its hash there is {}",
+                hex(&theirs)
+            ),
+        )
+        .hint("did the file change meanwhile?")),
+        Err(_) => Err(
+            Failure::text(Kind::Failed, format!("the receiver at {to} ended without a receipt"))
+                .hint("it says why on its own terminal"),
+        ),
+    }
+}
+
+fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
+    if connected {
+        return Failure::text(Kind::Failed, format!("the transfer to {to} ended: {why}"));
+    }
+    let text = format!("no connection to {to}: {why}");
+    let hint = if why.contains("certificate") {
+        "the fingerprint is of another receiver: take the command that it prints"
+    } else {
+        "is `ccplane quic recv` running there? does the path carry UDP?"
+    };
+    Failure::text(Kind::Failed, text).hint(hint)
+}
+
+fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
+    let Done {
+        bytes, seconds, stats, ..
+    } = done;
+    let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
+    let srtt_ms = stats.srtt.as_nanos() as f64 / 1e6;
+    if json {
+        let object = json!({
+            "to": to.to_string(), "files": 1, "bytes": bytes, "resumed_bytes": 0, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
+            "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s, "mss": stats.mtu,
+            "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 }, "retransmitted": stats.lost, "lost": stats.lost,
+            "srtt_ms": srtt_ms, "cwnd": stats.cwnd, "pacing_rate_bytes_per_s": stats.pacing_rate,
+            "stack": args.common.stack.name(), "version": done.version,
+            "reports": done.steered.map(|steered| steered.reports), "fallbacks": done.steered.map(|steered| steered.fallbacks),
+        });
+        println!("{object}");
+        return;
+    }
+    let hash = &hex(&done.hash)[..16];
+    println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+    let paced = stats.pacing_rate.map_or_else(String::new, |rate| {
+        format!(", paced at {}", Rate::from_bytes_per_sec(rate))
+    });
+    println!(
+        "{} of {} packets lost, RTT {srtt_ms:.2} ms{paced}, {:.2} s of CPU",
+        stats.lost, stats.sent, done.cpu_s
+    );
+    if let Some(steered) = done.steered.filter(|steered| steered.fallbacks > 0) {
+        println!(
+            "its algorithm was silent {} times, and NewReno went on",
+            steered.fallbacks
+        );
+    }
+}
