@@ -438,7 +438,7 @@ impl Agent {
             let name = known.map_or("unknown", |p| &p.name);
             // An algorithm may offer a program for each kind of datapath; a flow that is set a missing one says so louder.
             return match why {
-                Refusal::Unsupported(_) => {
+                Refusal::Unsupported(_) | Refusal::Missing(_) => {
                     tracing::info!(datapath = from.0, program = name, %why, "not a program for it")
                 }
                 _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),

@@ -19,6 +19,7 @@ pub(super) struct Connection {
     pub state: State,
     /// The client opens the stream.
     opens: bool,
+    pub connected: bool,
     stream: Option<StreamId>,
     finished: bool,
     /// Everything that was written, and the end, is acknowledged.
@@ -36,6 +37,7 @@ impl Connection {
             handle,
             state,
             opens,
+            connected: false,
             stream: None,
             finished: false,
             sent_all: false,
@@ -49,6 +51,7 @@ impl Connection {
     pub fn events(&mut self) {
         while let Some(event) = self.state.poll() {
             match event {
+                Event::Connected => self.connected = true,
                 Event::ConnectionLost { reason } => self.failure = self.failure.take().or(Some(reason)),
                 Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => self.sent_all = true,
                 _ => {}
@@ -58,7 +61,7 @@ impl Connection {
 
     /// Its stream, once there may be one.
     fn stream(&mut self) -> Option<StreamId> {
-        if self.stream.is_none() && !self.state.is_handshaking() {
+        if self.stream.is_none() && self.connected {
             let mut streams = self.state.streams();
             self.stream = if self.opens {
                 streams.open(Dir::Bi)

@@ -214,9 +214,7 @@ impl Host {
 
     /// Its handshake is over.
     pub fn is_connected(&self, id: u64) -> bool {
-        self.connections
-            .get(&id)
-            .is_some_and(|connection| !connection.state.is_handshaking())
+        self.connections.get(&id).is_some_and(|connection| connection.connected)
     }
 
     /// Why it ended early, if it did.

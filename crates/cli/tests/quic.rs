@@ -1,0 +1,264 @@
+//! `ccplane quic`: a file over QUIC on loopback, by an algorithm in the process, an agent in another, or the stack's own.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use common::eventually;
+
+/// A folder that is gone however the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("ccplane-quic-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file of so many bytes that no two pages of are alike.
+    fn filled(&self, name: &str, bytes: usize) -> PathBuf {
+        let text: Vec<u8> = (0..bytes as u64)
+            .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+            .collect();
+        let path = self.file(name);
+        fs::write(&path, text).expect("room on the disk");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ccplane() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ccplane"))
+}
+
+/// A receiver, and where and as whom it is reached.
+fn receiver(folder: &Folder, out: &Path) -> (Running, String) {
+    let mut process = ccplane()
+        .args(["--json", "quic", "recv", "--listen", "127.0.0.1:0", "--identity"])
+        .arg(folder.file("identity"))
+        .arg("--out")
+        .arg(out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(process.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says where it listens");
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    let told: Value = serde_json::from_str(&line).expect("JSON");
+    let text = |key: &str| told[key].as_str().expect("a text").to_owned();
+    (
+        Running(process),
+        format!("{}#{}", text("listening"), text("fingerprint")),
+    )
+}
+
+fn send(to: &str, file: &Path, more: &[&str]) -> Output {
+    ccplane()
+        .args(["--json", "quic", "send", to])
+        .arg(file)
+        .args(more)
+        .output()
+        .expect("it starts")
+}
+
+fn refused(output: &Output, code: i32, parts: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr).replace("\n  │ ", " ");
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "`{part}` is not in: {said}");
+    }
+}
+
+#[test]
+fn a_file_arrives_whole_under_its_name_and_only_then() {
+    let folder = Folder::new("arrives");
+    let (file, out) = (folder.filled("sent", 3_000_000), folder.file("out"));
+    let (mut process, to) = receiver(&folder, &out);
+    let output = send(&to, &file, &["--alg", "copa:delta=0.25"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (
+            &told["bytes"],
+            &told["stack"],
+            &told["version"],
+            &told["fallbacks"],
+            &told["encrypted"]
+        ),
+        (&3_000_000.into(), &"noq".into(), &"1".into(), &0.into(), &true.into()),
+        "{told}"
+    );
+    assert!(told["reports"].as_u64().is_some_and(|reports| reports > 0), "{told}");
+    let hash = blake3::hash(&fs::read(&file).expect("it is there"))
+        .to_hex()
+        .to_string();
+    assert_eq!(told["blake3"], hash.as_str());
+    assert!(process.0.wait().expect("it ends").success());
+    assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
+    assert!(!folder.file("out.part").exists());
+
+    // What is there is not replaced.
+    let again = ccplane()
+        .args(["quic", "recv", "--listen", "127.0.0.1:0", "--out"])
+        .arg(&out)
+        .output()
+        .expect("it starts");
+    refused(&again, 2, &["exists", "--force"]);
+}
+
+#[test]
+fn a_receiver_of_another_fingerprint_gets_nothing() {
+    let folder = Folder::new("fingerprint");
+    let file = folder.filled("sent", 10_000);
+    let (_process, to) = receiver(&folder, &folder.file("out"));
+    let (address, _) = to.split_once('#').expect("a fingerprint");
+    let other = format!("{address}#{}", "0".repeat(64));
+    refused(&send(&other, &file, &[]), 1, &["certificate", "another receiver"]);
+    refused(
+        &send(&format!("{address}#12"), &file, &[]),
+        2,
+        &["64 hexadecimal digits"],
+    );
+    refused(
+        &send("192.0.2.1:4791", &file, &[]),
+        2,
+        &["without a fingerprint", "--insecure"],
+    );
+    refused(&send(&to, &file, &["--alg", "dctcp"]), 2, &["ECN counts", "noq"]);
+    refused(
+        &send(&to, &file, &["--alg", "native:vegas"]),
+        2,
+        &["noq has no", "bbr3"],
+    );
+    refused(&send(&to, &file, &["--stack", "quiche"]), 2, &["quiche", "noq"]);
+    refused(&send(&to, &folder.0, &[]), 2, &["is a folder"]);
+    refused(
+        &send("127.0.0.1:9", &file, &["--timeout", "1s"]),
+        1,
+        &["no connection", "is `ccplane quic recv` running"],
+    );
+    assert!(!folder.file("out").exists());
+}
+
+/// Cut off in the middle, the file has not come to be.
+#[test]
+fn what_is_not_whole_is_not_kept() {
+    let folder = Folder::new("cut");
+    let (file, out) = (folder.filled("sent", 20_000_000), folder.file("out"));
+    let (mut process, to) = receiver(&folder, &out);
+    let mut sender = ccplane()
+        .args(["quic", "send", &to])
+        .arg(&file)
+        .args(["--max-rate", "80mbit"])
+        .spawn()
+        .map(Running)
+        .expect("it starts");
+    eventually("it has begun", || folder.file("out.part").exists());
+    kill(Pid::from_raw(sender.0.id() as i32), Signal::SIGINT).expect("it runs");
+    assert_eq!(sender.0.wait().expect("it ends").code(), Some(1));
+    assert_eq!(process.0.wait().expect("it ends").code(), Some(1));
+    assert!(!out.exists() && !folder.file("out.part").exists());
+}
+
+fn agent(socket: &Path) -> Running {
+    let process = ccplane()
+        .args(["agent", "--alg", "cubic", "--unix"])
+        .arg(socket)
+        .stderr(Stdio::null())
+        .spawn();
+    let agent = Running(process.expect("it starts"));
+    eventually("the agent listens", || {
+        std::os::unix::net::UnixStream::connect(socket).is_ok() || socket.exists()
+    });
+    agent
+}
+
+/// An agent that is stopped, goes on, is killed and started again: the transfer does not stand still for longer than it takes to notice,
+/// and its flow is taken over each time.
+#[test]
+fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
+    let folder = Folder::new("agent");
+    // 4.8 s at the owner's limit.
+    let file = folder.filled("sent", 60_000_000);
+    let socket = folder.file("socket");
+    let mut first = agent(&socket);
+    let (mut process, to) = receiver(&folder, Path::new("-"));
+    let mut arriving = process.0.stdout.take().expect("piped");
+    let watch = std::thread::spawn(move || {
+        let (mut bytes, mut longest, mut last) = (0, Duration::ZERO, None::<Instant>);
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count) = arriving.read(&mut buffer) {
+            let now = Instant::now();
+            if count == 0 {
+                break;
+            }
+            longest = longest.max(last.map_or(Duration::ZERO, |last| now - last));
+            (bytes, last) = (bytes + count, Some(now));
+        }
+        (bytes, longest)
+    });
+    let address = format!("unix:{}", socket.display());
+    let sender = ccplane()
+        .args(["--json", "quic", "send", &to])
+        .arg(&file)
+        .args(["--agent", &address, "--alg", "cubic", "--max-rate", "100mbit"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let wait = |ms| std::thread::sleep(Duration::from_millis(ms));
+    wait(700);
+    let pid = Pid::from_raw(first.0.id() as i32);
+    kill(pid, Signal::SIGSTOP).expect("it runs");
+    wait(900);
+    kill(pid, Signal::SIGCONT).expect("it runs");
+    wait(700);
+    first.0.kill().expect("it runs");
+    drop(first);
+    wait(700);
+    let _second = agent(&socket);
+    let output = sender.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let (bytes, longest) = watch.join().expect("it counts");
+    println!("longest gap {longest:?}, {told}");
+    assert_eq!(bytes, 60_000_000);
+    // The time to notice is 500 ms, and nothing stands still in it; the rest is for a busy machine.
+    assert!(longest < Duration::from_millis(600), "nothing came for {longest:?}");
+    let count = |key: &str| told[key].as_u64().expect("a number");
+    assert_eq!(count("fallbacks"), 2, "{told}");
+    assert!(count("reports") > 50, "{told}");
+}
