@@ -15,6 +15,7 @@ mod figures;
 pub mod gateway;
 pub mod kernel;
 pub mod peers;
+pub mod quic;
 mod rounds;
 pub mod sim;
 pub mod transport;

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
-use ccplane_bench::{Error, Figures, agent, arena, control_loop, datapath, dx, emu, gateway, kernel, sim, transport};
+use ccplane_bench::{
+    Error, Figures, agent, arena, control_loop, datapath, dx, emu, gateway, kernel, quic, sim, transport,
+};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_report::Provenance;
@@ -41,6 +43,8 @@ pub enum BenchCommand {
     Emu,
     /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a bundle's memory, outages.
     Gateway(GatewayArgs),
+    /// QUIC: what ccplane costs behind noq, and how it does beside noq's own control, on loopback and behind a link.
+    Quic(QuicArgs),
     /// The arena: CPU time of a candidate, and how many a search has in an hour.
     Arena,
     /// The other end of `control-loop` and `agent`.
@@ -106,6 +110,14 @@ pub struct GatewayArgs {
     quick: bool,
 }
 
+/// How much to measure.
+#[derive(Args)]
+pub struct QuicArgs {
+    /// Two rounds of half a second on loopback, two of two seconds behind the link: whether it runs, and no more.
+    #[arg(long)]
+    quick: bool,
+}
+
 /// What to run.
 #[derive(Args)]
 pub struct SimArgs {
@@ -134,7 +146,10 @@ pub enum Peer {
 /// Runs a benchmark.
 pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     // Before the load is our own.
-    let quick = matches!(command, BenchCommand::Gateway(GatewayArgs { quick: true, .. }));
+    let quick = matches!(
+        command,
+        BenchCommand::Gateway(GatewayArgs { quick: true, .. }) | BenchCommand::Quic(QuicArgs { quick: true })
+    );
     let provenance = Provenance::now(crate::build(), command_line(), quick);
     let figures = match command {
         BenchCommand::Datapath => datapath::run().map_err(failure)?,
@@ -181,6 +196,22 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             };
             doctor::require(&[Need::Emulator])?;
             with_bar(|step| gateway::run(&gateway::Options { run, rounds }, step))?
+        }
+        BenchCommand::Quic(QuicArgs { quick }) => {
+            let seconds = Duration::from_secs;
+            let options = if *quick {
+                quic::Options {
+                    run: (Duration::from_millis(500), seconds(2)),
+                    rounds: (2, 2),
+                }
+            } else {
+                quic::Options {
+                    run: (seconds(2), seconds(10)),
+                    rounds: (9, 5),
+                }
+            };
+            doctor::require(&[Need::Emulator, Need::KernelTcp])?;
+            with_bar(|step| quic::run(&options, registry, step))?
         }
         BenchCommand::Arena => arena::run(registry).map_err(failure)?,
         BenchCommand::Peer(args) => return peer(args),

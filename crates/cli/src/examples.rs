@@ -208,6 +208,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("bench sim", &[("", "ccplane bench sim")]),
     ("bench emu", &[("", "ccplane bench emu")]),
     ("bench gateway", &[("", "ccplane bench gateway")]),
+    ("bench quic", &[("", "ccplane bench quic --json")]),
     ("bench arena", &[("", "ccplane bench arena --json")]),
     (
         "paper",

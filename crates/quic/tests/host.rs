@@ -17,6 +17,7 @@ fn options() -> Options {
         local: ([127, 0, 0, 1], 0).into(),
         window: 8 << 20,
         idle_timeout: Some(Duration::from_secs(5)),
+        max_rate: None,
         accepted: Congestion::Native(Native::Cubic),
     }
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ccplane_files::Hash;
 use ccplane_quic::host::{Congestion, HostError, Native, Options};
-use ccplane_units::{Bytes, Duration};
+use ccplane_units::{Bytes, Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Registry;
@@ -59,7 +59,7 @@ impl StackArg {
 }
 
 impl CommonArgs {
-    fn options(&self, local: SocketAddr) -> Result<Options, Failure> {
+    fn options(&self, local: SocketAddr, max_rate: Option<Rate>) -> Result<Options, Failure> {
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
             let text = format!("--window {window} is out of range");
@@ -72,6 +72,7 @@ impl CommonArgs {
             local,
             window: window as usize,
             idle_timeout: Some(self.timeout),
+            max_rate,
             accepted: Congestion::Native(Native::Cubic),
         })
     }

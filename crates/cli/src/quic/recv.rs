@@ -42,7 +42,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let once = args.once || !is_device(&args.out);
     refuse_existing(args)?;
     let identity = Identity::load(&identity_file(args)?).map_err(|why| Failure::new(Kind::Usage, why))?;
-    let mut host = Host::listen(args.common.options(args.listen)?, &identity).map_err(failed)?;
+    let mut host = Host::listen(args.common.options(args.listen, None)?, &identity).map_err(failed)?;
     let stop = interrupt::flag()?;
     let (local, fingerprint) = (host.local(), identity.fingerprint());
     // Standard output may be what is received.

@@ -63,7 +63,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let (to, trusted) = receiver(args)?;
     let congestion = congestion(args, registry)?;
     let (mut source, length) = source(&args.file)?;
-    let mut host = Host::bind(args.common.options(any(to))?).map_err(failed)?;
+    let mut host = Host::bind(args.common.options(any(to), args.max_rate)?).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, trusted, &congestion).map_err(failed)?;
@@ -151,10 +151,6 @@ fn congestion(args: &SendArgs, registry: &Registry) -> Result<Congestion, Failur
         Failure::new(kind, why)
     };
     match (&args.alg, &args.agent) {
-        (Contender::Native { .. }, _) if args.max_rate.is_some() => {
-            let text = "--max-rate limits what ccplane steers, and the stack's own control takes no limit";
-            Err(Failure::text(Kind::Usage, text).hint("choose one of ccplane's algorithms, such as --alg cubic"))
-        }
         (Contender::Native { .. }, Some(_)) => {
             let text = "an agent runs ccplane's algorithms, not the stack's own";
             Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))

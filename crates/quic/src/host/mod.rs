@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -48,6 +48,8 @@ pub struct Options {
     pub window: usize,
     /// How long a peer may be silent; for ever where there is none.
     pub idle_timeout: Option<Duration>,
+    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no limit.
+    pub max_rate: Option<Rate>,
     /// What decides the windows of connections that it accepts.
     pub accepted: Congestion,
 }
@@ -449,6 +451,7 @@ fn transport(options: &Options, congestion: &Congestion) -> Result<TransportConf
         IdleTimeout::try_from(idle).ok()
     });
     config.max_idle_timeout(timeout);
+    config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
     congestion.put_into(&mut config)?;
     Ok(config)
 }

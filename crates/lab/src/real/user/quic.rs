@@ -84,6 +84,7 @@ impl<'r> QuicEnds<'r> {
             // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
             window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
             idle_timeout: None,
+            max_rate: None,
             // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
             accepted: match &congestion {
                 Congestion::Native(native) => Congestion::Native(*native),
