@@ -23,8 +23,12 @@ struct Packet {
     app_limited: bool,
 }
 
-/// 48 bytes a packet in flight are the aim; a ring that doubles has up to twice what is in it.
-const _: () = assert!(size_of::<Packet>() <= 40);
+/// A ring that grows by half has room for half as much again at most: 48 bytes a packet.
+const _: () = assert!(size_of::<Packet>() <= 32);
+
+/// Packets that a ring has room for at least, and that one keeps room for when nothing is in flight.
+const LEAST: usize = 16;
+const KEPT: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -95,6 +99,9 @@ impl Packets {
     }
 
     pub fn sent(&mut self, at: Time, number: u64, bytes: u16, stamp: Stamp, app_limited: bool) {
+        if self.ring.len() == self.ring.capacity() {
+            self.ring.reserve_exact((self.ring.len() / 2).max(LEAST));
+        }
         self.ring.push_back(Packet {
             at,
             number: number as u32,
@@ -176,6 +183,9 @@ impl Packets {
             }
             self.ring.pop_front();
             self.first += 1;
+        }
+        if self.ring.is_empty() && self.ring.capacity() > KEPT {
+            self.ring.shrink_to(KEPT);
         }
         self.call = self.call.wrapping_add(1);
         passed

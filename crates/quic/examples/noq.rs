@@ -1,0 +1,75 @@
+//! An algorithm of one's own behind noq: a server that sends, a client that takes, both in this process.
+//!
+//! `cargo run --release -p ccplane-quic --example noq`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_units::Bytes;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+
+/// One packet more for each RTT without loss, half the window with one.
+struct Mine;
+
+impl Algorithm for Mine {
+    /// The window, and the size of a packet.
+    type Flow = (u64, u64);
+
+    fn name(&self) -> &str {
+        "mine"
+    }
+
+    fn programs(&self) -> Programs {
+        let fold = "(def (Report (volatile lost 0)))
+            (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (fallthrough))
+            (when (|| (> Micros Flow.srtt_us) (> Ack.lost_pkts_sample 0)) (report) (:= Micros 0))";
+        Programs::new().with("fold", fold)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
+        control.program("fold", &[]);
+        (info.cwnd.get(), info.mss.get())
+    }
+
+    fn on_report(&mut self, (cwnd, mss): &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let lost = report.get("lost").unwrap_or(0) > 0;
+        *cwnd = if lost { (*cwnd / 2).max(2 * *mss) } else { *cwnd + *mss };
+        control.cwnd(Bytes::new(*cwnd));
+    }
+}
+
+#[tokio::main]
+#[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let plane = Plane::in_process(Stack::Noq, ccplane_agent::boxed(Mine), Limits::default())?;
+    let mut transport = noq::TransportConfig::default();
+    transport.congestion_controller_factory(plane.noq()?); // the one line that an application adds
+
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
+    let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
+    let mut server = noq::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())?;
+    server.transport_config(Arc::new(transport));
+    let server = noq::Endpoint::server(server, "127.0.0.1:0".parse()?)?;
+    let address = server.local_addr()?;
+    let sending = tokio::spawn(async move {
+        let connection = server.accept().await.ok_or("nobody came")?.await.map_err(|why| why.to_string())?;
+        let mut stream = connection.open_uni().await.map_err(|why| why.to_string())?;
+        stream.write_all(&vec![0; 100_000_000]).await.map_err(|why| why.to_string())?;
+        stream.finish().map_err(|why| why.to_string())?;
+        stream.stopped().await.map_err(|why| why.to_string())
+    });
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(key.cert.der().clone())?;
+    let client = noq::Endpoint::client("127.0.0.1:0".parse()?)?;
+    client.set_default_client_config(noq::ClientConfig::with_root_certificates(Arc::new(roots))?);
+    let connection = client.connect(address, "localhost")?.await?;
+    let begun = Instant::now();
+    let arrived = connection.accept_uni().await?.read_to_end(200_000_000).await?.len();
+    let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
+    sending.await??;
+    println!("{arrived} bytes at {mbit:.0} Mbit/s under an algorithm of its own: {:?}", plane.stats());
+    Ok(())
+}
