@@ -54,9 +54,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = noq::Endpoint::server(server, "127.0.0.1:0".parse()?)?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {
-        let connection = server.accept().await.ok_or("nobody came")?.await.map_err(|why| why.to_string())?;
+        let connection = server
+            .accept()
+            .await
+            .ok_or("nobody came")?
+            .await
+            .map_err(|why| why.to_string())?;
         let mut stream = connection.open_uni().await.map_err(|why| why.to_string())?;
-        stream.write_all(&vec![0; 100_000_000]).await.map_err(|why| why.to_string())?;
+        stream
+            .write_all(&vec![0; 100_000_000])
+            .await
+            .map_err(|why| why.to_string())?;
         stream.finish().map_err(|why| why.to_string())?;
         stream.stopped().await.map_err(|why| why.to_string())
     });
@@ -70,6 +78,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arrived = connection.accept_uni().await?.read_to_end(200_000_000).await?.len();
     let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     sending.await??;
-    println!("{arrived} bytes at {mbit:.0} Mbit/s under an algorithm of its own: {:?}", plane.stats());
+    println!(
+        "{arrived} bytes at {mbit:.0} Mbit/s under an algorithm of its own: {:?}",
+        plane.stats()
+    );
     Ok(())
 }

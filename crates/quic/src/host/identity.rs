@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -107,8 +109,8 @@ impl Identity {
                     .mode(0o600)
                     .open(path)
                     .map_err(file)?;
-                out.write_all((certificate.pem() + &key.serialize_pem()).as_bytes())
-                    .map_err(file)?;
+                let text = pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der());
+                out.write_all(text.as_bytes()).map_err(file)?;
             }
             Err(why) => return Err(file(why)),
             Ok(known) if known.permissions().mode() & 0o077 != 0 => {
@@ -170,6 +172,14 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])?.self_signed(&key)?;
     Ok((certificate, key))
+}
+
+/// RFC 7468: lines of 64 characters between a label's two.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
+    let body: String = lines.map(|line| format!("{line}\n")).collect();
+    format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
 }
 
 impl Fingerprint {
