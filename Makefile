@@ -18,6 +18,7 @@ build:
 test:
 	@scripts/setup test
 	cargo test --workspace --locked
+	cargo test -p ccplane-quic --features quinn --test quinn --locked
 	scripts/python test
 	crates/linux/bpf/build.sh --check
 	scripts/qemu
@@ -25,6 +26,8 @@ test:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p ccplane-quic --no-default-features --locked -- -D warnings
+	cargo clippy -p ccplane-quic --no-default-features --features quinn --all-targets --locked -- -D warnings
 	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	python3 scripts/deps --self-test
 	python3 scripts/deps

@@ -113,6 +113,11 @@ impl<W: Way> Datapath<W> {
         Some(self.flows.get(&flow)?.reports)
     }
 
+    /// How many reports the flows that live have made together.
+    pub fn all_reports(&self) -> u64 {
+        self.flows.values().map(|local| local.reports).sum()
+    }
+
     /// Sends what is to be sent, and takes nothing.
     pub fn flush(&mut self, now: Time) {
         self.shared.way.flush(now);

@@ -59,6 +59,14 @@ pub fn quic_path(data: &[u8]) {
             }
             190 => path.acked(now, u64::from(which), Time::from_micros(u64::from(which))),
             191 => path.lost(now, u64::MAX - u64::from(which), which.into()),
+            203 => path.lost_until(now, now, u64::from(which) * 50),
+            204 => {
+                // It may be any of those that left then.
+                if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
+                    path.acked_one_of(now, packet.at);
+                    told += u64::from(u16::MAX);
+                }
+            }
             192..=194 => path.marked(which.into(), u64::from(which) * 1_000),
             195 => path.marked(u32::MAX, u64::MAX),
             196 => path.persistent(),

@@ -28,6 +28,8 @@ pub mod host;
 mod noq;
 mod path;
 mod plane;
+#[cfg(feature = "quinn")]
+mod quinn;
 mod stack;
 
 pub use ccplane_agent::link::AgentAddress;

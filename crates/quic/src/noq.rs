@@ -19,7 +19,6 @@ impl Plane {
     pub fn noq(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
         match self.stack() {
             Stack::Noq => Ok(Arc::new(Noq(self.clone()))),
-            #[allow(unreachable_patterns, reason = "there are more stacks with more features")]
             other => Err(PlaneError::WrongStack {
                 of: other.name(),
                 asked: Stack::Noq.name(),

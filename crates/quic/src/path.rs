@@ -233,43 +233,20 @@ impl Path {
     pub fn acked(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
-        let Some(settled) = self.packets.acked(number, sent) else {
-            self.strays += 1;
-            return;
-        };
-        let Settled {
-            order,
-            at,
-            stamp,
-            app_limited,
-            bytes,
-            was_lost,
-        } = settled;
-        if was_lost {
-            self.window.on_wrong();
+        match self.packets.acked(number, sent) {
+            Some(settled) => self.gather(&settled, edge),
+            None => self.strays += 1,
         }
-        let gathered = &mut self.gathered;
-        gathered.newly += 1;
-        gathered.newly_bytes += bytes;
-        if order < edge {
-            gathered.late += 1;
-            gathered.late_bytes += bytes;
+    }
+
+    /// One of the packets that left at `sent` is acknowledged, of a stack that tells no numbers.
+    pub fn acked_one_of(&mut self, now: Time, sent: Time) {
+        self.advance(now);
+        let edge = self.packets.edge();
+        match self.packets.acked_of(sent) {
+            Some(settled) => self.gather(&settled, edge),
+            None => self.strays += 1,
         }
-        gathered.largest = gathered.largest.max(Some(order));
-        let latest = Latest {
-            at,
-            stamp,
-            app_limited,
-            order,
-        };
-        if gathered
-            .latest
-            .is_none_or(|known| (known.at, known.order) < (at, order))
-        {
-            gathered.latest = Some(latest);
-        }
-        self.acked_bytes += bytes;
-        self.latest_sent = self.latest_sent.max(at);
     }
 
     /// The stack takes a packet for lost.
@@ -279,9 +256,21 @@ impl Path {
             self.strays += 1;
             return;
         };
-        self.gathered.lost += 1;
-        self.gathered.largest_lost = self.gathered.largest_lost.max(Some(order));
-        self.lost_packets += 1;
+        self.note_lost(order);
+    }
+
+    /// So many bytes were lost, of packets that left no later than `until`: the oldest, of a stack that does not say which.
+    pub fn lost_until(&mut self, now: Time, until: Time, bytes: u64) {
+        self.advance(now);
+        let mut left = bytes;
+        while left > 0 {
+            let Some((order, size)) = self.packets.oldest_lost(until) else {
+                self.strays += 1;
+                return;
+            };
+            left = left.saturating_sub(size.max(1));
+            self.note_lost(order);
+        }
     }
 
     /// What was lost lasted for long enough to be persistent congestion (RFC 9002, 7.6).
@@ -377,6 +366,38 @@ impl Path {
 impl Path {
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
+    }
+
+    /// A packet is acknowledged; before the call the left edge was at `edge`.
+    fn gather(&mut self, settled: &Settled, edge: u64) {
+        if settled.was_lost {
+            self.window.on_wrong();
+        }
+        let gathered = &mut self.gathered;
+        gathered.newly += 1;
+        gathered.newly_bytes += settled.bytes;
+        if settled.order < edge {
+            gathered.late += 1;
+            gathered.late_bytes += settled.bytes;
+        }
+        gathered.largest = gathered.largest.max(Some(settled.order));
+        let newer = |known: &Latest| (known.at, known.order) < (settled.at, settled.order);
+        if gathered.latest.as_ref().is_none_or(newer) {
+            gathered.latest = Some(Latest {
+                at: settled.at,
+                stamp: settled.stamp,
+                app_limited: settled.app_limited,
+                order: settled.order,
+            });
+        }
+        self.acked_bytes += settled.bytes;
+        self.latest_sent = self.latest_sent.max(settled.at);
+    }
+
+    fn note_lost(&mut self, order: u64) {
+        self.gathered.lost += 1;
+        self.gathered.largest_lost = self.gathered.largest_lost.max(Some(order));
+        self.lost_packets += 1;
     }
 
     fn sample(&mut self, gathered: &Gathered) -> (Duration, RateSample) {

@@ -52,7 +52,7 @@ pub struct PlaneStats {
     pub opened: u64,
     /// Of them, those that have ended.
     pub closed: u64,
-    /// Reports to the agent, of paths that have ended.
+    /// Reports to the agent.
     pub reports: u64,
     /// How often a path fell back to NewReno.
     pub fallbacks: u64,
@@ -125,7 +125,7 @@ impl Plane {
         PlaneStats {
             opened: of(&self.0.opened),
             closed: of(&self.0.closed),
-            reports: of(&self.0.reports),
+            reports: of(&self.0.reports) + self.0.locked().all_reports(),
             fallbacks: of(&self.0.fallbacks),
         }
     }

@@ -10,6 +10,8 @@ use crate::PlaneError;
 pub enum Stack {
     /// noq, n0's successor of quinn.
     Noq,
+    /// quinn: it paces by itself, at 1.25 windows an RTT, and says of losses only how many bytes there were.
+    Quinn,
 }
 
 /// What every stack can, with what [`Path`](crate::Path) adds to it.
@@ -20,7 +22,7 @@ const ALL: Capabilities = Capabilities::CWND
 
 impl Stack {
     /// Every stack.
-    pub const ALL: [Stack; 1] = [Stack::Noq];
+    pub const ALL: [Stack; 2] = [Stack::Noq, Stack::Quinn];
 
     /// An error where the algorithm needs what the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
@@ -40,6 +42,7 @@ impl Stack {
     pub const fn name(self) -> &'static str {
         match self {
             Stack::Noq => "noq",
+            Stack::Quinn => "quinn",
         }
     }
 
@@ -47,6 +50,7 @@ impl Stack {
     pub const fn capabilities(self) -> Capabilities {
         match self {
             Stack::Noq => ALL.with(Capabilities::PACING),
+            Stack::Quinn => ALL,
         }
     }
 }

@@ -139,6 +139,31 @@ impl Packets {
         })
     }
 
+    /// Acknowledges the first packet that left at this time and is outstanding, for stacks that tell no numbers.
+    pub fn acked_of(&mut self, at: Time) -> Option<Settled> {
+        let mut place = self.ring.partition_point(|packet| packet.at < at);
+        let number = loop {
+            let packet = self.ring.get(place).filter(|packet| packet.at == at)?;
+            if packet.state == State::Outstanding {
+                break packet.number;
+            }
+            place += 1;
+        };
+        self.acked(number.into(), at)
+    }
+
+    /// Marks the oldest outstanding packet lost, if it left no later than this: its order and size.
+    pub fn oldest_lost(&mut self, until: Time) -> Option<(u64, u64)> {
+        let from = (self.edge - self.first) as usize;
+        let out = |packet: &Packet| packet.state == State::Outstanding;
+        let place = from + self.ring.iter().skip(from).position(out)?;
+        let packet = self.ring.get_mut(place).filter(|packet| packet.at <= until)?;
+        packet.state = State::Lost;
+        let bytes = packet.bytes;
+        self.leave(bytes);
+        Some((self.first + place as u64, bytes.into()))
+    }
+
     /// Marks a packet lost; its order. The stacks do not say when it left, so that its size has to do.
     pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;

@@ -1,0 +1,116 @@
+//! quinn's hook: `transport.congestion_controller_factory(plane.quinn()?)`.
+//!
+//! It is an older form of noq's, which tells less. What leaves is told by the batch, what is acknowledged by the time at which it left, and of
+//! losses only how many bytes there were: the oldest packets are taken for them. Acknowledgements that leave alone are told as packets,
+//! and never acknowledged; they are forgotten after one and a half round trips. It paces by itself, at 1.25 windows an RTT.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+
+use crate::{Plane, PlaneError, Stack, Steered};
+
+impl Plane {
+    /// The plane as quinn takes it: a controller for each path of each connection.
+    pub fn quinn(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
+        match self.stack() {
+            Stack::Quinn => Ok(Arc::new(Quinn(self.clone()))),
+            other => Err(PlaneError::WrongStack {
+                of: other.name(),
+                asked: Stack::Quinn.name(),
+            }),
+        }
+    }
+}
+
+struct Quinn(Plane);
+
+impl ControllerFactory for Quinn {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Control {
+            steered: Steered::new(&self.0, now, current_mtu),
+            next: 0,
+        })
+    }
+}
+
+/// The controller of one path.
+#[derive(Debug)]
+struct Control {
+    steered: Steered,
+    /// The number of the next packet, of our own counting.
+    next: u64,
+}
+
+impl Controller for Control {
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        let now = self.steered.time(now);
+        let path = self.steered.path_mut();
+        let (mut left, mss) = (bytes, path.mss());
+        while left > 0 {
+            let size = left.min(mss);
+            path.sent(now, self.next, u16::try_from(size).unwrap_or(u16::MAX));
+            self.next += 1;
+            left -= size;
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, _bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+        let (now, sent) = (self.steered.time(now), self.steered.time(sent));
+        self.steered.path_mut().acked_one_of(now, sent);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, _in_flight: u64, app_limited: bool, _largest: Option<u64>) {
+        let now = self.steered.time(now);
+        self.steered.open(now);
+        self.steered.end_of_event(now, app_limited);
+    }
+
+    /// Without lost bytes it is a mark.
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+        let (now, sent) = (self.steered.time(now), self.steered.time(sent));
+        let path = self.steered.path_mut();
+        if lost_bytes == 0 {
+            path.marked(1, path.mss());
+        }
+        path.lost_until(now, sent, lost_bytes);
+        if is_persistent_congestion {
+            path.persistent();
+        }
+        self.steered.end_of_event(now, false);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.steered.path_mut().set_mss(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.steered.path().window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let path = self.steered.path();
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = path.window();
+        metrics.ssthresh = Some(path.ssthresh());
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Control {
+            steered: self.steered.successor(),
+            next: self.next,
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.steered.path().window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

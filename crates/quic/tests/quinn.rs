@@ -1,0 +1,69 @@
+//! ccplane's algorithms behind quinn, over loopback.
+#![cfg(feature = "quinn")]
+
+use std::sync::Arc;
+
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_quic::{Limits, Plane, PlaneError, Stack};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+
+fn plane(stack: Stack, name: &str) -> Result<Plane, PlaneError> {
+    let algorithm = Registry::builtin().by_name(name, &Parameters::default()).unwrap();
+    Plane::in_process(stack, algorithm, Limits::default())
+}
+
+#[tokio::test]
+async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
+    for name in ["cubic", "reno", "copa"] {
+        let plane = plane(Stack::Quinn, name);
+        let Ok(plane) = plane else {
+            // Copa paces.
+            assert!(name == "copa", "{name}: {plane:?}");
+            continue;
+        };
+        let mut transport = quinn::TransportConfig::default();
+        transport.congestion_controller_factory(plane.quinn().unwrap());
+        let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
+        let mut server = quinn::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into()).unwrap();
+        server.transport_config(Arc::new(transport));
+        let server = quinn::Endpoint::server(server, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.local_addr().unwrap();
+        let sending = tokio::spawn(async move {
+            let connection = server.accept().await.unwrap().await.unwrap();
+            let mut stream = connection.open_uni().await.unwrap();
+            stream.write_all(&vec![7; 20_000_000]).await.unwrap();
+            stream.finish().unwrap();
+            stream.stopped().await.unwrap();
+        });
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(key.cert.der().clone()).unwrap();
+        let mut client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        client.set_default_client_config(quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap());
+        let connection = client.connect(address, "localhost").unwrap().await.unwrap();
+        let arrived = connection
+            .accept_uni()
+            .await
+            .unwrap()
+            .read_to_end(30_000_000)
+            .await
+            .unwrap();
+        assert!(arrived.len() == 20_000_000 && arrived.iter().all(|byte| *byte == 7));
+        sending.await.unwrap();
+        let stats = plane.stats();
+        assert!(stats.opened == 1 && stats.reports > 0 && stats.fallbacks == 0, "{name}: {stats:?}");
+        println!("{name}: {stats:?}");
+    }
+}
+
+#[test]
+fn what_quinn_cannot_do_is_refused_by_name() {
+    let why = plane(Stack::Quinn, "bbr").unwrap_err().to_string();
+    assert!(
+        why.contains("bbr") && why.contains("pacing") && why.contains("quinn"),
+        "{why}"
+    );
+    let of_noq = plane(Stack::Noq, "cubic").unwrap();
+    let why = of_noq.quinn().err().unwrap().to_string();
+    assert!(why.contains("made for noq"), "{why}");
+}
