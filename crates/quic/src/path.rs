@@ -44,8 +44,10 @@ pub struct Path {
     rtt: Rtt,
     /// The latest moment that the stack told. Its clock must not go back; where it does, this stands still.
     now: Time,
-    /// The latest packet acknowledged so far: when it left.
+    /// The latest packet acknowledged so far: when it left. And the latest before the call under way, by which the stack has judged
+    /// what is lost.
     latest_sent: Time,
+    judged_by: Time,
     gathered: Gathered,
     /// How the window was used in this round, which ends when the left edge comes to `round_end` (Linux' `tcp_cwnd_validate`).
     most_flying: u32,
@@ -97,6 +99,7 @@ impl Path {
             rtt: Rtt::default(),
             now,
             latest_sent: Time::ZERO,
+            judged_by: Time::ZERO,
             gathered: Gathered::default(),
             most_flying: 0,
             round_end: 0,
@@ -304,9 +307,10 @@ impl Path {
             return;
         }
         let (rtt, sample) = self.sample(&gathered);
-        let forget = forgotten_before(self.now, self.latest_sent, self.rtt.smoothed(), rtt);
+        let forget = forgotten_before(self.now, self.judged_by, self.rtt.smoothed(), rtt);
         let rto = self.rtt.rto(Duration::from_secs(1), Duration::from_millis(10));
         let passed = self.packets.settle(forget, self.now - rto * KEEP_LOST);
+        self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
         let in_order_bytes = passed.bytes + gathered.late_bytes;
 
@@ -349,6 +353,7 @@ impl Path {
         let brought = Brought {
             newly,
             safe: signals.bytes_acked > 0 && gathered.lost == 0,
+            lost: gathered.lost,
             flying,
             flying_bytes,
         };
@@ -437,13 +442,9 @@ impl Path {
     /// time: where the second begins the reduction, it counts what the first brought.
     fn take_uncounted(&mut self, newly: u32) -> u32 {
         let (at, before) = self.uncounted;
-        let newly = if at == self.now { before + newly } else { newly };
-        self.uncounted = if self.window.is_reducing() {
-            (self.now, 0)
-        } else {
-            (self.now, newly)
-        };
-        newly
+        let counts = if newly == 0 && at == self.now { before } else { newly };
+        self.uncounted = (self.now, if self.window.is_reducing() { 0 } else { newly });
+        counts
     }
 
     fn note_usage(&mut self, limited: bool) {

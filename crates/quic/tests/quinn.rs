@@ -51,7 +51,10 @@ async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
         assert!(arrived.len() == 20_000_000 && arrived.iter().all(|byte| *byte == 7));
         sending.await.unwrap();
         let stats = plane.stats();
-        assert!(stats.opened == 1 && stats.reports > 0 && stats.fallbacks == 0, "{name}: {stats:?}");
+        assert!(
+            stats.opened == 1 && stats.reports > 0 && stats.fallbacks == 0,
+            "{name}: {stats:?}"
+        );
         println!("{name}: {stats:?}");
     }
 }

@@ -261,12 +261,12 @@ impl Packets {
     }
 }
 
-/// What left before this, while something later is acknowledged, and is still outstanding, the stack has dropped: it would have found it lost
-/// after 9/8 of the greater RTT, or a millisecond (RFC 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten
-/// too early counts again when it is acknowledged.
-pub(crate) fn forgotten_before(now: Time, latest_sent: Time, srtt: Duration, rtt: Duration) -> Time {
+/// What left before this and is still outstanding, the stack has dropped. Something that left later, at `judged_by`, was acknowledged in an
+/// earlier call, so that the stack has looked for losses since: it would have found this one after 9/8 of the greater RTT, or a millisecond
+/// (RFC 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten too early counts again when it is acknowledged.
+pub(crate) fn forgotten_before(now: Time, judged_by: Time, srtt: Duration, rtt: Duration) -> Time {
     let longest = srtt.max(rtt) / 2 * 3 + Duration::from_millis(2);
-    latest_sent.min(now - longest)
+    judged_by.min(now - longest)
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub(crate) struct Brought {
     pub newly: u32,
     /// The left edge advanced, and nothing was lost.
     pub safe: bool,
+    /// Packets found lost in this call.
+    pub lost: u32,
     /// In flight, packets and bytes.
     pub flying: u32,
     pub flying_bytes: u64,
@@ -218,11 +220,20 @@ impl Window {
         }
         let target = u32::try_from(self.target / self.mss).unwrap_or(u32::MAX).max(1);
         let Brought {
-            newly, safe, flying, ..
+            newly,
+            safe,
+            lost,
+            flying,
+            ..
         } = *brought;
-        if let Some(packets) = self.prr.window(target, flying, flying, newly, safe) {
-            let more = u64::from(packets.saturating_sub(flying)) * self.mss;
-            self.set(brought.flying_bytes + more);
+        // What was in flight when it began includes what was found lost then (RFC 9937, section 6: RecoverFS).
+        match self.prr.window(target, flying, flying + lost, newly, safe) {
+            Some(packets) => {
+                let more = u64::from(packets.saturating_sub(flying)) * self.mss;
+                self.set(brought.flying_bytes + more);
+            }
+            // Losses in a call of their own: what may leave is what the acknowledgement before them let go.
+            None => self.set(self.cwnd.saturating_sub(u64::from(lost) * self.mss)),
         }
     }
 
@@ -245,6 +256,7 @@ mod tests {
         Brought {
             newly,
             safe: false,
+            lost: 0,
             flying,
             flying_bytes: u64::from(flying) * MSS,
         }
