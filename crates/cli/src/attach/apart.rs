@@ -13,6 +13,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
 use nix::unistd::{User, chown};
 
+use super::exceptions::Exceptions;
 use crate::exit::{Failure, Kind};
 
 /// How long its interpreter may take to read the file.
@@ -27,6 +28,8 @@ pub(super) struct Apart {
     child: Child,
     folder: PathBuf,
     pub(super) address: AgentAddress,
+    /// What its callbacks raise, of those that are counted there.
+    pub(super) exceptions: Exceptions,
 }
 
 impl Apart {
@@ -59,7 +62,7 @@ impl Apart {
             ])
             .arg(&path)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .uid(nobody.uid.as_raw())
             .gid(nobody.gid.as_raw())
             .process_group(0);
@@ -72,7 +75,25 @@ impl Apart {
             let _ = fs::remove_dir_all(&folder);
             failed("start Python as nobody", &why).hint(TRUSTED)
         })?;
-        let mut apart = Apart { child, folder, address };
+        let mut apart = Apart {
+            child,
+            folder,
+            address,
+            exceptions: Exceptions::default(),
+        };
+        if let Some(told) = apart.child.stdout.take() {
+            let exceptions = apart.exceptions.clone();
+            let listen = move || match ccplane_linux::drop_capabilities() {
+                Ok(()) => exceptions.listen(told),
+                Err(error) => {
+                    tracing::error!("what raises is not counted: the thread cannot give up its capabilities: {error}")
+                }
+            };
+            let thread = std::thread::Builder::new().name("ccplane-told".into());
+            thread
+                .spawn(listen)
+                .map_err(|why| failed("listen to Python as nobody", &why))?;
+        }
         let begun = Instant::now();
         while !path.exists() {
             let ended = apart.child.try_wait().ok().flatten();

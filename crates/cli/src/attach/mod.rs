@@ -5,6 +5,7 @@
 //! capability, and asks this thread for the figures.
 
 pub(crate) mod apart;
+pub(crate) mod exceptions;
 mod options;
 mod reload;
 pub mod remote;
@@ -29,6 +30,7 @@ use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
 use apart::Apart;
+use exceptions::Exceptions;
 pub use options::AttachArgs;
 use reload::Reload;
 use samples::{Callbacks, Samples};
@@ -54,6 +56,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
+    let exceptions = counted(&steered, apart.as_ref());
     let known: Vec<AlgorithmSpec> = steered.iter().flat_map(|one| one.specs.iter().cloned()).collect();
     let choices = rules::choices(&settings, config.as_ref(), &known)?;
     // Before there are threads, which inherit it.
@@ -111,7 +114,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let samples = settings
         .metrics
         .value
-        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after));
+        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after, exceptions.clone()));
     let reload = Reload {
         again,
         args,
@@ -130,6 +133,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             fallback_after: fallback_after.to_std(),
             reload,
             samples,
+            exceptions,
         },
         (sender, inbox),
         || keep_capabilities(args, false),
@@ -168,6 +172,17 @@ fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Ca
             .iter()
             .map(move |spec| (spec.kernel_name.clone(), here.clone()))
     })
+}
+
+/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
+fn counted(steered: &[Steered], apart: Option<&Apart>) -> Exceptions {
+    let exceptions = apart.map(|apart| apart.exceptions.clone()).unwrap_or_default();
+    let ours = steered
+        .iter()
+        .filter(|one| apart.is_some() || matches!(one.by, By::Agent(..)));
+    ours.flat_map(|one| &one.specs)
+        .for_each(|spec| exceptions.of(&spec.kernel_name));
+    exceptions
 }
 
 /// What watches connections of rules with a share, where this kernel takes it.
