@@ -189,6 +189,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("bench emu", &[("", "ccplane bench emu")]),
     ("bench gateway", &[("", "ccplane bench gateway")]),
     ("bench arena", &[("", "ccplane bench arena --json")]),
+    ("bench python", &[("", "ccplane bench python --json")]),
     (
         "paper",
         &[
