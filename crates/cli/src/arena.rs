@@ -1,9 +1,11 @@
 //! `ccplane arena FILE…`: a score for each candidate in seconds, with what it is made of.
 
+mod explained;
+
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::attach::is_python;
@@ -14,10 +16,39 @@ use crate::{Registry, interrupt};
 
 /// Who is scored, and how.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ArenaArgs {
+    #[command(subcommand)]
+    command: Option<ArenaCommand>,
     /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as elsewhere (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
+    /// Also show every link, and the file of a run on the worst.
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+#[derive(Subcommand)]
+enum ArenaCommand {
+    /// Why a candidate has no better score: its worst run around the moment that matters, what was in force then, and a baseline there.
+    Explain(ExplainArgs),
+}
+
+/// Whom to explain.
+#[derive(Args)]
+struct ExplainArgs {
+    /// The candidate.
+    #[arg(value_name = "CANDIDATE")]
+    candidate: Contender,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// How candidates are scored.
+#[derive(Args)]
+struct HowArgs {
     /// How thoroughly.
     #[arg(long, value_enum, default_value = "quick")]
     suite: SuiteArg,
@@ -27,9 +58,6 @@ pub struct ArenaArgs {
     /// Draw the links from this seed instead of the published one: links that a candidate's author has not seen.
     #[arg(long, value_name = "SEED")]
     held_out: Option<u64>,
-    /// Also show every link, and the file of a run on the worst.
-    #[arg(long)]
-    explain: bool,
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
@@ -48,23 +76,42 @@ enum SuiteArg {
     Full,
 }
 
+impl HowArgs {
+    fn options(&self, candidates: &[Contender]) -> Options {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            candidates: candidates.to_vec(),
+            against: self.against.clone(),
+            suite: match self.suite {
+                SuiteArg::Gate => Suite::Gate,
+                SuiteArg::Quick => Suite::Quick,
+                SuiteArg::Full => Suite::Full,
+            },
+            held_out: self.held_out,
+            threads: self.threads.unwrap_or(threads).max(1),
+        }
+    }
+
+    /// Confines this process where it is to run a Python file.
+    fn confine(&self, candidates: &[Contender]) -> Result<(), Failure> {
+        let python = candidates.iter().chain(&self.against).any(is_python);
+        if python && !self.trusted { confine() } else { Ok(()) }
+    }
+}
+
 /// Runs the command. Exit code 1 where a candidate fails the gate.
 pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
-    if args.candidates.iter().chain(&args.against).any(is_python) && !args.trusted {
-        confine()?;
+    let ArenaArgs {
+        command,
+        candidates,
+        how,
+        ..
+    } = args;
+    if let Some(ArenaCommand::Explain(args)) = command {
+        return explained::run(args, registry, json);
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = Options {
-        candidates: args.candidates.clone(),
-        against: args.against.clone(),
-        suite: match args.suite {
-            SuiteArg::Gate => Suite::Gate,
-            SuiteArg::Quick => Suite::Quick,
-            SuiteArg::Full => Suite::Full,
-        },
-        held_out: args.held_out,
-        threads: args.threads.unwrap_or(threads).max(1),
-    };
+    how.confine(candidates)?;
+    let options = how.options(candidates);
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
@@ -73,17 +120,17 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     shown.bar.finish_and_clear();
     let standings = standings.map_err(failure)?;
     if json {
-        let against: Vec<String> = args.against.iter().map(Contender::to_string).collect();
-        let suite = format!("{:?}", args.suite).to_lowercase();
+        let against: Vec<String> = how.against.iter().map(Contender::to_string).collect();
+        let suite = format!("{:?}", how.suite).to_lowercase();
         println!(
             "{}",
             serde_json::json!({
-                "schema": 1, "suite": suite, "against": against, "held_out": args.held_out, "weights": arena::WEIGHTS,
+                "schema": 1, "suite": suite, "against": against, "held_out": how.held_out, "weights": arena::WEIGHTS,
                 "candidates": standings,
             })
         );
     } else {
-        println!("{}", table(&standings, args.suite).text());
+        println!("{}", table(&standings, how.suite).text());
         for standing in &standings {
             for why in &standing.reasons {
                 println!("{}: {why}", standing.candidate);

@@ -221,6 +221,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    (
+        "arena explain",
+        &[(
+            "the worst run, and what was in force",
+            "ccplane arena explain ./mine.ccp",
+        )],
+    ),
     ("doctor", &[("for a program", "ccplane doctor --json")]),
     ("completions", &[("for this shell", "ccplane completions bash")]),
     ("man", &[("for everybody", "ccplane man /usr/local/share/man/man1")]),

@@ -4,6 +4,7 @@
 //! that are drawn from ranges, alone, two of its own and beside Cubic; each figure is set beside the best of the baselines on the same link.
 //! The same seed gives the same links and the same bytes. Whoever tunes on the published links is told by `held_out` ones what that is worth.
 
+mod explain;
 mod gate;
 mod score;
 
@@ -19,6 +20,7 @@ use crate::progress::{Pieces, Progress};
 use crate::run::{self as runner};
 use crate::sim::{self, Sim};
 
+pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 
