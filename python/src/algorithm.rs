@@ -3,6 +3,7 @@
 //! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -75,7 +76,14 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
     };
     registry
         .with_files(|path| std::fs::read_to_string(path))
-        .with_python(read)
+        .with_python(interpreter(), read)
+}
+
+/// The interpreter that this is in, which in a virtual environment is not the program that runs.
+fn interpreter() -> PathBuf {
+    let named = visit(|py| py.import("sys")?.getattr("executable")?.extract::<PathBuf>()).ok();
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    named.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| "python3".into())
 }
 
 /// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.

@@ -1,12 +1,18 @@
 //! `ccplane arena FILE…`: a score for each candidate in seconds, with what it is made of.
 
+mod apart;
 mod explained;
+
+use std::path::Path;
 
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
+use ccplane_units::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
+
+use apart::Processes;
 
 use crate::attach::is_python;
 use crate::confine::confine;
@@ -26,6 +32,9 @@ pub struct ArenaArgs {
     /// Also show every link, and the file of a run on the worst.
     #[arg(long)]
     explain: bool,
+    /// Be the process of a candidate, with so much processor time, s.
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    apart: Option<u64>,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -61,7 +70,11 @@ struct HowArgs {
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Let candidates that are Python files do what this user may. Without it they cannot write files, run programs or use the network.
+    /// Processor time of a candidate that is a Python file, for the gate and again for the score; with --suite full ten times as much.
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    cpu: Duration,
+    /// Let candidates that are Python files do what this user may, in this process. Without it each has one of its own, which cannot write
+    /// files, run programs or use the network, and has 512 MB.
     #[arg(long)]
     trusted: bool,
 }
@@ -92,6 +105,19 @@ impl HowArgs {
         }
     }
 
+    /// Processes for Python files.
+    fn apart(&self, registry: &Registry) -> Processes {
+        let seconds = self.cpu.as_nanos().div_ceil(1_000_000_000).max(1);
+        Processes {
+            python: registry.python().filter(|_| !self.trusted).map(Path::to_owned),
+            seconds: if self.suite == SuiteArg::Full {
+                seconds.saturating_mul(10)
+            } else {
+                seconds
+            },
+        }
+    }
+
     /// Confines this process where it is to run a Python file.
     fn confine(&self, candidates: &[Contender]) -> Result<(), Failure> {
         let python = candidates.iter().chain(&self.against).any(is_python);
@@ -110,13 +136,16 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let Some(ArenaCommand::Explain(args)) = command {
         return explained::run(args, registry, json);
     }
-    how.confine(candidates)?;
+    if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
+        return apart::serve(candidate, seconds, registry).map(|()| 0);
+    }
+    let apart = how.apart(registry);
     let options = how.options(candidates);
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let standings = arena::run(&options, registry, &shown);
+    let standings = arena::run(&options, registry, &apart, &shown);
     shown.bar.finish_and_clear();
     let standings = standings.map_err(failure)?;
     if json {

@@ -186,7 +186,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             with_bar(|step| gateway::run(&gateway::Options { run, rounds }, step))?
         }
         BenchCommand::Arena => arena::run(registry).map_err(failure)?,
-        BenchCommand::Python => return Err(python::bench(registry.reads_python(), json)),
+        BenchCommand::Python => return Err(python::bench(registry.python(), json)),
         BenchCommand::Peer(args) => return peer(args),
     };
     if json {

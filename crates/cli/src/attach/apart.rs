@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(super) struct Apart {
 impl Apart {
     /// Starts an agent of these algorithms, and waits until it listens.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    pub(super) fn start(algorithms: &[Contender]) -> Result<Apart, Failure> {
+    pub(super) fn start(algorithms: &[Contender], python: &Path) -> Result<Apart, Failure> {
         let failed = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
         let nobody = User::from_name("nobody")
             .ok()
@@ -47,7 +47,6 @@ impl Apart {
         let path = folder.join("agent.sock");
         let address = format!("unix:{}", path.display());
         let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
-        let python = std::env::current_exe().map_err(|why| failed("find Python", &why))?;
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut command = Command::new(python);
         command

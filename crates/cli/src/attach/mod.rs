@@ -14,6 +14,7 @@ mod samples;
 mod texts;
 mod watch;
 
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use ccplane_agent::link::Remote;
@@ -49,7 +50,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     if args.watch {
         return texts::run(&settings, registry);
     }
-    let apart = apart(args, &settings)?;
+    let apart = apart(args, &settings, registry)?;
     let steered = match args.agent.as_ref().or(apart.as_ref().map(|apart| &apart.address)) {
         None => agents(&settings.algorithms.value, registry)?,
         Some(address) => remote::steered(args, &settings, address)?,
@@ -226,7 +227,7 @@ pub(crate) fn is_python(contender: &Contender) -> bool {
 }
 
 /// A process for algorithms that are Python files, unless they are trusted with this one.
-fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failure> {
+fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<Option<Apart>, Failure> {
     let algorithms = &settings.algorithms.value;
     if args.trusted || args.agent.is_some() || !algorithms.iter().any(is_python) {
         return Ok(None);
@@ -237,7 +238,8 @@ fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failur
     }
     // Its process inherits that.
     ccplane_linux::no_new_privileges().map_err(failed)?;
-    Apart::start(algorithms).map(Some)
+    let python = registry.python().unwrap_or(Path::new("python3"));
+    Apart::start(algorithms, python).map(Some)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.
