@@ -1,6 +1,7 @@
 //! A Python class as an algorithm of the agent.
 //!
-//! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
+//! A callback that raises ends the steering of its flow, and of no other: its datapath's NewReno has it from then on. Where a datapath cannot take
+//! a flow back, the flow runs the text of NewReno.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
 use crate::thread::visit;
 
-/// What a flow runs whose callback has raised.
+/// What a flow runs whose callback has raised, where its datapath does not take it back.
 const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
 /// Its name among the programs, which no Python identifier is.
 const FALLBACK: &str = "newreno after an exception";
@@ -345,13 +346,10 @@ impl PyAlgorithm {
         steering.exception();
         for flow in flows {
             flow.fallen.store(true, Ordering::Relaxed);
-            if self.fallback.is_none() {
-                continue;
-            }
             if steering.this() == Some(flow.id) {
-                steering.program(FALLBACK, &[]);
+                steering.release();
             } else if let Some(mut other) = steering.flow(flow.id) {
-                other.program(FALLBACK, &[]);
+                other.release();
             }
         }
     }
@@ -560,6 +558,12 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
+        if *why == Refusal::NoRelease {
+            if self.fallback.is_some() {
+                steering.program(FALLBACK, &[]);
+            }
+            return;
+        }
         visit(|py| {
             let (Some(on_refused), Some(own)) = (&self.on_refused, state.own()) else {
                 return;

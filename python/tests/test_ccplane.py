@@ -16,6 +16,7 @@ import threading
 import time
 import unittest
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -364,6 +365,10 @@ class Files(unittest.TestCase):
             self.assertIn("ccp_aimd", available.read_text())
             self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
         self.assertNotIn("ccp_aimd", available.read_text())
+        # It sets no window and raises: the kernel does not take the flow back, and the text of NewReno grows it.
+        with ccplane.attach([Raising]):
+            grows = lambda told: any(flow["cwnd_segments"] > 12 and not flow["fallback"] for flow in told["flows"])
+            self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))
         with self.assertRaisesRegex(ccplane.Error, "could not be attached"), ccplane.attach([Aimd], cgroup="/nowhere"):
             pass
 
@@ -376,8 +381,8 @@ class Files(unittest.TestCase):
             return False
 
     @staticmethod
-    def steered(name: str, folder: str, environment: dict[str, str], interpreter: str) -> bool:
-        """Sends for a while, and looks whether the agent steers."""
+    def steered(name: str, folder: str, environment: dict[str, str], interpreter: str, enough: Callable[[Any], bool] | None = None) -> bool:
+        """Sends for a while, and looks whether the agent steers, or what `flows --json` tells is enough."""
         with socket.socket() as listener, socket.socket() as sender:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -393,7 +398,8 @@ class Files(unittest.TestCase):
                     words = [interpreter, "-m", "ccplane", "flows", "--json"]
                     told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
                     algorithm = json.loads(told)["algorithms"][0]
-                    if algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0:
+                    steers = algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0
+                    if steers and (enough is None or enough(json.loads(told))):
                         return True
         return False
 
