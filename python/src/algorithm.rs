@@ -84,7 +84,9 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
 fn interpreter() -> PathBuf {
     let named = visit(|py| py.import("sys")?.getattr("executable")?.extract::<PathBuf>()).ok();
     let named = named.filter(|path| !path.as_os_str().is_empty());
-    named.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| "python3".into())
+    named
+        .or_else(|| std::env::current_exe().ok())
+        .unwrap_or_else(|| "python3".into())
 }
 
 /// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.

@@ -80,6 +80,7 @@ mod tests {
         );
         assert_eq!(found("ccplane run --alg=b.py"), Some("b.py".to_owned()));
         assert_eq!(found("ccplane arena c.py --against cubic"), Some("c.py".to_owned()));
+        assert_eq!(found("ccplane arena explain d.py"), Some("d.py".to_owned()));
         assert_eq!(found("ccplane send file.py host:4433 --alg cubic"), None);
         assert_eq!(found("ccplane"), None);
     }

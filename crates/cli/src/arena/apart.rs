@@ -38,7 +38,7 @@ enum Said {
     /// It cannot, and why.
     Unusable(String),
     /// What came of the next run.
-    Ran(Outcome),
+    Ran(Box<Outcome>),
 }
 
 /// Processes for candidates.
@@ -83,7 +83,7 @@ impl Apart for Processes {
             match said {
                 Said::Made => {}
                 Said::Unusable(why) => return Err(why),
-                Said::Ran(outcome) => outcomes.push(outcome),
+                Said::Ran(outcome) => outcomes.push(*outcome),
             }
         }
         match ended {
@@ -176,9 +176,8 @@ pub(super) fn serve(contender: &Contender, seconds: u64, registry: &Registry) ->
     }
     say(&Said::Made)?;
     for scenario in &scenarios {
-        say(&Said::Ran(
-            arena::simulate(scenario, registry, &Quiet).map_err(failure)?,
-        ))?;
+        let outcome = arena::simulate(scenario, registry, &Quiet).map_err(failure)?;
+        say(&Said::Ran(Box::new(outcome)))?;
     }
     Ok(())
 }
