@@ -33,6 +33,8 @@ from .fold import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .batch import Batch
     from .host import Agent, attach
     from .policies import PolicySpec, policy
@@ -151,6 +153,13 @@ class Result:
     def write(self, folder: str | os.PathLike[str]) -> str:
         """Writes the page, the figures and the scenario to a folder, as `ccplane run --out`; gives the path of the page."""
         return str(self._inner.write(os.fspath(folder)))
+
+    def plot(self) -> Figure:
+        """Windows and goodput of the flows and the link's queueing delay over time, a column for each contender, as a figure of matplotlib
+        (`pip install 'ccplane[plot]'`). Of several seeds it shows the one whose series are in `tables`."""
+        from . import plots
+
+        return plots.draw([c["label"] for c in self.summary["contenders"]], self.tables)
 
     def __repr__(self) -> str:
         names = ", ".join(c["label"] for c in self.summary["contenders"])

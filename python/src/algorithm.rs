@@ -1,8 +1,10 @@
 //! A Python class as an algorithm of the agent.
 //!
-//! A callback that raises ends the steering of its flow, and of no other: that runs the text of NewReno from then on, in its datapath.
+//! A callback that raises ends the steering of its flow, and of no other: its datapath's NewReno has it from then on. Where a datapath cannot take
+//! a flow back, the flow runs the text of NewReno.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +21,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
 use crate::thread::visit;
 
-/// What a flow runs whose callback has raised.
+/// What a flow runs whose callback has raised, where its datapath does not take it back.
 const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
 /// Its name among the programs, which no Python identifier is.
 const FALLBACK: &str = "newreno after an exception";
@@ -75,7 +77,16 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
     };
     registry
         .with_files(|path| std::fs::read_to_string(path))
-        .with_python(read)
+        .with_python(interpreter(), read)
+}
+
+/// The interpreter that this is in, which in a virtual environment is not the program that runs.
+fn interpreter() -> PathBuf {
+    let named = visit(|py| py.import("sys")?.getattr("executable")?.extract::<PathBuf>()).ok();
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    named
+        .or_else(|| std::env::current_exe().ok())
+        .unwrap_or_else(|| "python3".into())
 }
 
 /// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.
@@ -337,13 +348,10 @@ impl PyAlgorithm {
         steering.exception();
         for flow in flows {
             flow.fallen.store(true, Ordering::Relaxed);
-            if self.fallback.is_none() {
-                continue;
-            }
             if steering.this() == Some(flow.id) {
-                steering.program(FALLBACK, &[]);
+                steering.release();
             } else if let Some(mut other) = steering.flow(flow.id) {
-                other.program(FALLBACK, &[]);
+                other.release();
             }
         }
     }
@@ -552,6 +560,12 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
+        if *why == Refusal::NoRelease {
+            if self.fallback.is_some() {
+                steering.program(FALLBACK, &[]);
+            }
+            return;
+        }
         visit(|py| {
             let (Some(on_refused), Some(own)) = (&self.on_refused, state.own()) else {
                 return;

@@ -15,8 +15,11 @@ import textwrap
 import threading
 import time
 import unittest
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 import ccplane
 import ccplane.fold
@@ -69,6 +72,25 @@ class Simulated(unittest.TestCase):
             self.assertEqual(json.loads((out / "summary.json").read_text())["digest"], result.digest)
             page = Path(result.write(Path(folder) / "written"))
             self.assertGreater(page.stat().st_size, 10_000)
+
+    def test_a_result_is_drawn(self) -> None:
+        result = ccplane.run(LINK | {"workload": [{"bulk": {"flows": 2}}]}, contenders=[Aimd, "native:reno"])
+        self.assertIn("series", result.tables)
+        with mock.patch.dict(sys.modules, {"matplotlib.figure": None}), self.assertRaisesRegex(ModuleNotFoundError, r"pip install 'ccplane\[plot\]'"):
+            result.plot()
+        try:
+            import matplotlib
+        except ModuleNotFoundError:
+            skip("matplotlib is not here: pip install 'ccplane[plot]'", package=True)
+        figure = result.plot()
+        windows, goodput, delay = (figure.axes[row * 2] for row in range(3))
+        self.assertEqual([axis.get_title() for axis in figure.axes[:2]], ["aimd", "native:reno"])
+        self.assertEqual([len(axis.lines) for axis in (windows, goodput, delay)], [2, 2, 1])
+        # Two flows fill 48 Mbit/s between them.
+        self.assertTrue(35 < sum(line.get_ydata()[10:].mean() for line in goodput.lines) < 48.5)
+        with tempfile.TemporaryDirectory() as folder:
+            figure.savefig(Path(folder, "figure.png"))
+            self.assertGreater(Path(folder, "figure.png").stat().st_size, 10_000)
 
     def test_parameters_have_the_types_of_their_defaults(self) -> None:
         goodput = []
@@ -299,18 +321,24 @@ class Files(unittest.TestCase):
             package = Path(ccplane.__file__).parent
             shutil.copytree(package, Path(folder, "ccplane"))
             own = (HERE / "aimd.py").read_text().replace('name = "aimd"', 'name = "apart"')
+            own = own.replace('flow.program("fold")', 'flow.program("fold")\n        flow.after("50ms")')
+            timer = "def on_timer(self, control):\n        raise RuntimeError\n\n    "
+            own = own.replace("def on_report(", timer + "def on_report(")
             Path(folder, "apart.py").write_text(own)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
             interpreter = next((p for p in (sys.executable, "/usr/bin/python3") if self.readable(p)), None)
             if interpreter is None:
                 skip("there is no Python here that nobody can read")
             environment = os.environ | {"PYTHONPATH": folder}
-            words = [interpreter, "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7"]
+            words = [interpreter, "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7", "--metrics", "127.0.0.1:0"]
             attached = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
             try:
                 assert attached.stdout is not None
                 self.assertIn("ccp_apart: registered", attached.stdout.readline())
+                url = attached.stdout.readline().split()[-1]
                 self.assertTrue(self.steered("ccp_apart", folder, environment, interpreter))
+                with urllib.request.urlopen(url, timeout=20) as answer:
+                    self.assertIn('ccplane_callback_exceptions_total{algorithm="ccp_apart"} 1\n', answer.read().decode())
                 process = Path(f"/tmp/ccplane-agent-{attached.pid}").name
                 agents = [p for p in Path("/proc").glob("[0-9]*/cmdline") if process in p.read_text()]
                 self.assertEqual(len(agents), 1)
@@ -337,6 +365,10 @@ class Files(unittest.TestCase):
             self.assertIn("ccp_aimd", available.read_text())
             self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
         self.assertNotIn("ccp_aimd", available.read_text())
+        # It sets no window and raises: the kernel does not take the flow back, and the text of NewReno grows it.
+        with ccplane.attach([Raising]):
+            grows = lambda told: any(flow["cwnd_segments"] > 12 and not flow["fallback"] for flow in told["flows"])
+            self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))
         with self.assertRaisesRegex(ccplane.Error, "could not be attached"), ccplane.attach([Aimd], cgroup="/nowhere"):
             pass
 
@@ -349,8 +381,8 @@ class Files(unittest.TestCase):
             return False
 
     @staticmethod
-    def steered(name: str, folder: str, environment: dict[str, str], interpreter: str) -> bool:
-        """Sends for a while, and looks whether the agent steers."""
+    def steered(name: str, folder: str, environment: dict[str, str], interpreter: str, enough: Callable[[Any], bool] | None = None) -> bool:
+        """Sends for a while, and looks whether the agent steers, or what `flows --json` tells is enough."""
         with socket.socket() as listener, socket.socket() as sender:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -366,7 +398,8 @@ class Files(unittest.TestCase):
                     words = [interpreter, "-m", "ccplane", "flows", "--json"]
                     told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
                     algorithm = json.loads(told)["algorithms"][0]
-                    if algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0:
+                    steers = algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0
+                    if steers and (enough is None or enough(json.loads(told))):
                         return True
         return False
 

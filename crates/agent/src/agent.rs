@@ -123,6 +123,8 @@ pub(crate) struct Core {
     datapaths: BTreeMap<DatapathId, Datapath>,
     commands: VecDeque<(DatapathId, Command)>,
     orphans: u64,
+    /// It was said that flows cannot be released; that holds for many.
+    no_release_said: bool,
 }
 
 struct Host {
@@ -444,6 +446,7 @@ impl Agent {
                 _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),
             };
         };
+        let said = *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_said, true);
         self.core.stats_mut(entry.algorithm).refusals += 1;
         let current = entry
             .program
@@ -453,7 +456,9 @@ impl Agent {
         {
             entry.program = entry.previous;
         }
-        tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, "a datapath refused a command");
+        if !said {
+            tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, "a datapath refused a command");
+        }
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
         self.algorithms[entry.algorithm as usize].on_refused(entry.slot, why, &mut control);
     }

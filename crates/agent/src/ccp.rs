@@ -125,7 +125,7 @@ impl CcpDatapath {
         let (flow, program) = match command {
             Command::Install { program, .. } => (None, program.uid()),
             Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
-            Command::Update { flow, .. } => (Some(*flow), 0),
+            Command::Update { flow, .. } | Command::Release { flow } => (Some(*flow), 0),
             Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
         };
         agent.handle(now, self.id, Event::Refused { flow, program, why });
@@ -162,6 +162,8 @@ impl CcpDatapath {
                     .and_then(|index| self.programs.get(index));
                 v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice()).map_err(unsayable)
             }
+            // Version 1 cannot say it.
+            Command::Release { .. } => Err(Refusal::NoRelease),
             Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
         }
     }

@@ -21,6 +21,7 @@ pub struct Control<'a> {
 
 #[derive(Default)]
 struct Staged {
+    release: bool,
     program: Option<u16>,
     updates: Updates,
 }
@@ -102,12 +103,28 @@ impl<'a> Control<'a> {
             self.flush();
         }
         let program = program as u16;
+        self.staged.release = false;
         self.staged.program = Some(program);
         if let Some(entry) = self.flow.and_then(|at| self.core.flows.get_mut(at)) {
             entry.previous = entry.program.replace(program);
         }
         for (variable, value) in variables {
             self.set(variable, *value);
+        }
+    }
+
+    /// Gives the flow to its datapath's own NewReno until it is set a program ([`Control::program`]). What was set on it in this callback is
+    /// dropped, and its program reports no more. A datapath that cannot do that answers with [`Refusal::NoRelease`] to
+    /// [`on_refused`](crate::Algorithm::on_refused): CCP's, and the kernel's.
+    ///
+    /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease
+    pub fn release(&mut self) {
+        self.staged = Staged {
+            release: true,
+            ..Staged::default()
+        };
+        if let Some(entry) = self.flow.and_then(|at| self.core.flows.get_mut(at)) {
+            (entry.program, entry.previous) = (None, None);
         }
     }
 
@@ -163,10 +180,14 @@ impl<'a> Control<'a> {
     }
 
     fn flush(&mut self) {
-        if self.staged.program.is_none() && self.staged.updates.is_empty() {
+        if self.staged.program.is_none() && self.staged.updates.is_empty() && !self.staged.release {
             return;
         }
-        let Staged { program, updates } = std::mem::take(&mut self.staged);
+        let Staged {
+            release,
+            program,
+            updates,
+        } = std::mem::take(&mut self.staged);
         let Some(id) = self.this() else { return };
         let command = match program {
             Some(index) => {
@@ -179,6 +200,8 @@ impl<'a> Control<'a> {
                     updates,
                 }
             }
+            // A window after it is nobody's: the datapath's own control sets it.
+            None if release => Command::Release { flow: id.flow },
             None => Command::Update { flow: id.flow, updates },
         };
         self.stats_mut().commands += 1;

@@ -92,6 +92,7 @@ impl Tables {
                 (*flow, *uid, datapath::Command::SetProgram { uid: *uid, updates })
             }
             Command::Update { flow, updates } => (*flow, 0, datapath::Command::Update(updates.as_slice())),
+            Command::Release { flow } => (*flow, 0, datapath::Command::Release),
         };
         let found = find(number).ok_or(Refusal::UnknownFlow);
         let applied = found.and_then(|(flow, table)| self.apply(now, &command, flow, table));
@@ -112,6 +113,7 @@ impl Tables {
         let (place, uid) = match command {
             datapath::Command::SetProgram { uid, .. } => (self.holding(*uid), *uid),
             datapath::Command::Update(_) => (*table, 0),
+            datapath::Command::Release => return Ok(flow.apply(now, command, self.of(*table))?),
         };
         let (_, programs) = self.tables.get(place.0 as usize).ok_or(Refusal::UnknownProgram(uid))?;
         flow.apply(now, command, programs)?;
@@ -249,6 +251,32 @@ mod tests {
         };
         assert_eq!(tell(&mut tables, &install("one more", 100)), Some(refused));
         assert_eq!((tables.holding(1), tables.tables.len()), (TableId(0), MAX_ALGORITHMS));
+    }
+
+    #[test]
+    fn a_flow_is_released_whatever_it_runs() {
+        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        tables.handle(NOW, &install("one", 10), |_| None);
+        tables.handle(
+            NOW,
+            &Command::Heartbeat {
+                algorithm: "one".into(),
+            },
+            |_| None,
+        );
+        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        for command in [Command::Release { flow: 1 }, set(10), Command::Release { flow: 1 }] {
+            let answer = tables.handle(NOW, &command, |_| Some((&mut flow, &mut table)));
+            assert_eq!(answer, None, "{command:?}");
+        }
+        assert_eq!(flow.program_uid(), None);
+        let gone = tables.handle(NOW, &Command::Release { flow: 2 }, |_| None);
+        let refused = Event::Refused {
+            flow: Some(2),
+            program: 0,
+            why: Refusal::UnknownFlow,
+        };
+        assert_eq!(gone, Some(refused));
     }
 
     #[test]

@@ -216,3 +216,46 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
     assert_eq!(targets(&commands[0]), [(Target::Cwnd, 5)]);
     assert_eq!(bench.agent.next_deadline(), None);
 }
+
+#[test]
+fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| {
+        control.cwnd(Bytes::new(9_000));
+        control.program("second", &[]);
+        control.release();
+        control.cwnd(Bytes::new(8_000));
+    });
+    bench.commands();
+    bench.report(1, bench.first, &[1, 1]);
+    assert_eq!(bench.commands(), [Command::Release { flow: 1 }]);
+    bench.log();
+    // What was under way is nobody's.
+    bench.report(1, bench.first, &[1, 1]);
+    assert_eq!((bench.log(), bench.commands()), (Vec::new(), Vec::new()));
+    // A datapath that cannot do it says so to each flow.
+    for _ in 0..2 {
+        bench.event(Event::Refused {
+            flow: Some(1),
+            program: 0,
+            why: Refusal::NoRelease,
+        });
+    }
+    let log = bench.log();
+    assert!(log.len() == 2 && log[0].contains("its window stays"), "{log:?}");
+
+    let mut bench = Bench::new();
+    bench.open(1);
+    bench.on_report(|_, control| {
+        control.release();
+        control.program("second", &[]);
+    });
+    bench.commands();
+    bench.report(1, bench.first, &[1, 1]);
+    let commands = bench.commands();
+    assert!(
+        matches!(&commands[..], [Command::SetProgram { flow: 1, uid, .. }] if *uid == bench.second),
+        "{commands:?}"
+    );
+}

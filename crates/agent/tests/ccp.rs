@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_agent::link::{Datagram, Waiting, serve};
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
+use ccplane_agent::{Agent, Algorithm, CcpDatapath, Control, DatapathId, FlowInfo, Options, Programs, Report};
 use ccplane_datapath::{
     self as datapath, Capabilities, Compat, Limits, ProgramTable, Signals, Target, Transport, Update,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::v1;
+use ccplane_wire::{Command, Event, v1};
 
 /// What CCP's library does with its messages, on the engine that ccplane's datapaths run.
 struct Ccp {
@@ -269,4 +269,22 @@ fn a_ccp_datapath_is_steered() {
     );
     drop(link);
     std::fs::remove_dir_all(&place).expect("it is ours");
+}
+
+#[test]
+fn a_flow_cannot_be_given_back_in_version_1() {
+    let (mut agent, now, id) = (Agent::new(Options::default()), Time::from_micros(1), DatapathId(0));
+    agent.add(Steps).expect("it compiles");
+    let (mut ccp, mut ready, mut out) = (CcpDatapath::new(id), Vec::new(), Vec::new());
+    v1::ready(&mut ready, 1);
+    ccp.handle(now, &ready, &mut agent).expect("it is whole");
+    let info = FlowInfo::default();
+    agent.handle(now, id, Event::FlowOpened { flow: 1, info });
+    ccp.command(now, &Command::Release { flow: 1 }, &mut agent, &mut out);
+    assert!(out.is_empty(), "nothing is sent");
+    assert_eq!(
+        agent.stats("steps").expect("it is there").refusals,
+        1,
+        "and the agent knows"
+    );
 }

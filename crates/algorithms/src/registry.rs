@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::DynAlgorithm;
@@ -16,7 +17,7 @@ use crate::{
 pub struct Registry {
     entries: Vec<Entry>,
     files: Option<Files>,
-    python: Option<Box<Python>>,
+    python: Option<(PathBuf, Box<Python>)>,
 }
 
 /// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has begun.
@@ -139,21 +140,23 @@ impl Registry {
         }
     }
 
-    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the algorithm.
+    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the algorithm. `python` is the interpreter that
+    /// this is in.
     #[must_use]
     pub fn with_python(
         self,
+        python: PathBuf,
         read: impl Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync + 'static,
     ) -> Registry {
         Registry {
-            python: Some(Box::new(read)),
+            python: Some((python, Box::new(read))),
             ..self
         }
     }
 
-    /// Whether it makes algorithms of Python files.
-    pub fn reads_python(&self) -> bool {
-        self.python.is_some()
+    /// The interpreter, where it makes algorithms of Python files.
+    pub fn python(&self) -> Option<&Path> {
+        self.python.as_ref().map(|(python, _)| python.as_path())
     }
 
     /// Makes an algorithm. A parameter that it does not have is an error that lists those it has.
@@ -166,7 +169,7 @@ impl Registry {
         }
         if name.ends_with(PYTHON) {
             return match &self.python {
-                Some(read) => read(name, parameters),
+                Some((_, read)) => read(name, parameters),
                 None => Err(UnknownAlgorithm::Text(format!(
                     "{name} is a Python file: run the same words behind `python3 -m ccplane`, which is ccplane's Python package"
                 ))),

@@ -150,6 +150,7 @@ impl Script {
                     (datapath::Command::SetProgram { uid, updates }, updates)
                 }
                 Command::Update { updates, .. } => (datapath::Command::Update(updates.as_slice()), updates.as_slice()),
+                Command::Release { .. } => (datapath::Command::Release, &[][..]),
             };
             for update in updates {
                 let target = match update.target {

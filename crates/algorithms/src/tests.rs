@@ -100,7 +100,10 @@ fn no_segment_size_ends_a_window_based_algorithm() {
                 match command {
                     Command::Install { program, .. } => programs.push(program),
                     Command::SetProgram { uid, .. } => running = Some(uid),
-                    Command::Offer(_) | Command::Update { .. } | Command::Heartbeat { .. } => {}
+                    Command::Offer(_)
+                    | Command::Update { .. }
+                    | Command::Release { .. }
+                    | Command::Heartbeat { .. } => {}
                 }
             }
             let running = programs.iter().find(|program| Some(program.uid()) == running);

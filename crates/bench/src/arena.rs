@@ -72,7 +72,7 @@ fn scored(suite: Suite, candidates: usize, registry: &Registry) -> Result<f64, E
         threads: 1,
     };
     let began = process_ns();
-    arena::run(&options, registry, &Quiet)?;
+    arena::run(&options, registry, &(), &Quiet)?;
     Ok(seconds_since(began))
 }
 

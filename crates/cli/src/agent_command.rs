@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
 
 use crate::attach::add;
+use crate::attach::exceptions::Telling;
 use crate::confine::confine;
 use crate::exit::{Failure, Kind};
 use crate::{Registry, interrupt, version1};
@@ -55,7 +56,8 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
         confined(path)?;
         // Only now is what is not trusted read.
         let mut agent = host()?;
-        return serve(&mut agent, &mut [&mut local], Waiting::default(), &stop).map_err(fail);
+        let mut telling = Telling::new(&mut local, io::stdout());
+        return serve(&mut agent, &mut [&mut telling], Waiting::default(), &stop).map_err(fail);
     }
     let mut agent = host()?;
     if args.ccp.is_some() {

@@ -1,10 +1,18 @@
 //! `ccplane arena FILE…`: a score for each candidate in seconds, with what it is made of.
 
+mod apart;
+mod explained;
+
+use std::path::Path;
+
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
-use clap::{Args, ValueEnum};
+use ccplane_units::Duration;
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
+
+use apart::Processes;
 
 use crate::attach::is_python;
 use crate::confine::confine;
@@ -14,10 +22,42 @@ use crate::{Registry, interrupt};
 
 /// Who is scored, and how.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ArenaArgs {
+    #[command(subcommand)]
+    command: Option<ArenaCommand>,
     /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as elsewhere (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
+    /// Also show every link, and the file of a run on the worst.
+    #[arg(long)]
+    explain: bool,
+    /// Be the process of a candidate, with so much processor time, s.
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    apart: Option<u64>,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+#[derive(Subcommand)]
+enum ArenaCommand {
+    /// Why a candidate has no better score: its worst run around the moment that matters, what was in force then, and a baseline there.
+    Explain(ExplainArgs),
+}
+
+/// Whom to explain.
+#[derive(Args)]
+struct ExplainArgs {
+    /// The candidate.
+    #[arg(value_name = "CANDIDATE")]
+    candidate: Contender,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// How candidates are scored.
+#[derive(Args)]
+struct HowArgs {
     /// How thoroughly.
     #[arg(long, value_enum, default_value = "quick")]
     suite: SuiteArg,
@@ -27,13 +67,14 @@ pub struct ArenaArgs {
     /// Draw the links from this seed instead of the published one: links that a candidate's author has not seen.
     #[arg(long, value_name = "SEED")]
     held_out: Option<u64>,
-    /// Also show every link, and the file of a run on the worst.
-    #[arg(long)]
-    explain: bool,
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Let candidates that are Python files do what this user may. Without it they cannot write files, run programs or use the network.
+    /// Processor time of a candidate that is a Python file, for the gate and again for the score; with --suite full ten times as much.
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    cpu: Duration,
+    /// Let candidates that are Python files do what this user may, in this process. Without it each has one of its own, which cannot write
+    /// files, run programs or use the network, and has 512 MB.
     #[arg(long)]
     trusted: bool,
 }
@@ -48,42 +89,77 @@ enum SuiteArg {
     Full,
 }
 
+impl HowArgs {
+    fn options(&self, candidates: &[Contender]) -> Options {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            candidates: candidates.to_vec(),
+            against: self.against.clone(),
+            suite: match self.suite {
+                SuiteArg::Gate => Suite::Gate,
+                SuiteArg::Quick => Suite::Quick,
+                SuiteArg::Full => Suite::Full,
+            },
+            held_out: self.held_out,
+            threads: self.threads.unwrap_or(threads).max(1),
+        }
+    }
+
+    /// Processes for Python files.
+    fn apart(&self, registry: &Registry) -> Processes {
+        let seconds = self.cpu.as_nanos().div_ceil(1_000_000_000).max(1);
+        Processes {
+            python: registry.python().filter(|_| !self.trusted).map(Path::to_owned),
+            seconds: if self.suite == SuiteArg::Full {
+                seconds.saturating_mul(10)
+            } else {
+                seconds
+            },
+        }
+    }
+
+    /// Confines this process where it is to run a Python file.
+    fn confine(&self, candidates: &[Contender]) -> Result<(), Failure> {
+        let python = candidates.iter().chain(&self.against).any(is_python);
+        if python && !self.trusted { confine() } else { Ok(()) }
+    }
+}
+
 /// Runs the command. Exit code 1 where a candidate fails the gate.
 pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
-    if args.candidates.iter().chain(&args.against).any(is_python) && !args.trusted {
-        confine()?;
+    let ArenaArgs {
+        command,
+        candidates,
+        how,
+        ..
+    } = args;
+    if let Some(ArenaCommand::Explain(args)) = command {
+        return explained::run(args, registry, json);
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = Options {
-        candidates: args.candidates.clone(),
-        against: args.against.clone(),
-        suite: match args.suite {
-            SuiteArg::Gate => Suite::Gate,
-            SuiteArg::Quick => Suite::Quick,
-            SuiteArg::Full => Suite::Full,
-        },
-        held_out: args.held_out,
-        threads: args.threads.unwrap_or(threads).max(1),
-    };
+    if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
+        return apart::serve(candidate, seconds, registry).map(|()| 0);
+    }
+    let apart = how.apart(registry);
+    let options = how.options(candidates);
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let standings = arena::run(&options, registry, &shown);
+    let standings = arena::run(&options, registry, &apart, &shown);
     shown.bar.finish_and_clear();
     let standings = standings.map_err(failure)?;
     if json {
-        let against: Vec<String> = args.against.iter().map(Contender::to_string).collect();
-        let suite = format!("{:?}", args.suite).to_lowercase();
+        let against: Vec<String> = how.against.iter().map(Contender::to_string).collect();
+        let suite = format!("{:?}", how.suite).to_lowercase();
         println!(
             "{}",
             serde_json::json!({
-                "schema": 1, "suite": suite, "against": against, "held_out": args.held_out, "weights": arena::WEIGHTS,
+                "schema": 1, "suite": suite, "against": against, "held_out": how.held_out, "weights": arena::WEIGHTS,
                 "candidates": standings,
             })
         );
     } else {
-        println!("{}", table(&standings, args.suite).text());
+        println!("{}", table(&standings, how.suite).text());
         for standing in &standings {
             for why in &standing.reasons {
                 println!("{}: {why}", standing.candidate);

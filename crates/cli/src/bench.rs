@@ -20,6 +20,7 @@ use crate::Registry;
 use crate::doctor::{self, Need};
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
+use crate::python;
 use crate::run::{self, command_line, percent_bar};
 
 /// The benchmarks.
@@ -47,6 +48,8 @@ pub enum BenchCommand {
     Quic(QuicArgs),
     /// The arena: CPU time of a candidate, and how many a search has in an hour.
     Arena,
+    /// Algorithms and environments in Python: ns a callback, steps a second. Needs the Python package.
+    Python,
     /// The other end of `control-loop` and `agent`.
     #[command(hide = true)]
     Peer(PeerArgs),
@@ -214,6 +217,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             with_bar(|step| quic::run(&options, registry, step))?
         }
         BenchCommand::Arena => arena::run(registry).map_err(failure)?,
+        BenchCommand::Python => return Err(python::bench(registry.python(), json)),
         BenchCommand::Peer(args) => return peer(args),
     };
     if json {

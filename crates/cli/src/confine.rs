@@ -1,7 +1,7 @@
 //! Takes from this process, before it runs a Python file that nobody vouches for, what steering and simulating do not need: writing files, other
 //! programs and processes, the network, the system calls that change a kernel. Threads made later inherit it.
 //!
-//! Files can still be read as far as this user may, and processor time is not bounded.
+//! Files can still be read as far as this user may. Processor time is bounded where [`bound`] was called before.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,25 @@ use crate::exit::{Failure, Kind};
 /// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with numpy and its threads has some hundred megabytes.
 const MEMORY: u64 = 4 << 30;
 
+/// Private memory that can be written, bytes, of a process that only simulates one algorithm.
+const LITTLE_MEMORY: u64 = 512 << 20;
+
+/// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends it. For [`confine`], which keeps it from
+/// raising them again.
+pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
+    // Who catches the signal for the first has a second left.
+    setrlimit(Resource::RLIMIT_CPU, seconds, seconds + 1)
+        .and_then(|()| setrlimit(Resource::RLIMIT_DATA, LITTLE_MEMORY, LITTLE_MEMORY))
+        .map_err(|why| {
+            Failure::text(
+                Kind::Unsupported,
+                format!("bound a Python file's time and memory: {why}"),
+            )
+        })
+}
+
 /// System calls that nothing here needs once it runs. They fail with EPERM, which is an exception in Python.
-const REFUSED: [libc::c_long; 22] = [
+const REFUSED: [libc::c_long; 23] = [
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_socket,
@@ -40,6 +57,7 @@ const REFUSED: [libc::c_long; 22] = [
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_kexec_load,
+    libc::SYS_setrlimit,
 ];
 
 /// Those that only some processors have.
@@ -84,6 +102,10 @@ fn filter() -> Result<BpfProgram, String> {
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), 0);
     let no_thread = SeccompRule::new(vec![no_thread.map_err(|why| told(&why))?]).map_err(|why| told(&why))?;
     rules.insert(libc::SYS_clone, vec![no_thread]);
+    // Bounds can be read and not set: root might raise them.
+    let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
+    let sets = SeccompRule::new(vec![sets.map_err(|why| told(&why))?]).map_err(|why| told(&why))?;
+    rules.insert(libc::SYS_prlimit64, vec![sets]);
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|why| told(&why))?;
     let refuse = SeccompFilter::new(
         rules,

@@ -210,6 +210,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("bench gateway", &[("", "ccplane bench gateway")]),
     ("bench quic", &[("", "ccplane bench quic --json")]),
     ("bench arena", &[("", "ccplane bench arena --json")]),
+    ("bench python", &[("", "ccplane bench python --json")]),
     (
         "paper",
         &[
@@ -240,6 +241,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane arena ./a.ccp ./b.ccp --held-out 7 --json",
             ),
         ],
+    ),
+    (
+        "arena explain",
+        &[(
+            "the worst run, and what was in force",
+            "ccplane arena explain ./mine.ccp",
+        )],
     ),
     ("doctor", &[("for a program", "ccplane doctor --json")]),
     ("completions", &[("for this shell", "ccplane completions bash")]),

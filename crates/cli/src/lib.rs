@@ -174,7 +174,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
 /// as `--help` does.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
-    if !registry.reads_python()
+    if registry.python().is_none()
         && let Err(failure) = python::hand_over(&words)
     {
         return failure.report(false);

@@ -95,6 +95,63 @@ fn who_fails_has_a_reason_and_the_score_nought() {
 }
 
 #[test]
+fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explained");
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let stuck = folder.join("stuck.ccp");
+    let text = "(algorithm stuck)\n(def)\n(when Flow.was_timeout (:= Cwnd 9000))\n(when true (:= Cwnd (* 2 Flow.mss)))";
+    fs::write(&stuck, text).expect("a file");
+    let stuck = stuck.display().to_string();
+    let output = ccplane(&["arena", "explain", &stuck, "--suite", "gate", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = object(&output);
+    let worst = &told["worst"];
+    assert!(
+        worst["place"]
+            .as_str()
+            .is_some_and(|place| place.starts_with("the gate, ")),
+        "{told}"
+    );
+    assert!(
+        worst["event"].as_str().is_some_and(|event| event.contains("Mbit/s")),
+        "{told}"
+    );
+    let clause = &worst["in_force"][0];
+    assert_eq!(
+        (&clause["what"], &clause["line"]),
+        (&"true".into(), &4.into()),
+        "{told}"
+    );
+    assert!(clause["times"].as_u64().is_some_and(|times| times > 2), "{told}");
+    let rows = worst["trace"].as_array().expect("rows");
+    assert!(rows.len() > 6, "{told}");
+    for row in rows {
+        let [own, other] = ["candidate", "baseline"].map(|who| row[who]["window_bytes"].as_u64().unwrap_or_default());
+        assert!(own == 2 * 1448 && other > own, "{row}");
+    }
+    let said = ccplane(&["arena", "explain", &stuck, "--suite", "gate"]);
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("gate FAILED") && said.contains("In force"), "{said}");
+
+    // One that passes has a worst link; an algorithm with an agent has its callback.
+    let output = ccplane(&["arena", "explain", "cubic", "--against", "copa", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let worst = &object(&output)["worst"];
+    assert_eq!(worst["baseline"], "copa", "{worst}");
+    assert!(
+        worst["in_force"][0]["what"]
+            .as_str()
+            .is_some_and(|what| what.starts_with("on_report")),
+        "{worst}"
+    );
+    let absent = ccplane(&["arena", "explain", "absent.ccp", "--json"]);
+    assert_eq!(
+        (absent.status.code(), &object(&absent)["worst"]),
+        (Some(1), &Value::Null)
+    );
+}
+
+#[test]
 fn a_search_without_a_model_finds_its_way_through_it() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evolved");
     let text = root().join("crates/algorithms/text/reno.ccp");

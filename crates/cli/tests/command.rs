@@ -1,6 +1,7 @@
 //! The command as a person meets it: bad input gives one clear message and an exit code, and leaves nothing behind.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -141,6 +142,36 @@ fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
     fails(&["bench", "dx", "--alg", "native:cubic"], 2, &["kernel's own"]);
     fails(&["bench", "dx", "--alg", "reno"], 2, &["asks for no time stamps"]);
     fails(&["bench", "dx", "--alg", "dx:headroom=wide"], 2, &["headroom"]);
+}
+
+#[test]
+fn the_benchmark_of_python_is_its_packages() {
+    let bench = |name: &str, python: Option<&str>| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).expect("the test's folder can be written");
+        if let Some(program) = python {
+            let _ = fs::remove_file(folder.join("python3"));
+            symlink(program, folder.join("python3")).expect("the test's folder can be written");
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.args(["bench", "python", "--json"]).env("PATH", &folder);
+        let output = command.output().expect("the binary under test starts");
+        let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.code(), told.concat())
+    };
+    let (code, told) = bench("python", Some("/bin/echo"));
+    assert_eq!(
+        (code, &*told),
+        (Some(0), "-c import ccplane\n-m ccplane.bench --json\n")
+    );
+    for (name, python, says) in [
+        ("no-package", Some("/bin/false"), "this python3 has no package ccplane"),
+        ("no-python", None, "python3 cannot be run"),
+    ] {
+        let (code, told) = bench(name, python);
+        assert_eq!(code, Some(3), "{told}");
+        assert!(told.contains(says) && told.contains("make python"), "{told}");
+    }
 }
 
 #[test]

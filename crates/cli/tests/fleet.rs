@@ -176,6 +176,7 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
         "{scrape}"
     );
     assert!(figure(&scrape, &of("callback_seconds_count")) >= 8.0, "{scrape}");
+    assert_eq!(figure(&scrape, &of("callback_exceptions_total")), 0.0, "Rust has none");
     assert_eq!(figure(&scrape, &of("agent_up")), 1.0);
     assert!(figure(&scrape, &of("agent_heartbeat_age_seconds")) < 0.5, "{scrape}");
     let version = env!("CARGO_PKG_VERSION");

@@ -17,6 +17,8 @@ pub enum Command<'a> {
     },
     /// Set these at the next call, before the program runs.
     Update(&'a [Update]),
+    /// Give the flow to its own NewReno, from the next call on and until it is set a program.
+    Release,
 }
 
 /// A value for a target.

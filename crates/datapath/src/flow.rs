@@ -33,6 +33,8 @@ pub struct Flow<const V: usize = 16> {
     staged: bool,
     /// Nobody is in control, so the flow runs its own NewReno.
     silent: bool,
+    /// The agent gave it up, until it sets a program.
+    released: bool,
     /// `Micros`.
     clock: Clock,
     /// When a guard that waits for `Micros` has waited long enough.
@@ -68,6 +70,7 @@ impl<const V: usize> Flow<V> {
             report: None,
             staged: false,
             silent: false,
+            released: false,
             clock: Clock::starting(now),
             timer: Time::MAX,
             fallback_at: now,
@@ -172,6 +175,10 @@ impl<const V: usize> Flow<V> {
                 allowed(updates, self.current(programs).map(|installed| &installed.program))?;
                 updates
             }
+            Command::Release => {
+                self.release(now);
+                return Ok(());
+            }
         };
         for &Update { target, value } in updates {
             match target {
@@ -230,7 +237,7 @@ impl<const V: usize> Flow<V> {
         self.opened
     }
 
-    /// True while the flow runs its own NewReno, because its agent is silent.
+    /// True while the flow runs its own NewReno, because its agent is silent or gave it up.
     pub fn in_fallback(&self) -> bool {
         self.silent
     }
@@ -272,7 +279,7 @@ impl<const V: usize> Flow<V> {
         let program = self.current(programs);
         let heard = programs.last_heartbeat().unwrap_or(self.opened);
         let deadline = heard + programs.limits.fallback_after;
-        let orphan = program.is_none() && self.program_uid().is_some();
+        let orphan = program.is_none() && (self.program_uid().is_some() || self.released);
         if orphan {
             // There is nothing to run any more, and nobody knows the fields of its report.
             self.timer = Time::MAX;
@@ -455,9 +462,23 @@ impl<const V: usize> Flow<V> {
         }
     }
 
+    /// Forgets the program and what was set for it. Whether anyone is in control is judged at the next call.
+    fn release(&mut self, now: Time) {
+        self.program = SlotRef::NONE;
+        self.released = true;
+        self.report = None;
+        self.staged = false;
+        self.pending = Pending::default();
+        self.timer = Time::MAX;
+        if !self.silent {
+            self.fallback_at = self.fallback_at.min(now);
+        }
+    }
+
     /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next call on.
     fn start(&mut self, slot: SlotRef, program: &Program) {
         self.program = slot;
+        self.released = false;
         self.vars = [0; V];
         for (var, declared) in self.vars.iter_mut().zip(program.vars()) {
             *var = declared.init;

@@ -18,7 +18,7 @@ pub struct Outcome {
     /// A report is to be sent: [`crate::Flow::report`] has its fields. Asked for again at every call until
     /// [`crate::Flow::report_queued`].
     pub report: Option<Urgency>,
-    /// The flow runs its own NewReno, because its agent is silent.
+    /// The flow runs its own NewReno, because its agent is silent or gave it up.
     pub fallback: bool,
 }
 

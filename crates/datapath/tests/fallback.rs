@@ -2,7 +2,9 @@
 
 mod support;
 
-use ccplane_datapath::{Capabilities, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport, Update, reg};
+use ccplane_datapath::{
+    Capabilities, Command, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport, Update, reg,
+};
 use ccplane_units::{Duration, Time};
 use support::programs::{BYTES_ACKED, Code, reno_fold};
 use support::{MSS, Rig, ack_of, no_limits};
@@ -422,4 +424,42 @@ fn absurd_signals_are_survived() {
         }
     }
     assert!(rig.flow.in_fallback());
+}
+
+#[test]
+fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
+    let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
+    rig.table.heartbeat(rig.transport.now);
+    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000));
+    let order = [Update {
+        target: Target::Cwnd,
+        value: 900_000,
+    }];
+    rig.update(&order).expect("built-in state");
+    rig.transport.ssthresh = 1_000_000;
+    let reports = rig.reports.len();
+    rig.flow
+        .apply(rig.transport.now, &Command::Release, &rig.table)
+        .expect("always");
+    assert_eq!(
+        rig.flow.next_deadline(),
+        Some(rig.transport.now),
+        "it does not wait for an ACK"
+    );
+    assert!(rig.deadline().fallback);
+    let outcome = rig.ack(ack_of(2 * MSS));
+    assert_eq!((outcome.fallback, outcome.cwnd), (true, Some(5_000 + 2 * MSS)));
+    // Neither a heartbeat nor an order gives it back, and nobody reports.
+    rig.table.heartbeat(rig.transport.now);
+    rig.update(&order).expect("built-in state");
+    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000 + 3 * MSS));
+    assert_eq!((rig.reports.len(), rig.flow.program_uid()), (reports, None));
+    rig.set_program(1, &[]).expect("installed");
+    let outcome = rig.ack(ack_of(MSS));
+    assert_eq!((outcome.fallback, outcome.cwnd), (false, Some(5_000)));
+    // One that has no program yet can be given up as well.
+    let mut flow: Flow<16> = Flow::new(rig.transport.now, 10 * MSS);
+    flow.apply(rig.transport.now, &Command::Release, &rig.table)
+        .expect("always");
+    assert!(flow.on_ack(&rig.transport, &ack_of(MSS), &rig.table).fallback);
 }

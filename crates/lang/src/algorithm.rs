@@ -17,7 +17,11 @@
 //! # Ok::<(), ccplane_lang::Diagnostics>(())
 //! ```
 
+mod counted;
+
 use ccplane_datapath::Capabilities;
+
+pub use counted::{Counted, CountedClause};
 
 use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
 use crate::literal::{self, Literal};

@@ -41,7 +41,7 @@ mod warn;
 
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 
-pub use algorithm::{BadValue, TextAlgorithm, TextParameter};
+pub use algorithm::{BadValue, Counted, CountedClause, TextAlgorithm, TextParameter};
 pub use diagnostics::{Code, Diagnostics, Problem, Span};
 pub use print::{Bytecode, TreeView};
 pub use program::{Cost, Program};

@@ -16,8 +16,8 @@ pub trait Observer {
     fn event(&mut self, _now: Time, _event: &Event<'_>) {}
     /// A command, before the kernel has it.
     fn command(&mut self, _now: Time, _command: &Command) {}
-    /// Callbacks of one batch of events, or of timers that were due, have returned after so long.
-    fn called(&mut self, _took: Duration) {}
+    /// Callbacks of one batch of events, or of timers that were due, have returned to their agent after so long.
+    fn called(&mut self, _took: Duration, _agent: &Agent) {}
 }
 
 impl Observer for () {}
@@ -65,13 +65,13 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
                 observer.event(now, event);
             }
             agent.handle_all(now, KERNEL, &batch);
-            observer.called(clock::now().since(now));
+            observer.called(clock::now().since(now), agent);
         });
         obey(kernel, agent, observer);
         let now = clock::now();
         if agent.next_deadline().is_some_and(|due| due <= now) {
             agent.on_deadline(now);
-            observer.called(clock::now().since(now));
+            observer.called(clock::now().since(now), agent);
             obey(kernel, agent, observer);
         }
         let due = agent.next_deadline().map_or(ATTENTION, |due| due.since(now));

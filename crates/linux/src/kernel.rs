@@ -298,6 +298,8 @@ impl Kernel {
                 (Some(*flow), *uid, result)
             }
             Command::Update { flow, updates } => (Some(*flow), 0, self.command(*flow, None, updates.as_slice())),
+            // Its NewReno is for silence, which is an algorithm's and not a flow's.
+            Command::Release { flow } => (Some(*flow), 0, Err(Refusal::NoRelease)),
         };
         if let Err(why) = result {
             self.answers.push_back(Event::Refused { flow, program, why });

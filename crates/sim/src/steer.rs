@@ -354,7 +354,7 @@ impl<T: Tracer> Simulation<T> {
 /// The number of the flow or bundle that a command is for; none has the highest of either.
 fn flow_of(command: &Command) -> u64 {
     match command {
-        Command::SetProgram { flow, .. } | Command::Update { flow, .. } => *flow,
+        Command::SetProgram { flow, .. } | Command::Update { flow, .. } | Command::Release { flow } => *flow,
         Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u64::from(u32::MAX),
     }
 }

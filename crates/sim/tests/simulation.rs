@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec, Shape};
 use ccplane_sim::{
@@ -516,4 +516,67 @@ fn a_host_gives_its_link_packets_in_turn() {
         .collect();
     let (least, most) = (received.iter().min().expect("ten"), received.iter().max().expect("ten"));
     assert!(*most as f64 / (*least as f64) < 1.1, "{received:?}");
+}
+
+/// Holds its flow to two segments, gives it up after two seconds, and takes it back after four.
+#[derive(Default)]
+struct Leaves(Option<ccplane_agent::FlowId>, bool);
+
+impl Algorithm for Leaves {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        "leaves"
+    }
+
+    fn programs(&self) -> Programs {
+        let text = "(def (Report (volatile acked 0))) (when true (:= Report.acked 1) (:= Cwnd 2896) (report))";
+        Programs::new().with("hold", text)
+    }
+
+    fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+        control.program("hold", &[]);
+        control.after(Duration::from_secs(2));
+        self.0 = control.this();
+    }
+
+    fn on_report(&mut self, (): &mut (), _: &Report<'_>, control: &mut Control<'_>) {
+        assert!((2..4).all(|s| !(us(s * 1_000_000 + 50_000)..us((s + 1) * 1_000_000)).contains(&control.now())));
+    }
+
+    fn on_timer(&mut self, control: &mut Control<'_>) {
+        control.after(Duration::from_secs(2));
+        let taken = std::mem::replace(&mut self.1, true);
+        let Some(mut flow) = self.0.and_then(|flow| control.flow(flow)) else {
+            return;
+        };
+        match taken {
+            false => flow.release(),
+            true => flow.program("hold", &[]),
+        }
+    }
+}
+
+#[test]
+fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
+    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
+    let mut agent = Agent::new(Options::default());
+    agent.add(Leaves::default()).expect("it compiles");
+    let id = sim.host_agent(agent, SteerOptions::default());
+    let [from, to] = ["left1", "right1"].map(|name| node(sim.network(), name));
+    let flow = FlowSpec::new(from, to).under(Congestion::Steered(id, "leaves".into()));
+    let flow = sim.add_flow(flow).expect("offered");
+    let mut received = 0;
+    // Two segments in 20 ms are 1.2 Mbit/s; NewReno has slow start before it.
+    for (second, in_fallback, mbit) in [(2, false, 0.0..1.5), (4, true, 20.0..96.0), (6, false, 0.0..3.0)] {
+        sim.run_until(us(second * 1_000_000 - 100)).expect("no stall");
+        let view = sim.flow(flow).expect("it lives");
+        let had = (view.received - received) as f64 * 8.0 / 2.0 / 1e6;
+        received = view.received;
+        assert!(
+            mbit.contains(&had) && view.in_fallback == in_fallback,
+            "until {second} s: {had} Mbit/s, {}",
+            view.in_fallback
+        );
+    }
 }

@@ -84,6 +84,11 @@ pub enum Command {
         /// What to change.
         updates: Updates,
     },
+    /// Give a flow to the datapath's own control, until it is set a program.
+    Release {
+        /// The flow.
+        flow: u64,
+    },
     /// The thread that runs the algorithm's callbacks is alive.
     Heartbeat {
         /// The algorithm's name.
@@ -217,6 +222,11 @@ pub enum Refusal {
     /// The datapath's or the link's language cannot say it.
     #[error("this datapath cannot say it: {0}")]
     Unsupported(String),
+    /// A flow cannot be given back to the datapath's own control; it goes on as it was.
+    #[error(
+        "this datapath cannot take a flow back before its agent is silent: its window stays until it is set a program"
+    )]
+    NoRelease,
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),

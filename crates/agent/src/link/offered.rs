@@ -60,7 +60,7 @@ pub fn offers(path: &Path, datapath: DatapathInfo) -> Result<Vec<Offered>, LinkE
                 }
             }
             Command::Heartbeat { .. } => complete = true,
-            Command::Offer(_) | Command::SetProgram { .. } | Command::Update { .. } => {}
+            Command::Offer(_) | Command::SetProgram { .. } | Command::Update { .. } | Command::Release { .. } => {}
         });
     }
     match offered.is_empty() {

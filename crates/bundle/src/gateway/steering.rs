@@ -148,7 +148,7 @@ impl Link for Overheard {
 
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
         let flow = match command {
-            Command::SetProgram { flow, .. } | Command::Update { flow, .. } => Some(*flow),
+            Command::SetProgram { flow, .. } | Command::Update { flow, .. } | Command::Release { flow } => Some(*flow),
             _ => None,
         };
         if let Some(flow) = flow {

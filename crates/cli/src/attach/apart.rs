@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
 use nix::unistd::{User, chown};
 
+use super::exceptions::Exceptions;
 use crate::exit::{Failure, Kind};
 
 /// How long its interpreter may take to read the file.
@@ -27,12 +28,14 @@ pub(super) struct Apart {
     child: Child,
     folder: PathBuf,
     pub(super) address: AgentAddress,
+    /// What its callbacks raise, of those that are counted there.
+    pub(super) exceptions: Exceptions,
 }
 
 impl Apart {
     /// Starts an agent of these algorithms, and waits until it listens.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    pub(super) fn start(algorithms: &[Contender]) -> Result<Apart, Failure> {
+    pub(super) fn start(algorithms: &[Contender], python: &Path) -> Result<Apart, Failure> {
         let failed = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
         let nobody = User::from_name("nobody")
             .ok()
@@ -44,7 +47,6 @@ impl Apart {
         let path = folder.join("agent.sock");
         let address = format!("unix:{}", path.display());
         let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
-        let python = std::env::current_exe().map_err(|why| failed("find Python", &why))?;
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut command = Command::new(python);
         command
@@ -59,7 +61,7 @@ impl Apart {
             ])
             .arg(&path)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .uid(nobody.uid.as_raw())
             .gid(nobody.gid.as_raw())
             .process_group(0);
@@ -72,7 +74,25 @@ impl Apart {
             let _ = fs::remove_dir_all(&folder);
             failed("start Python as nobody", &why).hint(TRUSTED)
         })?;
-        let mut apart = Apart { child, folder, address };
+        let mut apart = Apart {
+            child,
+            folder,
+            address,
+            exceptions: Exceptions::default(),
+        };
+        if let Some(told) = apart.child.stdout.take() {
+            let exceptions = apart.exceptions.clone();
+            let listen = move || match ccplane_linux::drop_capabilities() {
+                Ok(()) => exceptions.listen(told),
+                Err(error) => {
+                    tracing::error!("what raises is not counted: the thread cannot give up its capabilities: {error}")
+                }
+            };
+            let thread = std::thread::Builder::new().name("ccplane-told".into());
+            thread
+                .spawn(listen)
+                .map_err(|why| failed("listen to Python as nobody", &why))?;
+        }
         let begun = Instant::now();
         while !path.exists() {
             let ended = apart.child.try_wait().ok().flatten();

@@ -5,6 +5,7 @@
 //! capability, and asks this thread for the figures.
 
 pub(crate) mod apart;
+pub(crate) mod exceptions;
 mod options;
 mod reload;
 pub mod remote;
@@ -13,6 +14,7 @@ mod samples;
 mod texts;
 mod watch;
 
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use ccplane_agent::link::Remote;
@@ -29,6 +31,7 @@ use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
 use apart::Apart;
+use exceptions::Exceptions;
 pub use options::AttachArgs;
 use reload::Reload;
 use samples::{Callbacks, Samples};
@@ -47,13 +50,14 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     if args.watch {
         return texts::run(&settings, registry);
     }
-    let apart = apart(args, &settings)?;
+    let apart = apart(args, &settings, registry)?;
     let steered = match args.agent.as_ref().or(apart.as_ref().map(|apart| &apart.address)) {
         None => agents(&settings.algorithms.value, registry)?,
         Some(address) => remote::steered(args, &settings, address)?,
     };
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
+    let exceptions = counted(&steered, apart.as_ref());
     let known: Vec<AlgorithmSpec> = steered.iter().flat_map(|one| one.specs.iter().cloned()).collect();
     let choices = rules::choices(&settings, config.as_ref(), &known)?;
     // Before there are threads, which inherit it.
@@ -111,7 +115,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let samples = settings
         .metrics
         .value
-        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after));
+        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after, exceptions.clone()));
     let reload = Reload {
         again,
         args,
@@ -130,6 +134,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             fallback_after: fallback_after.to_std(),
             reload,
             samples,
+            exceptions,
         },
         (sender, inbox),
         || keep_capabilities(args, false),
@@ -168,6 +173,17 @@ fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Ca
             .iter()
             .map(move |spec| (spec.kernel_name.clone(), here.clone()))
     })
+}
+
+/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
+fn counted(steered: &[Steered], apart: Option<&Apart>) -> Exceptions {
+    let exceptions = apart.map(|apart| apart.exceptions.clone()).unwrap_or_default();
+    let ours = steered
+        .iter()
+        .filter(|one| apart.is_some() || matches!(one.by, By::Agent(..)));
+    ours.flat_map(|one| &one.specs)
+        .for_each(|spec| exceptions.of(&spec.kernel_name));
+    exceptions
 }
 
 /// What watches connections of rules with a share, where this kernel takes it.
@@ -211,7 +227,7 @@ pub(crate) fn is_python(contender: &Contender) -> bool {
 }
 
 /// A process for algorithms that are Python files, unless they are trusted with this one.
-fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failure> {
+fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<Option<Apart>, Failure> {
     let algorithms = &settings.algorithms.value;
     if args.trusted || args.agent.is_some() || !algorithms.iter().any(is_python) {
         return Ok(None);
@@ -222,7 +238,8 @@ fn apart(args: &AttachArgs, settings: &Settings) -> Result<Option<Apart>, Failur
     }
     // Its process inherits that.
     ccplane_linux::no_new_privileges().map_err(failed)?;
-    Apart::start(algorithms).map(Some)
+    let python = registry.python().unwrap_or(Path::new("python3"));
+    Apart::start(algorithms, python).map(Some)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ccplane_agent::Agent;
 use ccplane_linux::{Arms, BUCKETS, Histogram, Observed, Observer, TIMES, Totals};
 use ccplane_units::Duration;
 
+use super::exceptions::{Exceptions, Last};
 use crate::metrics::{self, ConnectionStats};
 
 /// The figures of one process, for as long as it runs.
@@ -13,6 +15,7 @@ pub(super) struct Samples {
     algorithms: Vec<Algorithm>,
     arms: Option<Arms>,
     fallback_after: Duration,
+    exceptions: Exceptions,
 }
 
 struct Algorithm {
@@ -30,6 +33,7 @@ impl Samples {
         algorithms: impl Iterator<Item = (String, Option<Arc<Callbacks>>)>,
         arms: Option<Arms>,
         fallback_after: Duration,
+        exceptions: Exceptions,
     ) -> Samples {
         let algorithm = |(name, callbacks)| Algorithm {
             name,
@@ -41,6 +45,7 @@ impl Samples {
             algorithms: algorithms.map(algorithm).collect(),
             arms,
             fallback_after,
+            exceptions,
         }
     }
 
@@ -72,7 +77,11 @@ impl Samples {
         let (silence, mut stats) = (self.fallback_after, Vec::new());
         for observed in observed {
             if let Some(algorithm) = self.algorithms.iter_mut().find(|a| a.name == observed.name()) {
-                stats.push(algorithm.stats(observed, silence));
+                let exceptions = self.exceptions.get(observed.name());
+                stats.push(ConnectionStats {
+                    exceptions,
+                    ..algorithm.stats(observed, silence)
+                });
             }
         }
         let arms = self.arms.as_ref().map(Arms::read).transpose();
@@ -100,6 +109,7 @@ impl Algorithm {
             heartbeat_age: silence.to_std(),
             up: silence <= limit,
             callbacks: self.callbacks.as_ref().map(|callbacks| callbacks.read()),
+            exceptions: None,
         }
     }
 }
@@ -120,13 +130,29 @@ impl Callbacks {
     }
 }
 
-/// Counts them.
-pub(super) struct Counting(pub Arc<Callbacks>);
+/// Counts them, and those that raised.
+pub(super) struct Counting {
+    callbacks: Arc<Callbacks>,
+    exceptions: Exceptions,
+    last: Last,
+}
+
+impl Counting {
+    pub fn new(callbacks: Arc<Callbacks>, exceptions: Exceptions) -> Counting {
+        let last = Last::default();
+        Counting {
+            callbacks,
+            exceptions,
+            last,
+        }
+    }
+}
 
 impl Observer for Counting {
-    fn called(&mut self, took: Duration) {
+    fn called(&mut self, took: Duration, agent: &Agent) {
         let bucket = Histogram::bucket(TIMES, took.as_nanos());
-        self.0.counts[bucket].fetch_add(1, Relaxed);
-        self.0.sum_ns.fetch_add(took.as_nanos(), Relaxed);
+        self.callbacks.counts[bucket].fetch_add(1, Relaxed);
+        self.callbacks.sum_ns.fetch_add(took.as_nanos(), Relaxed);
+        self.last.changes(agent, |name, count| self.exceptions.set(name, count));
     }
 }

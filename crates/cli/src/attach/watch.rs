@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_linux::{Kernel, Observed, Presence};
 
+use super::exceptions::Exceptions;
 use super::samples::{Counting, Samples};
 use super::{Attached, By, Reload, Steered};
 use crate::exit::{Failure, Kind};
@@ -39,6 +40,8 @@ pub(super) struct Watch<'a> {
     pub reload: Reload<'a>,
     /// What the metrics tell, where they are served.
     pub samples: Option<Samples>,
+    /// Where agents of this process count what raised.
+    pub exceptions: Exceptions,
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
@@ -66,11 +69,13 @@ pub(super) fn serve(
         let start = |(one, kernel): (Steered, _)| {
             // Sent when the thread unwinds too.
             let ended = Ended(sender.clone());
+            let exceptions = watching.exceptions.clone();
             let run = move || {
                 let _ended = ended;
                 match one.by {
                     By::Agent(mut agent, callbacks) => {
-                        ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut Counting(callbacks))
+                        let mut counting = Counting::new(callbacks, exceptions);
+                        ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut counting)
                     }
                     By::Remote(mut remote) => {
                         ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())

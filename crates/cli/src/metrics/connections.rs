@@ -23,6 +23,8 @@ pub struct ConnectionStats {
     pub up: bool,
     /// The time that callbacks took, ns; `None` where they run in another process.
     pub callbacks: Option<Histogram>,
+    /// Callbacks that raised; `None` where somebody else's agent runs them.
+    pub exceptions: Option<u64>,
 }
 
 /// Adds these figures, and those of the arms that are compared.
@@ -64,6 +66,9 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
             .iter()
             .map(|s| (named(&s.algorithm), s.heartbeat_age.as_secs_f64())),
     );
+    let exceptions = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.exceptions?)));
+    let help = "Callbacks that raised, in a language in which they can: their flows run NewReno";
+    counter(registry, "callback_exceptions", help, exceptions);
     let callbacks = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.callbacks?)));
     let family = Histograms {
         base: TIMES,
@@ -162,10 +167,15 @@ mod tests {
         let stats = ConnectionStats {
             algorithm: "ccp_cubic".into(),
             totals,
+            exceptions: Some(2),
+            ..ConnectionStats::default()
+        };
+        let elsewhere = ConnectionStats {
+            algorithm: "ccp_copa".into(),
             ..ConnectionStats::default()
         };
         let mut registry = Registry::with_prefix("ccplane");
-        add(&mut registry, &[stats], &[]);
+        add(&mut registry, &[stats, elsewhere], &[]);
         let text = crate::metrics::text(registry, 0);
         for line in [
             "ccplane_rtt_seconds_bucket{le=\"0.000064\",algorithm=\"ccp_cubic\"} 1",
@@ -174,9 +184,12 @@ mod tests {
             "ccplane_rtt_seconds_count{algorithm=\"ccp_cubic\"} 3",
             "ccplane_acked_bytes_total{algorithm=\"ccp_cubic\"} 0",
             "ccplane_agent_up{algorithm=\"ccp_cubic\"} 0.0",
+            "ccplane_callback_exceptions_total{algorithm=\"ccp_cubic\"} 2",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        let unknown = "callback_exceptions_total{algorithm=\"ccp_copa\"}";
+        assert!(!text.contains(unknown), "it is not counted, and not nought: {text}");
         assert!(!text.contains("arm="), "nothing is compared: {text}");
     }
 

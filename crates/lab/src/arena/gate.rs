@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::explain::{Judged, Suspect};
 use super::{Outcomes, Standing};
 use crate::contender::Contender;
 use crate::evaluate::{Run, Sketch};
@@ -148,6 +149,31 @@ pub(super) fn runs(candidates: &[Contender]) -> Vec<Run> {
         runs.extend(others.map(|name| run(place, name)));
     }
     runs
+}
+
+/// The check that was failed by most, for a closer look.
+pub(super) fn suspect(candidate: &Contender, against: &[Contender], standing: &Standing) -> Option<Suspect> {
+    let of = |check: &Check| check.value.map_or(-1.0, |value| value / check.least);
+    let failed = standing.gate.iter().filter(|check| !check.passed);
+    let worst = failed.min_by(|one, other| of(one).total_cmp(&of(other)))?;
+    let place = PLACES.iter().find(|place| place.name == worst.name)?;
+    let beginning = format!("{}:", worst.name);
+    let figure = standing.reasons.iter().find(|why| why.starts_with(&beginning))?;
+    let (baseline, judged, from) = match place.reads {
+        Reads::Utilisation(from) => (against.first()?.clone(), Judged::Goodput, from),
+        Reads::OfReno => (RENO.parse().ok()?, Judged::Goodput, 0.0),
+        Reads::CubicKeeps => (CUBIC.parse().ok()?, Judged::Other, 1.0 / 3.0),
+        Reads::Lesser => (against.first()?.clone(), Judged::Share, 0.5),
+    };
+    Some(Suspect {
+        place: format!("the gate, {}", place.name),
+        figure: figure.clone(),
+        run: run(place, &candidate.to_string()),
+        beside: run(place, &baseline.to_string()),
+        baseline,
+        judged,
+        from,
+    })
 }
 
 /// Goes through the checks.

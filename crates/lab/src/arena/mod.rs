@@ -4,22 +4,23 @@
 //! that are drawn from ranges, alone, two of its own and beside Cubic; each figure is set beside the best of the baselines on the same link.
 //! The same seed gives the same links and the same bytes. Whoever tunes on the published links is told by `held_out` ones what that is worth.
 
+mod explain;
 mod gate;
+mod pool;
 mod score;
 
-use serde::Serialize;
-
 use ccplane_algorithms::Registry;
+use serde::Serialize;
 
 use crate::contender::{self, Contender};
 use crate::error::Error;
-use crate::evaluate::{Measured, Run};
-use crate::jobs;
-use crate::progress::{Pieces, Progress};
-use crate::run::{self as runner};
-use crate::sim::{self, Sim};
+use crate::progress::Progress;
+use crate::sim;
 
+pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
+pub use pool::{Apart, Outcome, simulate};
+use pool::{Outcomes, Pool};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 
 /// How thoroughly.
@@ -76,16 +77,27 @@ pub struct Standing {
     pub parts: Option<Score>,
 }
 
-/// Everybody's standing, in the order of the candidates. One that cannot be made, or that panics, fails the gate; what else goes wrong is
-/// an error.
-pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Standing>, Error> {
-    for known in &options.against {
+/// Everybody's standing, in the order of the candidates. One that cannot be made, that panics, or that fails in a process of its own, fails
+/// the gate; what else goes wrong is an error.
+pub fn run(
+    options: &Options,
+    registry: &Registry,
+    apart: &dyn Apart,
+    progress: &dyn Progress,
+) -> Result<Vec<Standing>, Error> {
+    for known in options.against.iter().filter(|known| !apart.takes(known)) {
         usable(known, registry)?;
     }
+    let pool = Pool {
+        options,
+        registry,
+        apart,
+        progress,
+    };
     let mut standings: Vec<Standing> = options
         .candidates
         .iter()
-        .map(|candidate| made(candidate, registry))
+        .map(|one| made(one, registry, apart))
         .collect();
     let able = |standings: &[Standing]| -> Vec<Contender> {
         let pairs = options.candidates.iter().zip(standings);
@@ -96,11 +108,12 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
     };
 
     // What everybody is held to here is Reno's and Cubic's.
-    let mut runs = gate::runs(&able(&standings));
-    let outcomes = all(&runs, options, registry, progress)?;
+    let outcomes = pool.all(&able(&standings), gate::runs)?;
     for (candidate, standing) in options.candidates.iter().zip(&mut standings) {
-        if standing.gate_passed {
-            gate::judge(candidate, &outcomes, standing);
+        match outcomes.failed(candidate) {
+            Some(why) => standing.fails(why.to_owned()),
+            None if standing.gate_passed => gate::judge(candidate, &outcomes, standing),
+            None => {}
         }
     }
     if options.suite == Suite::Gate {
@@ -109,37 +122,53 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
 
     let links = score::links(options.held_out, options.suite.links());
     let mut scored = able(&standings);
-    scored.extend(
-        options
-            .against
-            .iter()
-            .filter(|known| !scored.contains(known))
-            .cloned()
-            .collect::<Vec<_>>(),
-    );
-    runs = score::runs(&scored, &links, options.suite == Suite::Full);
-    let outcomes = all(&runs, options, registry, progress)?;
+    let others: Vec<Contender> = options
+        .against
+        .iter()
+        .filter(|known| !scored.contains(known))
+        .cloned()
+        .collect();
+    scored.extend(others);
+    let outcomes = pool.all(&scored, |some| score::runs(some, &links, options.suite == Suite::Full))?;
+    for known in &options.against {
+        if let Some(why) = outcomes.failed(known) {
+            return Err(sim::broken(format!("{known}, a baseline: {why}")));
+        }
+    }
     for (candidate, standing) in options.candidates.iter().zip(&mut standings) {
         standing.score = Some(0.0);
-        if standing.gate_passed {
-            match score::judge(candidate, &options.against, &links, &outcomes) {
-                Ok(score) => {
-                    standing.score = Some(score.mean());
-                    standing.parts = Some(score);
-                }
-                Err(why) => {
-                    standing.gate_passed = false;
-                    standing.reasons.push(why);
-                }
+        if !standing.gate_passed {
+            continue;
+        }
+        let score = match outcomes.failed(candidate) {
+            Some(why) => Err(why.to_owned()),
+            None => score::judge(candidate, &options.against, &links, &outcomes),
+        };
+        match score {
+            Ok(score) => {
+                standing.score = Some(score.mean());
+                standing.parts = Some(score);
             }
+            Err(why) => standing.fails(why),
         }
     }
     Ok(standings)
 }
 
+impl Standing {
+    fn fails(&mut self, why: String) {
+        self.gate_passed = false;
+        self.reasons.push(why);
+    }
+}
+
 /// The standing of a candidate before it has run.
-fn made(candidate: &Contender, registry: &Registry) -> Standing {
-    let why = usable(candidate, registry).err();
+fn made(candidate: &Contender, registry: &Registry, apart: &dyn Apart) -> Standing {
+    let why = match apart.takes(candidate) {
+        // Making it is running it.
+        true => None,
+        false => usable(candidate, registry).err(),
+    };
     Standing {
         candidate: candidate.to_string(),
         score: None,
@@ -150,7 +179,8 @@ fn made(candidate: &Contender, registry: &Registry) -> Standing {
     }
 }
 
-fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
+/// Whether it can be made.
+pub fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
     match known {
         Contender::Native { name } => sim::known_control(name),
         Contender::Ccplane { name, parameters } => {
@@ -158,55 +188,6 @@ fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
             Ok(())
         }
     }
-}
-
-/// What came of runs, by their keys: figures, or how the algorithm broke.
-struct Outcomes(Vec<(String, Result<Measured, String>)>);
-
-impl Outcomes {
-    /// The run of that key, or a sentence on what became of it.
-    fn of(&self, key: &str) -> Result<&Measured, String> {
-        let found = self.0.iter().find(|(known, _)| known == key);
-        match found {
-            // What ran then was not the candidate.
-            Some((_, Ok(measured))) => measured.own.first().map_or(Ok(measured), |why| Err(why.clone())),
-            Some((_, Err(why))) => Err(why.clone()),
-            None => Err(format!("the run {key} is missing")),
-        }
-    }
-}
-
-fn all(runs: &[Run], options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcomes, Error> {
-    let order: Vec<usize> = (0..runs.len()).collect();
-    let pieces = Pieces::new(progress, runs.len() as u64);
-    let mut results: Vec<Option<Result<Measured, String>>> = runs.iter().map(|_| None).collect();
-    let work = |at: usize| {
-        let this = runs.get(at).ok_or(Error::Interrupted)?;
-        let piece = pieces.piece(1, &this.key);
-        let once = runner::Options::once(1, "");
-        let outcome = match runner::run(&Sim::default(), &this.scenario, registry, &once, &piece) {
-            Ok(result) => Ok(Measured::of(result)),
-            Err(Error::Broken { what, .. }) => Err(what),
-            Err(error) => {
-                pieces.stop();
-                return Err(error);
-            }
-        };
-        piece.finish();
-        Ok(outcome)
-    };
-    jobs::each(&order, options.threads, work, |at, outcome| {
-        if let Some(place) = results.get_mut(at) {
-            *place = Some(outcome);
-        }
-        Ok(())
-    })?;
-    let results = results.into_iter().map(|outcome| outcome.ok_or(Error::Interrupted));
-    let keyed = runs
-        .iter()
-        .zip(results)
-        .map(|(run, outcome)| Ok((run.key.clone(), outcome?)));
-    keyed.collect::<Result<_, Error>>().map(Outcomes)
 }
 
 #[cfg(test)]
@@ -229,7 +210,7 @@ mod tests {
             held_out,
             threads: 2,
         };
-        run(&options, &registry, &Quiet).unwrap_or_else(|why| panic!("{why}"))
+        run(&options, &registry, &(), &Quiet).unwrap_or_else(|why| panic!("{why}"))
     }
 
     #[test]

@@ -4,7 +4,8 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::Serialize;
 
-use super::Outcomes;
+use super::explain::{Judged, Suspect};
+use super::{Options, Outcomes, Standing, Suite};
 use crate::contender::Contender;
 use crate::evaluate::{Measured, Run, Sketch};
 
@@ -88,6 +89,9 @@ pub struct LinkScore {
     pub parts: Parts,
     /// The file of a run on this link, alone: `ccplane run FILE`.
     pub scenario: String,
+    /// Who is the best of the baselines, by part.
+    #[serde(skip)]
+    pub(super) best: [Option<Contender>; 6],
 }
 
 /// A candidate's score.
@@ -267,6 +271,39 @@ fn raw(at: usize, link: &Link, who: &str, outcomes: &Outcomes) -> Result<[f64; 6
     ])
 }
 
+/// The least part on the worst link, for a closer look.
+pub(super) fn suspect(candidate: &Contender, options: &Options, standing: &Standing) -> Option<Suspect> {
+    let worst = standing.parts.as_ref()?.worst();
+    let full = options.suite == Suite::Full;
+    let all = links(options.held_out, options.suite.links());
+    let (at, link) = all.iter().enumerate().find(|(_, link)| link.words() == worst.link)?;
+    let parts = worst.parts.each();
+    let part = (0..parts.len()).min_by(|one, other| parts[*one].total_cmp(&parts[*other]))?;
+    let (kind, judged, from) = [
+        (Kind::Alone, Judged::Goodput, 0.0),
+        (Kind::Alone, Judged::Delay, 0.0),
+        (Kind::Alone, Judged::Loss, 0.0),
+        (Kind::Two, Judged::Share, 0.5),
+        (Kind::BesideCubic, Judged::Other, 1.0 / 3.0),
+        (Kind::Two, Judged::Share, JOINS_AT),
+    ][part];
+    let best = worst.best[part].clone().or_else(|| options.against.first().cloned())?;
+    // What a Cubic keeps is set beside what it keeps of another.
+    let baseline = match judged {
+        Judged::Other => CUBIC.parse().ok()?,
+        _ => best.clone(),
+    };
+    Some(Suspect {
+        place: link.words(),
+        figure: format!("{}: {:.2} of what {best} has", Parts::NAMES[part], parts[part]),
+        run: run(at, link, kind, &candidate.to_string(), full),
+        beside: run(at, link, kind, &baseline.to_string(), full),
+        baseline,
+        judged,
+        from,
+    })
+}
+
 /// A candidate's score on these links; an error says how it broke.
 pub(super) fn judge(
     candidate: &Contender,
@@ -279,10 +316,15 @@ pub(super) fn judge(
     for (at, link) in links.iter().enumerate() {
         let own = raw(at, link, &who, outcomes)?;
         let mut best = [0.0_f64; 6];
+        let mut whose: [Option<Contender>; 6] = Default::default();
         for known in against {
             // A baseline that breaks somewhere is no measure there.
             if let Ok(theirs) = raw(at, link, &known.to_string(), outcomes) {
-                best = std::array::from_fn(|part| best[part].max(theirs[part]));
+                for (part, theirs) in theirs.into_iter().enumerate() {
+                    if theirs > best[part] {
+                        (best[part], whose[part]) = (theirs, Some(known.clone()));
+                    }
+                }
             }
         }
         let part = |n: usize| if best[n] > 0.0 { own[n] / best[n] } else { 1.0 };
@@ -293,6 +335,7 @@ pub(super) fn judge(
             score: parts.score(),
             parts,
             scenario: alone.scenario.text,
+            best: whose,
         });
     }
     let count = scored.len().max(1) as f64;

@@ -33,6 +33,7 @@ pub(crate) mod kind {
     pub const UPDATE: u8 = 18;
     pub const HEARTBEAT: u8 = 19;
     pub const OFFER: u8 = 20;
+    pub const RELEASE: u8 = 21;
 }
 
 /// Flag of a report that is urgent, and of a flow that lived before.
@@ -58,4 +59,5 @@ pub(crate) mod reason {
     pub const INVALID: u8 = 6;
     pub const UNSUPPORTED: u8 = 7;
     pub const OTHER: u8 = 8;
+    pub const NO_RELEASE: u8 = 9;
 }

@@ -88,6 +88,7 @@ pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(),
                 flow: body.u64()?,
                 updates: read_updates(body)?,
             },
+            kind::RELEASE => Command::Release { flow: body.u64()? },
             kind::HEARTBEAT => Command::Heartbeat {
                 algorithm: Arc::from(read_text(body)?),
             },
@@ -253,6 +254,7 @@ fn read_refusal(body: &mut Reader<'_>) -> Result<Refusal, WireError> {
         reason::MISSING => Refusal::Missing(Capabilities(number)),
         reason::INVALID => Refusal::Invalid(said),
         reason::UNSUPPORTED => Refusal::Unsupported(said),
+        reason::NO_RELEASE => Refusal::NoRelease,
         reason::OTHER => Refusal::Other(said),
         unknown => {
             return Err(WireError::Unknown {

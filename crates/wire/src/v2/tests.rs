@@ -59,6 +59,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         any::<u64>().prop_map(|bits| Refusal::Missing(Capabilities(bits))),
         name().prop_map(Refusal::Invalid),
         name().prop_map(Refusal::Unsupported),
+        Just(Refusal::NoRelease),
         name().prop_map(Refusal::Other),
     ]
 }
@@ -156,6 +157,7 @@ fn command() -> impl Strategy<Value = Command> {
             updates
         }),
         (any::<u64>(), updates()).prop_map(|(flow, updates)| Command::Update { flow, updates }),
+        any::<u64>().prop_map(|flow| Command::Release { flow }),
         name().prop_map(|name| Command::Heartbeat { algorithm: name.into() }),
         (name(), name(), any::<[u64; 3]>()).prop_map(|(name, kernel_name, [needs, wants, ns])| {
             Command::Offer(Arc::new(Offer {

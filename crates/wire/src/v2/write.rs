@@ -115,6 +115,10 @@ impl Packet {
                 put_updates(out, updates);
                 Ok(())
             }),
+            Command::Release { flow } => self.message(kind::RELEASE, 0, |out| {
+                out.put_u64(*flow);
+                Ok(())
+            }),
             Command::Heartbeat { algorithm } => self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm)),
         }
     }
@@ -237,6 +241,7 @@ fn refusal(out: &mut Vec<u8>, why: &Refusal) {
         Refusal::Missing(missing) => (reason::MISSING, missing.0, ""),
         Refusal::Invalid(said) => (reason::INVALID, 0, said),
         Refusal::Unsupported(said) => (reason::UNSUPPORTED, 0, said),
+        Refusal::NoRelease => (reason::NO_RELEASE, 0, ""),
         Refusal::Other(said) => (reason::OTHER, 0, said),
     };
     out.put_u8(code);

@@ -1,0 +1,183 @@
+//! A candidate that is a Python file runs in a process of its own, confined, with little memory and so much processor time. What becomes of it
+//! there becomes of no other.
+//!
+//! The process gets scenarios on its standard input, and says line by line what came of them.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_lab::arena::{self, Apart, Outcome};
+use ccplane_lab::{Contender, Progress, Quiet};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{dup, dup2_stdout};
+use serde::{Deserialize, Serialize};
+
+use crate::Registry;
+use crate::attach::is_python;
+use crate::confine::{bound, confine};
+use crate::exit::{Failure, Kind};
+use crate::run::failure;
+
+/// How often it is looked whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// It may also wait, for so many times its processor time.
+const PATIENCE: u32 = 4;
+/// What it may say, bytes: some hundred runs say some hundred kB each at most.
+const LONGEST_ANSWER: u64 = 256 << 20;
+
+/// What a process says, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    /// The file can be made an algorithm of.
+    Made,
+    /// It cannot, and why.
+    Unusable(String),
+    /// What came of the next run.
+    Ran(Box<Outcome>),
+}
+
+/// Processes for candidates.
+pub(super) struct Processes {
+    /// The interpreter; `None` where Python files are trusted with this process.
+    pub python: Option<PathBuf>,
+    /// Processor time, s.
+    pub seconds: u64,
+}
+
+impl Apart for Processes {
+    fn takes(&self, contender: &Contender) -> bool {
+        self.python.is_some() && is_python(contender)
+    }
+
+    fn run(&self, contender: &Contender, scenarios: &[&str], progress: &dyn Progress) -> Result<Vec<Outcome>, String> {
+        let cannot = |what: &str, why: &dyn std::fmt::Display| format!("{what} its process: {why}");
+        let given = serde_json::to_vec(scenarios).map_err(|why| cannot("ask", &why))?;
+        let python = self.python.clone().unwrap_or_else(|| "python3".into());
+        let mut child = Command::new(python)
+            .args(["-m", "ccplane", "arena", "--apart"])
+            .arg(self.seconds.to_string())
+            .arg(contender.to_string())
+            // One algorithm on one thread: others would only take memory.
+            .envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|why| cannot("start", &why))?;
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let (told, ended) = thread::scope(|scope| {
+            scope.spawn(move || to.map(|mut to| to.write_all(&given)));
+            let told = scope.spawn(move || {
+                from.map(|from| answers(from, scenarios.len(), progress))
+                    .unwrap_or_default()
+            });
+            let ended = self.wait(&mut child, progress);
+            (told.join().unwrap_or_default(), ended)
+        });
+        let mut outcomes = Vec::new();
+        for said in told {
+            match said {
+                Said::Made => {}
+                Said::Unusable(why) => return Err(why),
+                Said::Ran(outcome) => outcomes.push(*outcome),
+            }
+        }
+        match ended {
+            Ok(status) if status.success() && outcomes.len() == scenarios.len() => Ok(outcomes),
+            Ok(status) => Err(self.because(status)),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl Processes {
+    /// Waits for its end, and ends it where it takes too long.
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    fn wait(&self, child: &mut Child, progress: &dyn Progress) -> Result<ExitStatus, String> {
+        let longest = Duration::from_secs(self.seconds) * PATIENCE;
+        let begun = Instant::now();
+        loop {
+            let ended = child.try_wait().map_err(|why| format!("wait for its process: {why}"))?;
+            if let Some(status) = ended {
+                return Ok(status);
+            }
+            if begun.elapsed() > longest || progress.cancelled() {
+                // It may have ended by itself since.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!(
+                    "it was not done after {} s, most of which it waited",
+                    longest.as_secs()
+                ));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn because(&self, status: ExitStatus) -> String {
+        let seconds = self.seconds;
+        match status.signal().and_then(|signal| Signal::try_from(signal).ok()) {
+            Some(Signal::SIGXCPU) => format!("it used more than {seconds} s of processor time (--cpu)"),
+            Some(Signal::SIGKILL) => {
+                format!(
+                    "it was ended: it used more than {seconds} s of processor time (--cpu), or this machine has no memory left"
+                )
+            }
+            Some(Signal::SIGABRT) => {
+                "it gave up: it wanted more than 512 MB of memory, or the message above says what".to_owned()
+            }
+            Some(signal) => format!("its process was ended by {signal}"),
+            None => format!(
+                "its process ended before its runs, with {}",
+                status.code().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+/// What it says, until it is silent or says nonsense; no more than so many runs.
+fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
+    let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
+    let (mut said, mut line) = (Vec::new(), Vec::new());
+    while said.len() <= runs && lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let Ok(one) = serde_json::from_slice(&line) else { break };
+        said.push(one);
+        line.clear();
+        progress.advanced(said.len().saturating_sub(1) as f64 / runs.max(1) as f64, "");
+    }
+    // It does not wait for somebody to listen.
+    let _ = io::copy(&mut lines, &mut io::sink());
+    said
+}
+
+/// The process: confines itself, and only then reads the file.
+pub(super) fn serve(contender: &Contender, seconds: u64, registry: &Registry) -> Result<(), Failure> {
+    let cannot = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(|why| cannot("end with who started this", &why))?;
+    let scenarios: Vec<String> =
+        serde_json::from_reader(io::stdin().lock()).map_err(|why| cannot("read the scenarios", &why))?;
+    // What the candidate prints is no answer.
+    let mut to = std::fs::File::from(dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?);
+    dup2_stdout(io::stderr()).map_err(|why| cannot("keep the standard output", &why))?;
+    let mut say = |said: &Said| -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(said).map_err(|why| cannot("say what came of a run", &why))?;
+        line.push(b'\n');
+        to.write_all(&line)
+            .map_err(|why| cannot("say what came of a run", &why))
+    };
+    bound(seconds)?;
+    confine()?;
+    if let Err(why) = arena::usable(contender, registry) {
+        return say(&Said::Unusable(why.to_string()));
+    }
+    say(&Said::Made)?;
+    for scenario in &scenarios {
+        let outcome = arena::simulate(scenario, registry, &Quiet).map_err(failure)?;
+        say(&Said::Ran(Box::new(outcome)))?;
+    }
+    Ok(())
+}

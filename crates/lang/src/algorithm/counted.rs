@@ -1,0 +1,110 @@
+//! A text that counts how often each of its clauses runs: for who wants to know which were in force at a time.
+
+use super::{TextAlgorithm, mask};
+use crate::diagnostics::Problems;
+use crate::reader::Forms;
+
+/// A text that steers as the one that it was made of, and counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The text.
+    pub source: String,
+    /// The clauses, in their order.
+    pub clauses: Vec<CountedClause>,
+}
+
+/// A clause of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedClause {
+    /// The report variable with the number of its runs since the flow began.
+    pub counter: String,
+    /// Where it begins, from 1.
+    pub line: usize,
+    /// Its guard on one line.
+    pub guard: String,
+}
+
+impl TextAlgorithm {
+    /// The same, counting; nothing where its program has no room for that. It reports when the text does; one that never does reports at
+    /// every run of a clause, unless it has volatile variables, which a report would change.
+    pub fn counted(&self) -> Option<Counted> {
+        let masked = mask(&self.source, &mut Problems::default());
+        let forms = Forms::read(&masked, &mut Problems::default());
+        let is = |at: u32, what: &str| {
+            forms
+                .children(at)
+                .next()
+                .is_some_and(|word| forms.text(forms.get(word)) == what)
+        };
+        let said = |what: &str| forms.all().any(|(_, form)| forms.text(form) == what);
+        let report = match (said("report"), said("volatile")) {
+            (true, _) => "",
+            (false, false) => " (report)",
+            (false, true) => return None,
+        };
+        let (mut clauses, mut counts) = (Vec::new(), Vec::new());
+        for when in forms.top().filter(|at| is(*at, "when")) {
+            let guard = forms.get(forms.children(when).nth(1)?).span;
+            let name = format!("ccplane_ran_{}", clauses.len() + 1);
+            let count = format!(" (:= Report.{name} (+ Report.{name} 1)){report}");
+            counts.push((guard.end as usize, count));
+            let text = &self.source[guard.start as usize..guard.end as usize];
+            clauses.push(CountedClause {
+                counter: name,
+                line: 1 + self.source[..forms.get(when).span.start as usize].matches('\n').count(),
+                guard: text.split_whitespace().collect::<Vec<_>>().join(" "),
+            });
+        }
+        let declared: String = clauses
+            .iter()
+            .map(|clause| format!(" ({} 0)", clause.counter))
+            .collect();
+        let def = forms.top().find(|at| is(*at, "def"))?;
+        let reports = forms.children(def).find(|at| is(*at, "Report"));
+        let behind = |list: u32| Some(forms.get(forms.children(list).next()?).span.end as usize);
+        counts.push(match reports {
+            Some(reports) => (behind(reports)?, declared),
+            None => (behind(def)?, format!(" (Report{declared})")),
+        });
+        counts.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        let mut source = self.source.clone();
+        counts.iter().for_each(|(at, text)| source.insert_str(*at, text));
+        TextAlgorithm::read(&source).ok()?;
+        Some(Counted { source, clauses })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_clause_counts_where_there_is_room_and_nothing_else_changes() {
+        let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n(when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
+        let counted = TextAlgorithm::read(text)
+            .expect("a text")
+            .counted()
+            .expect("there is room");
+        let expected = "(algorithm a (about \"(when\")) # (when\n(def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
+            (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
+            (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) (report) (:= Cwnd 9000))";
+        assert_eq!(counted.source, expected);
+        let seen: Vec<_> = counted.clauses.iter().map(|c| (c.line, c.guard.as_str())).collect();
+        assert_eq!(seen, [(3, "(> x 1)"), (5, "true")]);
+
+        let reports = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Cwnd 9000) (report))";
+        let counted = TextAlgorithm::read(reports)
+            .expect("a text")
+            .counted()
+            .expect("there is room");
+        assert!(
+            counted.source.contains("(Report (ccplane_ran_1 0) (volatile y 0))"),
+            "{}",
+            counted.source
+        );
+        assert_eq!(counted.source.matches("(report)").count(), 1, "{}", counted.source);
+        // A report would start it over.
+        let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
+        assert_eq!(TextAlgorithm::read(keeps).expect("a text").counted(), None);
+    }
+}
