@@ -12,7 +12,7 @@
 //! | `Ack.lost_pkts_sample` | packets that the stack declared lost; it does so after the acknowledgement that shows it, so in a call of its own |
 //! | `Flow.bytes_pending` | no stack says it; what is in flight, and a packet more unless the application has nothing more to send |
 //! | `Flow.rtt_sample_us` | time since the sending of the latest newly acknowledged packet, the peer's delay included |
-//! | `Flow.was_timeout` | 1 in the call that brings persistent congestion (RFC 9002, 7.6) |
+//! | `Flow.was_timeout` | 1 in the call that brings persistent congestion (RFC 9002, 7.6); what was acknowledged with it is told in the next |
 //! | `Flow.mss` | the largest UDP payload that the path carries; all bytes are of UDP payload |
 //! | `Flow.in_recovery` | 1 from a loss or mark until a packet that was sent since is acknowledged |
 //! | one-way delays | never |
@@ -49,6 +49,8 @@ pub struct Path {
     latest_sent: Time,
     judged_by: Time,
     gathered: Gathered,
+    /// What was acknowledged with persistent congestion, for the next call.
+    held: Acked,
     /// How the window was used in this round, which ends when the left edge comes to `round_end` (Linux' `tcp_cwnd_validate`).
     most_flying: u32,
     round_end: u64,
@@ -79,6 +81,24 @@ struct Gathered {
     spurious: bool,
 }
 
+/// What a call tells of acknowledgements: in order, and out of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Acked {
+    packets: u32,
+    bytes: u64,
+    misordered: u32,
+    misordered_bytes: u64,
+}
+
+impl Acked {
+    fn add(&mut self, other: &Acked) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.misordered += other.misordered;
+        self.misordered_bytes += other.misordered_bytes;
+    }
+}
+
 /// Of the newly acknowledged packets the one that left last.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
@@ -101,6 +121,7 @@ impl Path {
             latest_sent: Time::ZERO,
             judged_by: Time::ZERO,
             gathered: Gathered::default(),
+            held: Acked::default(),
             most_flying: 0,
             round_end: 0,
             cwnd_limited: false,
@@ -313,15 +334,27 @@ impl Path {
         self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
         let in_order_bytes = passed.bytes + gathered.late_bytes;
+        let mut acked = Acked {
+            packets: in_order,
+            bytes: in_order_bytes + passed.earlier_bytes,
+            misordered: gathered.newly.saturating_sub(in_order),
+            misordered_bytes: gathered.newly_bytes.saturating_sub(in_order_bytes),
+        };
+        acked.add(&std::mem::take(&mut self.held));
+        if gathered.persistent {
+            // As a retransmission timeout it comes without an acknowledgement: a program that adds what is acknowledged would
+            // answer it with that.
+            self.held = std::mem::take(&mut acked);
+        }
 
         let undone = self.judge(&gathered);
         let flying = self.packets.flying();
         let flying_bytes = self.packets.flying_bytes();
         let signals = Signals {
-            bytes_acked: in_order_bytes + passed.earlier_bytes,
-            packets_acked: in_order.into(),
-            bytes_misordered: gathered.newly_bytes.saturating_sub(in_order_bytes),
-            packets_misordered: gathered.newly.saturating_sub(in_order).into(),
+            bytes_acked: acked.bytes,
+            packets_acked: acked.packets.into(),
+            bytes_misordered: acked.misordered_bytes,
+            packets_misordered: acked.misordered.into(),
             ecn_packets: gathered.marks.into(),
             ecn_bytes: gathered.mark_bytes,
             lost_pkts_sample: gathered.lost.into(),
