@@ -12,21 +12,30 @@ use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_quic::{Limits, Plane, PlaneError, PlaneStats, Stack};
 use noq_proto::TransportConfig;
-use pair::{Link, Outcome, run};
+use pair::{Link, Outcome, between, run};
 
 const LASTS: Duration = Duration::from_secs(10);
 
 /// A run of an algorithm, whose agent is in the same virtual time.
 fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
-    let algorithm = Registry::builtin().by_name(name, &Parameters::default()).unwrap();
+    let epoch = Instant::now();
+    let plane = plane(name, &Parameters::default(), epoch);
+    let outcome = run(link, under(&plane), epoch, LASTS, |now| plane.turn(now));
+    (outcome, plane.stats())
+}
+
+/// A plane in virtual time, whose agent runs this algorithm.
+fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> Plane {
+    let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
     let mut agent = Agent::new(Options::default());
     agent.add_boxed(algorithm).unwrap();
-    let epoch = Instant::now();
-    let plane = Plane::driven(Stack::Noq, Box::new(Here::new(agent)), Limits::default(), epoch);
+    Plane::driven(Stack::Noq, Box::new(Here::new(agent)), Limits::default(), epoch)
+}
+
+fn under(plane: &Plane) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(plane.noq().unwrap());
-    let outcome = run(link, transport, epoch, LASTS, |now| plane.turn(now));
-    (outcome, plane.stats())
+    transport
 }
 
 fn native(link: Link) -> Outcome {
@@ -168,6 +177,51 @@ fn the_same_run_twice_is_the_same() {
         ..Link::ordinary()
     };
     assert_eq!(steered("cubic", link), steered("cubic", link));
+}
+
+/// What left in any two milliseconds: at most what the rate gives, and noq's burst of ten packets.
+#[test]
+fn an_ordered_rate_paces_what_leaves() {
+    let epoch = Instant::now();
+    let parameters = Parameters::new().with("rate", "20mbit").with("cwnd", "200p");
+    let plane = plane("constant", &parameters, epoch);
+    let outcome = run(Link::ordinary(), under(&plane), epoch, LASTS, |now| plane.turn(now));
+    let sent: Vec<(Duration, u64)> = outcome
+        .departures
+        .into_iter()
+        .filter(|(at, _)| at.as_secs() >= 1)
+        .collect();
+    let most = 2_500_000 * 2 / 1_000 + 10 * 1_452;
+    let (mut from, mut bytes, mut worst) = (0, 0, 0);
+    for (at, size) in &sent {
+        bytes += size;
+        while sent[from].0 + Duration::from_millis(2) < *at {
+            bytes -= sent[from].1;
+            from += 1;
+        }
+        worst = worst.max(bytes);
+    }
+    assert!(worst <= most, "{worst} bytes in 2 ms, {most} at most");
+    let mean = sent.iter().map(|(_, size)| size).sum::<u64>() as f64 * 8.0 / 9.0 / 1e6;
+    assert!((19.5..20.3).contains(&mean), "{mean:.2} Mbit/s");
+}
+
+/// Each time the client's port changes the server's path is cloned: a flow of its own, which ends with it.
+#[test]
+fn migrations_leave_no_flow_behind() {
+    let epoch = Instant::now();
+    let plane = plane("cubic", &Parameters::default(), epoch);
+    let link = Link {
+        rebinds: Some(Duration::from_millis(200)),
+        ..Link::ordinary()
+    };
+    let outcome = between(link, under(&plane), under(&plane), epoch, LASTS, |now| plane.turn(now));
+    let stats = plane.stats();
+    println!("{stats:?}, {} bytes", outcome.arrived);
+    // The client's path, and eleven of the server's.
+    assert_eq!(stats.opened, 12, "{stats:?}");
+    assert_eq!((stats.opened, stats.fallbacks), (stats.closed, 0), "{stats:?}");
+    assert!(outcome.arrived > 90_000_000, "{} bytes", outcome.arrived);
 }
 
 #[test]

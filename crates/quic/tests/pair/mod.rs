@@ -28,6 +28,9 @@ pub struct Link {
     pub marks: u64,
     /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0: none.
     pub delays: u64,
+    /// The client's port is another one so often, ten times: what the server sends goes over a new path then. (noq 1.4 stands still after the
+    /// fourteenth in a row.)
+    pub rebinds: Option<Duration>,
     /// Between these nothing gets through.
     pub out: Option<(Duration, Duration)>,
 }
@@ -42,6 +45,7 @@ impl Link {
             loses: 0,
             marks: u64::MAX,
             delays: 0,
+            rebinds: None,
             out: None,
         }
     }
@@ -64,6 +68,8 @@ pub struct Outcome {
     pub windows: Vec<u64>,
     pub lost: u64,
     pub spurious: u64,
+    /// What left the client: when, and how many bytes.
+    pub departures: Vec<(Duration, u64)>,
 }
 
 struct End {
@@ -154,10 +160,17 @@ impl End {
     }
 }
 
-/// Runs a transfer without end for so long. `turn` is called at every step, for an agent in virtual time.
-pub fn run(
+/// Runs a transfer without end for so long, to a server with noq's own control. `turn` is called at every step, for an agent in virtual time.
+#[allow(dead_code, reason = "not every test that has this file uses it")]
+pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration, turn: impl FnMut(Instant)) -> Outcome {
+    between(link, sender, TransportConfig::default(), epoch, lasts, turn)
+}
+
+/// The same to a server of this configuration.
+pub fn between(
     link: Link,
     sender: TransportConfig,
+    receiving: TransportConfig,
     epoch: Instant,
     lasts: Duration,
     mut turn: impl FnMut(Instant),
@@ -184,7 +197,7 @@ pub fn run(
         .with_root_certificates(roots)
         .with_no_client_auth();
 
-    let mut receiving = TransportConfig::default();
+    let mut receiving = receiving;
     receiving
         .stream_receive_window(VarInt::from_u32(64 << 20))
         .receive_window(VarInt::from_u32(64 << 20));
@@ -207,7 +220,16 @@ pub fn run(
     let chunk = vec![7u8; 1 << 16];
     let mut next_window = epoch;
     let (mut queue_sum, mut queue_count) = (0u64, 0u64);
+    // Not during the handshake.
+    let mut rebinds = link.rebinds.map(|every| (every, epoch + Duration::from_millis(200)));
     while now < end {
+        if let Some((every, due)) = &mut rebinds
+            && now >= *due
+            && server.remote.port() < here.port() + 10
+        {
+            server.remote.set_port(server.remote.port() + 1);
+            *due += *every;
+        }
         client_end.take(now);
         server.take(now);
         turn(now);
@@ -249,6 +271,7 @@ pub fn run(
             let every = |nth: u64| nth != 0 && count.is_multiple_of(nth);
             let out = link.out.is_some_and(|(from, to)| (from..to).contains(&(now - epoch)));
             let unlucky = every(link.loses) || out;
+            outcome.departures.push((now - epoch, data.len() as u64));
             if now - epoch > lasts / 2 {
                 outcome.queue_max = outcome.queue_max.max(waiting);
                 (queue_sum, queue_count) = (queue_sum + waiting, queue_count + 1);
